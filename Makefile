@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
 
-.PHONY: help demo test editor-test train-tools gpu-test extension extension-test lint format types imports bench clean
+.PHONY: help demo test editor-test train-tools gpu-test extension extension-test lint format types imports bench docs diagrams clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -103,8 +103,25 @@ types: $(VENV)/.installed-dev
 imports: $(VENV)/.installed-dev
 	@$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.installed-bench  ## every figure that the README states
+bench: $(VENV)/.installed-bench  ## every figure of docs/performance.md that needs no GPU
 	@$(BIN)/python -m benchmarks
+
+$(VENV)/.installed-docs: pyproject.toml training/pyproject.toml $(VENV)/.python
+	@echo "Installing KernelMate and the generator of its documentation into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]' -e ./training || { echo "error: the installation failed; the lines above say why. Check the network and run make again" >&2; exit 3; }
+	@touch $@
+
+# NO_MKDOCS_2_WARNING silences the theme's notice about its successor, Zensical; it is no warning of the build.
+docs: $(VENV)/.installed-docs  ## the documentation as a site in build/site; warnings are errors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "Built build/site. Open build/site/index.html"
+
+MERMAID := build/mermaid/node_modules/mermaid/dist/mermaid.min.js
+$(MERMAID):
+	@mkdir -p build/mermaid && cd build/mermaid && npm install --silent --no-save --ignore-scripts mermaid@11.17.2
+
+diagrams: $(VENV)/.installed-dev $(MERMAID)  ## draw the diagrams of the documentation again (npm and Chromium)
+	@PYTHONPATH=docs $(BIN)/python -m kernelmate_docs.diagrams $(MERMAID)
 
 clean:  ## remove the virtual environment and what tools left
 	@rm -rf $(VENV) build dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info

@@ -1,1 +1,1 @@
-"""What the performance figures in the README come from: `python -m benchmarks` prints them all in one run."""
+"""Scripts behind the figures of docs/performance.md; `python -m benchmarks` prints those that need no GPU in one run."""

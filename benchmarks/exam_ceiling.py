@@ -18,7 +18,7 @@ from benchmarks.machine import describe
 from kernelmate.records import Contract
 from kernelmate.source import load_kernel, parse_contract
 from kernelmate.suggest.codec import STARTER, codec_named
-from kernelmate.suggest.codec.base import Question, Version
+from kernelmate.suggest.codec.base import CodecVersion, Question
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate_training.exam import Goal, Terms, Wanted, load_exam, run, to_json
 from kernelmate_training.exam.table import goal_line, summary_lines
@@ -66,11 +66,11 @@ def answer_of(goal: Goal) -> str:
     return codec_named(STARTER).answer(question, after)
 
 
-def _side(path: Path) -> tuple[str, Contract, Version]:
+def _side(path: Path) -> tuple[str, Contract, CodecVersion]:
     kernel = load_kernel(path)
     contract = parse_contract(kernel)
     assert contract is not None
-    return kernel.name, contract, Version(kernel.unit.text, launch_of(contract))
+    return kernel.name, contract, CodecVersion(kernel.unit.text, launch_of(contract))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from kernelmate.config import load_settings
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Kernel
 from kernelmate.session import Session
-from kernelmate.session.lifting import Lifting, lifted
+from kernelmate.session.lifting import LiftOutcome, lifted
 from kernelmate.source import contract_for, load_kernels
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{total} kernels: {read} lifted, {agreed} agree in all cases, {traced} of them traced for synthesis")
 
 
-def _lifted(session: Session, kernel: Kernel) -> Lifting | str:
+def _lifted(session: Session, kernel: Kernel) -> LiftOutcome | str:
     """The note for a kernel whose contract names no reference."""
     try:
         contract = contract_for(kernel)
@@ -61,7 +61,7 @@ def _lifted(session: Session, kernel: Kernel) -> Lifting | str:
         return error.message
 
 
-def _told(found: Lifting) -> str:
+def _told(found: LiftOutcome) -> str:
     if not found.agrees:
         return f"{'' if found.line is None else f'line {found.line}: '}{found.reason}"
     return f"agrees in {found.cases} cases{'' if found.note is None else f'; {found.note}'}"

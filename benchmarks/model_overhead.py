@@ -33,7 +33,7 @@ from kernelmate.session import Session
 from kernelmate.source import apply_edits, load_kernel
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.local import author, chat
-from kernelmate.suggest.local.library import Library
+from kernelmate.suggest.local.library import ModelLibrary
 from kernelmate.suggest.local.serving import Endpoint, ModelServer, ServerSettings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,7 +76,7 @@ def main() -> None:
     print(describe())
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(Path(folder) / "random.gguf")
-        library = Library(Path(folder) / "models")
+        library = ModelLibrary(Path(folder) / "models")
         entry = library.add(model)
         print(
             f"model: {entry.parameters / 1e6:.0f} M random weights, {entry.quantization}; one thread"
@@ -119,7 +119,7 @@ def measure(
 ) -> None:
     """Print what both sides took, round by round, and the medians of their ratios."""
     asked = question(endpoint(), request)["messages"]
-    read = chat.ask(endpoint(), chat.Question(asked[0]["content"], asked[1]["content"], most_tokens=1)).input_tokens
+    read = chat.ask(endpoint(), chat.ChatRequest(asked[0]["content"], asked[1]["content"], most_tokens=1)).input_tokens
     print(f"\n# {engine}: {read} tokens read and at most {ANSWER} written in each of four calls of a round")
     print(f"{'round':<9}{'bare wall':>10}{'ours wall':>10}{'bare CPU':>10}{'ours CPU':>10}")
     ratios: list[tuple[float, float]] = []
@@ -168,9 +168,9 @@ def other(request: SuggestRequest, number: int) -> SuggestRequest:
 
 def question(endpoint: Endpoint, request: SuggestRequest) -> dict[str, Any]:
     """What our side would send."""
-    caught: list[chat.Question] = []
+    caught: list[chat.ChatRequest] = []
 
-    def keep(_: Endpoint, asked: chat.Question, **__: object) -> chat.Answer:
+    def keep(_: Endpoint, asked: chat.ChatRequest, **__: object) -> chat.ChatAnswer:
         caught.append(asked)
         raise AuthorFailed("cancelled", "kept")
 
@@ -229,7 +229,7 @@ def stops(server: ModelServer, endpoint: Endpoint, request: SuggestRequest) -> N
                 since.append(time.monotonic())
             return not wanted
 
-        asked = chat.Question(system, f"{what} {user}", most_tokens=ANSWER)
+        asked = chat.ChatRequest(system, f"{what} {user}", most_tokens=ANSWER)
         try:
             chat.ask(endpoint, asked, on_text=heard.append, stop=stop)
         except AuthorFailed as error:

@@ -58,7 +58,7 @@ def main() -> int:
     shell.run_cell("%load_ext kernelmate")
     with tempfile.TemporaryDirectory() as folder:
         shell.run_cell(f"%kernelmate config -q backend=emulator history_file={Path(folder) / 'history.db'}")
-        session = shell._kernelmate_magics.desk.session()  # type: ignore[attr-defined]
+        session = shell._kernelmate_magics.notebook.session()  # type: ignore[attr-defined]
         kernel = find_kernels(text_unit(KERNEL))[0]
 
         def command() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.machine import describe, save
 from benchmarks.pool import spread
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Confirmation, Confirmed, Promise
+from kernelmate.records import Confirmation, ConfirmationReport, Promise
 from kernelmate.session import Session, read_carried
 
 
@@ -93,7 +93,7 @@ def judged(session: Session, task: tuple[str, int]) -> list[Row] | str:
     return [_row(path.stem, one, found, best) for one in found.confirmations]
 
 
-def _row(document: str, one: Confirmation, found: Confirmed, best: Mapping[str, Any] | None) -> Row:
+def _row(document: str, one: Confirmation, found: ConfirmationReport, best: Mapping[str, Any] | None) -> Row:
     promise, verdict = one.promise, one.verdict
     timing, before = verdict.timing, found.baseline.timing
     return Row(

@@ -22,7 +22,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Kernel
 from kernelmate.session import Session
 from kernelmate.source import load_kernels, same_kernel, with_text
-from kernelmate.suggest.mending import Mending
+from kernelmate.suggest.repairing import RepairSequences
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 CANDIDATES = 48
@@ -74,7 +74,7 @@ def mend(session: Session, kernel: Kernel, fault: str, text: str) -> Row:
             same_kernel(kernel, with_text(kernel.unit, text)),
             "fix it",
             max_candidates=CANDIDATES,
-            suggesters=[Mending()],
+            suggesters=[RepairSequences()],
             objective="correct",
         )
     except KernelmateError as error:

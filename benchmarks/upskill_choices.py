@@ -30,12 +30,12 @@ from typing import Any
 
 from benchmarks.machine import describe
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import Untellable
+from kernelmate.suggest.codec.applicable import Offer, offers_in
+from kernelmate.suggest.codec.base import NotEncodable
 from kernelmate.suggest.codec.choosing import Choice, Following, choices, in_order
-from kernelmate.suggest.codec.offers import Offer, offers_in
-from kernelmate.suggest.local.chat import Question as Asked
+from kernelmate.suggest.local.chat import ChatRequest as Asked
 from kernelmate.suggest.local.chat import ask
-from kernelmate.suggest.local.coded import LIKELY
+from kernelmate.suggest.local.codec_query import LIKELY
 from kernelmate.suggest.local.engines import EngineSettings, start_engine
 from kernelmate.suggest.local.serving import Endpoint
 from kernelmate_training.corpus.files import opened, rows_file
@@ -175,7 +175,7 @@ def report(asked: Sequence[Known], ways: Mapping[str, Way]) -> list[str]:
         try:
             if offers_in(one.prompt) != one.offers:
                 continue
-        except Untellable:
+        except NotEncodable:
             continue
         orders[id(one)] = {name: way(one) for name, way in ways.items()}
         judged = "measured" if one.row.get("judged_on") == "measured" else "emulated"

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import describe
-from kernelmate.suggest.codec.base import Codec, Unreadable, Untellable
+from kernelmate.suggest.codec.base import Codec, NotEncodable, UndecodableAnswer
 from kernelmate.suggest.codec.splitting import canonical
 from kernelmate_training.batches import Packer
 from kernelmate_training.encoded import Encoded, encode
@@ -93,10 +93,10 @@ def came_back(rows: Sequence[dict[str, Any]], codec: Codec) -> Counter[str]:
         after = version_of(row["after"])
         try:
             got = codec.ask(question).read(codec.answer(question, after, row.get("reasoning") or ())).version
-        except Untellable:
+        except NotEncodable:
             counts["untold"] += 1
             continue
-        except Unreadable:
+        except UndecodableAnswer:
             counts["unreadable"] += 1
             continue
         if got == after:

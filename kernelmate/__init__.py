@@ -110,7 +110,7 @@ def optimize(
 
     Args:
         kernel: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
-        prompt: the wish in plain words: "make it faster", "reduce memory usage".
+        prompt: the objective in plain words: "make it faster", "reduce memory usage".
         sizes: in place of the contract's; the first is the one that figures are given for.
         max_candidates: most candidates that are judged.
         reference: in place of the contract's.

@@ -199,6 +199,62 @@ def batched_matmul(a, b):
     return np.einsum("bik,bkj->bij", a, b)
 
 
+def half_matmul(a, b):
+    """A product of matrices in half precision, added up in float."""
+    return a.astype(np.float32) @ b.astype(np.float32)
+
+
+def brain_linear_gelu(x, weight, bias):
+    """A linear layer in bfloat16, then GELU by its tangent."""
+    v = x.astype(np.float32) @ weight.astype(np.float32).T + bias.astype(np.float32)
+    return 0.5 * v * (1 + np.tanh(0.7978845608 * (v + 0.044715 * v**3)))
+
+
+def half_scores(q, k, scale):
+    """Scaled products of all queries with all keys of a head."""
+    return scale * np.einsum("hid,hjd->hij", q.astype(np.float32), k.astype(np.float32))
+
+
+def half_weighted(p, v):
+    """Sums of values by the weights of each query."""
+    return np.matmul(p.astype(np.float32), v.astype(np.float32))
+
+
+def byte_linear(x, weight, x_scale, weight_scale):
+    """A linear layer on quantised numbers, with a scale for each row of both."""
+    return (x.astype(np.int32) @ weight.astype(np.int32).T) * x_scale[:, None] * weight_scale[None, :]
+
+
+def half_weight_grad(dy, x):
+    """The gradient of a linear layer's weights."""
+    return dy.astype(np.float32).T @ x.astype(np.float32)
+
+
+def half_decode(x, weight):
+    """A linear layer of one row."""
+    return x.astype(np.float32) @ weight.astype(np.float32).T
+
+
+def brain_decode(x, weight, residual):
+    """A linear layer of a few rows, added to its residual."""
+    return x.astype(np.float32) @ weight.astype(np.float32) + residual.astype(np.float32)
+
+
+def half_decode_relu(x, weight, bias):
+    """A linear layer of some rows with a bias, then max with 0."""
+    return np.maximum(np.einsum("ri,oi->ro", x.astype(np.float32), weight.astype(np.float32)) + bias, 0)
+
+
+def half_ragged(a, b, alpha):
+    """A scaled product of matrices whose depth is odd."""
+    return alpha * (a.astype(np.float32) @ b.astype(np.float32))
+
+
+def byte_weight_linear(x, weight, scale):
+    """A linear layer whose weights are bytes with a scale for each of its outputs."""
+    return x.astype(np.float32) @ (weight.astype(np.float32) * scale.astype(np.float32)[:, None]).T
+
+
 def squared_distances(x, y):
     """Between all rows of two matrices."""
     return ((x[:, None, :] - y[None, :, :]) ** 2).sum(axis=2)

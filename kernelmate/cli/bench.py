@@ -9,6 +9,8 @@ import click
 
 from kernelmate.cli.options import (
     KernelSpec,
+    Output,
+    SweepRange,
     compile_options,
     judging_options,
     output_of,
@@ -16,10 +18,12 @@ from kernelmate.cli.options import (
     settings_of,
     tell_notices,
 )
+from kernelmate.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from kernelmate.config import Settings
     from kernelmate.records import Verdict
     from kernelmate.report.excerpt import SourceLines
 
@@ -32,6 +36,7 @@ Examples:
   kernelmate bench softmax.cu --lines
   kernelmate bench softmax.cu --sanitize --profile
   kernelmate bench softmax.cu --nvcc               what nvcc builds, after a change was accepted
+  kernelmate bench softmax.cu --sweep rows=1..65536 --with faster.cu --html sweep.html
   kernelmate bench softmax.cu --reference reference.py:softmax --seed 7 --json"""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
@@ -45,25 +50,38 @@ Examples:
     is_flag=True,
     help="Judge what nvcc builds from the whole file, as your program will run it, in place of NVRTC's code.",
 )
+@click.option(
+    "--sweep",
+    type=SweepRange(),
+    help="Time it along one size, at every power of two from A to B; the others are those of the first --size, or of the headline.",
+)
+@click.option("--with", "others", type=KernelSpec(), multiple=True, metavar="FILE[::KERNEL]", help="Another version of the kernel, beside it in a sweep; repeatable.")  # fmt: skip
+@click.option("--html", "page", metavar="OUT", help="Write a page with the chart of a sweep.")
+@click.option("--dispatch", metavar="OUT", help="Write a CUDA file with the versions of a sweep and a host function that launches the right one.")  # fmt: skip
 @judging_options
 @compile_options
 @output_options()
 def bench(
-    file: str, lines: bool, nvcc: bool, sizes: tuple[Mapping[str, int], ...], reference: str | None, **options: Any
-) -> int:
+    file: str, lines: bool, nvcc: bool, sweep: tuple[str, int, int] | None, sizes: tuple[Mapping[str, int], ...],
+    reference: str | None, **options: Any,
+) -> int:  # fmt: skip
     """Judge one kernel by its contract: right at every size, honest, and what it costs.
 
     Without a GPU it runs in the emulator: counts are exact, times are predicted and say so.
     """
-    output = output_of(options)
+    output, asked = output_of(options), {name: options.pop(name) for name in ("others", "page", "dispatch")}
     settings = settings_of(options)
-    from kernelmate.cli.progress import Progress
+    if sweep is not None:
+        return _sweep(file, sweep, sizes, reference, settings, output, **asked)
+    if any(asked.values()):
+        raise UsageError("--with, --html and --dispatch belong to a sweep.", hint="Add --sweep NAME=A..B.")
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.source import load_kernel
 
     kernel = load_kernel(file)
     with (
-        Progress(output.stderr(), quiet=output.quiet) as progress,
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
         Session(settings, progress.stage, nvcc=nvcc) as session,
     ):
         verdicts = session.bench(kernel, sizes, reference)
@@ -87,6 +105,31 @@ def bench(
                 if lines:
                     show(console, "", _lines_view(verdict, kernel.unit.path, sources))
     return 0 if all(verdict.clean for verdict in verdicts) else 1
+
+
+def _sweep(
+    file: str, along: tuple[str, int, int], sizes: tuple[Mapping[str, int], ...], reference: str | None,
+    settings: Settings, output: Output, *, others: tuple[str, ...], page: str | None, dispatch: str | None,
+) -> int:  # fmt: skip
+    from kernelmate.cli.progress import TerminalProgress
+    from kernelmate.cli.tune import check_outputs, show_tuned, write_outputs
+    from kernelmate.session import Session
+    from kernelmate.session.tuning import sweep, sweep_sizes
+    from kernelmate.source import contract_for, load_kernel
+
+    check_outputs(page, dispatch)
+    kernel, versions = load_kernel(file), [load_kernel(other) for other in others]
+    base = {**contract_for(kernel).sizes[0], **(sizes[0] if sizes else {})}
+    points = sweep_sizes(base, *along)
+    with (
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
+        Session(settings, progress.stage) as session,
+    ):
+        tuned = sweep(session, kernel, points, versions, reference=reference)
+    tell_notices(session)
+    show_tuned(tuned, kernel, output)
+    by = f"kernelmate bench --sweep {along[0]}={along[1]}..{along[2]}"
+    return 0 if write_outputs(tuned, kernel, settings, output, page, dispatch, by) else 1
 
 
 def _lines_view(verdict: Verdict, file: str, sources: SourceLines) -> RenderableType:

@@ -40,11 +40,11 @@ def calibrate(**options: Any) -> int:
             "calibrate measures the GPUs of this machine.", hint=f"Run it there: ssh {place.host} kernelmate calibrate"
         )
     from kernelmate.backends.cuda.probes import calibrate as measure
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.measure.calibration import save
 
     try:
-        with Progress(output.stderr()) as progress:
+        with TerminalProgress(output.stderr()) as progress:
             measured = measure(place.index, progress.stage)
     except BackendUnavailable as error:
         error.hint = (error.hint or "").partition(" Or use --backend")[0] + " Without one, roofs are the data sheet's."

@@ -33,13 +33,16 @@ def check(file: str, **options: Any) -> int:
     """
     output = output_of(options)
     settings = settings_of(options)
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.source import load_kernel, load_kernels
 
     kernels = (load_kernel(file),) if "::" in file else load_kernels(Path(file))
     verdicts: list[tuple[Kernel, Verdict]] = []
-    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+    with (
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
+        Session(settings, progress.stage) as session,
+    ):
         for done, kernel in enumerate(kernels):
             progress.stage(f"compiling {kernel.name}", done, len(kernels))
             verdicts += [(kernel, verdict) for verdict in session.check(kernel)]

@@ -84,8 +84,8 @@ def ci(
     files = {"--junit": junit, "--sarif": sarif, "--markdown": markdown}
     for option, path in files.items():
         _check_file(option, path)
-    from kernelmate.cli.progress import Progress
-    from kernelmate.session.gating import Gatekeeper
+    from kernelmate.cli.progress import TerminalProgress
+    from kernelmate.session.gating import ChangeGate
     from kernelmate.session.revisions import Repository
     from kernelmate.session.thresholds import read_allowances
 
@@ -95,8 +95,8 @@ def ci(
         raise UsageError("Which revision is compared with?", hint="Give --base REV, or base in [tool.kernelmate.ci].")
     repository = Repository(Path(repo))
     chosen = [_from_root(repository.root, path) for path in paths]
-    with Progress(output.stderr(), quiet=output.quiet) as progress:
-        keeper = Gatekeeper(
+    with TerminalProgress(output.stderr(), quiet=output.quiet) as progress:
+        keeper = ChangeGate(
             settings, repository, allowances, chosen, settings.ci.exclude, progress.kernel, progress.stage
         )
         gate = keeper.run(revision)

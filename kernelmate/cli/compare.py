@@ -51,13 +51,16 @@ def compare(
     """
     output = output_of(options)
     settings = settings_of(options)
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.source import file_text, load_kernel
 
     kernel = load_kernel(file)
     changed = _candidate(candidate, kernel)
-    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+    with (
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
+        Session(settings, progress.stage) as session,
+    ):
         comparison = session.compare(kernel, changed, prompt, sizes, reference)
         given = session.given(kernel, sizes, reference) if output.as_json else None
     tell_notices(session)

@@ -13,7 +13,7 @@ from kernelmate.cli.stopping import note
 from kernelmate.errors import BackendUnavailable, UsageError
 
 if TYPE_CHECKING:
-    from kernelmate.records import Carried, Confirmed
+    from kernelmate.records import ConfirmationReport, PortableJudgement
 
 LARGEST_DOCUMENT = 64 << 20
 """Bytes of the largest document that is read."""
@@ -52,7 +52,7 @@ def confirm(document: str, everything: bool, accept: bool, **options: Any) -> in
     """
     output = output_of(options)
     settings = settings_of({**options, "backend": "cuda"})
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session, read_carried
     from kernelmate.source import check_writable
 
@@ -60,7 +60,7 @@ def confirm(document: str, everything: bool, accept: bool, **options: Any) -> in
     if accept:
         check_writable(_path(carried))
     try:
-        session = Session(settings, (progress := Progress(output.stderr(), quiet=output.quiet)).stage)
+        session = Session(settings, (progress := TerminalProgress(output.stderr(), quiet=output.quiet)).stage)
     except BackendUnavailable as error:
         install = (error.hint or "").partition(" Or use --backend")[0]
         error.hint = f"{install} {HINT}"
@@ -91,7 +91,7 @@ def _text(document: str) -> str:
         ) from None
 
 
-def _show(confirmed: Confirmed, output: Output) -> None:
+def _show(confirmed: ConfirmationReport, output: Output) -> None:
     if output.as_json:
         from kernelmate.report.json import confirmed_json
 
@@ -108,11 +108,11 @@ def _show(confirmed: Confirmed, output: Output) -> None:
         show(output.stdout(), *confirmed_view(confirmed))
 
 
-def _path(carried: Carried) -> Path:
+def _path(carried: PortableJudgement) -> Path:
     return Path(carried.given.directory) / Path(carried.given.file).name
 
 
-def _accept(carried: Carried, confirmed: Confirmed, output: Output) -> None:
+def _accept(carried: PortableJudgement, confirmed: ConfirmationReport, output: Output) -> None:
     """Write the best confirmed version into the file that it was made for, if that still holds what it was made from.
 
     Raises:

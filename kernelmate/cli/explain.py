@@ -37,13 +37,16 @@ def explain(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | No
     """
     output = output_of(options)
     settings = settings_of(options)
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.source import load_kernel
     from kernelmate.suggest.diagnosis import diagnose
 
     kernel = load_kernel(file)
-    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+    with (
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
+        Session(settings, progress.stage) as session,
+    ):
         verdicts = session.bench(kernel, sizes, reference)
     tell_notices(session)
     explained = [(verdict, diagnose(verdict)) for verdict in verdicts]

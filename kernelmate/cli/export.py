@@ -59,7 +59,7 @@ def export(
     settings = settings_of(options)
     if Path(folder).exists() and not Path(folder).is_dir():
         raise UsageError(f"--to {folder} is a file.", hint="Give a folder.")
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.history import History
     from kernelmate.session import Session
     from kernelmate.session.exporting import choose, write_all
@@ -67,7 +67,10 @@ def export(
 
     with History(settings.history_file) as history:
         chosen = choose(file, version, baseline, history if settings.history else None)
-    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+    with (
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
+        Session(settings, progress.stage) as session,
+    ):
         made = judge(session, settings, chosen)
     tell_notices(session)
     written = write_all(Path(folder), made.files, force=force) if made.accepted else []

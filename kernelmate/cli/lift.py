@@ -23,7 +23,7 @@ from kernelmate.errors import UsageError
 
 if TYPE_CHECKING:
     from kernelmate.records import Kernel
-    from kernelmate.session.lifting import Lifting
+    from kernelmate.session.lifting import LiftOutcome
 
 
 @click.command(
@@ -55,14 +55,17 @@ def lift(file: str, writes: bool, to: str | None, **options: Any) -> int:
     """
     output = output_of(options)
     settings = settings_of(options)
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.session.lifting import FILE, lifted
     from kernelmate.source import load_kernel
 
     kernel = load_kernel(file)
     path = Path(kernel.unit.path).parent / FILE if to is None else Path(to)
-    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
+    with (
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
+        Session(settings, progress.stage) as session,
+    ):
         found = lifted(session, kernel)
     tell_notices(session)
     line = f'reference = "{_named(path, kernel)}:{found.function.name}"' if found.function else ""
@@ -78,7 +81,7 @@ def _named(path: Path, kernel: Kernel) -> str:
     return target.relative_to(folder).as_posix() if target.is_relative_to(folder) else str(target)
 
 
-def _written(kernel: Kernel, found: Lifting, path: Path, line: str) -> list[str]:
+def _written(kernel: Kernel, found: LiftOutcome, path: Path, line: str) -> list[str]:
     """The files that were written: the function's, then the kernel's.
 
     Raises:
@@ -106,7 +109,7 @@ def _written(kernel: Kernel, found: Lifting, path: Path, line: str) -> list[str]
     return [str(path), kernel.unit.path]
 
 
-def _show(kernel: Kernel, found: Lifting, line: str, written: list[str], output: Output) -> None:
+def _show(kernel: Kernel, found: LiftOutcome, line: str, written: list[str], output: Output) -> None:
     if output.as_json:
         from kernelmate.report.json import lifted_json
 

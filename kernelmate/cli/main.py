@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("kernelmate.cli.bench:bench", "Judge one kernel: is it right, and what does it cost?"),
     "compare": ("kernelmate.cli.compare:compare", "Judge a changed kernel against the one it would replace."),
     "optimize": ("kernelmate.cli.optimize:optimize", "Ask for what you want; take only what was judged."),
+    "tune": ("kernelmate.cli.tune:tune", "Find the fastest version at each size, and where the choice changes."),
     "write": ("kernelmate.cli.write:write", "Write a new kernel and its contract from a function in NumPy."),
     "lift": ("kernelmate.cli.lift:lift", "Read a reference in NumPy from a kernel that has none."),
     "fix": ("kernelmate.cli.fix:fix", "Make a kernel right that does not compile or is wrong."),

@@ -18,7 +18,7 @@ from kernelmate.errors import EnvironmentFailed, UsageError
 
 if TYPE_CHECKING:
     from kernelmate.suggest.local.download import OnStage
-    from kernelmate.suggest.local.library import Library, Model, OnBytes
+    from kernelmate.suggest.local.library import LocalModelFile, ModelLibrary, OnBytes
     from kernelmate.suggest.local.serving import ModelServer
 
 WORTH_TELLING = 100 << 20
@@ -70,7 +70,7 @@ def add(source: str, name: str | None, yes: bool) -> int:
     return 0
 
 
-def _downloaded(library: Library, source: str, name: str | None, yes: bool) -> Model:
+def _downloaded(library: ModelLibrary, source: str, name: str | None, yes: bool) -> LocalModelFile:
     from kernelmate.report.words import byte_words
     from kernelmate.suggest.local.download import download, look_up
 
@@ -194,7 +194,7 @@ def stop() -> int:
     return 0
 
 
-def _tell_differing(models: Sequence[Model]) -> None:
+def _tell_differing(models: Sequence[LocalModelFile]) -> None:
     """A line for each model that was taught with other recipes than those installed."""
     from kernelmate.suggest.codec.fingerprint import differing
 
@@ -234,13 +234,13 @@ def _settings() -> Any:
     return load_settings()
 
 
-def _library() -> Library:
+def _library() -> ModelLibrary:
     from kernelmate.session.authors import model_library
 
     return model_library(_settings())
 
 
-def _chosen(library: Library, name: str | None) -> Model:
+def _chosen(library: ModelLibrary, name: str | None) -> LocalModelFile:
     """The model of a name, else the one in use.
 
     Raises:
@@ -252,7 +252,7 @@ def _chosen(library: Library, name: str | None) -> Model:
     return chosen
 
 
-def _words(added: Model) -> str:
+def _words(added: LocalModelFile) -> str:
     from kernelmate.report.machine import model_words
 
     return model_words(added)

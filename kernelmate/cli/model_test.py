@@ -12,7 +12,7 @@ from kernelmate.errors import EnvironmentFailed, UsageError
 
 if TYPE_CHECKING:
     from kernelmate.config import Settings
-    from kernelmate.suggest.local.library import Model
+    from kernelmate.suggest.local.library import LocalModelFile
 
 TEST_TOKENS = 64
 
@@ -25,7 +25,7 @@ Examples:
   kernelmate model test starter
 
 \b
-The training package lets it sit an exam of over 60 wishes: kernelmate upskill examine.""",
+The training package examines it on more than 60 prompts: kernelmate upskill examine.""",
 )
 @click.argument("name", required=False)
 @output_options()
@@ -57,12 +57,12 @@ def _speed(settings: Settings, name: str | None) -> dict[str, Any]:
     from kernelmate.session.authors import model_server
     from kernelmate.suggest.base import AuthorFailed
     from kernelmate.suggest.codec import CHAT
-    from kernelmate.suggest.local.chat import Question, ask
-    from kernelmate.suggest.local.coded import sample_question
+    from kernelmate.suggest.local.chat import ChatRequest, ask
+    from kernelmate.suggest.local.codec_query import sample_question
 
     server = model_server(settings)
     chosen = _chosen(settings, name)
-    question = Question("You write CUDA.", "Write a kernel that doubles a vector.", most_tokens=TEST_TOKENS)
+    question = ChatRequest("You write CUDA.", "Write a kernel that doubles a vector.", most_tokens=TEST_TOKENS)
     if chosen.codec is not None and chosen.codec != CHAT:
         question = sample_question(chosen.codec, TEST_TOKENS)
     try:
@@ -84,7 +84,7 @@ def _speed(settings: Settings, name: str | None) -> dict[str, Any]:
     }
 
 
-def _chosen(settings: Settings, name: str | None) -> Model:
+def _chosen(settings: Settings, name: str | None) -> LocalModelFile:
     from kernelmate.session.authors import model_library
 
     library = model_library(settings)

@@ -57,6 +57,22 @@ class Size(click.ParamType[Mapping[str, int]]):
         return size
 
 
+class SweepRange(click.ParamType[tuple[str, int, int]]):
+    """Values of one size: `rows=1..65536`."""
+
+    name = "NAME=A..B"
+    _WHOLE = re.compile(r"\s*([^\W\d]\w*)\s*=\s*([\d_]+)\s*\.\.\s*([\d_]+)\s*\Z")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int, int]:
+        """The name, the first value and the last one."""
+        if isinstance(value, tuple):
+            return value
+        match = self._WHOLE.match(str(value))
+        if match is None:
+            self.fail(f"{value!r} is not NAME=A..B; write it like rows=1..65536.", param, ctx)
+        return match[1], int(match[2]), int(match[3])
+
+
 class TargetName(click.ParamType[str]):
     """The name of a GPU of the table, or an architecture."""
 

@@ -24,7 +24,7 @@ AFTER_S = 2.0
 """Seconds of work before anything is shown."""
 
 
-class Progress:
+class TerminalProgress:
     """Shows how far the work is, and candidates as they are judged.
 
     A context manager: what it drew is gone when it is left.
@@ -53,7 +53,7 @@ class Progress:
         self._first = ""
         self._read = ""
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> TerminalProgress:
         """Begin to count the seconds."""
         if self._enabled:
             self._timer = threading.Timer(self._after_s, self._start)

@@ -24,15 +24,15 @@ from kernelmate.cli.stopping import note
 from kernelmate.errors import EnvironmentFailed, UsageError
 
 if TYPE_CHECKING:
-    from kernelmate.cli.progress import Progress
-    from kernelmate.records import Given, Judged, Kernel, MetricName, Optimization
+    from kernelmate.cli.progress import TerminalProgress
+    from kernelmate.records import Judged, JudgingInputs, Kernel, MetricName, Optimization
     from kernelmate.session.authors import Outgoing
 
 PAGE_SUFFIXES = {".html", ".htm"}
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class FinishedSearch:
     """A search that is over, and has been shown."""
 
     found: Optimization
@@ -84,7 +84,7 @@ def search_options(*, page: str, most: int, first: str) -> Callable[[Command], C
 
 def search(
     file: str, prompt: str, options: dict[str, Any], objective: MetricName | None = None, *, writes: bool = False
-) -> Searched:
+) -> FinishedSearch:
     """Search as a command's options say, show what was found, and write the page that was asked for.
 
     Args:
@@ -101,16 +101,19 @@ def search(
     settings = settings_of(options)
     page, sizes, reference = options["page"], options["sizes"], options["reference"]
     check_page(page)
-    from kernelmate.cli.progress import Progress
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
-    from kernelmate.session.authors import Wishes, authors
+    from kernelmate.session.authors import SearchOptions, authors
     from kernelmate.source import check_writable, load_kernel
 
     kernel = load_kernel(file)
     if writes:
         check_writable(Path(kernel.unit.path))
-    with Progress(output.stderr(), quiet=output.quiet) as progress, Session(settings, progress.stage) as session:
-        wishes = Wishes(
+    with (
+        TerminalProgress(output.stderr(), quiet=output.quiet) as progress,
+        Session(settings, progress.stage) as session,
+    ):
+        asked = SearchOptions(
             options["author"],
             options["samples"],
             options["rounds"],
@@ -125,7 +128,7 @@ def search(
             options["max_candidates"],
             progress.judged,
             budget_s=options["budget"],
-            suggesters=authors(settings, kernel, wishes),
+            suggesters=authors(settings, kernel, asked),
             reference=reference,
             objective=objective,
             on_trying=progress.trying,
@@ -136,10 +139,10 @@ def search(
     show_found(found, kernel, given, output)
     if page is not None:
         write_html(Path(page), found, kernel, output)
-    return Searched(found, kernel, output)
+    return FinishedSearch(found, kernel, output)
 
 
-def agrees(outgoing: Outgoing, progress: Progress) -> bool:
+def agrees(outgoing: Outgoing, progress: TerminalProgress) -> bool:
     """Show what would be sent to another machine, every character of it, and ask. Where nobody can answer, nothing is sent."""
     import sys
 
@@ -160,7 +163,7 @@ def agrees(outgoing: Outgoing, progress: Progress) -> bool:
         return click.confirm(question, default=False, err=True)
 
 
-def show_found(found: Optimization, kernel: Kernel, given: Given | None, output: Output) -> None:
+def show_found(found: Optimization, kernel: Kernel, given: JudgingInputs | None, output: Output) -> None:
     """Show what a search found, in the form that was asked for; `given` goes into the JSON document."""
     if output.as_json:
         from kernelmate.report.json import optimization_json
@@ -224,7 +227,7 @@ def write_html(path: Path, found: Optimization, kernel: Kernel, output: Output) 
     remark(f"page written to {path}", output)
 
 
-def write_best(searched: Searched, *, unproven: bool) -> None:
+def write_best(searched: FinishedSearch, *, unproven: bool) -> None:
     """Write the best candidate into the user's file where that is allowed; say what was done or why not.
 
     Args:

@@ -23,7 +23,7 @@ from kernelmate.errors import UsageError
 
 if TYPE_CHECKING:
     from kernelmate.config import Settings
-    from kernelmate.session.writing import Writing
+    from kernelmate.session.writing import WriteOutcome
     from kernelmate.synthesis.draft import Asked
 
 PROGRESS_AFTER_S = 0.5
@@ -125,19 +125,19 @@ def _refuse_taken(asked: Asked, *, example: bool, force: bool) -> None:
         )
 
 
-def _judged(settings: Settings, asked: Asked, output: Output) -> Writing:
-    from kernelmate.cli.progress import Progress
+def _judged(settings: Settings, asked: Asked, output: Output) -> WriteOutcome:
+    from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.session.writing import write_kernel
 
-    progress = Progress(output.stderr(), quiet=output.quiet, after_s=PROGRESS_AFTER_S)
+    progress = TerminalProgress(output.stderr(), quiet=output.quiet, after_s=PROGRESS_AFTER_S)
     with progress, Session(settings, progress.stage) as session:
         made = write_kernel(session, asked, on_trying=progress.schedule)
     tell_notices(session)
     return made
 
 
-def _files(made: Writing, asked: Asked, *, example: bool) -> dict[str, str]:
+def _files(made: WriteOutcome, asked: Asked, *, example: bool) -> dict[str, str]:
     """The texts to be written, by file name; none where no kernel is right."""
     if made.best is None:
         return {}
@@ -153,7 +153,7 @@ def _example_path(asked: Asked) -> Path:
     return asked.path.with_name(f"{asked.path.stem}_example.py")
 
 
-def _show(made: Writing, written: list[Path], output: Output) -> None:
+def _show(made: WriteOutcome, written: list[Path], output: Output) -> None:
     best = made.best
     if output.as_json:
         from kernelmate.report.json import written_json

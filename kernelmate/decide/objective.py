@@ -7,10 +7,10 @@ import unicodedata
 from typing import Literal
 
 from kernelmate.decide.metrics import METRICS, WORDS, metric_value
-from kernelmate.decide.wishes import (
-    Wishes,
+from kernelmate.decide.modifiers import (
+    PromptModifiers,
+    read_modifiers,
     read_sizes,
-    read_wishes,
     unknown_words,
     wishes_sentence,
     without_questions,
@@ -229,22 +229,22 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
     text, tolerance = _permitted(without_questions(_fold(named)))
     if not text and tolerance is None:
         raise UsageError("The prompt is a question, and a search changes the kernel.", hint=f"`explain` says what limits a kernel. {CAN_BE_ASKED}")  # fmt: skip
-    wishes = read_wishes(text)
-    wish, *kept = re.split(GUARD_WORDS, wishes.text)
-    asked = list(dict.fromkeys(_asked(wish)))
+    modifiers = read_modifiers(text)
+    asked_text, *kept = re.split(GUARD_WORDS, modifiers.text)
+    asked = list(dict.fromkeys(_asked(asked_text)))
     limits: dict[str, float] = dict.fromkeys((_single(other, baseline) for other in _asked(" ".join(kept))), 0.0)
-    limits |= wishes.limits
-    keep = not asked and re.search(READABLE, wish) is not None
-    if not (asked or keep or wishes or sizes or tolerance):
+    limits |= modifiers.limits
+    keep = not asked and re.search(READABLE, asked_text) is not None
+    if not (asked or keep or modifiers or sizes or tolerance):
         raise UsageError("Nothing in the prompt was understood, so nothing was tried.", hint=CAN_BE_ASKED)
-    metric, reading = _settle(asked, wish, baseline)
+    metric, reading = _settle(asked, asked_text, baseline)
     if keep:
         reading = NOT_MEASURED
     elif not asked:
-        metric, keep, reading = _without_metric(wishes, baseline)
+        metric, keep, reading = _without_metric(modifiers, baseline)
     if len(asked) > 1 and metric == "time":
         others = [_single(other, baseline) for other in asked if other != "time"]
-        if "time" in asked and not re.search(r"\b(?:by|with|using|durch|via)\b", wish):
+        if "time" in asked and not re.search(r"\b(?:by|with|using|durch|via)\b", asked_text):
             limits |= dict.fromkeys(others, 0.0)
     limits.pop(metric, None)
     limits.pop(CORRECT, None)  # no version is taken that is not right, whatever is asked for
@@ -252,23 +252,25 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
         reading += " Not to be made worse: " + ", ".join(WORDS[other] for other in METRICS if other in limits) + "."
     if tolerance is not None:
         reading += f" Results may be off by {tolerance:g} of their value."
-    constraints, preferences = tuple(wishes.constraints), tuple(wishes.preferences)
-    unknown = () if _ABROAD.search(wishes.text) else unknown_words(wishes.text, _KNOWN)
+    constraints, preferences = tuple(modifiers.constraints), tuple(modifiers.preferences)
+    unknown = () if _ABROAD.search(modifiers.text) else unknown_words(modifiers.text, _KNOWN)
     reading += wishes_sentence(constraints, preferences, sizes, unknown) + _other_target(prompt, baseline)
     return Objective(
         metric, _direction(metric), prompt, reading, limits, tolerance, keep, constraints, preferences, sizes, unknown
     )
 
 
-def _without_metric(wishes: Wishes, baseline: Verdict | None) -> tuple[MetricName, bool, str]:
+def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tuple[MetricName, bool, str]:
     """Metric, whether it need only be kept, and the sentence, where a prompt names only constraints, structure or sizes."""
-    bounded = [one for one in wishes.constraints if one.most is not None and one.kind in ("registers", "shared_bytes")]
-    for one in bounded[:1] if len(wishes.constraints) == 1 and not wishes.preferences else ():
+    bounded = [
+        one for one in modifiers.constraints if one.most is not None and one.kind in ("registers", "shared_bytes")
+    ]
+    for one in bounded[:1] if len(modifiers.constraints) == 1 and not modifiers.preferences else ():
         metric: MetricName = "registers" if one.kind == "registers" else "shared_bytes"
         value = None if baseline is None else metric_value(metric, baseline)
         if value is None or one.most is None or value > one.most:
             return metric, False, f"{UNDERSTOOD[metric][0].upper()}{UNDERSTOOD[metric][1:]}."
-    if wishes.constraints and not wishes.preferences:
+    if modifiers.constraints and not modifiers.preferences:
         return "time", True, "A version that holds to what is said, and is no slower."
     return "time", False, "Less time per launch."
 
@@ -295,7 +297,7 @@ def _direction(metric: MetricName) -> Literal["decrease", "increase"]:
     return "increase" if metric in {"occupancy", "accuracy", "correct"} else "decrease"
 
 
-def _settle(asked: list[Asked], wish: str, baseline: Verdict | None) -> tuple[MetricName, str]:
+def _settle(asked: list[Asked], asked_text: str, baseline: Verdict | None) -> tuple[MetricName, str]:
     """The one metric, and the sentence that says how the prompt was read."""
     if not asked:
         return "time", "Less time per launch."
@@ -309,13 +311,13 @@ def _settle(asked: list[Asked], wish: str, baseline: Verdict | None) -> tuple[Me
         metric, why = _memory(baseline)
         return metric, f"Memory is read as {WORDS[metric]}, {why}: {UNDERSTOOD[metric]}."
     means = "a means rather than an end, so the prompt is read as: less time per launch."
-    raised = re.search(RAISE, wish) is not None and re.search(LOWER, wish) is None
-    lowered = re.search(LOWER, wish) is not None and re.search(RAISE, wish) is None
+    raised = re.search(RAISE, asked_text) is not None and re.search(LOWER, asked_text) is None
+    lowered = re.search(LOWER, asked_text) is not None and re.search(RAISE, asked_text) is None
     if only in {"shared_bytes", "registers"} and raised:
         return "time", f"More {WORDS[only].split(' per ')[0]} is {means}"
     if only == "occupancy" and lowered:
         return "time", f"Lower occupancy is {means}"
-    if only == "accuracy" and lowered and not re.search(r"error|fehler|rounding", wish):
+    if only == "accuracy" and lowered and not re.search(r"error|fehler|rounding", asked_text):
         return "time", f"Lower precision is {means}"
     return only, f"{UNDERSTOOD[only][0].upper()}{UNDERSTOOD[only][1:]}."
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from kernelmate.decide.acceptance import NOISE
-from kernelmate.decide.holding import suits
+from kernelmate.decide.constraints import suits
 from kernelmate.decide.metrics import better, metric_value
 from kernelmate.measure.statistics import EDITED
 from kernelmate.records import Contract, Judged, Kernel, Objective, Speedup, Verdict

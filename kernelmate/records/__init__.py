@@ -8,33 +8,33 @@ end shows: field names and their order are that schema's, and `kernelmate.report
 from __future__ import annotations
 
 from kernelmate.records.calibration import Calibration
-from kernelmate.records.carried import (
-    Carried,
-    CarriedFile,
-    Confirmation,
-    Confirmed,
-    Given,
-    Outcome,
-    Promise,
-)
 from kernelmate.records.causes import Cause
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import SLOWDOWN, Argument, Contract, Direction, LaunchShape, Size, Tolerance
 from kernelmate.records.device import Device, parse_device
-from kernelmate.records.gate import Allowance, Figure, Gate, GatedKernel, GateMetric
+from kernelmate.records.gate import Allowance, Gate, GatedKernel, GateMetric, MetricChange
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
 from kernelmate.records.judging import (
     MOSTLY_LAUNCHING,
     NO_RACE_SEEN,
+    BuildVariant,
     Judgement,
     JudgeTask,
     SizeMetrics,
-    Twin,
     Version,
 )
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.listing import Control, Listing, Live, Place, PtxInstruction, SassInstruction
+from kernelmate.records.portable import (
+    Confirmation,
+    ConfirmationReport,
+    JudgingInputs,
+    Outcome,
+    PortableFile,
+    PortableJudgement,
+    Promise,
+)
 from kernelmate.records.roofline import Bound, Roofline, Roofs, Work
 from kernelmate.records.suggestions import (
     Candidate,
@@ -46,6 +46,7 @@ from kernelmate.records.suggestions import (
     Preference,
     SearchState,
 )
+from kernelmate.records.tuning import DispatchRule, Tuned, TunedVersion
 from kernelmate.records.verdict import (
     BackendName,
     CacheEstimate,
@@ -72,11 +73,10 @@ __all__ = [
     "Argument",
     "BackendName",
     "Bound",
+    "BuildVariant",
     "CacheEstimate",
     "Calibration",
     "Candidate",
-    "Carried",
-    "CarriedFile",
     "Case",
     "Cause",
     "Claim",
@@ -84,7 +84,7 @@ __all__ = [
     "CompileOptions",
     "Compiled",
     "Confirmation",
-    "Confirmed",
+    "ConfirmationReport",
     "Constraint",
     "Contract",
     "Control",
@@ -93,19 +93,19 @@ __all__ = [
     "Device",
     "Diagnostic",
     "Direction",
-    "Figure",
+    "DispatchRule",
     "Finding",
     "FirstWrong",
     "Gate",
     "GateMetric",
     "GatedKernel",
-    "Given",
     "HardwareProfile",
     "InstructionMix",
     "JudgeTask",
     "Judged",
     "Judgement",
     "JudgementEntry",
+    "JudgingInputs",
     "Kernel",
     "KnownKernel",
     "LaunchShape",
@@ -113,6 +113,7 @@ __all__ = [
     "LineCounters",
     "Listing",
     "Live",
+    "MetricChange",
     "MetricName",
     "Objective",
     "ObjectiveResult",
@@ -122,6 +123,8 @@ __all__ = [
     "Outcome",
     "Parameter",
     "Place",
+    "PortableFile",
+    "PortableJudgement",
     "Preference",
     "Promise",
     "PtxInstruction",
@@ -139,7 +142,8 @@ __all__ = [
     "Target",
     "Timing",
     "Tolerance",
-    "Twin",
+    "Tuned",
+    "TunedVersion",
     "Unit",
     "Verdict",
     "Version",

@@ -22,7 +22,7 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class MetricChange:
     """One metric of two versions.
 
     Attributes:
@@ -61,7 +61,7 @@ class GatedKernel:
     was: str | None
     change: Change
     outcome: Outcome
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[MetricChange, ...] = ()
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     fresh: tuple[Finding, ...] = ()

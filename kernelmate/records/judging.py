@@ -29,7 +29,7 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Twin:
+class BuildVariant:
     """The version under judgement compiled otherwise: without optimisation where `arch` is None, else for that one."""
 
     compiled: Compiled
@@ -78,7 +78,7 @@ class JudgeTask:
     executed: bool = False
     count: bool = True
     glance: bool = False
-    twins: tuple[Twin, ...] = ()
+    twins: tuple[BuildVariant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

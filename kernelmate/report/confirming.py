@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Confirmation, Confirmed, ObjectiveResult, Outcome, Speedup, Timing, Verdict
+from kernelmate.records import Confirmation, ConfirmationReport, ObjectiveResult, Outcome, Speedup, Timing, Verdict
 from kernelmate.report.console import heading, indented, lines, table, toned
 from kernelmate.report.tables import provenance
 from kernelmate.report.words import (
@@ -28,7 +28,7 @@ OUTCOME_WORDS: Mapping[Outcome, tuple[str, Tone]] = {
 }
 
 
-def confirmed_view(confirmed: Confirmed) -> list[RenderableType]:
+def confirmed_view(confirmed: ConfirmationReport) -> list[RenderableType]:
     """What was asked, each promise with what became of it, then times as predicted and as measured."""
     baseline = confirmed.baseline
     asked = "" if confirmed.objective is None else f': "{confirmed.objective.prompt}"'
@@ -53,7 +53,7 @@ def confirmed_view(confirmed: Confirmed) -> list[RenderableType]:
     return parts
 
 
-def _outcomes(confirmed: Confirmed) -> Table:
+def _outcomes(confirmed: ConfirmationReport) -> Table:
     made = table("#", "author", "promised", "found", "outcome", right=(0,))
     for index, one in enumerate(confirmed.confirmations, 1):
         promised = Text(_gain(one.promise.objective, one.promise.speedup), style="italic")
@@ -77,7 +77,7 @@ def _gain(result: ObjectiveResult | None, speedup: Speedup | None) -> str:
     return "-" if result is None else objective_words(result)
 
 
-def _times(confirmed: Confirmed) -> Table:
+def _times(confirmed: ConfirmationReport) -> Table:
     """Times as they were predicted and as they are; only a time inside the prediction's own error bears it out."""
     made = table("time", "predicted", "measured", "ratio", "prediction", right=(3,))
     rows = [("baseline", confirmed.timing, confirmed.baseline)]

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Figure, Gate, GatedKernel, GateMetric
+from kernelmate.records import Gate, GatedKernel, GateMetric, MetricChange
 from kernelmate.report.console import findings_view, heading, indented, lines, table, toned
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.words import Tone, byte_words, number, plural, printable, time_words
@@ -104,7 +104,7 @@ def name_of(one: GatedKernel) -> str:
     return f"{one.path}::{one.instance or one.kernel}"
 
 
-def _cell(figure: Figure | None) -> Text:
+def _cell(figure: MetricChange | None) -> Text:
     """What it is, below what it was where that is something else."""
     if figure is None:
         return Text("-", style="dim")
@@ -115,7 +115,7 @@ def _cell(figure: Figure | None) -> Text:
     return text
 
 
-def figure_words(figure: Figure, arrow: str = "->") -> str:
+def figure_words(figure: MetricChange, arrow: str = "->") -> str:
     """`32 -> 40`, or `32` where nothing changed; a predicted time with its mark."""
     before, after = (None if value is None else value_words(figure, value) for value in (figure.before, figure.after))
     if after is None:
@@ -123,7 +123,7 @@ def figure_words(figure: Figure, arrow: str = "->") -> str:
     return after if before is None or before == after else f"{before} {arrow} {after}".replace(" \n", "\n")
 
 
-def value_words(figure: Figure, value: float) -> str:
+def value_words(figure: MetricChange, value: float) -> str:
     """One side of a figure, with its unit."""
     if figure.metric == "time":
         predicted = figure.note is not None and figure.note.startswith("predicted")
@@ -131,7 +131,7 @@ def value_words(figure: Figure, value: float) -> str:
     return byte_words(value) if figure.metric in {"spill_bytes", "shared_bytes"} else number(value)
 
 
-def figure_sentence(figure: Figure) -> str:
+def figure_sentence(figure: MetricChange) -> str:
     """Why a figure does not pass."""
     if figure.metric == "time":
         return f"slower: {figure.note}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernelmate.records import Figure, Gate, GatedKernel
+from kernelmate.records import Gate, GatedKernel, MetricChange
 from kernelmate.report.gate import CHANGES, COLUMNS, columns, figure_words, name_of, provenance, summary
 from kernelmate.report.words import printable
 
@@ -41,7 +41,7 @@ def _table(gate: Gate) -> str:
     return "\n".join(rows)
 
 
-def _cell(figure: Figure | None) -> str:
+def _cell(figure: MetricChange | None) -> str:
     if figure is None:
         return ""
     words = _plain(figure_words(figure, "→"))

@@ -18,15 +18,16 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import (
     Calibration,
     Confirmation,
-    Confirmed,
+    ConfirmationReport,
     Contract,
     Gate,
-    Given,
     Judged,
+    JudgingInputs,
     Kernel,
     Listing,
     Optimization,
     Target,
+    Tuned,
     Verdict,
 )
 
@@ -75,7 +76,7 @@ def verdict_json(verdict: Verdict) -> Document:
 
 
 def verdicts_json(
-    verdicts: Sequence[Verdict], given: Given | None = None, candidate: Kernel | None = None,
+    verdicts: Sequence[Verdict], given: JudgingInputs | None = None, candidate: Kernel | None = None,
     contract: Contract | None = None, prompt: str | None = None,
 ) -> Document:  # fmt: skip
     """What `check`, `bench` and `compare` print.
@@ -98,7 +99,7 @@ def verdicts_json(
     }
 
 
-def optimization_json(optimization: Optimization, given: Given | None = None) -> Document:
+def optimization_json(optimization: Optimization, given: JudgingInputs | None = None) -> Document:
     """What `optimize` prints; `given` is what it rests on, so that `confirm` can judge again."""
     return {
         "schema": SCHEMA,
@@ -123,7 +124,7 @@ def _candidate(judged: Judged) -> Document:
     }
 
 
-def confirmed_json(confirmed: Confirmed) -> Document:
+def confirmed_json(confirmed: ConfirmationReport) -> Document:
     """What `confirm` prints."""
     return {
         "schema": SCHEMA,
@@ -194,6 +195,16 @@ def lifted_json(found: Any, line: str | None, place: int | None, files: Sequence
     return {"schema": SCHEMA, "lifted": lifted}
 
 
+def tuned_json(tuned: Tuned) -> Document:
+    """What `tune` and `bench --sweep` print."""
+    versions = [
+        {"author": one.author, "why": one.why, "source": one.kernel.unit.text, "times_us": plain(one.times_us)}
+        for one in tuned.versions
+    ]
+    plainly = {name: plain(getattr(tuned, name)) for name in ("kind", "target", "sizes", "chosen", "rule", "notes")}
+    return {"schema": SCHEMA, "tuned": plainly | {"versions": versions}}
+
+
 def error_json(error: KernelmateError) -> Document:
     """What stopped a command."""
     return error_document(error.code, error.message, error.file, error.line, error.column, error.hint)
@@ -252,7 +263,7 @@ def calibration_json(calibration: Calibration) -> Document:
 
 
 def models_json(models: Sequence[object], current: object | None) -> Document:
-    """What `model list` prints; a model has the fields of `kernelmate.suggest.local.library.Model`."""
+    """What `model list` prints; a model has the fields of `kernelmate.suggest.local.library.LocalModelFile`."""
     use = None if current is None else getattr(current, "name", None)
     return {"schema": SCHEMA, "use": use, "models": [plain(model) for model in models]}
 

@@ -44,7 +44,15 @@ def write_page(path: Path, optimization: Optimization, baseline: Kernel) -> None
         EnvironmentFailed: plotly is not installed.
         OSError: the file cannot be written.
     """
-    text = page(optimization, baseline)
+    save(path, page(optimization, baseline))
+
+
+def save(path: Path, text: str) -> None:
+    """Write a page's text, all of it or nothing.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
@@ -63,15 +71,7 @@ def page(optimization: Optimization, baseline: Kernel) -> str:
         EnvironmentFailed: plotly is not installed.
     """
     charts = figures(versions_of(optimization))
-    library, own = _plotly_js(), _resource("page.js")
-    name = words.kernel_words(optimization.baseline)
     parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(library, own)}">',
-        f"<title>{text(name)}: {text(optimization.objective.prompt)}</title>",
-        f"<style>{_resource('page.css')}</style></head><body>",
         *_head(optimization, baseline),
         *_candidates(optimization),
         *_charts(charts, optimization),
@@ -82,13 +82,41 @@ def page(optimization: Optimization, baseline: Kernel) -> str:
             for index, judged in enumerate(optimization.candidates)
             for line in _candidate(index, judged, optimization, baseline)
         ),
+    ]
+    return document(f"{words.kernel_words(optimization.baseline)}: {optimization.objective.prompt}", parts)
+
+
+def document(title: str, parts: Sequence[str]) -> str:
+    """A page of its own around the HTML of its parts: style, policy, Plotly's library and the script that draws charts.
+
+    Raises:
+        EnvironmentFailed: plotly is not installed.
+    """
+    library, own = _plotly_js(), _resource("page.js")
+    whole = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(library, own)}">',
+        f"<title>{text(title)}</title>",
+        f"<style>{_resource('page.css')}</style></head><body>",
+        *parts,
         f"<footer>KernelMate {text(VERSION)}. Predicted is not measured: a predicted time is to be confirmed on a "
         "GPU.</footer>",
         f'<script type="application/json" id="templates">{_data({"light": template(dark=False), "dark": template(dark=True)})}</script>',
         f"<script>{library}</script><script>{own}</script>",
         "</body></html>",
     ]
-    return "\n".join(parts) + "\n"
+    return "\n".join(whole) + "\n"
+
+
+def chart(title: str, figure: Figure) -> list[str]:
+    """The HTML of one chart."""
+    return [
+        f"<figure><figcaption>{text(title)}</figcaption>",
+        f'<div class="chart" style="height:{figure.height}px"></div>',
+        f'<script type="application/json">{_data(figure.to_json())}</script></figure>',
+    ]
 
 
 def _data(value: object) -> str:
@@ -187,11 +215,7 @@ def _charts(charts: dict[str, Figure], optimization: Optimization) -> list[str]:
     if rest > 0:
         parts.append(f'<p class="faint">The first {MOST_VERSIONS - 1} candidates; {rest} more stand below.</p>')
     for title, figure in charts.items():
-        parts += [
-            f"<figure><figcaption>{text(title)}</figcaption>",
-            f'<div class="chart" style="height:{figure.height}px"></div>',
-            f'<script type="application/json">{_data(figure.to_json())}</script></figure>',
-        ]
+        parts += chart(title, figure)
     return parts
 
 

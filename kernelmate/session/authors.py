@@ -16,11 +16,11 @@ from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.consent import Ask, Consents, Outgoing, workspace_of
 from kernelmate.suggest.local.author import LocalModel
 from kernelmate.suggest.local.engines import engine_name
-from kernelmate.suggest.local.library import Library
+from kernelmate.suggest.local.library import ModelLibrary
 from kernelmate.suggest.local.serving import Endpoint, ModelServer, ServerSettings
 from kernelmate.suggest.local.starter import shipped
 from kernelmate.suggest.plugins import load_plugin, plugin_names
-from kernelmate.suggest.prices import Purse
+from kernelmate.suggest.prices import SpendingBudget
 from kernelmate.suggest.router import Router
 
 BUILT_IN = ("auto", "synthesis", "recipes", "local", "claude")
@@ -34,7 +34,7 @@ SMALL_MODEL_SAMPLES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SearchOptions:
     """What one search asks of its authors.
 
     Attributes:
@@ -42,7 +42,7 @@ class Wishes:
         samples: attempts of the local model in a round; None for the setting's. rounds: how often it is asked.
         ask: shows what would be sent to another machine. on_step: told of each step. on_text: told of text as it arrives.
         stop: True once the user wants no more.
-        purse: what Claude may spend, for searches that share a budget; None for one of this search alone.
+        spending: what Claude may spend, for searches that share a budget; None for one of this search alone.
     """
 
     author: str = "auto"
@@ -52,52 +52,53 @@ class Wishes:
     on_step: Callable[[str], None] | None = None
     on_text: Callable[[str], None] | None = None
     stop: Callable[[], bool] = lambda: False
-    purse: Purse | None = None
+    spending: SpendingBudget | None = None
 
 
-def authors(settings: Settings, kernel: Kernel, wishes: Wishes) -> Sequence[Suggester]:
+def authors(settings: Settings, kernel: Kernel, options: SearchOptions) -> Sequence[Suggester]:
     """The suggesters of one search.
 
     Raises:
         UsageError: there is no such author, or no model for one that was asked for by name.
     """
-    if wishes.author not in BUILT_IN:
-        if wishes.author not in plugin_names():
+    if options.author not in BUILT_IN:
+        if options.author not in plugin_names():
             raise UsageError(
-                f"There is no author {wishes.author!r}.", hint=f"Authors are {', '.join([*BUILT_IN, *plugin_names()])}."
+                f"There is no author {options.author!r}.",
+                hint=f"Authors are {', '.join([*BUILT_IN, *plugin_names()])}.",
             )
-        return (load_plugin(wishes.author),)
+        return (load_plugin(options.author),)
     from kernelmate.suggest.synthesis import Synthesis
 
-    if wishes.author == "synthesis":
+    if options.author == "synthesis":
         return (Synthesis(),)
     router = Router(
-        samples=wishes.samples or settings.samples,
-        rounds=wishes.rounds,
-        may_write=settings.claude_may_write or wishes.author == "claude",
-        on_step=wishes.on_step,
+        samples=options.samples or settings.samples,
+        rounds=options.rounds,
+        may_write=settings.claude_may_write or options.author == "claude",
+        on_step=options.on_step,
     )
-    if wishes.author in {"auto", "recipes"}:
+    if options.author in {"auto", "recipes"}:
         # Recipes load the syntax tree's grammar, which checking and judging do without.
         from kernelmate.suggest.offline import Offline
 
         router.recipes = Offline()
     small = False
-    if wishes.author in {"auto", "local"}:
-        router.local = local = local_model(settings, kernel, wishes, wanted=wishes.author == "local")
+    if options.author in {"auto", "local"}:
+        router.local = local = local_model(settings, kernel, options, wanted=options.author == "local")
         small = local is not None and local.codec != CHAT
-        if small and wishes.samples is None and "samples" not in settings.model_fields_set:
+        if small and options.samples is None and "samples" not in settings.model_fields_set:
             router.samples = SMALL_MODEL_SAMPLES
-    if wishes.author == "claude" or (wishes.author == "auto" and settings.claude):
-        router.reviewer = _claude(settings, kernel, wishes)
+    if options.author == "claude" or (options.author == "auto" and settings.claude):
+        router.reviewer = _claude(settings, kernel, options)
     if router.recipes is not None and (router.local is not None or router.reviewer is not None):
         from kernelmate.suggest.offline import Offline
 
         router.recipes = Offline(most=RECIPES_BEFORE_SMALL if small and router.reviewer is None else RECIPES_FIRST)
-    return (Synthesis(), router) if wishes.author == "auto" else (router,)
+    return (Synthesis(), router) if options.author == "auto" else (router,)
 
 
-def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: bool) -> LocalModel | None:
+def local_model(settings: Settings, kernel: Kernel, options: SearchOptions, *, wanted: bool) -> LocalModel | None:
     """The model in use; None where there is none and none was asked for by name.
 
     Raises:
@@ -106,13 +107,13 @@ def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: b
     if settings.model_url is not None:
         name = settings.model or "default"
         endpoint = Endpoint(settings.model_url.rstrip("/"), name, _key(settings))
-        agree = _agreement(settings.model_url, name, kernel, wishes)
+        agree = _agreement(settings.model_url, name, kernel, options)
         codec = settings.model_codec or CHAT
         return LocalModel(
             lambda: endpoint,
             name,
-            on_text=wishes.on_text,
-            stop=wishes.stop,
+            on_text=options.on_text,
+            stop=options.stop,
             agree=agree,
             codec=codec,
             answer_s=settings.model_answer_s,
@@ -131,19 +132,19 @@ def local_model(settings: Settings, kernel: Kernel, wishes: Wishes, *, wanted: b
         return None
     server = model_server(settings)
     return LocalModel(
-        lambda: server.ensure(model, wishes.stop),
+        lambda: server.ensure(model, options.stop),
         model.name,
-        on_text=wishes.on_text,
-        stop=wishes.stop,
+        on_text=options.on_text,
+        stop=options.stop,
         codec=model.codec or CHAT,
         taught=model.offers,
         answer_s=settings.model_answer_s,
     )
 
 
-def model_library(settings: Settings) -> Library:
+def model_library(settings: Settings) -> ModelLibrary:
     """The user's models, and the one that comes with KernelMate unless it is not wanted."""
-    return Library(settings.models_dir, shipped() if settings.starter else None)
+    return ModelLibrary(settings.models_dir, shipped() if settings.starter else None)
 
 
 def model_server(settings: Settings) -> ModelServer:
@@ -157,7 +158,7 @@ def model_server(settings: Settings) -> ModelServer:
     return ModelServer(wanted, library=model_library(settings))
 
 
-def _agreement(url: str, model: str, kernel: Kernel, wishes: Wishes) -> Callable[[str], bool] | None:
+def _agreement(url: str, model: str, kernel: Kernel, options: SearchOptions) -> Callable[[str], bool] | None:
     """Asks before a text goes to another machine, once for a workspace; None for a server on this one."""
     host = urlsplit(url).hostname or ""
     if host in {"localhost", "127.0.0.1", "::1"}:
@@ -167,7 +168,7 @@ def _agreement(url: str, model: str, kernel: Kernel, wishes: Wishes) -> Callable
     def agree(text: str) -> bool:
         if consents.given(workspace, host):
             return True
-        if not wishes.ask(Outgoing(text, host, model, None, workspace)):
+        if not options.ask(Outgoing(text, host, model, None, workspace)):
             return False
         consents.give(workspace, host)
         return True
@@ -182,15 +183,15 @@ def _key(settings: Settings) -> str | None:
     return os.environ.get(settings.model_key_variable)
 
 
-def _claude(settings: Settings, kernel: Kernel, wishes: Wishes) -> Claude:
+def _claude(settings: Settings, kernel: Kernel, options: SearchOptions) -> Claude:
     return Claude(
-        purse=wishes.purse or Purse(settings.claude_budget_usd),
+        spending=options.spending or SpendingBudget(settings.claude_budget_usd),
         consents=Consents(),
-        ask=wishes.ask,
+        ask=options.ask,
         workspace=workspace_of(Path(kernel.unit.path)),
         model=settings.claude_model,
-        on_text=wishes.on_text,
-        stop=wishes.stop,
+        on_text=options.on_text,
+        stop=options.stop,
         answer_s=settings.model_answer_s,
     )
 
@@ -199,8 +200,8 @@ __all__ = [
     "BUILT_IN",
     "AuthorFailed",
     "Outgoing",
-    "Purse",
-    "Wishes",
+    "SearchOptions",
+    "SpendingBudget",
     "authors",
     "local_model",
     "model_library",

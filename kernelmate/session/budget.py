@@ -19,7 +19,7 @@ WARM_SHARE = 0.5
 expected to take before there was one."""
 
 
-class Budget:
+class TimeBudget:
     """Seconds of a search, and how long its evaluations take.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kernelmate.compiler.project import header_words
 from kernelmate.records import Candidate, Contract, Finding, Kernel, Objective, Verdict
-from kernelmate.session.judging import Court, Trial, directory_of
+from kernelmate.session.judging import JudgingContext, Trial, directory_of
 from kernelmate.session.preparing import Prepared
 
 REWRITES = "recipe:"
@@ -20,18 +20,20 @@ TRUSTED = (REWRITES, "synthesis:", "user")
 
 
 def verdict_on(
-    court: Court, candidate: Candidate, baselines: tuple[Trial, ...], objective: Objective | None
+    context: JudgingContext, candidate: Candidate, baselines: tuple[Trial, ...], objective: Objective | None
 ) -> Verdict:
     """A candidate's verdict over all instances; one that does what no candidate may is turned away before it is compiled.
 
     Raises:
         ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
     """
-    finding = screened(court, candidate)
-    return turned_away(baselines[0].verdict, finding) if finding else judged_by(court, candidate, baselines, objective)
+    finding = screened(context, candidate)
+    return (
+        turned_away(baselines[0].verdict, finding) if finding else judged_by(context, candidate, baselines, objective)
+    )
 
 
-def screened(court: Court, candidate: Candidate) -> Finding | None:
+def screened(context: JudgingContext, candidate: Candidate) -> Finding | None:
     """Why a candidate is not even compiled; None where nothing speaks against it."""
     # Reading it loads the syntax tree's grammar, which judging does without.
     from kernelmate.suggest.untrusted import screen
@@ -40,14 +42,14 @@ def screened(court: Court, candidate: Candidate) -> Finding | None:
         return None
 
     def in_headers() -> frozenset[str]:
-        paths = tuple(Path(one).resolve() for one in court.workshop.options.include_paths)
-        return header_words(court.kernel.unit.text, directory_of(court.kernel), paths)
+        paths = tuple(Path(one).resolve() for one in context.preparer.options.include_paths)
+        return header_words(context.kernel.unit.text, directory_of(context.kernel), paths)
 
-    return screen(court.kernel, candidate.kernel, in_headers)
+    return screen(context.kernel, candidate.kernel, in_headers)
 
 
 def judged_by(
-    court: Court,
+    context: JudgingContext,
     candidate: Candidate,
     baselines: tuple[Trial, ...],
     objective: Objective | None,
@@ -59,7 +61,7 @@ def judged_by(
         ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
     """
     edited = candidate.author.startswith(REWRITES)
-    trials = court.candidates(
+    trials = context.candidates(
         candidate.kernel, candidate.contract, baselines, objective, edited=edited, prepared=prepared, until_hang=True
     )
     return with_caution(candidate, worst(trials))

@@ -16,8 +16,8 @@ from kernelmate.compiler.includes import Search, includes_of
 from kernelmate.errors import ContractError, SourceError
 from kernelmate.history.identity import fingerprint
 from kernelmate.records import CompileOptions, Contract, Kernel
+from kernelmate.session.packing import needed_files
 from kernelmate.session.revisions import Blob, Repository, blob_name
-from kernelmate.session.travel import needed_files
 from kernelmate.source import find_kernels, parse_contract, read_units
 from kernelmate.source.tokens import lex
 
@@ -32,7 +32,7 @@ OptionsFor = Callable[[Path], CompileOptions]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KernelPair:
     """A kernel now and what it was; one of the two is None for what was added or removed."""
 
     before: Kernel | None
@@ -40,7 +40,7 @@ class Pair:
 
 
 @dataclass(slots=True)
-class Side:
+class ChangeSide:
     """One of the two states: its files on disk, and the kernels in those that matter.
 
     Attributes:
@@ -153,17 +153,17 @@ def lay_out(repository: Repository, base: Mapping[str, Blob], folder: Path) -> N
         place.write_bytes(data)
 
 
-def pairs(before: Side, after: Side) -> list[Pair]:
+def pairs(before: ChangeSide, after: ChangeSide) -> list[KernelPair]:
     """Each kernel with what it was: by place and name, then by its definition, then by its file or its name alone."""
     lost = {key: kernel for key, kernel in before.kernels.items() if key not in after.kernels}
     new = {key: kernel for key, kernel in after.kernels.items() if key not in before.kernels}
-    found = [Pair(before.kernels[key], kernel) for key, kernel in after.kernels.items() if key in before.kernels]
+    found = [KernelPair(before.kernels[key], kernel) for key, kernel in after.kernels.items() if key in before.kernels]
     for match in (_same_definition, _same_file, _same_name):
         for old, here in list(match(lost, new)):
             if old in lost and here in new:
-                found.append(Pair(lost.pop(old), new.pop(here)))
-    found += [Pair(None, kernel) for kernel in new.values()]
-    return found + [Pair(kernel, None) for kernel in lost.values()]
+                found.append(KernelPair(lost.pop(old), new.pop(here)))
+    found += [KernelPair(None, kernel) for kernel in new.values()]
+    return found + [KernelPair(kernel, None) for kernel in lost.values()]
 
 
 Keyed = Mapping[tuple[str, str], Kernel]

@@ -10,27 +10,29 @@ from kernelmate.decide.ranking import best_first
 from kernelmate.measure.statistics import undecided
 from kernelmate.records import (
     Candidate,
-    Carried,
     Confirmation,
-    Confirmed,
+    ConfirmationReport,
     Judged,
     Kernel,
     Outcome,
+    PortableJudgement,
     Promise,
     Verdict,
 )
 from kernelmate.session.candidates import verdict_on
-from kernelmate.session.judging import Court
+from kernelmate.session.judging import JudgingContext
 from kernelmate.source import same_kernel
 
 OnConfirmed = Callable[[Confirmation], None]
 
 
-def confirm(court: Court, carried: Carried, promises: Sequence[Promise], on_judged: OnConfirmed | None) -> Confirmed:
+def confirm(
+    context: JudgingContext, carried: PortableJudgement, promises: Sequence[Promise], on_judged: OnConfirmed | None
+) -> ConfirmationReport:
     """Judge the kernel and each promised version, and hold what is measured against what was promised.
 
     Args:
-        court: for the carried kernel, on the GPU.
+        context: for the carried kernel, on the GPU.
         carried: where the promises come from.
         promises: those to judge.
         on_judged: told of each as soon as it is judged.
@@ -39,7 +41,7 @@ def confirm(court: Court, carried: Carried, promises: Sequence[Promise], on_judg
         InputError: the reference cannot be used, or the prompt not be read. CompileTimeout: the kernel's compilation did
             not end. EnvironmentFailed: compiler or worker are not to be had.
     """
-    baselines = court.baselines()
+    baselines = context.baselines()
     baseline = baselines[0].verdict
     objective = carried.objective
     if objective is None and carried.prompt is not None:
@@ -47,18 +49,20 @@ def confirm(court: Court, carried: Carried, promises: Sequence[Promise], on_judg
     found: dict[int, Confirmation] = {}
     judged: list[Judged] = []
     for promise in promises:
-        version = candidate_kernel(court.kernel, promise)
+        version = candidate_kernel(context.kernel, promise)
         candidate = Candidate(promise.author, promise.why, version, promise.contract)
-        verdict = verdict_on(court, candidate, baselines, objective)
+        verdict = verdict_on(context, candidate, baselines, objective)
         confirmation = Confirmation(promise, verdict, outcome_of(verdict))
         judged.append(Judged(candidate, verdict))
         found[id(judged[-1])] = confirmation
         if on_judged is not None:
             on_judged(confirmation)
     if objective is not None:
-        judged = best_first(judged, objective, court.kernel, court.contract)
+        judged = best_first(judged, objective, context.kernel, context.contract)
     confirmations = tuple(found[id(one)] for one in judged)
-    return Confirmed(carried.given, objective, baseline, carried.timing, confirmations, _notes(court, carried))
+    return ConfirmationReport(
+        carried.given, objective, baseline, carried.timing, confirmations, _notes(context, carried)
+    )
 
 
 def candidate_kernel(kernel: Kernel, promise: Promise) -> Kernel:
@@ -79,10 +83,10 @@ def outcome_of(verdict: Verdict) -> Outcome:
     return "refuted"
 
 
-def _notes(court: Court, carried: Carried) -> tuple[str, ...]:
-    if court.target.name == carried.given.target:
+def _notes(context: JudgingContext, carried: PortableJudgement) -> tuple[str, ...]:
+    if context.target.name == carried.given.target:
         return ()
     return (
-        f"Times were predicted for {carried.given.target} and measured on {court.target.name}: ratios between versions may "
+        f"Times were predicted for {carried.given.target} and measured on {context.target.name}: ratios between versions may "
         "be compared, times may not.",
     )

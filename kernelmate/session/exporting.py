@@ -11,13 +11,13 @@ from pathlib import Path, PurePosixPath
 from kernelmate.config import Settings
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.history import History
-from kernelmate.records import Given, Kernel, Recorded, Verdict
+from kernelmate.records import JudgingInputs, Kernel, Recorded, Verdict
 from kernelmate.report.diff import diff_lines, whole_text
 from kernelmate.report.exported import exported_test
 from kernelmate.report.json import dumps, verdicts_json
+from kernelmate.session.packing import needed_files
 from kernelmate.session.restoring import restored
 from kernelmate.session.session import Session
-from kernelmate.session.travel import needed_files
 from kernelmate.source import contract_for, file_text, load_kernel
 
 MARK = ".baseline"
@@ -25,7 +25,7 @@ MARK = ".baseline"
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ExportSelection:
     """What is exported.
 
     Attributes:
@@ -48,7 +48,7 @@ class Export:
         files: texts by path from the folder that they go to; empty where the version was rejected.
     """
 
-    chosen: Chosen
+    chosen: ExportSelection
     verdicts: tuple[Verdict, ...]
     baseline: tuple[Verdict, ...]
     files: Mapping[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Export:
         return all(verdict.clean and verdict.compiled for verdict in self.verdicts)
 
 
-def choose(spec: str, version: int | None, baseline: str | None, history: History | None) -> Chosen:
+def choose(spec: str, version: int | None, baseline: str | None, history: History | None) -> ExportSelection:
     """Find the version to export, and what it was made from.
 
     Args:
@@ -85,15 +85,17 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
         kernel = restored(recorded, Path(kernel.unit.path)).after
     prompt = None if recorded is None else recorded.judged.prompt
     if baseline is not None:
-        return Chosen(kernel, load_kernel(baseline), prompt)
+        return ExportSelection(kernel, load_kernel(baseline), prompt)
     parent = None if recorded is None or history is None or recorded.judged.parent is None else recorded.judged.parent
     if parent is None or history is None:
         note = "what it was made from is not known (--baseline names it), so that there is no diff"
-        return Chosen(kernel, None, None, (note,))
+        return ExportSelection(kernel, None, None, (note,))
     before = _version_of(history.version(parent), kernel)
     if before is None or whole_text(before) == whole_text(kernel):
-        return Chosen(kernel, None, None, (f"version {parent}, which it was made from, is no longer to be had",))
-    return Chosen(kernel, before, prompt, (f"its baseline is version {parent} of the history",))
+        return ExportSelection(
+            kernel, None, None, (f"version {parent}, which it was made from, is no longer to be had",)
+        )
+    return ExportSelection(kernel, before, prompt, (f"its baseline is version {parent} of the history",))
 
 
 def _present(history: History, kernel: Kernel) -> Recorded | None:
@@ -113,7 +115,7 @@ def _version_of(recorded: Recorded, kernel: Kernel) -> Kernel | None:
         return None
 
 
-def export(session: Session, settings: Settings, chosen: Chosen) -> Export:
+def export(session: Session, settings: Settings, chosen: ExportSelection) -> Export:
     """Judge a version again, and lay out its files where nothing speaks against it.
 
     Raises:
@@ -173,7 +175,7 @@ def _needed(session: Session, kernel: Kernel, settings: Settings) -> set[Path]:
     return headers | set(needed_files(contract, directory))
 
 
-def _portable(given: Given, place: str) -> Given:
+def _portable(given: JudgingInputs, place: str) -> JudgingInputs:
     """Without this machine's folders: `confirm` lays the carried files out elsewhere."""
     return replace(given, file=PurePosixPath(place).name, directory="exported")
 

@@ -26,7 +26,7 @@ from kernelmate.records import (
 )
 from kernelmate.report.gate import figure_sentence
 from kernelmate.session.building import options_for
-from kernelmate.session.changes import Pair, Side, changed_paths, lay_out, pairs
+from kernelmate.session.changes import ChangeSide, KernelPair, changed_paths, lay_out, pairs
 from kernelmate.session.places import choose_backend, make_worker
 from kernelmate.session.revisions import Blob, Repository
 from kernelmate.session.session import Session
@@ -40,7 +40,7 @@ OnKernel = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedSide:
     """One side of a kernel: its verdicts by instance, or why there are none.
 
     Attributes:
@@ -57,7 +57,7 @@ class Judged:
 
 
 @dataclass(slots=True)
-class Gatekeeper:
+class ChangeGate:
     """Judges a working tree against a revision.
 
     Attributes:
@@ -89,8 +89,8 @@ class Gatekeeper:
     def _run(self, base: str, commit: str, folder: Path) -> Gate:
         blobs, now = self.repository.files(commit), self.repository.working_files()
         changed = changed_paths(self.repository, blobs, now)
-        before = Side(folder, lambda file: self._options_before(file, folder))
-        after = Side(self.repository.root, lambda file: options_for(self.settings, file))
+        before = ChangeSide(folder, lambda file: self._options_before(file, folder))
+        after = ChangeSide(self.repository.root, lambda file: options_for(self.settings, file))
         if changed:
             lay_out(self.repository, blobs, folder)
             before.read(path for path in blobs if self._meant(path))
@@ -104,7 +104,7 @@ class Gatekeeper:
             }
         )
         with contextlib.ExitStack() as stack:
-            bench = _Bench(settings, folder, self.on_progress, stack)
+            bench = _GateSessions(settings, folder, self.on_progress, stack)
             kernels: list[GatedKernel] = []
             for number, pair in enumerate(differing):
                 self._tell(pair, number, len(differing))
@@ -138,12 +138,14 @@ class Gatekeeper:
         mapped = [str(folder / Path(one).resolve().relative_to(root)) for one in options.include_paths if Path(one).resolve().is_relative_to(root)]  # fmt: skip
         return replace(options, include_paths=(*mapped, *options.include_paths))
 
-    def _tell(self, pair: Pair, number: int, total: int) -> None:
+    def _tell(self, pair: KernelPair, number: int, total: int) -> None:
         kernel = pair.after or pair.before
         if self.on_kernel is not None and kernel is not None:
             self.on_kernel(kernel.name, number, total)
 
-    def _judged(self, bench: _Bench, pair: Pair, before: Side, after: Side) -> Iterator[GatedKernel]:
+    def _judged(
+        self, bench: _GateSessions, pair: KernelPair, before: ChangeSide, after: ChangeSide
+    ) -> Iterator[GatedKernel]:
         if pair.after is None:
             assert pair.before is not None, "a pair has a kernel"
             yield GatedKernel(pair.before.name, None, before.relative(pair.before), None, None, "removed", "removed")
@@ -156,11 +158,13 @@ class Gatekeeper:
         if new.error is not None:
             yield replace(place, outcome="failed", failures=(_said(new.error),))
             return
-        old = Judged() if pair.before is None else bench.then(pair.before, pair.after, self._options_before)
+        old = JudgedSide() if pair.before is None else bench.then(pair.before, pair.after, self._options_before)
         for instance, verdict in new.verdicts.items():
             yield self._gated(replace(place, instance=instance), old, new, verdict, before.root)
 
-    def _gated(self, place: GatedKernel, old: Judged, new: Judged, verdict: Verdict, folder: Path) -> GatedKernel:
+    def _gated(
+        self, place: GatedKernel, old: JudgedSide, new: JudgedSide, verdict: Verdict, folder: Path
+    ) -> GatedKernel:
         baseline = old.verdicts.get(place.instance)
         notes = [*new.notes, *old.notes]
         if old.error is not None:
@@ -196,7 +200,7 @@ class Gatekeeper:
 
 
 @dataclass(slots=True)
-class _Bench:
+class _GateSessions:
     """A session for the kernels as they are, and one for each way that the old ones are compiled.
 
     Each side has a worker of its own: Python modules of equal names in both states would be one module to a process.
@@ -209,11 +213,11 @@ class _Bench:
     _sessions: dict[CompileOptions | None, Session] = field(default_factory=dict)
     _workers: dict[bool, Any] = field(default_factory=dict)
 
-    def now(self, kernel: Kernel) -> Judged:
+    def now(self, kernel: Kernel) -> JudgedSide:
         """The kernel as it is."""
         return _bench(self._session(None), kernel)
 
-    def then(self, kernel: Kernel, now: Kernel, options: Callable[[Path, Path], CompileOptions]) -> Judged:
+    def then(self, kernel: Kernel, now: Kernel, options: Callable[[Path, Path], CompileOptions]) -> JudgedSide:
         """The kernel as it was, at the sizes of now where its contract takes them."""
         try:
             session = self._session(options(Path(kernel.unit.path), self.folder))
@@ -225,7 +229,7 @@ class _Bench:
                     kernel = write_contract(kernel, wanted)
             sizes = wanted.sizes if own is not None and set(own.sizes[0]) == set(wanted.sizes[0]) else ()
         except InputError as error:
-            return Judged(error=error)
+            return JudgedSide(error=error)
         judged = _bench(session, kernel, sizes)
         if sizes and isinstance(judged.error, InputError):
             judged = _bench(session, kernel)
@@ -250,7 +254,7 @@ class _Bench:
         return self._sessions[options]
 
 
-def _bench(session: Session, kernel: Kernel, sizes: Sequence[Mapping[str, int]] = ()) -> Judged:
+def _bench(session: Session, kernel: Kernel, sizes: Sequence[Mapping[str, int]] = ()) -> JudgedSide:
     """Verdicts on a kernel; where judging is too much for this machine, what compiling tells.
 
     Raises:
@@ -266,8 +270,8 @@ def _bench(session: Session, kernel: Kernel, sizes: Sequence[Mapping[str, int]] 
             verdicts, ran = session.check(kernel), False
             notes = (f"only compiled: {error.message}",)
     except (InputError, CompileTimeout) as error:
-        return Judged(error=error)
-    return Judged({verdict.instance: verdict for verdict in verdicts}, None, ran, guessed, notes)
+        return JudgedSide(error=error)
+    return JudgedSide({verdict.instance: verdict for verdict in verdicts}, None, ran, guessed, notes)
 
 
 def _rules(text: bytes) -> object:
@@ -286,7 +290,7 @@ def _within(path: str, places: Sequence[str]) -> bool:
     return any(one in {".", path} or path.startswith(f"{one.rstrip('/')}/") for one in places)
 
 
-def _touched(pair: Pair, before: Side, after: Side, changed: frozenset[str]) -> bool:
+def _touched(pair: KernelPair, before: ChangeSide, after: ChangeSide, changed: frozenset[str]) -> bool:
     """The kernel's own file, or one that it depends on, differs between the two sides."""
     for side, kernel in ((before, pair.before), (after, pair.after)):
         if kernel is not None and (side.relative(kernel) in changed or side.reaches(side.relative(kernel), changed)):
@@ -294,14 +298,14 @@ def _touched(pair: Pair, before: Side, after: Side, changed: frozenset[str]) -> 
     return False
 
 
-def _same(pair: Pair, before: Side, after: Side) -> bool:
+def _same(pair: KernelPair, before: ChangeSide, after: ChangeSide) -> bool:
     """The kernel stands where it stood, and what it compiles to and is held to is the same."""
     if pair.before is None or pair.after is None or pair.before.name != pair.after.name:
         return False
     return before.relative(pair.before) == after.relative(pair.after) and before.identity(pair.before) == after.identity(pair.after)  # fmt: skip
 
 
-def _placed(pair: Pair, before: Side, after: Side) -> GatedKernel:
+def _placed(pair: KernelPair, before: ChangeSide, after: ChangeSide) -> GatedKernel:
     kernel = pair.after
     assert kernel is not None, "removed kernels are told apart before"
     path, was = after.relative(kernel), None

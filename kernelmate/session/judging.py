@@ -1,4 +1,4 @@
-"""One contract's court: each version is compiled, judged in the worker, and decided on, in the same way."""
+"""The context of one kernel's verdicts: each version is compiled, judged in the worker, and decided on in the same way."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmate.decide.acceptance import decide
-from kernelmate.decide.holding import broken_by
+from kernelmate.decide.constraints import broken_by
 from kernelmate.errors import LaunchTooLarge, ReferenceFailed
 from kernelmate.measure.roofline import place
 from kernelmate.measure.statistics import ANY, EDITED
@@ -28,9 +28,9 @@ from kernelmate.records import (
     Verdict,
     Version,
 )
-from kernelmate.session.preparing import Prepared, Workshop
+from kernelmate.session.build_variants import twins_of
+from kernelmate.session.preparing import KernelPreparer, Prepared
 from kernelmate.session.references import reference_version
-from kernelmate.session.twins import twins_of
 from kernelmate.session.verdicts import (
     TOO_MUCH_MEMORY,
     beyond,
@@ -42,7 +42,7 @@ from kernelmate.session.verdicts import (
     with_judgement,
     with_weights,
 )
-from kernelmate.worker.client import REFERENCE_STAGE, Death, JudgeWorker, OnProgress
+from kernelmate.worker.client import REFERENCE_STAGE, JudgeWorker, OnProgress, TaskDeath
 from kernelmate.worker.nvidia.tool import TIMEOUT_S
 
 HANGS = frozenset({"hang", "time-limit"})
@@ -65,7 +65,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class Court:
+class JudgingContext:
     """What stays the same for all versions of one kernel that are compared with each other.
 
     Attributes:
@@ -79,7 +79,7 @@ class Court:
     kernel: Kernel
     contract: Contract
     backend: BackendName
-    workshop: Workshop
+    preparer: KernelPreparer
     worker: JudgeWorker
     seed: int
     timeout_s: float
@@ -97,7 +97,7 @@ class Court:
     @property
     def target(self) -> Target:
         """The GPU that figures are for."""
-        return self.workshop.target
+        return self.preparer.target
 
     def baselines(self, *, wrong: bool = False) -> tuple[Trial, ...]:
         """The baseline's trials, one per instance.
@@ -114,7 +114,7 @@ class Court:
         prepared = []
         for done, instance in enumerate(instances):
             self._tell("compile", done, len(instances))
-            prepared.append(self.workshop.prepare(self.kernel, self.contract, instance))
+            prepared.append(self.preparer.prepare(self.kernel, self.contract, instance))
         return tuple(self._try(one, None, None, alone=wrong) for one in prepared)
 
     def candidates(
@@ -147,7 +147,7 @@ class Court:
         for done, baseline in enumerate(() if prepared else baselines):
             self._tell("compile", done, len(baselines))
             instance = baseline.prepared.compiled.instance
-            compiled.append(self.workshop.prepare_candidate(kernel, contract, instance))
+            compiled.append(self.preparer.prepare_candidate(kernel, contract, instance))
         tried = []
         for one, trial in zip(compiled, baselines, strict=True):
             # What is wrong holds no other version to anything: neither its answers nor its time are compared with.
@@ -157,7 +157,7 @@ class Court:
                 break
         return tuple(tried)
 
-    def glimpse(self, prepared: Prepared, baseline: Trial, objective: Objective) -> Trial:
+    def quick_evaluation(self, prepared: Prepared, baseline: Trial, objective: Objective) -> Trial:
         """A quick evaluation of a candidate: one launch of its first instance, at the headline size.
 
         On a GPU the headline size is timed for a short while beside the baseline, and the smallest other listed size is
@@ -185,8 +185,8 @@ class Court:
             return Trial(prepared, verdict)
         return self._try(prepared, replace(baseline, metrics=baseline.metrics[:1]), objective, edited=True, quick=True)
 
-    def begin_glimpse(self, prepared: Prepared, baseline: Trial, objective: Objective) -> None:
-        """Let the worker begin the launch of a glimpse that will probably be asked for, beside what it is asked for."""
+    def begin_quick_evaluation(self, prepared: Prepared, baseline: Trial, objective: Objective) -> None:
+        """Let the worker begin the launch of a quick evaluation that will probably be asked for, beside what it is asked for."""
         if self.backend == "emulator" and objective.metric not in COMPILED and not prepared.findings:
             self.worker.ahead(self._glance(prepared, baseline, objective))
 
@@ -208,7 +208,7 @@ class Court:
             objective: what was asked for.
             alone: judged by itself, and only decided on against the baseline; it, or the baseline, is expected to be wrong.
             edited: one of our own rewrites made it from the baseline.
-            quick: as `glimpse`.
+            quick: as `quick_evaluation`.
         """
         verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
         metrics: tuple[SizeMetrics, ...] = ()
@@ -217,14 +217,14 @@ class Court:
                 if quick:
                     task = self._glance(prepared, baseline, objective)
                 else:
-                    twins = twins_of(prepared, None if baseline is None else baseline.prepared.kernel, self.workshop)
+                    twins = twins_of(prepared, None if baseline is None else baseline.prepared.kernel, self.preparer)
                     task = replace(self._task(prepared, None if alone else baseline), twins=twins)
                 outcome = self._run(task)
             except LaunchTooLarge as refused:
                 if not alone:
                     raise
                 outcome = beyond(prepared.kernel, refused)
-            if isinstance(outcome, Death):
+            if isinstance(outcome, TaskDeath):
                 verdict = with_death(verdict, prepared.kernel, outcome)
             else:
                 metrics = outcome.metrics
@@ -280,7 +280,7 @@ class Court:
             ReferenceFailed: it cannot be traced; says the line and the operation.
         """
         answer = self.worker.trace(self._task(prepared, None), self.reference_timeout_s)
-        if isinstance(answer, Death):
+        if isinstance(answer, TaskDeath):
             raise ReferenceFailed(f"Tracing the reference ended the worker. {answer.detail}", line=self.contract.line)
         return answer
 
@@ -292,7 +292,7 @@ class Court:
             target=self.target,
             candidate=prepared.version,
             baseline=_runnable(baseline, self.backend),
-            reference_version=reference_version(self.kernel, self.contract, instance, self.workshop),
+            reference_version=reference_version(self.kernel, self.contract, instance, self.preparer),
             sizes=(),
             seed=self.seed,
             directory=str(directory_of(self.kernel)),
@@ -318,7 +318,7 @@ class Court:
         others = sorted(self.contract.sizes[1:], key=lambda size: math.prod(max(value, 1) for value in size.values()))
         return replace(task, sizes=sizes + tuple(others[:1]), timing_budget_s=budget_s, count="global_bytes" in named)
 
-    def _run(self, task: JudgeTask) -> Judgement | Death:
+    def _run(self, task: JudgeTask) -> Judgement | TaskDeath:
         try:
             quick_s = self.quick_timeout_s if task.glance else None
             outcome = self.worker.judge(task, self.on_progress, quick_s or self.timeout_s + self._tools_s())
@@ -326,7 +326,7 @@ class Court:
             if error.file is None:
                 error.file, error.line = self.kernel.unit.path, self.contract.line
             raise
-        if isinstance(outcome, Death) and outcome.stage == REFERENCE_STAGE and not outcome.judge_failed:
+        if isinstance(outcome, TaskDeath) and outcome.stage == REFERENCE_STAGE and not outcome.judge_failed:
             # What the user's own function does must not be held against a candidate.
             raise ReferenceFailed(
                 f"The reference {self.contract.reference or self.contract.inputs or ''} ended the worker "

@@ -19,7 +19,7 @@ FILE = "reference.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Lifting:
+class LiftOutcome:
     """What became of reading a kernel.
 
     Attributes:
@@ -38,7 +38,7 @@ class Lifting:
     note: str | None = None
 
 
-def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -> Lifting:
+def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -> LiftOutcome:
     """Read a kernel and judge it with what was read; no file is changed.
 
     Args:
@@ -54,11 +54,11 @@ def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -
     return found if found.agrees or found.function is None else _tried(session, kernel, contract, exact=True)
 
 
-def _tried(session: Session, kernel: Kernel, contract: Contract, *, exact: bool) -> Lifting:
+def _tried(session: Session, kernel: Kernel, contract: Contract, *, exact: bool) -> LiftOutcome:
     try:
         function = lift(kernel, contract, exact=exact)
     except NotLifted as refused:
-        return Lifting(contract, None, reason=f"{refused.reason}.", line=refused.line)
+        return LiftOutcome(contract, None, reason=f"{refused.reason}.", line=refused.line)
     with tempfile.TemporaryDirectory(prefix="kernelmate-lift-") as folder:
         path = Path(folder) / FILE
         path.write_text(file_text(None, function))
@@ -66,11 +66,11 @@ def _tried(session: Session, kernel: Kernel, contract: Contract, *, exact: bool)
         try:
             verdicts = session.bench(kernel, contract=judged)
         except ReferenceFailed as error:
-            return Lifting(contract, function, reason=f"the function that was read fails: {error.message}")
+            return LiftOutcome(contract, function, reason=f"the function that was read fails: {error.message}")
         reason = _disagreement(verdicts)
         note = None if reason is not None else _untraceable(session, kernel, judged)
     cases = sum(len(verdict.cases) for verdict in verdicts)
-    return Lifting(contract, function, reason is None, cases, reason, None, verdicts, note)
+    return LiftOutcome(contract, function, reason is None, cases, reason, None, verdicts, note)
 
 
 def _untraceable(session: Session, kernel: Kernel, contract: Contract) -> str | None:

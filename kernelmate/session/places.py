@@ -8,15 +8,15 @@ from kernelmate.compiler import find_target
 from kernelmate.config import Settings
 from kernelmate.errors import UsageError
 from kernelmate.records import BackendName, Device, Target
-from kernelmate.session.travel import files_of
-from kernelmate.worker.client import Opening, Worker
+from kernelmate.session.packing import files_of
+from kernelmate.worker.client import Worker, WorkerSetup
 from kernelmate.worker.remote import Remote
 
 
 def make_worker(settings: Settings, backend: BackendName) -> Worker:
     """The worker that settings ask for: here or behind ssh, with its GPU opened ahead."""
     place = settings.place
-    opening = Opening(backend, place.index, settings.device_memory_mb, spare=backend == "cuda")
+    opening = WorkerSetup(backend, place.index, settings.device_memory_mb, spare=backend == "cuda")
     remote = None
     if place.host is not None:
         remote = Remote(place.host, settings.ssh_options, settings.remote_worker, files_of)

@@ -56,7 +56,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Workshop:
+class KernelPreparer:
     """What turns kernels into `Prepared` ones.
 
     Attributes:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kernelmate.errors import ReferenceFailed, UsageError
 from kernelmate.records import Contract, Kernel, Objective, Tolerance, Version
-from kernelmate.session.preparing import Workshop
+from kernelmate.session.preparing import KernelPreparer
 from kernelmate.source import find_kernels, parse_contract, size_allowed
 
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<function>[^\W\d]\w*)\Z")
@@ -70,7 +70,9 @@ def with_sizes(contract: Contract, sizes: tuple[Mapping[str, int], ...]) -> Cont
     return replace(contract, sizes=tuple({name: size[name] for name in names} for size in sizes), weights=())
 
 
-def reference_version(kernel: Kernel, contract: Contract, instance: str | None, workshop: Workshop) -> Version | None:
+def reference_version(
+    kernel: Kernel, contract: Contract, instance: str | None, preparer: KernelPreparer
+) -> Version | None:
     """The compiled kernel that the contract names as reference; None where it names none.
 
     The reference is launched as its own contract says, or as the kernel itself is where it has none. A template gets
@@ -92,7 +94,7 @@ def reference_version(kernel: Kernel, contract: Contract, instance: str | None, 
     launch = replace(contract, kernel=reference.name) if own is None else own
     arguments = "" if instance is None else instance[instance.index("<") :]
     name = f"{reference.name}{arguments}" if reference.signature.template_parameters else None
-    prepared = workshop.prepare(reference, replace(launch, sizes=contract.sizes), name)
+    prepared = preparer.prepare(reference, replace(launch, sizes=contract.sizes), name)
     if prepared.findings:
         finding = prepared.findings[0]
         raise ReferenceFailed(

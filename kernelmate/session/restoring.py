@@ -11,7 +11,7 @@ from kernelmate.source import apply_edits, load_kernels, same_kernel, text_unit,
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredVersion:
     """A version back in its file's text; nothing is written yet.
 
     Attributes:
@@ -24,7 +24,7 @@ class Restored:
     whole: bool
 
 
-def restored(recorded: Recorded, file: Path | None = None) -> Restored:
+def restored(recorded: Recorded, file: Path | None = None) -> RestoredVersion:
     """A version of the history within the file as it is now.
 
     Args:
@@ -50,8 +50,8 @@ def restored(recorded: Recorded, file: Path | None = None) -> Restored:
         raise SourceError(what, file=str(path), hint=hint)
     old = same_kernel(before, text_unit(recorded.text))
     if _rest(old) == _rest(before):
-        return Restored(before, same_kernel(before, with_text(before.unit, recorded.text)), whole=True)
-    return Restored(before, _spliced(before, old), whole=False)
+        return RestoredVersion(before, same_kernel(before, with_text(before.unit, recorded.text)), whole=True)
+    return RestoredVersion(before, _spliced(before, old), whole=False)
 
 
 def _rest(kernel: Kernel) -> str:

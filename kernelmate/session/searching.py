@@ -1,4 +1,4 @@
-"""One prompt's search: suggesters propose, the court judges, and what is worth taking comes first."""
+"""One prompt's search: suggesters propose, the context judges, and what is worth taking comes first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from kernelmate.decide.holding import holds_already
+from kernelmate.decide.constraints import holds_already
 from kernelmate.decide.metrics import rightness
 from kernelmate.decide.ranking import best_first, rank
 from kernelmate.errors import KernelmateError
@@ -20,7 +20,7 @@ from kernelmate.records import (
     SearchState,
     Verdict,
 )
-from kernelmate.session.budget import Budget, Step
+from kernelmate.session.budget import Step, TimeBudget
 from kernelmate.session.candidates import (
     TRUSTED,
     content_key,
@@ -33,8 +33,8 @@ from kernelmate.session.candidates import (
     turned_away,
     with_caution,
 )
-from kernelmate.session.foresight import Foresight
-from kernelmate.session.judging import Court, Trial
+from kernelmate.session.judging import JudgingContext, Trial
+from kernelmate.session.prefetch import Prefetcher
 from kernelmate.session.preparing import Prepared
 from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.claims import borne_out
@@ -60,33 +60,33 @@ class Search:
     """The state of one search.
 
     Attributes:
-        court: judges. baselines: the baseline's trials, one per instance; the first is what figures are compared with.
+        context: judges. baselines: the baseline's trials, one per instance; the first is what figures are compared with.
         max_candidates: candidates to judge at most. budget: the time that the search may take.
         on_judged: told of each version that has its verdict. stopped: True once the user wants no more.
         earlier: what earlier searches found for this kernel, best first.
         on_trying: told of each version before it is tried.
     """
 
-    court: Court
+    context: JudgingContext
     baselines: tuple[Trial, ...]
     objective: Objective
     max_candidates: int
-    budget: Budget
+    budget: TimeBudget
     on_judged: OnJudged | None
     stopped: Callable[[], bool]
     earlier: Callable[[], Sequence[Judged]] = tuple
     on_trying: OnTrying | None = None
     notes: list[str] = field(default_factory=list)
     _judged: dict[str, Judged] = field(default_factory=dict)
-    _glimpsed: dict[str, Judged] = field(default_factory=dict)
+    _evaluated_quickly: dict[str, Judged] = field(default_factory=dict)
     _by_code: dict[_Code, str] = field(default_factory=dict)
     _twins: dict[str, str] = field(default_factory=dict)
     _failure: KernelmateError | None = None
-    _foresight: Foresight | None = None
+    _foresight: Prefetcher | None = None
 
     def __post_init__(self) -> None:
         """Know the kernel itself by its code."""
-        theirs = Candidate("", "", self.court.kernel, self.court.contract)
+        theirs = Candidate("", "", self.context.kernel, self.context.contract)
         for trials in (self.baselines, self.baselines[:1]):
             self._by_code[self._code(theirs, [trial.prepared for trial in trials])] = THE_BASELINE
 
@@ -108,19 +108,19 @@ class Search:
         if why_not is not None:
             return Optimization(self.objective, self.baseline, (), None, (why_not,))
         request = SuggestRequest(
-            kernel=self.court.kernel,
-            contract=self.court.contract,
+            kernel=self.context.kernel,
+            contract=self.context.contract,
             compiled=self.baselines[0].prepared.compiled,
             verdict=self.baseline,
             objective=self.objective,
-            target=self.court.target,
+            target=self.context.target,
             judge=self.judge,
             versions=self.versions,
             stop=self.over,
             earlier=self.earlier,
-            glimpse=self.glimpse,
+            quick_evaluation=self.quick_evaluation,
             expect=self.expect,
-            trace=lambda: self.court.trace(self.baselines[0].prepared),
+            trace=lambda: self.context.trace(self.baselines[0].prepared),
         )
         try:
             for suggester in suggesters:
@@ -143,7 +143,7 @@ class Search:
 
     def versions(self) -> Sequence[Judged]:
         """Everything judged so far, best first: accepted, then promising, then undecided, then rejected."""
-        return best_first(tuple(self._judged.values()), self.objective, self.court.kernel, self.court.contract)
+        return best_first(tuple(self._judged.values()), self.objective, self.context.kernel, self.context.contract)
 
     def judge(self, candidate: Candidate) -> Judged:
         """A candidate's verdict over all instances; one that was judged before, or is the baseline, costs nothing.
@@ -151,50 +151,50 @@ class Search:
         One whose binary and launch are those of another version has that one's verdict.
         """
         key = content_key(candidate.kernel, candidate.contract)
-        if key == content_key(self.court.kernel, self.court.contract):
+        if key == content_key(self.context.kernel, self.context.contract):
             verdict = replace(self.baseline, accepted=False, reasons=("the same as the baseline",))
             return Judged(candidate, verdict)
         if key not in self._judged:
             self._keep(key, Judged(candidate, self._verdict(key, candidate)))
         return self._judged[key]
 
-    def glimpse(self, candidate: Candidate) -> Judged:
+    def quick_evaluation(self, candidate: Candidate) -> Judged:
         """A quick evaluation of a candidate of ours; one that is wrong already is judged by it."""
         key = content_key(candidate.kernel, candidate.contract)
-        known = self._judged.get(key) or self._glimpsed.get(key)
+        known = self._judged.get(key) or self._evaluated_quickly.get(key)
         if known is not None or not candidate.author.startswith(TRUSTED):
             return known or self.judge(candidate)
         self._tell(candidate, quick=True)
         try:
-            seen = Judged(candidate, self._glimpse(key, candidate))
+            seen = Judged(candidate, self._quick_evaluation(key, candidate))
         except KernelmateError as error:
             self._failure = error
             raise
         if is_wrong(seen.verdict):
             self._keep(key, seen)
         else:
-            self._glimpsed[key] = seen
+            self._evaluated_quickly[key] = seen
         return seen
 
     def expect(self, candidate: Candidate) -> None:
-        """Begin what a glimpse at a candidate of ours will need; nothing where there was one."""
+        """Begin what a quick evaluation of a candidate of ours will need; nothing where there was one."""
         key = content_key(candidate.kernel, candidate.contract)
-        if key not in self._judged and key not in self._glimpsed and candidate.author.startswith(TRUSTED):
+        if key not in self._judged and key not in self._evaluated_quickly and candidate.author.startswith(TRUSTED):
             self._foreseeing().expect(key, candidate.kernel, candidate.contract)
 
-    def _foreseeing(self) -> Foresight:
-        self._foresight = self._foresight or Foresight(self.court, self.baselines[0], self.objective)
+    def _foreseeing(self) -> Prefetcher:
+        self._foresight = self._foresight or Prefetcher(self.context, self.baselines[0], self.objective)
         return self._foresight
 
-    def _glimpse(self, key: str, candidate: Candidate) -> Verdict:
+    def _quick_evaluation(self, key: str, candidate: Candidate) -> Verdict:
         prepared = self._prepared(key, candidate, self.baselines[:1])
         code = self._code(candidate, prepared)
-        known = self._known_by(key, code, {**self._glimpsed, **self._judged})
+        known = self._known_by(key, code, {**self._evaluated_quickly, **self._judged})
         if known is not None:
             return known
         self._by_code.setdefault(code, key)
         with self.budget.spent_on("quick"):
-            trial = self.court.glimpse(prepared[0], self.baselines[0], self.objective)
+            trial = self.context.quick_evaluation(prepared[0], self.baselines[0], self.objective)
         return with_caution(candidate, trial.verdict)
 
     def _prepared(self, key: str, candidate: Candidate, baselines: Sequence[Trial]) -> tuple[Prepared, ...]:
@@ -229,7 +229,7 @@ class Search:
         best = next(iter(self.versions()), None)
         if best is not None and not best.verdict.worth_taking:
             best = None
-        tried = len((self._judged.keys() | self._glimpsed.keys()) - self._twins.keys())
+        tried = len((self._judged.keys() | self._evaluated_quickly.keys()) - self._twins.keys())
         elapsed_s, budget_s = self.budget.elapsed_s(), self.budget.limit_s
         self.on_trying(SearchState(candidate.author, quick, tried, elapsed_s, budget_s, best))
 
@@ -253,7 +253,7 @@ class Search:
     def _verdict(self, key: str, candidate: Candidate) -> Verdict:
         self._tell(candidate, quick=False)
         try:
-            finding = screened(self.court, candidate)
+            finding = screened(self.context, candidate)
             if finding is not None:
                 return turned_away(self.baseline, finding)
             prepared = self._prepared(key, candidate, self.baselines)
@@ -263,7 +263,7 @@ class Search:
                 return known
             self._by_code[code] = key
             with self.budget.spent_on("full"):
-                return judged_by(self.court, candidate, self.baselines, self.objective, prepared)
+                return judged_by(self.context, candidate, self.baselines, self.objective, prepared)
         except KernelmateError as error:
             # No candidate is at fault for what comes out here, and a suggester that swallows it must not hide it.
             self._failure = error
@@ -272,7 +272,7 @@ class Search:
     def _judge_promising(self) -> None:
         """Give a full verdict, while there is time, to what a quick evaluation found better than all that has one."""
         while not (self.stopped() or self._enough()) and self.budget.fits("full", *self._final()):
-            waiting = [one for key, one in self._glimpsed.items() if key not in self._judged]
+            waiting = [one for key, one in self._evaluated_quickly.items() if key not in self._judged]
             ranked = sorted((rank(one.verdict, self.objective), n) for n, one in enumerate(waiting))
             best = next(iter(self.versions()), None)
             if not ranked or not waiting[ranked[0][1]].verdict.worth_taking:
@@ -289,7 +289,7 @@ class Search:
         which the search has kept time for; where the best does not stay the best, the next one is judged if it fits.
         """
         again: set[str] = set()
-        court = replace(self.court, seed=other_seed(self.court.seed))
+        context = replace(self.context, seed=other_seed(self.context.seed))
         baselines: tuple[Trial, ...] = ()
         while self._judged and len(again) < MOST_TIMED_AGAIN:
             best = self.versions()[0]
@@ -301,10 +301,10 @@ class Search:
                 break
             try:
                 with self.budget.spent_on("final"):
-                    court.worker.renew()
-                    baselines = baselines or self._baselines_again(court)
+                    context.worker.renew()
+                    baselines = baselines or self._baselines_again(context)
                     one = self._judged[key].candidate
-                    verdict = judged_by(court, one, baselines, self.objective, self._prepared(key, one, baselines))
+                    verdict = judged_by(context, one, baselines, self.objective, self._prepared(key, one, baselines))
             except KernelmateError as error:
                 # What the search has found stands: a reference may bear some inputs and not others.
                 self.notes.append(f"The best could not be judged again on other inputs: {error.message}")
@@ -318,11 +318,11 @@ class Search:
                 "The best was judged and timed again in a fresh process, on other inputs; its figures are from there."
             )
 
-    def _baselines_again(self, court: Court) -> tuple[Trial, ...]:
-        """The baseline's trials on the inputs of that court: where a limit compares what depends on them, or there is time."""
+    def _baselines_again(self, context: JudgingContext) -> tuple[Trial, ...]:
+        """The baseline's trials on the inputs of that context: where a limit compares what depends on them, or there is time."""
         if SEEDED.isdisjoint(self.objective.limits) and not self.budget.fits("final", "full"):
             return self.baselines
-        return court.baselines()
+        return context.baselines()
 
     def _final(self) -> tuple[Step, ...]:
         """What is still to be done once nothing more is tried."""
@@ -337,24 +337,24 @@ class Search:
 
         However short the time, one is looked at, and judged where it promises a gain.
         """
-        if not self._judged and not self._glimpsed:
+        if not self._judged and not self._evaluated_quickly:
             return False
         return not self.budget.fits("quick", "full", *self._final())
 
     def _note_wishes(self) -> None:
         """Say what was asked for and nothing that was proposed has."""
-        tried = (*self._judged.values(), *self._glimpsed.values())
+        tried = (*self._judged.values(), *self._evaluated_quickly.values())
         for one in self.objective.constraints if tried else ():
             if all(any(why.startswith(f"asked for {one.words},") for why in found.verdict.reasons) for found in tried):
                 self.notes.append(f"Nothing that was proposed holds to: {one.words}.")
         authors = [found.candidate.author for found in tried]
-        for wish in self.objective.preferences:
-            if not wish.avoid and not any(re.search(wish.authors, author) for author in authors):
-                self.notes.append(f"No recipe or schedule proposed for this kernel: {wish.words}.")
+        for preference in self.objective.preferences:
+            if not preference.avoid and not any(re.search(preference.authors, author) for author in authors):
+                self.notes.append(f"No recipe or schedule proposed for this kernel: {preference.words}.")
 
     def _note_the_end(self) -> None:
         self._note_wishes()
-        passed = len(self._glimpsed.keys() - self._judged.keys() - self._twins.keys())
+        passed = len(self._evaluated_quickly.keys() - self._judged.keys() - self._twins.keys())
         if passed:
             self.notes.append(
                 f"{passed} more were tried at the headline size alone, and left there: they gained nothing, or less than others."
@@ -371,7 +371,7 @@ class Search:
             self.notes.append(
                 f"Ended where no other version fits into {self.budget.limit_s:g} s, the time that was allowed."
             )
-        elif not self._judged and not self._glimpsed and not self.notes:
+        elif not self._judged and not self._evaluated_quickly and not self.notes:
             self.notes.append("No suggestion applies to this kernel and this objective.")
 
 

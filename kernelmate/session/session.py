@@ -18,26 +18,26 @@ from kernelmate.measure.calibration import roofs_of
 from kernelmate.records import (
     BackendName,
     Candidate,
-    Carried,
     CommandName,
-    Confirmed,
+    ConfirmationReport,
     Contract,
-    Given,
     Judged,
+    JudgingInputs,
     Kernel,
     MetricName,
     Objective,
     Optimization,
+    PortableJudgement,
     Target,
     Verdict,
 )
-from kernelmate.session.budget import Budget
+from kernelmate.session.budget import TimeBudget
 from kernelmate.session.building import options_for
-from kernelmate.session.carrying import given_of, placed
 from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm
-from kernelmate.session.judging import Court, Trial, instances_of
+from kernelmate.session.judging import JudgingContext, Trial, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
-from kernelmate.session.preparing import Prepared, Workshop
+from kernelmate.session.portable import given_of, placed
+from kernelmate.session.preparing import KernelPreparer, Prepared
 from kernelmate.session.recording import Recorder
 from kernelmate.session.references import as_asked, with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, OnTrying, Search
@@ -180,12 +180,12 @@ class Session:
         """
         if contract is None:
             contract = parse_contract(kernel) or _guess(kernel)
-        workshop = self._workshop(kernel)
+        preparer = self._preparer(kernel)
         instances = instances_of(contract) if instance is None else (instance,)
         prepared = []
         for done, one in enumerate(instances):
             self._tell("compile", done, len(instances))
-            prepared.append(workshop.prepare(kernel, contract, one))
+            prepared.append(preparer.prepare(kernel, contract, one))
         return tuple(prepared)
 
     def bench(
@@ -203,11 +203,11 @@ class Session:
             InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
             EnvironmentFailed: compiler or worker are not to be had.
         """
-        court = replace(self._court(kernel, sizes, reference, contract), executed=True)
-        trials = court.baselines()
-        self._look_ahead(court, trials)
+        context = replace(self._context(kernel, sizes, reference, contract), executed=True)
+        trials = context.baselines()
+        self._look_ahead(context, trials)
         verdicts = tuple(trial.verdict for trial in trials)
-        self._recorder.own("bench", kernel, court.contract, verdicts)
+        self._recorder.own("bench", kernel, context.contract, verdicts)
         return verdicts
 
     def compare(
@@ -237,16 +237,16 @@ class Session:
             InputError: a contract, sizes or the reference need a change. CompileTimeout: the baseline's compilation
                 did not end. EnvironmentFailed: compiler or worker are not to be had.
         """
-        court = replace(self._court(kernel, sizes, reference, contract), executed=True)
-        own = parse_contract(candidate, court.contract)
-        in_force = court.contract if own is None else own
-        baselines = court.baselines()
+        context = replace(self._context(kernel, sizes, reference, contract), executed=True)
+        own = parse_contract(candidate, context.contract)
+        in_force = context.contract if own is None else own
+        baselines = context.baselines()
         objective = None if prompt is None else read_objective(prompt, baselines[0].verdict)
-        trials = court.candidates(candidate, in_force, baselines, objective)
-        remarks = _ignored_keys(candidate, court.contract) if own is not None else ()
+        trials = context.candidates(candidate, in_force, baselines, objective)
+        remarks = _ignored_keys(candidate, context.contract) if own is not None else ()
         before = tuple(trial.verdict for trial in baselines)
         after = tuple(replace(trial.verdict, reasons=trial.verdict.reasons + remarks) for trial in trials)
-        parent = self._recorder.own("compare", kernel, court.contract, before)
+        parent = self._recorder.own("compare", kernel, context.contract, before)
         self._recorder.own("compare", candidate, in_force, after, prompt=prompt, parent=parent)
         return Comparison(before, after)
 
@@ -290,19 +290,19 @@ class Session:
         """
         began = time.monotonic()
         said = read_objective(prompt, name=objective)  # one that cannot be read is told before anything is compiled
-        court = self._court(kernel, sizes, reference, contract)
-        court = replace(court, contract=as_asked(court.contract, said))
+        context = self._context(kernel, sizes, reference, contract)
+        context = replace(context, contract=as_asked(context.contract, said))
         before = time.monotonic()
-        baselines = court.baselines(wrong=said.metric == "correct")
+        baselines = context.baselines(wrong=said.metric == "correct")
         baseline_s = time.monotonic() - before
         if self._backend == "cuda":
             quick_s = QUICK_LEAST_S + QUICK_TIMES * baseline_s
-            court = replace(court, quick_timeout_s=min(court.timeout_s, quick_s))
+            context = replace(context, quick_timeout_s=min(context.timeout_s, quick_s))
         aim = read_objective(prompt, baselines[0].verdict, name=objective)
         if on_read is not None:
             on_read(aim)
         command: CommandName = "fix" if aim.metric == "correct" else "optimize"
-        parent = self._recorder.own(command, kernel, court.contract, [trial.verdict for trial in baselines])
+        parent = self._recorder.own(command, kernel, context.contract, [trial.verdict for trial in baselines])
 
         def judged(found: Judged) -> None:
             self._recorder.candidate(found.candidate, found.verdict, aim, parent, command)
@@ -310,9 +310,9 @@ class Session:
                 on_judged(found)
 
         # Only models are told of it, and once per search is enough.
-        earlier = cache(lambda: self._recorder.earlier(kernel, court.contract, baselines[0].verdict, aim))
-        budget = Budget(budget_s, baseline_s, began)
-        search = Search(court, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying)
+        earlier = cache(lambda: self._recorder.earlier(kernel, context.contract, baselines[0].verdict, aim))
+        budget = TimeBudget(budget_s, baseline_s, began)
+        search = Search(context, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying)
         return search.run(_recipes() if suggesters is None else suggesters)
 
     def trace(self, kernel: Kernel, contract: Contract) -> str:
@@ -321,11 +321,11 @@ class Session:
         Raises:
             ReferenceFailed: it cannot be loaded, or raises. EnvironmentFailed: compiler or worker are not to be had.
         """
-        court = self._court_for(kernel, contract, self._workshop(kernel))
+        context = self._context_for(kernel, contract, self._preparer(kernel))
         self._tell("reference", 0, 1)
-        return court.trace(self.prepare(kernel, contract=contract)[0])
+        return context.trace(self.prepare(kernel, contract=contract)[0])
 
-    def given(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> Given:
+    def given(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> JudgingInputs:
         """All that a judgement of this kernel by this session rests on, so that it can be made again elsewhere.
 
         Args:
@@ -337,11 +337,13 @@ class Session:
             InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
-        court = self._court(kernel, sizes, reference)
+        context = self._context(kernel, sizes, reference)
         headers = [path for one in self.prepare(kernel) for _, path in one.compiled.headers]
-        return given_of(kernel, court.contract, court.workshop.options, self.target.name, headers)
+        return given_of(kernel, context.contract, context.preparer.options, self.target.name, headers)
 
-    def confirm(self, carried: Carried, *, everything: bool = False, on_judged: OnConfirmed | None = None) -> Confirmed:
+    def confirm(
+        self, carried: PortableJudgement, *, everything: bool = False, on_judged: OnConfirmed | None = None
+    ) -> ConfirmationReport:
         """Judge again what was only promised without a GPU.
 
         Args:
@@ -357,32 +359,36 @@ class Session:
         with placed(carried.given) as kernel:
             options = carried.given.options
             settings = self.settings
-            workshop = Workshop(self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler)
+            preparer = KernelPreparer(
+                self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler
+            )
             contract = as_asked(carried.given.contract, carried.objective)
-            court = replace(self._court_for(kernel, contract, workshop), seed=carried.seed)
-            found = confirm(court, carried, promises, on_judged)
+            context = replace(self._context_for(kernel, contract, preparer), seed=carried.seed)
+            found = confirm(context, carried, promises, on_judged)
             if Path(kernel.unit.path).parent == Path(carried.given.directory):
-                self._record_confirmed(kernel, court.contract, found)
+                self._record_confirmed(kernel, context.contract, found)
         return found
 
-    def _record_confirmed(self, kernel: Kernel, contract: Contract, found: Confirmed) -> None:
+    def _record_confirmed(self, kernel: Kernel, contract: Contract, found: ConfirmationReport) -> None:
         parent = self._recorder.own("confirm", kernel, contract, [found.baseline])
         for one in found.confirmations:
             version = candidate_kernel(kernel, one.promise)
             candidate = Candidate(one.promise.author, one.promise.why, version, one.promise.contract)
             self._recorder.candidate(candidate, one.verdict, found.objective, parent, "confirm")
 
-    def _court(self, kernel: Kernel, sizes: Sizes, reference: str | None, contract: Contract | None = None) -> Court:
+    def _context(
+        self, kernel: Kernel, sizes: Sizes, reference: str | None, contract: Contract | None = None
+    ) -> JudgingContext:
         contract = with_sizes(contract or contract_for(kernel), tuple(sizes))
         contract = with_reference(contract, kernel, reference or self.settings.reference)
-        return self._court_for(kernel, contract, self._workshop(kernel))
+        return self._context_for(kernel, contract, self._preparer(kernel))
 
-    def _court_for(self, kernel: Kernel, contract: Contract, workshop: Workshop) -> Court:
-        return Court(
+    def _context_for(self, kernel: Kernel, contract: Contract, preparer: KernelPreparer) -> JudgingContext:
+        return JudgingContext(
             kernel=kernel,
             contract=contract,
             backend=self._backend,
-            workshop=workshop,
+            preparer=preparer,
             worker=self._worker,
             seed=self._seed(),
             timeout_s=self.settings.timeout_s,
@@ -396,9 +402,9 @@ class Session:
             roofs=roofs_of(self.target, self.settings.calibration_file),
         )
 
-    def _workshop(self, kernel: Kernel) -> Workshop:
+    def _preparer(self, kernel: Kernel) -> KernelPreparer:
         settings, options = self.settings, options_for(self.settings, Path(kernel.unit.path))
-        return Workshop(
+        return KernelPreparer(
             self.target, options, settings.compile_timeout_s, settings.cache_dir, self._compiler, self._nvcc
         )
 
@@ -411,9 +417,9 @@ class Session:
     def _upcoming_seed(self) -> int:
         return self._next_seed if self.settings.seed is None else self.settings.seed
 
-    def _look_ahead(self, court: Court, trials: Sequence[Trial]) -> None:
+    def _look_ahead(self, context: JudgingContext, trials: Sequence[Trial]) -> None:
         if self.settings.seed is None:
-            court.look_ahead(trials, self._next_seed)
+            context.look_ahead(trials, self._next_seed)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self._on_progress is not None:

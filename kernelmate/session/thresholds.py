@@ -9,7 +9,7 @@ from typing import get_args
 
 from kernelmate.errors import UsageError
 from kernelmate.measure.statistics import show, slower, speedup
-from kernelmate.records import Allowance, Counters, Figure, Finding, GateMetric, Speedup, Verdict
+from kernelmate.records import Allowance, Counters, Finding, GateMetric, MetricChange, Speedup, Verdict
 
 DEFAULTS: Mapping[GateMetric, Allowance] = {
     "registers": Allowance("registers", 0),
@@ -67,7 +67,7 @@ def _read(text: str) -> Allowance:
 
 def figures_of(
     baseline: Verdict | None, verdict: Verdict, allowances: Mapping[GateMetric, Allowance], fresh: int
-) -> tuple[Figure, ...]:
+) -> tuple[MetricChange, ...]:
     """Every metric of two versions, and whether it is beyond what is allowed.
 
     Args:
@@ -83,12 +83,12 @@ def figures_of(
         worse = most is not None and after is not None and after > most
         if before is None and after is None:
             continue
-        figures.append(Figure(metric, before, after, most, worse))
+        figures.append(MetricChange(metric, before, after, most, worse))
     limit = allowances["findings"].amount
     known = float(_counted(baseline))
     after_count = float(_counted(verdict))
     beyond = limit is not None and fresh > limit
-    figures.append(Figure("findings", None if baseline is None else known, after_count, None if limit is None else known + limit, beyond))  # fmt: skip
+    figures.append(MetricChange("findings", None if baseline is None else known, after_count, None if limit is None else known + limit, beyond))  # fmt: skip
     time = _time(baseline, verdict, allowances["time"])
     return (*figures, time) if time is not None else tuple(figures)
 
@@ -118,7 +118,7 @@ def _most(before: float | None, allowance: Allowance) -> float | None:
     return before * (1 + allowance.amount) if allowance.relative else before + allowance.amount
 
 
-def _time(baseline: Verdict | None, verdict: Verdict, allowance: Allowance) -> Figure | None:
+def _time(baseline: Verdict | None, verdict: Verdict, allowance: Allowance) -> MetricChange | None:
     """The headline's time: gated where both were measured, and beyond the interval of their ratio."""
     after = verdict.timing
     before = None if baseline is None else baseline.timing
@@ -126,14 +126,14 @@ def _time(baseline: Verdict | None, verdict: Verdict, allowance: Allowance) -> F
         return None
     known = None if before is None else before.median_us
     if after.kind == "predicted" or (before is not None and before.kind == "predicted"):
-        return Figure("time", known, after.median_us, None, False, "predicted, not gated")
+        return MetricChange("time", known, after.median_us, None, False, "predicted, not gated")
     if before is None:
-        return Figure("time", None, after.median_us, None, False)
+        return MetricChange("time", None, after.median_us, None, False)
     ratio = _ratio(baseline, verdict)
     limit = allowance.amount
     worse = limit is not None and ratio is not None and slower(ratio, limit)
     most = None if limit is None else before.median_us * (1 + limit)
-    return Figure("time", known, after.median_us, most, worse, None if ratio is None else f"measured {show(ratio)} as fast")  # fmt: skip
+    return MetricChange("time", known, after.median_us, most, worse, None if ratio is None else f"measured {show(ratio)} as fast")  # fmt: skip
 
 
 def _ratio(baseline: Verdict | None, verdict: Verdict) -> Speedup | None:

@@ -22,7 +22,7 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.session.preparing import Prepared, kernel_finding
-from kernelmate.worker.client import Death
+from kernelmate.worker.client import TaskDeath
 
 MOST_PRINTED = 600
 """Characters of a dead worker's output that a message quotes."""
@@ -91,7 +91,7 @@ def beyond(kernel: Kernel, error: LaunchTooLarge) -> Judgement:
     return Judgement(None, (), (kernel_finding(kernel, "time-limit", said),), ())
 
 
-def with_death(verdict: Verdict, kernel: Kernel, death: Death) -> Verdict:
+def with_death(verdict: Verdict, kernel: Kernel, death: TaskDeath) -> Verdict:
     """The verdict of a version that ended its worker: rejected, but called wrong only where that is what was seen."""
     message = f"{death.detail}{printed(death)}"
     if death.judge_failed:
@@ -103,7 +103,7 @@ def with_death(verdict: Verdict, kernel: Kernel, death: Death) -> Verdict:
     return replace(verdict, correct=None if death.judge_failed else False, findings=(finding,))
 
 
-def printed(death: Death) -> str:
+def printed(death: TaskDeath) -> str:
     """What the process printed last, in one line, as a sentence to follow others."""
     lines = " | ".join(line.strip() for line in death.output.splitlines())
     return f" It printed: {lines[-MOST_PRINTED:]}" if lines else ""

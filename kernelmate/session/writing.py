@@ -44,7 +44,7 @@ class NewKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WriteOutcome:
     """What became of a function.
 
     Attributes:
@@ -65,7 +65,7 @@ class Writing:
 
 def write_kernel(
     session: Session, asked: Asked, most: int = MOST, on_trying: Callable[[str], None] | None = None
-) -> Writing:
+) -> WriteOutcome:
     """Trace a function, write kernels for it, and judge each; no file is changed.
 
     Args:
@@ -93,12 +93,12 @@ def write_kernel(
         )
     results = Results.of(session.trace(kernel, contract))
     if results.graph is None:
-        return Writing((), (results.refusal or "The reference cannot be traced.",), results.file, results.line)
+        return WriteOutcome((), (results.refusal or "The reference cannot be traced.",), results.file, results.line)
     kernel, contract = with_results(asked, contract, results)
     try:
         graph = Graph.of(session.trace(kernel, contract))
     except ReferenceFailed as error:  # at the small size, which was not known before
-        return Writing((), (error.message,), error.file, error.line)
+        return WriteOutcome((), (error.message,), error.file, error.line)
     return _judged(session, kernel, contract, graph, most, on_trying)
 
 
@@ -109,7 +109,7 @@ def _judged(
     graph: Graph,
     most: int,
     on_trying: Callable[[str], None] | None,
-) -> Writing:
+) -> WriteOutcome:
     """The verdicts on what the schedules write."""
     found: list[NewKernel] = []
     notes: list[str] = []
@@ -126,7 +126,7 @@ def _judged(
     except Refused as reason:
         notes.append(f"No schedule computes the function: {reason}.")
     notes += [f"{one.schedule} is not right: {_why_not(one.verdict)}" for one in found if not one.right]
-    return Writing(tuple(sorted(found, key=_rank)), tuple(notes))
+    return WriteOutcome(tuple(sorted(found, key=_rank)), tuple(notes))
 
 
 def _new(session: Session, kernel: Kernel, contract: Contract, written: Written) -> NewKernel:

@@ -115,7 +115,7 @@ def _call_edits(file: PythonFile, launch: PythonLaunch, parts: _Parts, new: Cont
         raise Untranslatable("it does not give grid, block and arguments plainly")
     names = {a.name: w for a, w in zip(new.args, launch.arguments, strict=False) if a.shape is None and a.value is None}
     sides = [to_python(side, names) for side in new.block]
-    names |= _block_names(sides)
+    names |= block_names(sides)
     edits: list[Edit] = []
     if parts.block:
         edits.append((*file.span(launch.block), _tuple(sides)))
@@ -293,10 +293,10 @@ def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping
     for argument, (start, end) in zip(contract.args, launch.arguments, strict=False):
         if argument.shape is None and argument.value is None:
             names[argument.name] = kernel.unit.text[start:end]
-    return names | _block_names([to_host(side, names) for side in contract.block])
+    return names | block_names([to_host(side, names) for side in contract.block])
 
 
-def _block_names(sides: Sequence[str]) -> dict[str, str]:
+def block_names(sides: Sequence[str]) -> dict[str, str]:
     """What `block` and its sides are written as, from the texts of the sides."""
     each = {f"block_{axis}": side for axis, side in zip("xyz", [*sides, "1", "1"], strict=False)}
     return {**each, "block": _product(sides)}

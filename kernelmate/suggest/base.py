@@ -21,12 +21,12 @@ class SuggestRequest:
         versions: everything judged so far for this kernel, best first by the objective.
         stop: True once the user has cancelled or the budget is spent; look at it between candidates.
         earlier: what earlier searches found for this kernel on the same target, best first by the objective.
-        glimpse: a first look at one candidate, several times cheaper than judging it: what is known of it without running
+        quick_evaluation: a first look at one candidate, several times cheaper than judging it: what is known of it without running
             it where that decides, else a run at the headline size alone. Never shown, unless it already rejects the
             candidate; None where there is no such look.
         trace: the graph of the contract's reference as text, traced in the worker; raises `ReferenceFailed`. None where
             there is no worker.
-        expect: told of candidates that will probably be glimpsed next, so that they are compiled meanwhile.
+        expect: told of candidates that will probably be evaluated quickly next, so that they are compiled meanwhile.
     """
 
     kernel: Kernel
@@ -39,7 +39,7 @@ class SuggestRequest:
     versions: Callable[[], Sequence[Judged]]
     stop: Callable[[], bool]
     earlier: Callable[[], Sequence[Judged]] = tuple
-    glimpse: Callable[[Candidate], Judged] | None = None
+    quick_evaluation: Callable[[Candidate], Judged] | None = None
     expect: Callable[[Candidate], None] | None = None
     trace: Callable[[], str] | None = None
 

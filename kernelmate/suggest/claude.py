@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kernelmate.records import Cost, Judged
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.consent import Ask, Consents, Outgoing
-from kernelmate.suggest.prices import OverBudget, Purse, cost_of
+from kernelmate.suggest.prices import OverBudget, SpendingBudget, cost_of
 from kernelmate.suggest.prompts import QUESTIONS, RULES, failed_part, kernel_part, review_part, versions_part
 from kernelmate.suggest.redact import redacted
 from kernelmate.suggest.replies import Audit, Form, Malformed, Proposal, Review, read_reply, schema_of
@@ -66,14 +66,14 @@ class Claude:
     """One session with Claude.
 
     Attributes:
-        model: as the API names it. purse: what may be spent.
+        model: as the API names it. spending: what may be spent.
         consents: what was agreed. ask: shows what would be sent. workspace: what an agreement holds for.
         on_text: told of text as it arrives. stop: True once the user wants no more; looked at with every piece of text.
         retries: of the SDK, which waits as long as the server asks for.
         timeout_s: seconds in which nothing comes. answer_s: for the whole answer, retries included.
     """
 
-    purse: Purse
+    spending: SpendingBudget
     consents: Consents
     ask: Ask
     workspace: Path
@@ -94,7 +94,7 @@ class Claude:
     @property
     def account(self) -> str:
         """What all calls of the session have cost so far, and what may be spent."""
-        return self.purse.account
+        return self.spending.account
 
     def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
         """What is wrong with the best version that failed, and what to do next.
@@ -160,7 +160,7 @@ class Claude:
         tokens = MOST_OUTPUT_TOKENS
         while True:
             try:
-                self.purse.check(self.model, characters, tokens)
+                self.spending.check(self.model, characters, tokens)
             except OverBudget as error:
                 if tokens <= LEAST_OUTPUT_TOKENS:
                     raise AuthorFailed("budget", str(error)) from None
@@ -186,7 +186,7 @@ class Claude:
     def _agreed(self, text: str, host: str, tokens: int) -> None:
         if self.consents.given(self.workspace, host):
             return
-        most = self.purse.most(self.model, len(text), tokens)
+        most = self.spending.most(self.model, len(text), tokens)
         if not self.ask(Outgoing(text, host, self.model, most, self.workspace)):
             raise AuthorFailed("consent", "Nothing was sent to Claude: that was not agreed to.")
         self.consents.give(self.workspace, host)
@@ -240,7 +240,7 @@ class Claude:
             return
         kinds = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
         self.last_cost = cost_of(self.model, *(_count(getattr(usage, kind, None)) for kind in kinds))
-        self.purse.pay(self.last_cost)
+        self.spending.pay(self.last_cost)
 
 
 class _Reading:

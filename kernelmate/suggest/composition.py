@@ -1,7 +1,7 @@
 """Sequences of recipes: what one makes possible, the next builds on.
 
 A beam search. Each recipe is tried on the kernel, then on the best of what came out, and so on, with the launch tuned again
-after each step; a recipe that made things worse is not tried again further down. A glimpse at the headline size says what is
+after each step; a recipe that made things worse is not tried again further down. A quick evaluation of the headline size says what is
 worth judging: the first that promises a gain at once, then at the end of each step the best of those that promise more than the
 best so far, in the end the best of the others, and never what gains nothing.
 What has been seen decides, so nothing is random: equal kernels, objectives and seeds give equal candidates in equal order. Every
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from kernelmate.decide.holding import aimed_at, suits
+from kernelmate.decide.constraints import aimed_at, suits
 from kernelmate.decide.metrics import better, metric_value
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Claim, Contract, Judged, Kernel, Verdict
@@ -39,7 +39,7 @@ HARMLESS = 1.05
 HELPS = 0.99
 """A recipe that left more than this share of the metric where it was tried is not tried again further down."""
 ALTERNATIVES = 3
-"""Versions judged in the end of those that a glimpse found better than the kernel, and not better than the best by then."""
+"""Versions judged in the end of those that a quick evaluation found better than the kernel, and not better than the best by then."""
 NOTICE = 8
 """Candidates that are made ready while one is looked at: as many as are compiled at once."""
 WORTH = 0.98
@@ -47,7 +47,7 @@ WORTH = 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecipeStep:
     """A version that sequences go on from: what it is, how it was judged, and which recipes led to it.
 
     `whys` has each recipe with its reason; `cost` is the objective's metric as a share of the baseline's. `idle`: the last recipe changed nothing by itself, so that
@@ -65,7 +65,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class _Known:
+class _SearchFacts:
     """What the search has learnt.
 
     Attributes:
@@ -107,18 +107,18 @@ class Composition:
         """Candidates, each judged before it is handed out, `most` at most; ends once the request says stop."""
         if request.objective.keep and not request.objective.constraints:
             return  # no rewrite of ours makes a kernel read better
-        known = _Known({_content(request.kernel, request.contract)})
+        known = _SearchFacts({_content(request.kernel, request.contract)})
         search, rest = self._search(request, known), _alternatives(request, known)
         for number, candidate in enumerate(chain(search, rest), 1):
             yield candidate
             if number == self._most:
                 return
 
-    def _search(self, request: SuggestRequest, known: _Known) -> Iterator[Candidate]:
-        start = Step(request.kernel, request.contract, request.verdict)
+    def _search(self, request: SuggestRequest, known: _SearchFacts) -> Iterator[Candidate]:
+        start = RecipeStep(request.kernel, request.contract, request.verdict)
         frontier, best = [start], start
         for _ in range(self._depth):
-            reached: list[Step] = []
+            reached: list[RecipeStep] = []
             for step in frontier:
                 yield from self._try(request, step, self._order(request, step, known), known, reached, CLEAR)
                 if request.stop():
@@ -126,7 +126,7 @@ class Composition:
             yield from _best_waiting(request, known, reached)
             reached.sort(key=lambda step: (step.cost, len(step.recipes)))
             frontier = [step for step in reached if step.cost <= HARMLESS * best.cost][: self._beam]
-            tuned: list[Step] = []
+            tuned: list[RecipeStep] = []
             leader = frontier[0] if frontier else start
             if self._launch is not None and frontier:
                 yield from self._try(request, leader, [self._launch], known, tuned)
@@ -141,7 +141,7 @@ class Composition:
                 return
             best = frontier[0]
 
-    def _order(self, request: SuggestRequest, step: Step, known: _Known) -> list[Recipe]:
+    def _order(self, request: SuggestRequest, step: RecipeStep, known: _SearchFacts) -> list[Recipe]:
         """Recipes to try on a version: those that may help and are not in it, what helped most elsewhere first.
 
         The launch has its place among them on the kernel as it is; later versions are tuned when it is clear which leads.
@@ -163,10 +163,10 @@ class Composition:
     def _try(
         self,
         request: SuggestRequest,
-        step: Step,
+        step: RecipeStep,
         recipes: Sequence[Recipe],
-        known: _Known,
-        reached: list[Step],
+        known: _SearchFacts,
+        reached: list[RecipeStep],
         clear: float = 0.0,
     ) -> Iterator[Candidate]:
         """Look at what recipes make of a version, judge and hand out what is worth it, and note where it can be gone on from.
@@ -193,7 +193,7 @@ class Composition:
             taken[name] += 1
             yield from _look(request, step, offer, known, reached)
 
-    def _with_notice(self, request: SuggestRequest, known: _Known, offers: Iterator[_Offer]) -> Iterator[_Offer]:
+    def _with_notice(self, request: SuggestRequest, known: _SearchFacts, offers: Iterator[_Offer]) -> Iterator[_Offer]:
         """Offers in their order; the session is told of each that will be looked at, some time before it is."""
         if request.expect is None:
             yield from offers
@@ -227,7 +227,7 @@ class _Offer:
 
 
 def _offers(
-    request: SuggestRequest, step: Step, recipes: Sequence[Recipe], closed: Collection[str]
+    request: SuggestRequest, step: RecipeStep, recipes: Sequence[Recipe], closed: Collection[str]
 ) -> Iterator[_Offer]:
     """What recipes make of a version; those that are `closed` are asked for no more."""
     here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
@@ -241,16 +241,16 @@ def _offers(
 
 
 def _look(
-    request: SuggestRequest, step: Step, offer: _Offer, known: _Known, reached: list[Step]
+    request: SuggestRequest, step: RecipeStep, offer: _Offer, known: _SearchFacts, reached: list[RecipeStep]
 ) -> Iterator[Candidate]:
     """Look at a candidate, judge and hand it out if it is worth it, and note where it can be gone on from."""
     candidate, name = offer.candidate, offer.recipe.name
-    judged = request.glimpse(candidate) if request.glimpse is not None else request.judge(candidate)
+    judged = request.quick_evaluation(candidate) if request.quick_evaluation is not None else request.judge(candidate)
     if new_warnings(request.verdict, judged.verdict):
         known.gains.setdefault(name, 1.0)
         return
     cost = _cost(request, judged)
-    if request.glimpse is None:
+    if request.quick_evaluation is None:
         yield candidate
     elif cost is not None and known.best < 1.0 and judged.verdict.worth_taking and cost <= WORTH * known.best:
         known.waiting.append((cost, candidate))
@@ -267,7 +267,9 @@ def _look(
     known.gains[name] = min(known.gains.get(name, cost / step.cost), cost / step.cost)
     names, idle = _names(step, offer.recipe), cost > HELPS * step.cost
     reached.append(
-        Step(candidate.kernel, candidate.contract, judged.verdict, names, offer.whys, candidate.claims, cost, idle)
+        RecipeStep(
+            candidate.kernel, candidate.contract, judged.verdict, names, offer.whys, candidate.claims, cost, idle
+        )
     )
 
 
@@ -279,7 +281,7 @@ def new_warnings(before: Verdict, after: Verdict) -> list[str]:
     return sorted((counts[1] - counts[0]).elements())
 
 
-def _best_waiting(request: SuggestRequest, known: _Known, reached: list[Step]) -> Iterator[Candidate]:
+def _best_waiting(request: SuggestRequest, known: _SearchFacts, reached: list[RecipeStep]) -> Iterator[Candidate]:
     """Judge what promised more than the best, the best first, until one is as good as that; what is wrong is not built on."""
     waiting = sorted(known.waiting, key=lambda one: one[0])
     known.waiting.clear()
@@ -297,7 +299,7 @@ def _best_waiting(request: SuggestRequest, known: _Known, reached: list[Step]) -
     known.put_off += waiting
 
 
-def _alternatives(request: SuggestRequest, known: _Known) -> Iterator[Candidate]:
+def _alternatives(request: SuggestRequest, known: _SearchFacts) -> Iterator[Candidate]:
     """What was put off, the best first, now that nothing better is to come."""
     for _, candidate in sorted(known.put_off, key=lambda one: one[0])[:ALTERNATIVES]:
         if request.stop():
@@ -307,13 +309,13 @@ def _alternatives(request: SuggestRequest, known: _Known) -> Iterator[Candidate]
         known.note(judged, _cost(request, judged))
 
 
-def _names(step: Step, recipe: Recipe) -> tuple[str, ...]:
+def _names(step: RecipeStep, recipe: Recipe) -> tuple[str, ...]:
     """The recipes in their order; one that follows itself, as the launch may, is named once."""
     return step.recipes if step.recipes[-1:] == (recipe.name,) else (*step.recipes, recipe.name)
 
 
 def _joined(
-    request: SuggestRequest, step: Step, recipe: Recipe, alone: Candidate
+    request: SuggestRequest, step: RecipeStep, recipe: Recipe, alone: Candidate
 ) -> tuple[Candidate, tuple[tuple[str, str], ...]]:
     """A recipe's candidate with all the steps before it in its author and its reason; the launch is told once, as a whole."""
     why, before = alone.why, step.whys

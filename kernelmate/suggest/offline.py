@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.composition import Composition
-from kernelmate.suggest.mending import Mending
+from kernelmate.suggest.repairing import RepairSequences
 
 
 @dataclass(slots=True)
@@ -28,6 +28,6 @@ class Offline:
         if request.objective.metric != "correct":
             yield from Composition(most=self.most).propose(request)
             return
-        mending = Mending(most=self.most)
+        mending = RepairSequences(most=self.most)
         yield from mending.propose(request)
         self.notes += mending.notes

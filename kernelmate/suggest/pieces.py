@@ -20,7 +20,7 @@ _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePiece:
     """One thing of a text: its node, its text, and its tokens without layout."""
 
     node: tree_sitter.Node
@@ -39,7 +39,7 @@ def without_kernel(kernel: Kernel) -> str:
 
 def pieces_of(
     text: str, opened: frozenset[str] = frozenset(), numbers: frozenset[str] = frozenset()
-) -> Iterator[Piece]:
+) -> Iterator[FilePiece]:
     """What stands at the outermost level, or within nodes of the opened types there; layout and comments are none.
 
     `numbers` are names whose numbers are launch parameters.
@@ -54,10 +54,10 @@ def pieces_of(
         piece = raw[node.start_byte : node.end_byte].decode("utf-8", "replace")
         words = tuple(words_of(piece, numbers))
         if words and words != (";",) and (node.is_named or node.type == "ERROR"):
-            yield Piece(node, piece, words)
+            yield FilePiece(node, piece, words)
 
 
-def own_helpers(pieces: Sequence[Piece]) -> frozenset[tuple[str, ...]]:
+def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
     """The words of device functions and constants in the kernel's own file that nothing but the kernel names.
 
     One that only such others name is one as well. `pieces` are those beside the kernel.
@@ -72,7 +72,7 @@ def own_helpers(pieces: Sequence[Piece]) -> frozenset[tuple[str, ...]]:
         candidates -= named
 
 
-def _is_own(piece: Piece, name: str) -> bool:
+def _is_own(piece: FilePiece, name: str) -> bool:
     """Whether a piece may be seen by its own file alone: a device function, or a constant."""
     kind = next(iter(names_of(piece.node)))[0]
     if kind == "function":

@@ -1,4 +1,4 @@
-"""What tokens cost, and a purse that is never overdrawn."""
+"""Prices of tokens, and a spending budget that is never exceeded."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OverBudget(Exception):
     """A call could cost more than is left; the message is one sentence for people."""
 
 
-class Purse:
+class SpendingBudget:
     """What may be spent in one session, and what has been.
 
     Args:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Cost
 from kernelmate.source import change_launch, parse_contract
+from kernelmate.suggest.allowed_tokens import ForbiddenText
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
-from kernelmate.suggest.foreign_words import Forbidden
 from kernelmate.suggest.replies import Proposal
 from kernelmate.suggest.untrusted import as_written, screen, spliced, without_contracts
 
@@ -47,7 +47,7 @@ def proposed(
         if changed:
             kernel = change_launch(kernel, **changed, contract=contract)  # type: ignore[arg-type]
             contract = parse_contract(kernel) or replace(contract, **changed)  # type: ignore[arg-type]
-    except Forbidden as error:
+    except ForbiddenText as error:
         written = as_written(request.kernel, proposal.kernel)
         if written is not None and screen(request.kernel, written) is not None:
             return Candidate(author, why, written, contract, cost, steps=steps)

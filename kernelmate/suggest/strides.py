@@ -53,7 +53,7 @@ _BINARY: Mapping[str, Callable[[float, float], float]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ElementAccess:
     """One element access of global memory: which array, how wide its elements are, how often it is done, and whether stored."""
 
     element: Node
@@ -63,7 +63,7 @@ class Access:
     stored: bool
 
 
-class Lanes:
+class LaneEvaluator:
     """Evaluates expressions of a kernel for given threads of the first block.
 
     Args:
@@ -92,7 +92,7 @@ class Lanes:
             return None
         return None if found is None else int(found)
 
-    def accesses(self) -> Iterator[Access]:
+    def accesses(self) -> Iterator[ElementAccess]:
         """Element accesses through pointers that the kernel is given, or through local pointers into them."""
         widths = {p.name: p for p in self.tree.kernel.signature.parameters if p.pointer}
         arguments = {argument.name: argument for argument in self._contract.args}
@@ -105,7 +105,7 @@ class Lanes:
                 continue
             width = ELEMENT_BYTES.get(widths[origin].base) or _item_bytes(arguments[origin].dtype) or 4
             turns = LOOP_TURNS ** min(len(enclosing_loops(element)), 3)
-            yield Access(element, origin, width, turns, is_written(self.tree, element))
+            yield ElementAccess(element, origin, width, turns, is_written(self.tree, element))
 
     def origin(self, name: str) -> str | None:
         """The pointer parameter that a name is, or that a local pointer was made from."""
@@ -136,7 +136,7 @@ class Lanes:
         threads = ((x, y, z) for z, y, x in product(*(range(side) for side in reversed(sides))))
         return [thread for thread, _ in zip(threads, range(32), strict=False)]
 
-    def sectors(self, access: Access, threads: list[Thread]) -> int | None:
+    def sectors(self, access: ElementAccess, threads: list[Thread]) -> int | None:
         """32-byte sectors that one access of these threads touches; None where that cannot be told."""
         places = [self.address(access.element, thread) for thread in threads]
         known = [place for place in places if place is not None]
@@ -251,10 +251,10 @@ class Lanes:
         return None
 
 
-def lanes_of(tree: Tree, contract: Contract) -> Lanes | None:
+def lanes_of(tree: Tree, contract: Contract) -> LaneEvaluator | None:
     """Evaluation for a kernel, or None where its launch cannot be worked out."""
     try:
-        return Lanes(tree, contract)
+        return LaneEvaluator(tree, contract)
     except (KernelmateError, ArithmeticError):
         return None
 

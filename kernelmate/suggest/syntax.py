@@ -23,7 +23,7 @@ Edit = tuple[int, int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class DeclaredVariable:
     """One name that a kernel declares.
 
     Attributes:
@@ -95,9 +95,9 @@ class Tree:
             stack.extend(reversed(node.named_children))
 
     @cached_property
-    def variables(self) -> dict[str, Variable | None]:
+    def variables(self) -> dict[str, DeclaredVariable | None]:
         """Every name that the kernel declares; None for one declared twice."""
-        found: dict[str, Variable | None] = {}
+        found: dict[str, DeclaredVariable | None] = {}
         parameters = next(self.walk("parameter_list", under=self.function), None)
         places = [] if parameters is None else list(self.walk("parameter_declaration", under=parameters))
         places += list(self.walk("declaration", "for_range_loop", "lambda_expression"))
@@ -106,11 +106,11 @@ class Tree:
                 found[variable.name] = None if variable.name in found else variable
         return found
 
-    def variable(self, name: str) -> Variable | None:
+    def variable(self, name: str) -> DeclaredVariable | None:
         """What the kernel declares by this name, when it does so once."""
         return self.variables.get(name)
 
-    def shared_arrays(self) -> list[Variable]:
+    def shared_arrays(self) -> list[DeclaredVariable]:
         """The `__shared__` arrays of the kernel's outermost block, in order."""
         found = [v for v in self.variables.values() if v is not None and v.shared and v.dims]
         return [v for v in found if v.declaration.parent is not None and v.declaration.parent.id == self.body.id]
@@ -146,7 +146,7 @@ class Tree:
             )
         return node
 
-    def _declared(self, place: Node) -> Iterator[Variable]:
+    def _declared(self, place: Node) -> Iterator[DeclaredVariable]:
         type_node = place.child_by_field_name("type")
         qualifiers = frozenset(
             self.text(child)
@@ -172,7 +172,7 @@ class Tree:
                     )
                 node = inner
             if node is not None:
-                yield Variable(
+                yield DeclaredVariable(
                     self.text(node), type_text, pointers, tuple(reversed(dims)), qualifiers, declarator, place, value
                 )
 

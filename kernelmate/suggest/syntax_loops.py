@@ -19,7 +19,7 @@ from kernelmate.suggest.syntax_effects import (
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class CountingLoop:
     """`for (type name = start; name < bound; name += step) body`, or a while loop that says the same.
 
     Attributes:
@@ -45,14 +45,14 @@ class Loop:
     opening: Node
 
 
-def read_loop(tree: Tree, node: Node) -> Loop | None:
+def read_loop(tree: Tree, node: Node) -> CountingLoop | None:
     """The counting loop that a statement is, or None."""
     if node.type == "for_statement":
         return _read_for(tree, node)
     return _read_while(tree, node) if node.type == "while_statement" else None
 
 
-def _read_for(tree: Tree, node: Node) -> Loop | None:
+def _read_for(tree: Tree, node: Node) -> CountingLoop | None:
     opening, condition, update, body = (
         node.child_by_field_name(field) for field in ("initializer", "condition", "update", "body")
     )
@@ -66,10 +66,10 @@ def _read_for(tree: Tree, node: Node) -> Loop | None:
     bound = _bound(tree, condition, name)
     if bound is None or not _stays(tree, body, name, bound[0], step[1]):
         return None
-    return Loop(node, name, declared, start, bound[0], bound[1], step[1], tuple(statements(body)), body, node)
+    return CountingLoop(node, name, declared, start, bound[0], bound[1], step[1], tuple(statements(body)), body, node)
 
 
-def _read_while(tree: Tree, node: Node) -> Loop | None:
+def _read_while(tree: Tree, node: Node) -> CountingLoop | None:
     clause, body = node.child_by_field_name("condition"), node.child_by_field_name("body")
     condition = None if clause is None else clause.child_by_field_name("value")
     opening = previous(node)
@@ -92,7 +92,7 @@ def _read_while(tree: Tree, node: Node) -> Loop | None:
         if name in names(tree, after):
             return None
         after = after.next_named_sibling
-    return Loop(node, name, declared, start, bound[0], bound[1], step[1], tuple(inside[:-1]), body, opening)
+    return CountingLoop(node, name, declared, start, bound[0], bound[1], step[1], tuple(inside[:-1]), body, opening)
 
 
 def _started(tree: Tree, opening: Node) -> tuple[str, Node, str] | None:
@@ -167,7 +167,7 @@ def _fixed(tree: Tree, body: Node, bound: Node, step: str) -> bool:
     return not elements or not words & written_names(tree, tree.body)
 
 
-def loops(tree: Tree, under: Node | None = None) -> list[Loop]:
+def loops(tree: Tree, under: Node | None = None) -> list[CountingLoop]:
     """All counting loops, outer before inner."""
     found = (read_loop(tree, node) for node in tree.walk("for_statement", "while_statement", under=under))
     return [loop for loop in found if loop is not None]
@@ -213,7 +213,7 @@ def _declared_inside(tree: Tree, loop: Node) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardedWork:
     """`if (i >= n) return; rest` or `if (i < n) { rest }`: what a thread with a number below a bound does.
 
     Attributes:
@@ -232,7 +232,7 @@ class Guarded:
 _NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 
-def guarded(tree: Tree, within: Sequence[Node]) -> Guarded | None:
+def guarded(tree: Tree, within: Sequence[Node]) -> GuardedWork | None:
     """The guard that the last of some statements hang on: all that follows it, or all that it holds."""
     for place, node in enumerate(within):
         if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
@@ -245,12 +245,12 @@ def guarded(tree: Tree, within: Sequence[Node]) -> Guarded | None:
             return _early(tree, within, place)
         if place == len(within) - 1:
             parts = _parts(tree, condition, "&&")
-            return Guarded(node, " && ".join(parts), tuple(parts), tuple(statements(then)), 0)
+            return GuardedWork(node, " && ".join(parts), tuple(parts), tuple(statements(then)), 0)
         return None
     return None
 
 
-def _early(tree: Tree, within: Sequence[Node], place: int) -> Guarded:
+def _early(tree: Tree, within: Sequence[Node], place: int) -> GuardedWork:
     """Returns one after another, joined."""
     conjuncts: list[str] = []
     count = 0
@@ -262,7 +262,7 @@ def _early(tree: Tree, within: Sequence[Node], place: int) -> Guarded:
             break
         conjuncts += [negated(tree, part) for part in _part_nodes(tree, condition, "||")]
         count += 1
-    return Guarded(within[place], " && ".join(conjuncts), tuple(conjuncts), tuple(within[place + count :]), count)
+    return GuardedWork(within[place], " && ".join(conjuncts), tuple(conjuncts), tuple(within[place + count :]), count)
 
 
 def _returns(then: Node) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kernelmate.decide.holding import suits
+from kernelmate.decide.constraints import suits
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Candidate, Kernel
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.leftovers import without_own_helpers, without_unused_numbers
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
+from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import Written
 from kernelmate.synthesis.placing import placed
@@ -51,7 +51,12 @@ class Synthesis:
             graph, bare = Graph.of(request.trace()), without_own_helpers(request.kernel)
             measured = request.verdict.backend == "cuda"
             most = self.most or (MOST_MEASURED if measured else MOST)
-            texts = [one for one in kernels_for(graph, bare, contract) if most > MOST or not one.another]
+            major, minor = request.target.capability
+            texts = [
+                one
+                for one in kernels_for(graph, bare, contract)
+                if one.capability <= 10 * major + minor and (most > MOST or not one.another)
+            ]
             for written in self._wanted(request, texts)[:most]:
                 if request.stop():
                     return

@@ -18,9 +18,9 @@ from kernelmate.records import Finding, Kernel
 from kernelmate.source import apply_edits, find_kernels, text_unit
 from kernelmate.source.blocks import find_blocks
 from kernelmate.source.tokens import lex
-from kernelmate.suggest.foreign_words import (
+from kernelmate.suggest.allowed_tokens import (
     MOST_TEXT,
-    Forbidden,
+    ForbiddenText,
     check_characters,
     check_words,
     left_defined,
@@ -30,7 +30,7 @@ from kernelmate.suggest.pieces import (
     INCLUDED,
     NAMESPACES,
     NESTING,
-    Piece,
+    FilePiece,
     aligned_type,
     launch_numbers,
     names_of,
@@ -68,7 +68,7 @@ def spliced(baseline: Kernel, text: str) -> Kernel:
     kernel = _only_kernel(baseline, text)
     check_words(text, baseline.unit.text, baseline.source)
     if _launches(text) and not _launches(baseline.source):
-        raise Forbidden(_LAUNCHES)
+        raise ForbiddenText(_LAUNCHES)
     known = {
         piece.words for opened in (frozenset[str](), NAMESPACES) for piece in pieces_of(baseline.unit.text, opened)
     }
@@ -124,7 +124,7 @@ def screen(
         check_characters(candidate.unit.text, extra=len(baseline.unit.text))
         check_words(candidate.unit.text, baseline.unit.text, baseline.source)
         if len(find_blocks(candidate.unit)) > max(1, len(find_blocks(baseline.unit))):
-            raise Forbidden("The text holds a contract of its own.")
+            raise ForbiddenText("The text holds a contract of its own.")
         texts = [without_kernel(kernel) for kernel in (baseline, candidate)]
         numbers = launch_numbers(texts[0]) & launch_numbers(texts[1])
         before, after = (list(pieces_of(text, NAMESPACES, numbers)) for text in texts)
@@ -135,14 +135,14 @@ def screen(
             _check_node(piece.node)
         macros = macros_added(candidate.unit.text, baseline.unit.text)
         if (macro := left_defined(candidate.unit.text, macros)) is not None:
-            raise Forbidden(
+            raise ForbiddenText(
                 f"The macro {macro} is not undefined after the kernel, so that it changes what stands below."
             )
         _check_names(baseline, new, macros, in_headers, own)
         written = [candidate.source, *(piece.text for piece in new)]
         if any(map(_launches, written)) and not _launches(baseline.source):
-            raise Forbidden(_LAUNCHES)
-    except Forbidden as error:
+            raise ForbiddenText(_LAUNCHES)
+    except ForbiddenText as error:
         place = (candidate.unit.path, *candidate.unit.locate(candidate.line, candidate.column))
         return Finding("forbidden-source", "error", str(error), *place)
     return None
@@ -158,7 +158,7 @@ def without_contracts(text: str) -> str:
 
 def _check_names(
     baseline: Kernel,
-    added: Sequence[Piece],
+    added: Sequence[FilePiece],
     macros: Sequence[str],
     in_headers: Callable[[], Collection[str]] = lambda: (),
     own: Collection[tuple[str, ...]] = (),
@@ -191,7 +191,7 @@ def _check_names(
         (name for name in functions if name in called | outside | (words - set(file))), None
     )
     if taken is not None:
-        raise Forbidden(
+        raise ForbiddenText(
             f"The text gives {taken} another meaning, which has one elsewhere in the file or in its headers."
         )
 
@@ -208,13 +208,13 @@ def _only_kernel(baseline: Kernel, text: str) -> Kernel:
     kernels = find_kernels(text_unit(text))
     short = baseline.name.rpartition("::")[2]
     if len(kernels) != 1:
-        raise Forbidden(f"The text defines {len(kernels)} kernels; one is wanted, {short}.")
+        raise ForbiddenText(f"The text defines {len(kernels)} kernels; one is wanted, {short}.")
     if kernels[0].name.rpartition("::")[2] != short:
-        raise Forbidden(f"The text defines {kernels[0].name} and not {short}.")
+        raise ForbiddenText(f"The text defines {kernels[0].name} and not {short}.")
     return kernels[0]
 
 
-def _added(before: Sequence[Piece], after: Sequence[Piece]) -> list[Piece]:
+def _added(before: Sequence[FilePiece], after: Sequence[FilePiece]) -> list[FilePiece]:
     """Pieces that are new, once every old one was found again in its order.
 
     Raises:
@@ -230,7 +230,7 @@ def _added(before: Sequence[Piece], after: Sequence[Piece]) -> list[Piece]:
             new.append(piece)
     if awaited is not None:
         first = " ".join(awaited.words[:8])
-        raise Forbidden(f"The text changes what stands beside the kernel: {first} ...")
+        raise ForbiddenText(f"The text changes what stands beside the kernel: {first} ...")
     return new
 
 
@@ -248,17 +248,17 @@ def _check_node(node: tree_sitter.Node) -> None:
     if node.type in _HELPERS or not words or words == (";",) or aligned_type(words):
         return
     if "__global__" in words:
-        raise Forbidden("The text defines another kernel.")
+        raise ForbiddenText("The text defines another kernel.")
     if node.type in {"function_definition", "declaration"}:
         name = _defined_name(node)
         if name.startswith("__"):
-            raise Forbidden(f"The text defines {name}, which is the compiler's own.")
+            raise ForbiddenText(f"The text defines {name}, which is the compiler's own.")
         if "asm" in {word.strip("_") for word in words} and (words.count("__host__") or "__device__" not in words):
-            raise Forbidden(f"The text brings assembly that is not the device's alone: {start} ...")
+            raise ForbiddenText(f"The text brings assembly that is not the device's alone: {start} ...")
         if _ON_DEVICE & set(words) and "__managed__" not in words:
             return
-        raise Forbidden(f"The text brings host code: {start} ...")
-    raise Forbidden(f"The text brings something that is neither the kernel nor a helper of it: {start} ...")
+        raise ForbiddenText(f"The text brings host code: {start} ...")
+    raise ForbiddenText(f"The text brings something that is neither the kernel nor a helper of it: {start} ...")
 
 
 def _defined_name(node: tree_sitter.Node) -> str:

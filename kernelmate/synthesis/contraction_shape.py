@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kernelmate.synthesis.axes import Axes, Order, order_of
 from kernelmate.synthesis.expressions import Expressions
@@ -56,6 +57,10 @@ class ContractionShape:
         first = self.whole[0]
         return first if first in self.batch and all(first not in order[1:] for order in orders) else None
 
+    def is_summed(self, key: Key) -> bool:
+        """Whether a value differs along the sum's axis."""
+        return any(self.k in self.axes.order(order) for order in self._orders([key]).values())
+
     def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
         """The arrays that some values need without the reduction, and how they are met."""
         found: dict[str, Order] = {}
@@ -91,3 +96,44 @@ def vanishes(expressions: Expressions, key: Key) -> bool:
     if node.data[0] == "divide":
         return zeros[0] and not expressions.varies(args[1])
     return all(zeros) and (node.data[0] in _KEEPS_ZERO or node.data[0] in ("add", "subtract", "maximum", "minimum"))
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """A sum of plain products: one array of each side, and what is the same for all terms of a sum.
+
+    Attributes:
+        left: the array with rows. right: the array with columns. outside: factors without the sum's axis.
+    """
+
+    left: str
+    right: str
+    outside: tuple[Key, ...]
+
+    @staticmethod
+    def of(shape: ContractionShape) -> Factors:
+        """The factors of what is summed.
+
+        Raises:
+            Refused: it is something else than a product of two arrays, or computes in other types than the sum's.
+        """
+        plan, found, outside = shape.plan, list[str](), list[Key]()
+        total = plan.node(shape.reduction).dtype
+        stack = [shape.root]
+        while stack:
+            key = stack.pop()
+            node = plan.node(key)
+            if not shape.is_summed(key):
+                outside.append(key)
+            elif node.op == "input":
+                found.append(str(node.data[0]))
+            elif node.op in ("view", "cast") or (node.op == "map" and node.data[0] == "multiply"):
+                if node.op != "view" and node.dtype != total and not {node.dtype, total} <= {"float32", "float64"}:
+                    raise Refused(f"it computes products in {node.dtype}")
+                stack += plan.operands(key)
+            else:
+                raise Refused("it sums something else than products of elements")
+        left, right = ([one for one in found if one in side] for side in (shape.left, shape.right))
+        if len(left) != 1 or len(right) != 1 or len(found) != 2:
+            raise Refused("it sums products of more than two arrays")
+        return Factors(left[0], right[0], tuple(reversed(outside)))

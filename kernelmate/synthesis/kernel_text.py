@@ -47,6 +47,7 @@ class Written:
         grid: sides in the contract's language. block: threads, of each side where there are several.
         another: one more choice of what the schedule leaves open, worth a measurement and not a prediction.
         grid_comment: what a number of the grid is.
+        shared: dynamic shared memory of a block, in bytes. capability: the least that it needs, 80 for 8.0.
     """
 
     schedule: str
@@ -57,6 +58,8 @@ class Written:
     block: int | tuple[int, ...]
     another: bool = False
     grid_comment: str = ""
+    shared: int = 0
+    capability: int = 0
 
 
 def those_written(

@@ -36,11 +36,11 @@ def placed(kernel: Kernel, contract: Contract, written: Written) -> tuple[Kernel
         edits.append((len(before), above, "\n\n" * bool(before) + f"{written.helpers}\n\n"))
     changed = apply_edits(kernel, edits)
     grid = _grid(contract, written, block)
-    changed = change_launch(changed, contract=contract, grid=grid, block=block, shared="0")
+    changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
     changed = _with_named_block(changed, named_block, block)
     changed = _with_grid_comment(changed, written, grid)
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
-    fallback = replace(contract, grid=grid, block=block, shared="0")
+    fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
 
 

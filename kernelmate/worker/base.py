@@ -20,7 +20,7 @@ REFERENCE_STAGE = "reference"
 """The judge's name for the stage in which the user's Python runs."""
 
 
-class State(enum.Enum):
+class WorkerState(enum.Enum):
     """Where a worker stands."""
 
     IDLE = "no process yet; the next task starts one"
@@ -31,7 +31,7 @@ class State(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class TaskDeath:
     """A task that ended its worker instead of in an answer.
 
     Attributes:
@@ -50,7 +50,7 @@ class Death:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class WorkerMachine:
     """What a worker that is ready has under it.
 
     Attributes:
@@ -70,7 +70,7 @@ class JudgeWorker(Protocol):
     """What judges tasks, wherever it runs."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> WorkerState:
         """Where it stands."""
         ...
 
@@ -80,11 +80,11 @@ class JudgeWorker(Protocol):
 
     def judge(
         self, task: JudgeTask, on_progress: OnProgress | None = None, timeout_s: float = 120.0
-    ) -> Judgement | Death:
+    ) -> Judgement | TaskDeath:
         """Judge one task, or say how it ended the worker."""
         ...
 
-    def trace(self, task: JudgeTask, timeout_s: float = 20.0) -> str | Death:
+    def trace(self, task: JudgeTask, timeout_s: float = 20.0) -> str | TaskDeath:
         """The graph of the reference of the task's candidate, as text, or how tracing it ended the worker."""
         ...
 
@@ -101,7 +101,7 @@ class JudgeWorker(Protocol):
         ...
 
 
-class Clock:
+class TaskClock:
     """The time limits of one task: one for all of it, one for each step of the user's reference within.
 
     Args:

@@ -24,9 +24,9 @@ from kernelmate.backends.processes import die_with_parent
 from kernelmate.environment import allowed
 from kernelmate.errors import KernelmateError
 from kernelmate.worker import protocol
-from kernelmate.worker.arrival import Arrival
 from kernelmate.worker.confinement import SCRATCH, harden, kill_descendants
-from kernelmate.worker.desk import Desk, opened_gpu, own_of, spent
+from kernelmate.worker.task_server import TaskServer, opened_gpu, own_of, spent
+from kernelmate.worker.unpacking import UnpackedFiles
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.isolated import Runner
@@ -51,7 +51,7 @@ def main(folder: Path | None = None) -> None:
     requests, answers = _take_streams()
     die_with_parent()
     _prepare_environment()
-    voice = _Voice(answers)
+    voice = _MessageSender(answers)
     hello = protocol.read_to_child(requests)
     if not isinstance(hello, protocol.Hello):
         return
@@ -63,28 +63,32 @@ def main(folder: Path | None = None) -> None:
         _evaluator(hello, requests, answers, folder)
         runner = _runner(hello, requests, answers)
         emulators = _emulators(hello, requests, answers, runner)
-    tasks: queue.SimpleQueue[protocol.Judge | protocol.Trace | protocol.Ahead] = queue.SimpleQueue()
+    tasks: queue.SimpleQueue[protocol.JudgeRequest | protocol.TraceRequest | protocol.PrefetchRequest] = (
+        queue.SimpleQueue()
+    )
     threading.Thread(target=_receive, args=(requests, tasks, voice), daemon=True).start()
-    ready = protocol.Ready(protocol.VERSION)
+    ready = protocol.ReadyMessage(protocol.VERSION)
     if hello.version == protocol.VERSION:
         ready = _load(hello, emulators, runner)
         if hello.backend == "cuda":
             harden()
         _limit(hello.memory_limit, cuda=hello.backend == "cuda")
     voice.send(ready)
-    desk = Desk(hello, None if folder is None or not hello.remote else Arrival(folder), voice.send, emulators, runner)
+    server = TaskServer(
+        hello, None if folder is None or not hello.remote else UnpackedFiles(folder), voice.send, emulators, runner
+    )
     while True:
         request = tasks.get()
-        if isinstance(request, protocol.Ahead):
+        if isinstance(request, protocol.PrefetchRequest):
             if request.task.glance:
                 with voice.thinking_ahead():
-                    desk.begin(request)
+                    server.begin(request)
             elif tasks.empty():
                 with voice.thinking_ahead():
-                    desk.work_ahead(request, lambda: not tasks.empty())
+                    server.work_ahead(request, lambda: not tasks.empty())
             if spent() and tasks.empty():
                 break
-        elif not desk.serve(request):
+        elif not server.serve(request):
             break
     sys.stdout.flush()
     # An ordinary exit would wait for locks that the receiving thread holds while it reads.
@@ -182,7 +186,7 @@ def _emulators(
     return Emulators(count, begin, hasty=gpu, resolve=partial(runner.exchange.resolved, whole=True))
 
 
-def _load(hello: protocol.Hello, emulators: Emulators | None, runner: Runner | None) -> protocol.Ready:
+def _load(hello: protocol.Hello, emulators: Emulators | None, runner: Runner | None) -> protocol.ReadyMessage:
     """Import and open what judging needs, so that the first task does not wait for it and no limit counts it.
 
     A GPU that cannot be used is told now, and is the answer to every task.
@@ -192,12 +196,12 @@ def _load(hello: protocol.Hello, emulators: Emulators | None, runner: Runner | N
     import kernelmate.worker.timers  # noqa: F401
 
     if hello.backend != "cuda":
-        return protocol.Ready(protocol.VERSION)
+        return protocol.ReadyMessage(protocol.VERSION)
     try:
         gpu = own_of(opened_gpu(hello.device, hello.device_memory_limit, emulators, runner)).gpu
     except KernelmateError as error:
-        return protocol.Ready(protocol.VERSION, problem=(error.message, error.hint or ""))
-    return protocol.Ready(protocol.VERSION, gpu.name, gpu.capability, gpu.mps)
+        return protocol.ReadyMessage(protocol.VERSION, problem=(error.message, error.hint or ""))
+    return protocol.ReadyMessage(protocol.VERSION, gpu.name, gpu.capability, gpu.mps)
 
 
 def _limit(memory: int | None, *, cuda: bool) -> None:
@@ -232,7 +236,7 @@ def _taken(column: int) -> int:
         return 0
 
 
-class _Voice:
+class _MessageSender:
     """What this process says, one message at a time, from whichever thread.
 
     A task that comes while the user's reference is called ahead of it has to wait for that call; it is told so, lest a
@@ -260,21 +264,26 @@ class _Voice:
             with self._lock:
                 self._ahead = False
 
-    def has_come(self, request: protocol.Judge | protocol.Trace) -> None:
+    def has_come(self, request: protocol.JudgeRequest | protocol.TraceRequest) -> None:
         """A task waits."""
         with self._lock:
             if self._ahead:
-                protocol.write(self._answers, protocol.Progress(request.number, "reference", 0, 1))
+                protocol.write(self._answers, protocol.ProgressMessage(request.number, "reference", 0, 1))
 
 
 def _receive(
-    requests: BinaryIO, tasks: queue.SimpleQueue[protocol.Judge | protocol.Trace | protocol.Ahead], voice: _Voice
+    requests: BinaryIO,
+    tasks: queue.SimpleQueue[protocol.JudgeRequest | protocol.TraceRequest | protocol.PrefetchRequest],
+    voice: _MessageSender,
 ) -> None:
     """Hand tasks over until the session is gone, then end the process, whatever it is busy with."""
     try:
-        while isinstance(message := protocol.read_to_child(requests), protocol.Judge | protocol.Trace | protocol.Ahead):
+        while isinstance(
+            message := protocol.read_to_child(requests),
+            protocol.JudgeRequest | protocol.TraceRequest | protocol.PrefetchRequest,
+        ):
             tasks.put(message)
-            if not isinstance(message, protocol.Ahead):
+            if not isinstance(message, protocol.PrefetchRequest):
                 voice.has_come(message)
     finally:
         _end_group()

@@ -17,19 +17,28 @@ from kernelmate.records import BackendName, Judgement, JudgeTask
 from kernelmate.worker import protocol
 from kernelmate.worker.base import (
     REFERENCE_STAGE,
-    Clock,
-    Death,
     DeathKind,
     JudgeWorker,
-    Machine,
     OnProgress,
-    State,
+    TaskClock,
+    TaskDeath,
+    WorkerMachine,
+    WorkerState,
 )
-from kernelmate.worker.process import Ended, Flooded, Process, ending
+from kernelmate.worker.process import Flooded, Process, ProcessEnded, ending
+from kernelmate.worker.process_pool import ProcessPool, Started
 from kernelmate.worker.remote import Remote
-from kernelmate.worker.supply import Started, Supply
 
-__all__ = ["COMMAND", "REFERENCE_STAGE", "Death", "JudgeWorker", "OnProgress", "Opening", "State", "Worker"]
+__all__ = [
+    "COMMAND",
+    "REFERENCE_STAGE",
+    "JudgeWorker",
+    "OnProgress",
+    "TaskDeath",
+    "Worker",
+    "WorkerSetup",
+    "WorkerState",
+]
 
 COMMAND = (sys.executable, "-P", "-m", "kernelmate.worker.child")
 """Starts a worker here. `-P` keeps the current folder, where a user's `random.py` may lie, off the import path."""
@@ -42,7 +51,7 @@ _EXIT_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class WorkerSetup:
     """What a worker opens before its first task.
 
     Attributes:
@@ -84,30 +93,30 @@ class Worker:
         output_limit_bytes: int = 16 * 1024 * 1024,
         start_timeout_s: float = START_TIMEOUT_S,
         environment: Mapping[str, str] | None = None,
-        opening: Opening | None = None,
+        opening: WorkerSetup | None = None,
         remote: Remote | None = None,
     ) -> None:
         self._command = tuple(command) if remote is None else remote.command
-        self._opening = opening or Opening()
+        self._opening = opening or WorkerSetup()
         self._remote = remote
         self._memory_limit_mb = memory_limit_mb
         self._output_limit = output_limit_bytes
         self._start_timeout_s = start_timeout_s
         self._environment = environment
-        self._state = State.IDLE
+        self._state = WorkerState.IDLE
         self._closed = False
         self._process: Started | None = None
-        self._machine = Machine()
-        self._supply = Supply(self._spawn, self._greet, spare=self._opening.spare)
+        self._machine = WorkerMachine()
+        self._supply = ProcessPool(self._spawn, self._greet, spare=self._opening.spare)
         self._number = 0
         self._spent = False
         self._turn = threading.Lock()
         _open_workers.add(self)
 
     @property
-    def state(self) -> State:
+    def state(self) -> WorkerState:
         """Where the worker stands."""
-        return State.CLOSED if self._closed else self._state
+        return WorkerState.CLOSED if self._closed else self._state
 
     @property
     def pid(self) -> int | None:
@@ -134,9 +143,9 @@ class Worker:
             raise WorkerUnavailable("The worker is closed.", hint="Open a new session.")
         if self._process is None:
             self._process = self._supply.take()
-            self._state = State.STARTED
+            self._state = WorkerState.STARTED
 
-    def machine(self) -> Machine:
+    def machine(self) -> WorkerMachine:
         """What the worker has under it; starts one and waits for it where there is none.
 
         Raises:
@@ -148,7 +157,7 @@ class Worker:
 
     def judge(
         self, task: JudgeTask, on_progress: OnProgress | None = None, timeout_s: float = 120.0
-    ) -> Judgement | Death:
+    ) -> Judgement | TaskDeath:
         """Judge one task.
 
         Args:
@@ -164,18 +173,18 @@ class Worker:
             KernelmateError: any other that the judge raises about the user's input, of its own class.
             WorkerUnavailable: no process can be started here, or the task is too large to be sent.
         """
-        answer = self._served(task, on_progress, timeout_s, protocol.Judge)
+        answer = self._served(task, on_progress, timeout_s, protocol.JudgeRequest)
         assert not isinstance(answer, str)
         return answer
 
-    def trace(self, task: JudgeTask, timeout_s: float = 20.0) -> str | Death:
+    def trace(self, task: JudgeTask, timeout_s: float = 20.0) -> str | TaskDeath:
         """The graph of the reference of the task's candidate, as text.
 
         Raises:
             ReferenceFailed: it cannot be traced; says the line and the operation.
             WorkerUnavailable: as `judge`.
         """
-        answer = self._served(task, None, timeout_s, protocol.Trace)
+        answer = self._served(task, None, timeout_s, protocol.TraceRequest)
         assert not isinstance(answer, Judgement)
         return answer
 
@@ -184,8 +193,8 @@ class Worker:
         task: JudgeTask,
         on_progress: OnProgress | None,
         timeout_s: float,
-        kind: type[protocol.Judge | protocol.Trace],
-    ) -> Judgement | str | Death:
+        kind: type[protocol.JudgeRequest | protocol.TraceRequest],
+    ) -> Judgement | str | TaskDeath:
         """The answer to one request about a task, in its turn.
 
         Raises:
@@ -199,16 +208,16 @@ class Worker:
                 # Ctrl-C above all: whatever comes out here must not leave a process busy.
                 self._retire()
                 raise
-            if isinstance(answer, Death) or self._spent:
+            if isinstance(answer, TaskDeath) or self._spent:
                 # Replaced before anybody can ask again: a child on its way out would take the next task down with it.
                 self._retire()
                 self.start()
             else:
-                self._state = State.READY
+                self._state = WorkerState.READY
             self._supply.prepare()
-        if isinstance(answer, protocol.Refused):
+        if isinstance(answer, protocol.TaskRefused):
             raise protocol.error_of(answer)
-        if isinstance(answer, Death) and answer.kind == "hang" and answer.stage == REFERENCE_STAGE:
+        if isinstance(answer, TaskDeath) and answer.kind == "hang" and answer.stage == REFERENCE_STAGE:
             hint = "Make it faster or the sizes smaller, or raise reference_timeout_s or timeout_s in the settings."
             raise ReferenceFailed(answer.detail, hint=hint)
         return answer
@@ -219,10 +228,10 @@ class Worker:
         Whatever comes of it, the next task is judged as it would be otherwise, only sooner.
         """
         with self._turn:
-            if self._state is not State.READY or self._process is None or self._closed:
+            if self._state is not WorkerState.READY or self._process is None or self._closed:
                 return
             with contextlib.suppress(protocol.FrameError):
-                self._process.result().send(protocol.Ahead(task))
+                self._process.result().send(protocol.PrefetchRequest(task))
 
     def renew(self) -> None:
         """Replace the process by a fresh one, which begins to start.
@@ -267,7 +276,7 @@ class Worker:
         Raises:
             WorkerUnavailable: none can be had.
         """
-        if self._state is State.READY and self._process is not None and self._process.result().stirred():
+        if self._state is WorkerState.READY and self._process is not None and self._process.result().stirred():
             self._retire()
         self.start()
         assert self._process is not None
@@ -279,18 +288,18 @@ class Worker:
                 f"The worker cannot be started with {self._command[0]!r}: {error}.",
                 hint="Check the Python installation with `kernelmate doctor`.",
             ) from error
-        if self._state is State.STARTED:
+        if self._state is WorkerState.STARTED:
             self._await_ready(process)
-            self._state = State.READY
+            self._state = WorkerState.READY
         return process
 
     def _await_ready(self, process: Process) -> None:
         event = process.receive(self._start_timeout_s)
-        if isinstance(event, protocol.Ready) and event.version == protocol.VERSION:
-            self._machine = Machine(event.gpu, event.capability, event.mps, event.problem)
+        if isinstance(event, protocol.ReadyMessage) and event.version == protocol.VERSION:
+            self._machine = WorkerMachine(event.gpu, event.capability, event.mps, event.problem)
             return
         hint = "See what it printed, and check the installation with `kernelmate doctor`."
-        if isinstance(event, protocol.Ready):
+        if isinstance(event, protocol.ReadyMessage):
             what = f"speaks {event.version}, this session {protocol.VERSION}"
             hint = "Install the same version of kernelmate on both sides."
         elif event is None:
@@ -299,7 +308,7 @@ class Worker:
             status = process.await_end(_EXIT_GRACE_S)
             process.kill()
             if self._remote is not None:
-                garbage = event.garbage if isinstance(event, Ended) else None
+                garbage = event.garbage if isinstance(event, ProcessEnded) else None
                 raise self._remote.unavailable(status, process.output(), began=False, garbage=garbage)
             what = ending(status)
         process.kill()
@@ -315,10 +324,10 @@ class Worker:
         task: JudgeTask,
         on_progress: OnProgress | None,
         timeout_s: float,
-        kind: type[protocol.Judge | protocol.Trace],
-    ) -> Judgement | str | protocol.Refused | Death:
+        kind: type[protocol.JudgeRequest | protocol.TraceRequest],
+    ) -> Judgement | str | protocol.TaskRefused | TaskDeath:
         """Send the task and follow it to its end; a process that gives no answer is dead afterwards."""
-        self._state = State.BUSY
+        self._state = WorkerState.BUSY
         self._number += 1
         self._spent = False
         process.begin_task()
@@ -327,12 +336,12 @@ class Worker:
             process.send(kind(self._number, task, files))
         except protocol.FrameError as error:
             raise WorkerUnavailable(str(error), hint="Judge a smaller kernel or fewer sizes.") from error
-        clock = Clock(timeout_s, task.reference_timeout_s)
+        clock = TaskClock(timeout_s, task.reference_timeout_s)
         while True:
             event = process.receive(clock.remaining())
-            if getattr(event, "number", self._number) != self._number or isinstance(event, protocol.Ready):
+            if getattr(event, "number", self._number) != self._number or isinstance(event, protocol.ReadyMessage):
                 continue
-            if not isinstance(event, protocol.Progress):
+            if not isinstance(event, protocol.ProgressMessage):
                 return self._answer(process, event, clock)
             clock.enter(event.stage, event.done, event.total)
             if on_progress is not None:
@@ -341,22 +350,22 @@ class Worker:
     def _answer(
         self,
         process: Process,
-        event: protocol.Result
-        | protocol.Traced
-        | protocol.Refused
+        event: protocol.TaskResult
+        | protocol.TraceResult
+        | protocol.TaskRefused
         | protocol.OutOfMemory
-        | protocol.Broken
-        | Ended
+        | protocol.ChildFailed
+        | ProcessEnded
         | Flooded
         | None,
-        clock: Clock,
-    ) -> Judgement | str | protocol.Refused | Death:
-        if isinstance(event, protocol.Result):
+        clock: TaskClock,
+    ) -> Judgement | str | protocol.TaskRefused | TaskDeath:
+        if isinstance(event, protocol.TaskResult):
             self._spent = event.last
             return event.judgement
-        if isinstance(event, protocol.Traced):
+        if isinstance(event, protocol.TraceResult):
             return event.graph
-        if isinstance(event, protocol.Refused):
+        if isinstance(event, protocol.TaskRefused):
             self._spent = event.last
             return event
         kind: DeathKind = "worker-crash"
@@ -367,7 +376,7 @@ class Worker:
         elif isinstance(event, protocol.OutOfMemory):
             limit = f"the limit of {self._memory_limit_mb} MB" if self._memory_limit_mb else "what this machine has"
             kind, sentence = "out-of-memory", f"More memory was asked for than {limit}: {event.detail}"
-        elif isinstance(event, protocol.Broken):
+        elif isinstance(event, protocol.ChildFailed):
             sentence = f"The judge itself failed: {event.detail}"
             process.kill()
         else:
@@ -379,12 +388,12 @@ class Worker:
             if event.garbage:
                 sentence += f" It wrote something that is not the protocol: {event.garbage}"
         process.stop()
-        return Death(kind, clock.stage, sentence, process.output(), isinstance(event, protocol.Broken))
+        return TaskDeath(kind, clock.stage, sentence, process.output(), isinstance(event, protocol.ChildFailed))
 
     def _retire(self) -> None:
         """Kill the process; nobody waits for its end."""
         process, self._process = self._process, None
-        self._state = State.IDLE
+        self._state = WorkerState.IDLE
         if process is not None:
             self._supply.see_off(process)
 

@@ -32,7 +32,7 @@ _FATAL = "Fatal Python error"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessEnded:
     """The child will send no more; `garbage` says what it sent instead of a message, if that is why."""
 
     garbage: str | None = None
@@ -64,7 +64,7 @@ class Process:
         self._releasing = threading.Lock()
         self._writing: threading.Thread | None = None
         self._tail: collections.deque[bytes] = collections.deque()
-        self._events: queue.Queue[protocol.FromChild | Ended | Flooded] = queue.Queue(_WAITING_EVENTS)
+        self._events: queue.Queue[protocol.FromChild | ProcessEnded | Flooded] = queue.Queue(_WAITING_EVENTS)
         self._scratch, self._lock = _scratch()
         self._popen = subprocess.Popen(
             command,
@@ -100,7 +100,7 @@ class Process:
         self._writing = self._thread(lambda: self._write(data, before))
         self._threads = [one for one in self._threads if one.is_alive()] + [self._writing]
 
-    def receive(self, timeout_s: float) -> protocol.FromChild | Ended | Flooded | None:
+    def receive(self, timeout_s: float) -> protocol.FromChild | ProcessEnded | Flooded | None:
         """What came next; None when nothing did within `timeout_s` seconds."""
         if timeout_s <= 0:
             return None
@@ -163,12 +163,12 @@ class Process:
     def _read_messages(self) -> None:
         assert isinstance(self._popen.stdout, io.RawIOBase)
         stream = io.BufferedReader(self._popen.stdout)
-        end = Ended()
+        end = ProcessEnded()
         try:
             while (message := protocol.read_from_child(stream)) is not None and not self._dead:
                 self._events.put(message)
         except protocol.FrameError as error:
-            end = Ended(garbage=str(error))
+            end = ProcessEnded(garbage=str(error))
         except (OSError, ValueError):
             pass
         self._over = True
@@ -210,7 +210,7 @@ class Process:
                 self._events.get(timeout=0.02)
         with contextlib.suppress(queue.Full):
             # A thread that waits for an answer, and closing is another's, must not wait for what was just dropped.
-            self._events.put_nowait(Ended())
+            self._events.put_nowait(ProcessEnded())
         if not any(thread.is_alive() for thread in self._threads):
             for stream in (self._popen.stdin, self._popen.stdout, self._popen.stderr):
                 if stream is not None:

@@ -19,8 +19,8 @@ What is covered:
 docs/security.md says what of this holds on which system, what does not, and how each promise is tested.
 
 A frame is a 4-byte big-endian length and that many bytes of MessagePack: one tagged message. The session speaks first
-(`Hello`, which names the backend and the GPU), the child answers `Ready` once it can judge, then each `Judge` or `Trace` gets any
-number of `Progress` and one of `Result` (`Traced`), `Refused`, `OutOfMemory` or `Broken`. The end of the child's input ends the child.
+(`Hello`, which names the backend and the GPU), the child answers `ReadyMessage` once it can judge, then each `JudgeRequest` or `TraceRequest` gets any
+number of `ProgressMessage` and one of `TaskResult` (`TraceResult`), `TaskRefused`, `OutOfMemory` or `ChildFailed`. The end of the child's input ends the child.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     remote: bool = False
 
 
-class Judge(msgspec.Struct, frozen=True, tag=True):
+class JudgeRequest(msgspec.Struct, frozen=True, tag=True):
     """One task; `number` comes back with everything that is said about it.
 
     `files` are those of the user that the task names, by path without its root, for a remote child.
@@ -80,24 +80,24 @@ class Judge(msgspec.Struct, frozen=True, tag=True):
     files: Mapping[str, bytes] = {}
 
 
-class Trace(msgspec.Struct, frozen=True, tag=True):
-    """Asks for the graph of the reference of a task's candidate; fields as in `Judge`."""
+class TraceRequest(msgspec.Struct, frozen=True, tag=True):
+    """Asks for the graph of the reference of a task's candidate; fields as in `JudgeRequest`."""
 
     number: int
     task: JudgeTask
     files: Mapping[str, bytes] = {}
 
 
-class Ahead(msgspec.Struct, frozen=True, tag=True):
+class PrefetchRequest(msgspec.Struct, frozen=True, tag=True):
     """A task that may come next: what does not depend on its kernel may be worked out while nothing else is asked.
 
-    It is not answered, and dropped as soon as there is a `Judge`. Files of the user came with the last one.
+    It is not answered, and dropped as soon as there is a `JudgeRequest`. Files of the user came with the last one.
     """
 
     task: JudgeTask
 
 
-class Ready(msgspec.Struct, frozen=True, tag=True):
+class ReadyMessage(msgspec.Struct, frozen=True, tag=True):
     """First message of the child: it has loaded what it needs and waits for tasks.
 
     Attributes:
@@ -115,7 +115,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
     problem: tuple[str, str] | None = None
 
 
-class Progress(msgspec.Struct, frozen=True, tag=True):
+class ProgressMessage(msgspec.Struct, frozen=True, tag=True):
     """Where the task stands. The stage is `reference` while the user's Python runs."""
 
     number: int
@@ -124,7 +124,7 @@ class Progress(msgspec.Struct, frozen=True, tag=True):
     total: int
 
 
-class Result(msgspec.Struct, frozen=True, tag=True):
+class TaskResult(msgspec.Struct, frozen=True, tag=True):
     """The task's answer; after the `last` one the child ends, since kernels cannot run in it any more."""
 
     number: int
@@ -132,15 +132,15 @@ class Result(msgspec.Struct, frozen=True, tag=True):
     last: bool = False
 
 
-class Traced(msgspec.Struct, frozen=True, tag=True):
-    """The answer to `Trace`: the graph, as `kernelmate.synthesis.graph.Graph.text` writes it."""
+class TraceResult(msgspec.Struct, frozen=True, tag=True):
+    """The answer to `TraceRequest`: the graph, as `kernelmate.synthesis.graph.Graph.text` writes it."""
 
     number: int
     graph: str
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The task ended in a `KernelmateError`: something the user has to change. `last` as in `Result`."""
+class TaskRefused(msgspec.Struct, frozen=True, tag=True):
+    """The task ended in a `KernelmateError`: something the user has to change. `last` as in `TaskResult`."""
 
     number: int
     code: str
@@ -159,17 +159,19 @@ class OutOfMemory(msgspec.Struct, frozen=True, tag=True):
     detail: str
 
 
-class Broken(msgspec.Struct, frozen=True, tag=True):
+class ChildFailed(msgspec.Struct, frozen=True, tag=True):
     """Something in the child failed that should not have; `detail` ends in the exception. The child ends after it."""
 
     number: int
     detail: str
 
 
-ToChild: TypeAlias = Hello | Judge | Trace | Ahead
+ToChild: TypeAlias = Hello | JudgeRequest | TraceRequest | PrefetchRequest
 """What a session sends."""
 
-FromChild: TypeAlias = Ready | Progress | Result | Traced | Refused | OutOfMemory | Broken
+FromChild: TypeAlias = (
+    ReadyMessage | ProgressMessage | TaskResult | TraceResult | TaskRefused | OutOfMemory | ChildFailed
+)
 """What a child sends."""
 
 
@@ -253,12 +255,12 @@ def _read(stream: BinaryIO, decode: Callable[[bytes], _Message]) -> _Message | N
         raise FrameError(f"A frame holds no message of this protocol: {error}") from error
 
 
-def refusal(number: int, error: KernelmateError, *, last: bool = False) -> Refused:
+def refusal(number: int, error: KernelmateError, *, last: bool = False) -> TaskRefused:
     """An error as a message."""
-    return Refused(number, error.code, error.message, error.file, error.line, error.column, error.hint, last)
+    return TaskRefused(number, error.code, error.message, error.file, error.line, error.column, error.hint, last)
 
 
-def error_of(refused: Refused) -> KernelmateError:
+def error_of(refused: TaskRefused) -> KernelmateError:
     """The same error on the other side, of the class of `kernelmate.errors` that has its code."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, KernelmateError)]
     by_code = {kind.code: kind for kind in kinds}

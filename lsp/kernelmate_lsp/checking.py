@@ -1,4 +1,4 @@
-"""Compiling the kernels of a document, in the thread of a lane. Nothing of the document is run."""
+"""Compiling the kernels of a document, in the thread of a job queue. Nothing of the document is run."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kernelmate.errors import ContractError, KernelmateError
 from kernelmate.records import Candidate, Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.source import contract_for, launch_shape
+from kernelmate_lsp.applicable_rewrites import offers_of
 from kernelmate_lsp.configuration import Configuration
-from kernelmate_lsp.knowledge import Checked, Fit
-from kernelmate_lsp.lane import Job, Unwanted
-from kernelmate_lsp.offers import offers_of
-from kernelmate_lsp.reading import Reading, Spot, span_lines
+from kernelmate_lsp.document_state import CompileResult, TargetFit
+from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
+from kernelmate_lsp.reading import DocumentKernel, Reading, span_lines
 
-OnChecked = Callable[[str, Checked], None]
+OnChecked = Callable[[str, CompileResult], None]
 
 
 class Checker:
@@ -48,8 +48,8 @@ class Checker:
         self._sessions.clear()
 
     def check(
-        self, job: Job, reading: Reading, configuration: Configuration, near: int, on_checked: OnChecked
-    ) -> dict[str, Checked]:
+        self, job: QueuedJob, reading: Reading, configuration: Configuration, near: int, on_checked: OnChecked
+    ) -> dict[str, CompileResult]:
         """What the compiler says of each kernel of a document, by the kernel's id.
 
         Args:
@@ -62,17 +62,19 @@ class Checker:
         Raises:
             Unwanted: there is a newer text.
         """
-        found: dict[str, Checked] = {}
+        found: dict[str, CompileResult] = {}
         for spot in _nearest_first(reading, near):
             job.check()
             try:
                 found[spot.id] = self._check(spot, reading, configuration)
             except Abandoned:
-                raise Unwanted from None
+                raise JobUnwanted from None
             on_checked(spot.id, found[spot.id])
         return found
 
-    def others(self, job: Job, checked: Checked, reading: Reading, configuration: Configuration) -> tuple[Fit, ...]:
+    def others(
+        self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
+    ) -> tuple[TargetFit, ...]:
         """What a kernel takes on the other GPUs of the settings; those that it does not compile for are left out.
 
         Raises:
@@ -88,15 +90,15 @@ class Checker:
                 session = self._session(reading, configuration, target=target.name)
                 first = next(iter(session.prepare(checked.kernel)), None)
             except Abandoned:
-                raise Unwanted from None
+                raise JobUnwanted from None
             except KernelmateError:
                 continue
             if first is not None and first.resources is not None:
-                found.append(Fit(target.name, target.arch, first.resources, first.occupancy))
+                found.append(TargetFit(target.name, target.arch, first.resources, first.occupancy))
         return tuple(found)
 
     def offers(
-        self, job: Job, checked: Checked, reading: Reading, configuration: Configuration
+        self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
     ) -> dict[str, Candidate]:
         """The first change that each recipe has for a kernel, by the recipe's name; none of them is judged.
 
@@ -106,25 +108,25 @@ class Checker:
         try:
             return offers_of(job, self._session(reading, configuration), checked)
         except Abandoned:
-            raise Unwanted from None
+            raise JobUnwanted from None
         except KernelmateError:
             return {}
 
-    def _check(self, spot: Spot, reading: Reading, configuration: Configuration) -> Checked:
+    def _check(self, spot: DocumentKernel, reading: Reading, configuration: Configuration) -> CompileResult:
         try:
             session = self._session(reading, configuration)
             verdicts = session.check(spot.kernel)
         except KernelmateError as error:
-            return Checked(spot.kernel, error=error)
+            return CompileResult(spot.kernel, error=error)
         contract = _contract(spot.kernel)
         first = verdicts[0] if verdicts else None
         if contract is None or first is None or first.resources is None or first.occupancy is None:
-            return Checked(spot.kernel, verdicts, contract)
+            return CompileResult(spot.kernel, verdicts, contract)
         shape = launch_shape(contract, contract.sizes[0])
         fits = occupancy(session.target, first.resources, shape)
         lifts = what_would_lift(session.target, first.resources, shape)
         verdicts = tuple(replace(one, occupancy=one.occupancy or fits) for one in verdicts)
-        return Checked(spot.kernel, verdicts, contract, shape, lifts)
+        return CompileResult(spot.kernel, verdicts, contract, shape, lifts)
 
     def _session(self, reading: Reading, configuration: Configuration, **overrides: str) -> Session:
         """A session for the document's folder; it starts no worker, as nothing but compiling is asked of it."""
@@ -140,8 +142,8 @@ def settings_key(settings: Settings) -> str:
     return settings.model_dump_json()
 
 
-def _nearest_first(reading: Reading, near: int) -> Iterator[Spot]:
-    def distance(spot: Spot) -> tuple[int, int]:
+def _nearest_first(reading: Reading, near: int) -> Iterator[DocumentKernel]:
+    def distance(spot: DocumentKernel) -> tuple[int, int]:
         first, last = span_lines(spot.kernel)
         return max(first - near, near - last, 0), first
 

@@ -35,7 +35,7 @@ _CLIENT_ONLY = frozenset({"interpreter", "importStrategy", "path", "logLevel", "
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class EditorSettings:
     """The server's own settings.
 
     Attributes:
@@ -66,7 +66,7 @@ class Configuration:
         problems: what is wrong with what the client sent, one sentence each.
     """
 
-    own: Own = Own()
+    own: EditorSettings = EditorSettings()
     given: Mapping[str, Any] = field(default_factory=dict)
     trusted: bool = True
     problems: tuple[str, ...] = ()
@@ -97,13 +97,13 @@ def read_configuration(sent: object, *, trusted: bool) -> Configuration:
     changed: dict[str, Any] = {}
     given: dict[str, Any] = {}
     problems: list[str] = []
-    known = {one.name: one for one in fields(Own)}
+    known = {one.name: one for one in fields(EditorSettings)}
     for key, value in sent.items():
         name = snake(str(key))
         if key in _CLIENT_ONLY or value is None or value in ("", []):
             continue
         if name in known:
-            default = getattr(Own(), name)
+            default = getattr(EditorSettings(), name)
             if _fits(value, default):
                 changed[name] = tuple(value) if isinstance(value, list) else value
             else:
@@ -113,7 +113,7 @@ def read_configuration(sent: object, *, trusted: bool) -> Configuration:
         elif trusted or name not in TRUSTED_ONLY:
             given[name] = value
     problems += _drop_wrong(given)
-    return Configuration(replace(Own(), **changed), given, trusted, tuple(problems))
+    return Configuration(replace(EditorSettings(), **changed), given, trusted, tuple(problems))
 
 
 def snake(name: str) -> str:

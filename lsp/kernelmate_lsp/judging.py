@@ -1,4 +1,4 @@
-"""Benchmarks and searches for the editor, in the thread of a lane; kernels run in the session's worker alone."""
+"""Benchmarks and searches for the editor, in the thread of a job queue; kernels run in the session's worker alone."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from kernelmate.compiler.process import CompilerProcess
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Kernel, MetricName, Optimization, Verdict
 from kernelmate.session import Session
-from kernelmate.session.authors import Outgoing, Purse, Wishes, authors
-from kernelmate.session.writing import Writing, write_kernel
+from kernelmate.session.authors import Outgoing, SearchOptions, SpendingBudget, authors
+from kernelmate.session.writing import WriteOutcome, write_kernel
 from kernelmate.synthesis.draft import Asked
 from kernelmate_lsp.checking import settings_key
 from kernelmate_lsp.configuration import Configuration
-from kernelmate_lsp.lane import Job, Unwanted
+from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 
 OnStage = Callable[[str, int, int], None]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class EditorSearch:
     """What a search is for.
 
     Attributes:
@@ -41,15 +41,15 @@ class Wanted:
     on_text: Callable[[str], None] = lambda text: None
 
 
-class Judge:
+class EditorJudge:
     """Judges for the editor, with one warm worker, which is ended at once where the user wants no more."""
 
     def __init__(self) -> None:
         self._compiler = CompilerProcess()
         self._session: Session | None = None
-        self._purse: Purse | None = None
+        self._spending: SpendingBudget | None = None
         self._key = ""
-        self._job: Job | None = None
+        self._job: QueuedJob | None = None
         self._on_stage: OnStage | None = None
 
     def kill(self) -> None:
@@ -64,7 +64,9 @@ class Judge:
         self.kill()
         self._compiler.close()
 
-    def bench(self, job: Job, kernel: Kernel, configuration: Configuration, on_stage: OnStage) -> tuple[Verdict, ...]:
+    def bench(
+        self, job: QueuedJob, kernel: Kernel, configuration: Configuration, on_stage: OnStage
+    ) -> tuple[Verdict, ...]:
         """The verdicts of a kernel, one per instance.
 
         Raises:
@@ -74,10 +76,10 @@ class Judge:
 
     def optimize(
         self,
-        job: Job,
+        job: QueuedJob,
         kernel: Kernel,
         configuration: Configuration,
-        wanted: Wanted,
+        wanted: EditorSearch,
         on_stage: OnStage,
         on_judged: Callable[[Judged], None],
     ) -> Optimization:
@@ -90,13 +92,13 @@ class Judge:
         def search(session: Session) -> Optimization:
             from kernelmate.report.versions import trying_line  # loads rich
 
-            wishes = Wishes(
+            options = SearchOptions(
                 wanted.author,
                 ask=wanted.ask,
                 on_step=lambda step: on_stage(step, 0, 0),
                 on_text=wanted.on_text,
                 stop=job.unwanted.is_set,
-                purse=self._purse_for(session.settings.claude_budget_usd),
+                spending=self._spending_for(session.settings.claude_budget_usd),
             )
             return session.optimize(
                 kernel,
@@ -104,7 +106,7 @@ class Judge:
                 max_candidates=wanted.max_candidates,
                 on_judged=on_judged,
                 stop=job.unwanted.is_set,
-                suggesters=authors(session.settings, kernel, wishes),
+                suggesters=authors(session.settings, kernel, options),
                 objective=wanted.objective,
                 on_read=lambda aim: on_stage(aim.reading, 0, 0),
                 on_trying=lambda state: on_stage(trying_line(state), 0, 0),
@@ -113,7 +115,7 @@ class Judge:
         return self._with(job, _folder(kernel), configuration, on_stage, search)
 
     def compare(
-        self, job: Job, before: Kernel, after: Kernel, configuration: Configuration, on_stage: OnStage
+        self, job: QueuedJob, before: Kernel, after: Kernel, configuration: Configuration, on_stage: OnStage
     ) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
         """The verdicts of two versions of a kernel, the second against the first.
 
@@ -124,28 +126,28 @@ class Judge:
         made = self._with(job, folder, configuration, on_stage, lambda session: session.compare(before, after))
         return made.baseline, made.candidate
 
-    def write(self, job: Job, asked: Asked, configuration: Configuration, on_stage: OnStage) -> Writing:
+    def write(self, job: QueuedJob, asked: Asked, configuration: Configuration, on_stage: OnStage) -> WriteOutcome:
         """New kernels for a Python function; no file is written.
 
         Raises:
             Unwanted: the user wants no more. KernelmateError: function, settings or machine need a change.
         """
 
-        def work(session: Session) -> Writing:
+        def work(session: Session) -> WriteOutcome:
             return write_kernel(session, asked, on_trying=lambda schedule: on_stage(schedule, 0, 0))
 
         return self._with(job, asked.path.parent, configuration, on_stage, work)
 
-    def _purse_for(self, limit_usd: float) -> Purse:
+    def _spending_for(self, limit_usd: float) -> SpendingBudget:
         """What the editor's searches may pay for, all of them together; what was spent counts when the limit is raised."""
-        if self._purse is None:
-            self._purse = Purse(limit_usd)
-        self._purse.limit_usd = limit_usd
-        return self._purse
+        if self._spending is None:
+            self._spending = SpendingBudget(limit_usd)
+        self._spending.limit_usd = limit_usd
+        return self._spending
 
     def _with(
         self,
-        job: Job,
+        job: QueuedJob,
         folder: Path,
         configuration: Configuration,
         on_stage: OnStage,
@@ -172,7 +174,7 @@ class Judge:
 
     def _progress(self, stage: str, done: int, total: int) -> None:
         if self._job is not None and self._job.unwanted.is_set():
-            raise Unwanted
+            raise JobUnwanted
         if self._on_stage is not None:
             self._on_stage(stage, done, total)
 

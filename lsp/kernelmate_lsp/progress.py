@@ -12,7 +12,7 @@ from lsprotocol import types
 from kernelmate_lsp.server import KernelmateServer
 
 
-class Progress:
+class WorkDoneProgress:
     """Begins when entered and ends when left, whatever happens in between.
 
     Args:
@@ -31,7 +31,7 @@ class Progress:
         self._shown = False
         self._loop = asyncio.get_running_loop()
 
-    async def __aenter__(self) -> Progress:
+    async def __aenter__(self) -> WorkDoneProgress:
         """Show it, where the client can."""
         progress = self._server.work_done_progress
         if self._token is None and self._can_create():

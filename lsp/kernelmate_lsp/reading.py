@@ -20,7 +20,7 @@ from kernelmate.source.line_ends import normal_text
 from kernelmate.source.literals import anchors_of
 from kernelmate.source.python import RefusedString, literal_at, read_python, refused_strings
 from kernelmate.source.python_syntax import PythonFile, literal_text
-from kernelmate_lsp.texts import Positions
+from kernelmate_lsp.texts import TextPositions
 
 CUDA_LANGUAGES = frozenset({"cuda", "cuda-cpp", "cpp", "c++", "cuda-c++"})
 """Language ids of documents that are CUDA text as a whole."""
@@ -31,7 +31,7 @@ _VIRTUAL_MAGIC = "run_cell_magic"
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class DocumentKernel:
     """One kernel of a document.
 
     Attributes:
@@ -58,19 +58,19 @@ class Reading:
     text: str
     path: str
     codec: PositionCodec
-    spots: tuple[Spot, ...] = ()
+    spots: tuple[DocumentKernel, ...] = ()
     refused: tuple[RefusedString, ...] = ()
 
     @cached_property
-    def positions(self) -> Positions:
+    def positions(self) -> TextPositions:
         """To go between places and the client's positions."""
-        return Positions(self.text, self.codec)
+        return TextPositions(self.text, self.codec)
 
-    def spot(self, spot_id: str) -> Spot | None:
+    def spot(self, spot_id: str) -> DocumentKernel | None:
         """The kernel of an id; None where this version has none."""
         return next((spot for spot in self.spots if spot.id == spot_id), None)
 
-    def spot_at(self, line: int, column: int) -> Spot | None:
+    def spot_at(self, line: int, column: int) -> DocumentKernel | None:
         """The kernel in whose definition or contract block a place is."""
         for spot in self.spots:
             first, last = span_lines(spot.kernel)
@@ -156,8 +156,8 @@ def _below_magic(path: str, text: str, start: int) -> Unit:
     )
 
 
-def _spots(units: Sequence[Unit]) -> tuple[Spot, ...]:
-    spots: list[Spot] = []
+def _spots(units: Sequence[Unit]) -> tuple[DocumentKernel, ...]:
+    spots: list[DocumentKernel] = []
     taken: set[str] = set()
     for number, unit in enumerate(units):
         for kernel in find_kernels(unit):
@@ -166,5 +166,5 @@ def _spots(units: Sequence[Unit]) -> tuple[Spot, ...]:
                 count += 1
                 name = f"{number}:{kernel.name}#{count}"
             taken.add(name)
-            spots.append(Spot(name, kernel))
+            spots.append(DocumentKernel(name, kernel))
     return tuple(spots)

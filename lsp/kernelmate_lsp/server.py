@@ -1,4 +1,4 @@
-"""The server: documents, lanes of work, and what joins them to the client."""
+"""The server: documents, job queues, and what joins them to the client."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pygls.lsp.server import LanguageServer
 from kernelmate.version import VERSION
 from kernelmate_lsp.checking import Checker
 from kernelmate_lsp.configuration import SECTION, Configuration, read_configuration
-from kernelmate_lsp.judging import Judge
-from kernelmate_lsp.knowledge import Known
-from kernelmate_lsp.lane import Lane
+from kernelmate_lsp.document_state import DocumentState
+from kernelmate_lsp.job_queue import JobQueue
+from kernelmate_lsp.judging import EditorJudge
 from kernelmate_lsp.reading import Reading, path_of, read
 from kernelmate_lsp.texts import ExactWorkspace
 
@@ -58,11 +58,11 @@ class KernelmateServer(LanguageServer):
             notebook_document_sync=_NOTEBOOKS,
         )
         self.configuration = Configuration()
-        self.known: dict[str, Known] = {}
-        self.checker, self.judge = Checker(), Judge()
-        self.checks = Lane("kernelmate-checks", self.checker.kill)
-        self.judging = Lane("kernelmate-judging", self.judge.kill)
-        self.completing = Lane("kernelmate-completing", lambda: None)
+        self.known: dict[str, DocumentState] = {}
+        self.checker, self.judge = Checker(), EditorJudge()
+        self.checks = JobQueue("kernelmate-checks", self.checker.kill)
+        self.judging = JobQueue("kernelmate-judging", self.judge.kill)
+        self.completing = JobQueue("kernelmate-completing", lambda: None)
         self.trusted = True
         self.can_consent = False
         self._configured = asyncio.Event()
@@ -136,11 +136,11 @@ class KernelmateServer(LanguageServer):
 
     # --------------------------------------------------------------------------------------------- documents
 
-    def open(self, uri: str, language: str | None) -> Known:
+    def open(self, uri: str, language: str | None) -> DocumentState:
         """Begin to keep what is known of a document."""
         known = self.known.get(uri)
         if known is None or known.language != language:
-            known = self.known[uri] = Known(uri, language)
+            known = self.known[uri] = DocumentState(uri, language)
         return known
 
     def forget(self, uri: str) -> None:

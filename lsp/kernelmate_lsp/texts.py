@@ -53,7 +53,7 @@ class ExactWorkspace(Workspace):
         )
 
 
-class Positions:
+class TextPositions:
     """The lines of one text, to go between the project's positions and the client's.
 
     The project counts lines and columns from 1, columns in characters; the client counts from 0, columns in the code

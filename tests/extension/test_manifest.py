@@ -13,7 +13,7 @@ import pytest
 
 from kernelmate.config import Settings, path_settings
 from kernelmate_lsp.app import make_server
-from kernelmate_lsp.configuration import TRUSTED_ONLY, Own, read_configuration, snake
+from kernelmate_lsp.configuration import TRUSTED_ONLY, EditorSettings, read_configuration, snake
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTENSION = ROOT / "extension"
@@ -31,7 +31,7 @@ COMMAND_LINE_ONLY = {"ci"}
 
 def test_every_setting_of_the_server_and_the_library_can_be_set_and_no_other() -> None:
     offered = {snake(name) for name in PROPERTIES if name not in CLIENT_ONLY}
-    own = {field.name for field in dataclasses.fields(Own)}
+    own = {field.name for field in dataclasses.fields(EditorSettings)}
     assert offered == (set(Settings.model_fields) - COMMAND_LINE_ONLY) | own
 
 
@@ -44,7 +44,7 @@ def test_settings_are_named_below_the_extension_and_described() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(PROPERTIES) - CLIENT_ONLY))
 def test_the_default_that_the_editor_shows_is_the_one_in_force(name: str) -> None:
-    own = {field.name: getattr(Own(), field.name) for field in dataclasses.fields(Own)}
+    own = {field.name: getattr(EditorSettings(), field.name) for field in dataclasses.fields(EditorSettings)}
     shown, key = PROPERTIES[name]["default"], snake(name)
     real = own[key] if key in own else Settings.model_fields[key].default
     assert shown == (list(real) if isinstance(real, tuple) else real)

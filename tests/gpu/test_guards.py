@@ -18,7 +18,7 @@ from kernelmate.records import CompileOptions, Finding, JudgeTask, LaunchShape, 
 from kernelmate.session import Session
 from kernelmate.source import contract_for, find_kernels, load_kernels, text_unit
 from kernelmate.worker.nvidia.sanitizer import TOOLS, sanitize
-from kernelmate.worker.nvidia.tool import NoAnswer, locate
+from kernelmate.worker.nvidia.tool import ToolFailed, locate
 
 ROOT = Path(__file__).resolve().parents[2]
 EXPLOITS = ROOT / "tests" / "exploits" / "gpu"
@@ -246,7 +246,7 @@ def test_hardware_counters_stand_beside_the_emulators(emulator) -> None:
     path = sorted(EXAMPLES.glob("*.cu"))[0]
     try:
         hardware = profile(task_for(path), 0)
-    except NoAnswer as reason:
+    except ToolFailed as reason:
         pytest.skip(str(reason))
     print(hardware)
     (verdict,) = emulator.bench(load_kernels(path)[0])

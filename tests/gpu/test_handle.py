@@ -20,9 +20,9 @@ from IPython.utils.capture import capture_output
 
 from kernelmate.errors import UsageError
 from kernelmate.source import contract_for, find_kernels, text_unit
-from kernelmate_widgets.desk import Desk
 from kernelmate_widgets.failing import KernelFailed
-from kernelmate_widgets.handle import KernelHandle, Version
+from kernelmate_widgets.handle import KernelHandle, KernelVersion
+from kernelmate_widgets.notebook_state import NotebookState
 
 _missing = missing_for_gpu()
 pytestmark = [
@@ -116,37 +116,37 @@ def notebook() -> Iterator[Notebook]:
 
 
 @pytest.fixture(scope="module")
-def desk() -> Iterator[Desk]:
-    desk = Desk()
-    yield desk
-    desk.close()
+def state() -> Iterator[NotebookState]:
+    state = NotebookState()
+    yield state
+    state.close()
 
 
-def compiled_only(desk: Desk, text: str) -> KernelHandle:
+def compiled_only(state: NotebookState, text: str) -> KernelHandle:
     """A handle of a kernel that is not judged, as no reference could tell what an address must be."""
     kernel = find_kernels(text_unit(text, "<cell>"))[0]
-    session = desk.session({"backend": "cuda"})
-    version = Version(kernel, contract_for(kernel), session.check(kernel)[0])
-    return KernelHandle(kernel.name, "cuda", version, desk.preparer(session))
+    session = state.session({"backend": "cuda"})
+    version = KernelVersion(kernel, contract_for(kernel), session.check(kernel)[0])
+    return KernelHandle(kernel.name, "cuda", version, state.preparer(session))
 
 
-def test_the_kernel_gets_the_arrays_own_addresses(desk) -> None:
+def test_the_kernel_gets_the_arrays_own_addresses(state) -> None:
     import cupy
 
-    where = compiled_only(desk, ADDRESSES)
+    where = compiled_only(state, ADDRESSES)
     x, seen = cupy.arange(32, dtype=cupy.float32), cupy.zeros(2, cupy.uint64)
     where(x, seen, 32)
     assert seen.get().tolist() == [x.data.ptr, seen.data.ptr]
 
 
-def test_torch_tensors_are_used_where_they_are_on_torchs_own_stream(desk) -> None:
+def test_torch_tensors_are_used_where_they_are_on_torchs_own_stream(state) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
-    where = compiled_only(desk, ADDRESSES)
+    where = compiled_only(state, ADDRESSES)
     x, seen = torch.arange(32, dtype=torch.float32, device="cuda"), torch.zeros(2, dtype=torch.int64, device="cuda")
     where(x, seen.view(torch.uint64), 32)
     assert seen.tolist() == [x.data_ptr(), seen.data_ptr()]
 
-    scale = compiled_only(desk, SCALE)
+    scale = compiled_only(state, SCALE)
     with torch.cuda.stream(torch.cuda.Stream()):
         big = torch.ones(1 << 22, device="cuda")
         out = torch.empty_like(big)
@@ -160,10 +160,10 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def test_a_call_takes_no_memory_and_makes_no_copy(desk) -> None:
+def test_a_call_takes_no_memory_and_makes_no_copy(state) -> None:
     import cupy
 
-    scale = compiled_only(desk, SCALE)
+    scale = compiled_only(state, SCALE)
     x, y = cupy.ones(1 << 24, cupy.float32), cupy.zeros(1 << 24, cupy.float32)
     scale(x, y, 2.0, 1 << 24)
     cupy.cuda.Device().synchronize()
@@ -174,10 +174,10 @@ def test_a_call_takes_no_memory_and_makes_no_copy(desk) -> None:
     assert type(scale.raw).__name__ == "RawKernel"
 
 
-def test_arrays_of_the_host_and_wrong_dtypes_are_refused(desk) -> None:
+def test_arrays_of_the_host_and_wrong_dtypes_are_refused(state) -> None:
     import cupy
 
-    scale = compiled_only(desk, SCALE)
+    scale = compiled_only(state, SCALE)
     y = cupy.zeros(8, cupy.float32)
     for x, said in (
         (np.ones(8, np.float32), "host memory"),

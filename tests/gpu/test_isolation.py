@@ -79,3 +79,18 @@ def test_the_search_takes_an_answer_where_one_lies(session: Session) -> None:
     """With a factor of one the input is the answer, and its place is told."""
     verdict = verdict_of_search(session, "x - y", "x - y + 1", factor=1)
     assert verdict.correct is True, verdict.findings
+
+
+def test_a_launch_that_never_ends_is_killed_before_the_time_limit_and_the_next_verdict_is_right(
+    session: Session,
+) -> None:
+    right = RIGHT.replace("FACTOR", "2")
+    endless = right.replace(
+        "  if (i < n)", "  while (n > 1000000 && *(volatile const float*)x == x[0]) {}\n  if (i < n)"
+    )
+    baseline, candidate = (find_kernels(text_unit(text, "k.cu"))[-1] for text in (right, endless))
+    (verdict,) = session.compare(baseline, candidate).candidate
+    hangs = [finding for finding in verdict.findings if finding.code == "hang"]
+    assert [finding.severity for finding in hangs] == ["error"], verdict.findings
+    assert "the launch had not ended after 5 s" in hangs[0].message
+    assert session.compare(baseline, baseline).candidate[0].correct is True

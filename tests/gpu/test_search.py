@@ -49,13 +49,13 @@ def test_a_quick_evaluation_times_the_headline_warm_beside_the_baseline_and_make
     session: Session,
 ) -> None:
     kernel = find_kernels(text_unit(TRANSPOSE, "transpose.cu"))[0]
-    court = session._court(kernel, (), None)
-    (baseline,) = court.baselines()
+    context = session._context(kernel, (), None)
+    (baseline,) = context.baselines()
     objective = read_objective("make it faster")
-    turned = replace(court.contract, block=("8", "32"))
-    right = court.glimpse(court.workshop.prepare_candidate(kernel, turned, None), baseline, objective)
+    turned = replace(context.contract, block=("8", "32"))
+    right = context.quick_evaluation(context.preparer.prepare_candidate(kernel, turned, None), baseline, objective)
     assert right.verdict.correct is True
-    assert [case.size for case in right.verdict.cases] == list(court.contract.sizes)
+    assert [case.size for case in right.verdict.cases] == list(context.contract.sizes)
     (headline,) = right.metrics
     assert headline.timing is not None
     assert headline.timing.kind == "measured"
@@ -64,7 +64,9 @@ def test_a_quick_evaluation_times_the_headline_warm_beside_the_baseline_and_make
     assert right.verdict.speedup is not None
     assert right.verdict.counters is None
     wrong = apply_edits(kernel, [(kernel.end - 2, kernel.end - 2, "\n  if (rows == 37) y[0] = 1e9f;\n")])
-    small = court.glimpse(court.workshop.prepare_candidate(wrong, court.contract, None), baseline, objective)
+    small = context.quick_evaluation(
+        context.preparer.prepare_candidate(wrong, context.contract, None), baseline, objective
+    )
     assert small.verdict.correct is False
     assert small.verdict.timing is None
 

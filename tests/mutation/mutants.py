@@ -272,11 +272,13 @@ def main(paths: list[str]) -> None:
     """Print what became of the mutants of the kernels in some files."""
     for path in paths:
         for kernel in load_kernels(Path(path)):
-            court = Court(kernel)
-            print(f"{kernel.name}: {len(court.sizes)} sizes, findings {[finding.code for finding in court.findings]}")
+            context = Court(kernel)
+            print(
+                f"{kernel.name}: {len(context.sizes)} sizes, findings {[finding.code for finding in context.findings]}"
+            )
             for mutant in mutants_of(kernel):
                 try:
-                    fate = court.judge(mutant)
+                    fate = context.judge(mutant)
                 except NotAProgram:
                     fate = Fate("does not compile")
                 print(f"  {mutant.sort:6} line {mutant.line:3} {fate.code or 'NOT NOTICED':24} {mutant.text}")

@@ -21,19 +21,19 @@ REDUNDANT = {
 }
 
 
-def judged(court: Court, mutant: Mutant) -> str | None:
+def judged(context: Court, mutant: Mutant) -> str | None:
     try:
-        return court.judge(mutant).code
+        return context.judge(mutant).code
     except NotAProgram:
         return "does not compile"
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_kernel_is_clean_and_its_mutants_are_noticed(kernel) -> None:
-    court = Court(kernel)
-    assert court.findings == []
-    assert court.sizes
-    unnoticed = {mutant.key for mutant in mutants_of(kernel) if judged(court, mutant) is None}
+    context = Court(kernel)
+    assert context.findings == []
+    assert context.sizes
+    unnoticed = {mutant.key for mutant in mutants_of(kernel) if judged(context, mutant) is None}
     assert unnoticed == {key for key in REDUNDANT if key.startswith(f"{kernel.name}: ")}
 
 

@@ -16,7 +16,14 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Judged, Verdict
 from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
-from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.base import (
+    CodecLaunch,
+    CodecVersion,
+    DecodedAnswer,
+    NotEncodable,
+    Question,
+    UndecodableAnswer,
+)
 from kernelmate.suggest.prompts import RULES, kernel_part, questions, versions_part
 from kernelmate.suggest.proposals import proposed
 from kernelmate.suggest.replies import Malformed, Proposal, Review, Step, read_reply
@@ -38,9 +45,9 @@ class ChatCodec:
         try:
             return AskedInChat(question, request_of(question))
         except KernelmateError as error:
-            raise Untellable(error.message) from None
+            raise NotEncodable(error.message) from None
 
-    def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
+    def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
         """As `Codec.answer`."""
         said = " ".join(analysis) or "It can do the same work with less."
         if after is None:
@@ -61,7 +68,7 @@ class ChatCodec:
 
 @dataclass(frozen=True)
 class AskedInChat:
-    """One question as a conversation, as `Asked`."""
+    """One question as a conversation, as `EncodedQuestion`."""
 
     question: Question
     request: SuggestRequest
@@ -79,20 +86,20 @@ class AskedInChat:
         """As `Asked.prompt`, for those who only count its length: the template of a model puts the messages into words."""
         return "\n\n".join(text for _, text in self.messages)
 
-    def read(self, answer: str) -> Answer:
+    def read(self, answer: str) -> DecodedAnswer:
         """As `Asked.read`."""
         text = answer.removesuffix(END)
         try:
             if self.question.task == "analyse":
                 review = read_reply(text, Review)
-                return Answer(None, (review.analysis, *(step.what for step in review.optimizations)))
+                return DecodedAnswer(None, (review.analysis, *(step.what for step in review.optimizations)))
             proposal = read_reply(text, Proposal)
             candidate = proposed(self.request, proposal, "local:chat")
         except (Malformed, AuthorFailed) as error:
-            raise Unreadable(str(error)) from None
+            raise UndecodableAnswer(str(error)) from None
         contract = candidate.contract
-        launch = Launch(contract.grid, contract.block, contract.shared, contract.require)
-        return Answer(Version(candidate.kernel.unit.text, launch), (proposal.analysis,))
+        launch = CodecLaunch(contract.grid, contract.block, contract.shared, contract.require)
+        return DecodedAnswer(CodecVersion(candidate.kernel.unit.text, launch), (proposal.analysis,))
 
 
 def request_of(question: Question) -> SuggestRequest:
@@ -107,7 +114,7 @@ def request_of(question: Question) -> SuggestRequest:
     kernels = find_kernels(text_unit(question.text, FILE))
     kernel = next((one for one in kernels if one.name == question.kernel), None)
     if kernel is None:
-        raise Untellable(f"The kernel {question.kernel} is not in the text.")
+        raise NotEncodable(f"The kernel {question.kernel} is not in the text.")
     contract = question.contract or contract_for(kernel)
     verdict = question.verdict or _nothing_known(question)
     unasked: Callable[[Candidate], Judged] = _unasked

@@ -17,7 +17,7 @@ from kernelmate.errors import UsageError
 from kernelmate_training.corpus.files import opened, rows_file
 
 if TYPE_CHECKING:
-    from kernelmate.suggest.codec.base import Codec, Launch, Question, Version
+    from kernelmate.suggest.codec.base import Codec, CodecLaunch, CodecVersion, Question
 
 TASKS = ("generate", "analyse", "debug")
 LINES_AT_ONCE = 64
@@ -113,7 +113,7 @@ def _mapped(told: Any, chunks: list[list[tuple[int, str]]], processes: int, pool
 
 
 def _told(lines: Iterable[tuple[int, str]], codec: str, copies: int, seed: int) -> tuple[list[Example], Counter[str]]:
-    from kernelmate.suggest.codec.base import Untellable
+    from kernelmate.suggest.codec.base import NotEncodable
 
     by = codec_named(codec)
     found: list[Example] = []
@@ -124,7 +124,7 @@ def _told(lines: Iterable[tuple[int, str]], codec: str, copies: int, seed: int) 
             for copy in range(copies):
                 drawn = None if copy == 0 else hash_seed(seed, number, copy)
                 found.append(_example(example, by, drawn))
-        except Untellable as error:
+        except NotEncodable as error:
             left_out[str(error)] += 1
         except (ValueError, KeyError, TypeError) as error:
             left_out[f"no line of a corpus: {type(error).__name__}: {error}"[:120]] += 1
@@ -208,29 +208,29 @@ def offers_of(line: Mapping[str, Any]) -> tuple[tuple[str, int], ...] | None:
     return None if offers is None else tuple((str(one["recipe"]), int(one["variants"])) for one in offers)
 
 
-def version_of(side: Mapping[str, Any]) -> Version:
+def version_of(side: Mapping[str, Any]) -> CodecVersion:
     """One side of a pair."""
-    from kernelmate.suggest.codec.base import Version
+    from kernelmate.suggest.codec.base import CodecVersion
 
-    return Version(side["source"], launch_of(side["launch"]))
+    return CodecVersion(side["source"], launch_of(side["launch"]))
 
 
 def tried_of(one: Mapping[str, Any]) -> Any:
     """An earlier version as a corpus keeps it: a side with what became of it."""
-    from kernelmate.suggest.codec.base import Tried
+    from kernelmate.suggest.codec.base import TriedVersion
 
-    return Tried(version_of(one), one.get("accepted"), one.get("speedup"), tuple(one.get("codes") or ()))
+    return TriedVersion(version_of(one), one.get("accepted"), one.get("speedup"), tuple(one.get("codes") or ()))
 
 
-def launch_of(launch: Mapping[str, Any]) -> Launch:
+def launch_of(launch: Mapping[str, Any]) -> CodecLaunch:
     """A launch as the history keeps it: texts, or lists of them."""
-    from kernelmate.suggest.codec.base import Launch
+    from kernelmate.suggest.codec.base import CodecLaunch
 
     def several(value: object) -> tuple[str, ...]:
         return tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
 
     require = launch.get("require") or ()
-    return Launch(several(launch["grid"]), several(launch["block"]), str(launch.get("shared") or "0"), several(require) if require else ())  # fmt: skip
+    return CodecLaunch(several(launch["grid"]), several(launch["block"]), str(launch.get("shared") or "0"), several(require) if require else ())  # fmt: skip
 
 
 def verdict_of(line: Mapping[str, Any], document: object) -> Any:

@@ -24,7 +24,7 @@ from kernelmate_training.rewards import Grade, Weighed, advantages, reward
 from kernelmate_training.settings import ModelSection, RoundsSection, Upskill
 
 if TYPE_CHECKING:
-    from kernelmate.suggest.codec.base import Answer, Codec, Question, Version
+    from kernelmate.suggest.codec.base import Codec, CodecVersion, DecodedAnswer, Question
 
 Told = Callable[[str], None]
 Kind = Literal["self", "contrastive", "grpo"]
@@ -44,7 +44,7 @@ class Asked:
 
     line: Mapping[str, Any]
     question: Question
-    answers: tuple[tuple[Answer, Grade], ...] = ()
+    answers: tuple[tuple[DecodedAnswer, Grade], ...] = ()
     unreadable: int = 0
     texts: tuple[tuple[str, int | None], ...] = ()
 
@@ -138,29 +138,29 @@ def _contrastive(known: Sequence[Asked]) -> list[Asked]:
     return found
 
 
-def tried_of(one: Asked, settle: Version | None) -> tuple[Any, ...]:
+def tried_of(one: Asked, settle: CodecVersion | None) -> tuple[Any, ...]:
     """Judged versions as a question shows them, the best first; `settle` is left out."""
-    from kernelmate.suggest.codec.base import Tried
+    from kernelmate.suggest.codec.base import TriedVersion
 
     ranked = sorted(one.answers, key=lambda item: (item[1].right, item[1].gain or 0.0), reverse=True)
     return tuple(
-        Tried(answer.version, grade.better, grade.gain if one.question.metric == "time" else None)
+        TriedVersion(answer.version, grade.better, grade.gain if one.question.metric == "time" else None)
         for answer, grade in ranked
         if answer.version is not None and answer.version != settle
     )[:SHOWN]
 
 
-def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[Answer], tuple[tuple[str, int | None], ...]]:  # fmt: skip
+def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[DecodedAnswer], tuple[tuple[str, int | None], ...]]:  # fmt: skip
     """Answers that mean a version other than what was asked about, each once; and every text with its place among them."""
-    from kernelmate.suggest.codec.base import Unreadable
+    from kernelmate.suggest.codec.base import UndecodableAnswer
 
     asked = codec.ask(one.question)
-    found: dict[tuple[str, object], Answer] = {}
+    found: dict[tuple[str, object], DecodedAnswer] = {}
     places: list[tuple[str, int | None]] = []
     for text in texts:
         try:
             answer = asked.read(text)
-        except Unreadable:
+        except UndecodableAnswer:
             places.append((text, None))
             continue
         version = answer.version
@@ -173,12 +173,12 @@ def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[A
     return one, list(found.values()), tuple(places)
 
 
-def _is_for_as_much(version: Version, question: Question) -> bool:
+def _is_for_as_much(version: CodecVersion, question: Question) -> bool:
     """A version for fewer problems than were asked about solves another one."""
     return set(version.launch.require) <= set(question.launch.require)
 
 
-def _case(place: int, one: Asked, answers: Sequence[Answer]) -> Case | None:
+def _case(place: int, one: Asked, answers: Sequence[DecodedAnswer]) -> Case | None:
     if not answers:
         return None
     question = one.question
@@ -190,7 +190,7 @@ def _case(place: int, one: Asked, answers: Sequence[Answer]) -> Case | None:
 
 def lessons(asked: Sequence[Asked], codec: Codec, section: RoundsSection, kind: Kind) -> list[Example]:
     """What is to be learned of a round: good answers as the codec tells them, and repairs of wrong ones."""
-    from kernelmate.suggest.codec.base import Untellable
+    from kernelmate.suggest.codec.base import NotEncodable
 
     found: list[Example] = []
     for one in asked:
@@ -198,7 +198,7 @@ def lessons(asked: Sequence[Asked], codec: Codec, section: RoundsSection, kind: 
         for answer, copies in _chosen(one, section, kind):
             try:
                 told = codec.answer(one.question, answer.version, (*answer.tags, *answer.analysis)) + codec.end
-            except Untellable:
+            except NotEncodable:
                 continue
             prompt = codec.ask(one.question).prompt
             found += [Example(prompt, told, one.question.task, group, held_out=False)] * copies
@@ -206,7 +206,7 @@ def lessons(asked: Sequence[Asked], codec: Codec, section: RoundsSection, kind: 
     return found
 
 
-def _chosen(one: Asked, section: RoundsSection, kind: Kind) -> list[tuple[Answer, int]]:
+def _chosen(one: Asked, section: RoundsSection, kind: Kind) -> list[tuple[DecodedAnswer, int]]:
     """Answers that are learned, and how often: the better ones, those of a contrastive round by their advantage."""
     gains = advantages([reward(grade, section.clip) for _, grade in one.answers])
     ranked = sorted(zip(one.answers, gains, strict=True), key=lambda item: item[1], reverse=True)
@@ -218,7 +218,7 @@ def _chosen(one: Asked, section: RoundsSection, kind: Kind) -> list[tuple[Answer
 
 def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
     """The first wrong answer to a question with its judge's words, and the version that is known to be right."""
-    from kernelmate.suggest.codec.base import Unreadable, Untellable
+    from kernelmate.suggest.codec.base import NotEncodable, UndecodableAnswer
 
     wrong = next(((answer, grade) for answer, grade in one.answers if not grade.right and grade.words), None)
     if wrong is None or wrong[0].version is None or one.question.task != "generate":
@@ -230,7 +230,7 @@ def _repairs(one: Asked, codec: Codec, group: str) -> list[Example]:
     try:
         told = codec.answer(question, version_of(one.line["after"]), (words,)) + codec.end
         return [Example(codec.ask(question).prompt, told, "debug", group, held_out=False)]
-    except (Untellable, Unreadable):
+    except (NotEncodable, UndecodableAnswer):
         return []
 
 

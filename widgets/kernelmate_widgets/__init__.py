@@ -24,5 +24,5 @@ def unload_ipython_extension(shell: Any) -> None:
     """Give back the workers; bound kernels go on launching."""
     magics = getattr(shell, _LOADED, None)
     if magics is not None:
-        magics.desk.close()
+        magics.notebook.close()
         setattr(shell, _LOADED, None)

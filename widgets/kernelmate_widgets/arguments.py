@@ -18,7 +18,7 @@ from kernelmate_widgets.cells import short_name
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class CallArgument:
     """One argument of a call: an array, or a scalar of the dtype that the kernel takes."""
 
     argument: Argument
@@ -26,7 +26,9 @@ class Given:
     scalar: np.generic | None = None
 
 
-def read_arguments(kernel: Kernel, contract: Contract, values: Sequence[object], backend: BackendName) -> list[Given]:
+def read_arguments(
+    kernel: Kernel, contract: Contract, values: Sequence[object], backend: BackendName
+) -> list[CallArgument]:
     """The arguments of one call.
 
     Args:
@@ -53,10 +55,10 @@ def _listed(contract: Contract) -> str:
     return ", ".join(argument.name for argument in contract.args)
 
 
-def _one(argument: Argument, value: object, backend: BackendName) -> Given:
+def _one(argument: Argument, value: object, backend: BackendName) -> CallArgument:
     __tracebackhide__ = True
     if argument.shape is None:
-        return Given(argument, scalar=scalar_of(argument, value))
+        return CallArgument(argument, scalar=scalar_of(argument, value))
     array = live_array(value)
     if array is None:
         raise UsageError(
@@ -75,7 +77,7 @@ def _one(argument: Argument, value: object, backend: BackendName) -> Given:
             hint=f"Give {fix}, and mind that this is a copy.",
         )
     _check_place(argument, array, backend)
-    return Given(argument, array)
+    return CallArgument(argument, array)
 
 
 def _cast_hint(argument: Argument, array: LiveArray) -> str:
@@ -96,7 +98,7 @@ def _check_place(argument: Argument, array: LiveArray, backend: BackendName) -> 
         raise UsageError(f"{argument.name} is written by the kernel and read-only here.", hint="Give a copy of it.")
 
 
-def _check_devices(given: Sequence[Given]) -> None:
+def _check_devices(given: Sequence[CallArgument]) -> None:
     """All arrays must be on one GPU."""
     __tracebackhide__ = True
     arrays = [(one.argument, one.array) for one in given if one.array is not None]
@@ -156,7 +158,7 @@ def _kind(value: object) -> str:
 # -------------------------------------------------------------------------------------------------------- sizes
 
 
-def solve_size(contract: Contract, given: Sequence[Given]) -> Size | None:
+def solve_size(contract: Contract, given: Sequence[CallArgument]) -> Size | None:
     """The size that a call is for: from scalars that carry a size, else from dimensions of arrays; None where some stay open."""
     known: dict[str, int] = {}
     names = tuple(contract.sizes[0])
@@ -173,7 +175,7 @@ def solve_size(contract: Contract, given: Sequence[Given]) -> Size | None:
     return {name: known[name] for name in names} if set(names) <= set(known) else None
 
 
-def check_against(contract: Contract, size: Size, given: Sequence[Given]) -> None:
+def check_against(contract: Contract, size: Size, given: Sequence[CallArgument]) -> None:
     """What the contract says of arrays and scalars at a size must be so, or the kernel would read and write past them.
 
     Raises:

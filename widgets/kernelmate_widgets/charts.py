@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelmate.report.chart import Figure
-from kernelmate_widgets.drawing import INK, Anchor, Line, Mark, Rect, Scene, Shape, Text, text_width
+from kernelmate_widgets.drawing import INK, Anchor, LineShape, Mark, Rect, Scene, Shape, TextShape, text_width
 
 WIDTH = 600.0
 TOP, BOTTOM, RIGHT = 26.0, 46.0, 16.0
@@ -78,7 +78,7 @@ class _Chart:
         ends = [
             one.x + text_width(one.text, one.size)
             for one in self.shapes
-            if isinstance(one, Text) and one.anchor == "start"
+            if isinstance(one, TextShape) and one.anchor == "start"
         ]
         return Scene(self.title, max([WIDTH, *ends]), self.height, tuple(self.shapes))
 
@@ -154,25 +154,25 @@ class _Chart:
         top, bottom = (y.start, y.start + y.length) if y.names else (y.start + y.length, y.start)
         for value, words in _ticks(x):
             place = x.at(value)
-            self.shapes.append(Line(((place, top), (place, bottom))))
-            self.shapes.append(Text(place, bottom + 10, words, "middle", 11))
+            self.shapes.append(LineShape(((place, top), (place, bottom))))
+            self.shapes.append(TextShape(place, bottom + 10, words, "middle", 11))
         if not y.names:
             for value, words in _ticks(y):
                 place = y.at(value)
-                self.shapes.append(Line(((x.start, place), (x.start + x.length, place))))
-                self.shapes.append(Text(x.start - 6, place, words, "end", 11))
+                self.shapes.append(LineShape(((x.start, place), (x.start + x.length, place))))
+                self.shapes.append(TextShape(x.start - 6, place, words, "end", 11))
         elif labelled:
             for name in y.names:
-                self.shapes.append(Text(x.start - 8, y.at(name), _fitting(_clean(name), MOST_LABEL_PX), "end"))
+                self.shapes.append(TextShape(x.start - 8, y.at(name), _fitting(_clean(name), MOST_LABEL_PX), "end"))
         title = _clean((self._settings(xs).get("title") or {}).get("text") or "")
         if title:
-            self.shapes.append(Text(x.start + x.length / 2, bottom + 27, title, "middle", 11))
+            self.shapes.append(TextShape(x.start + x.length / 2, bottom + 27, title, "middle", 11))
 
     def _heads(self, x: _Axis, y: _Axis) -> None:
         for name in x.names:
-            self.shapes.append(Text(x.at(name), self.top - 12, _fitting(_clean(name), x.step - 4), "middle", 11))
+            self.shapes.append(TextShape(x.at(name), self.top - 12, _fitting(_clean(name), x.step - 4), "middle", 11))
         for name in y.names:
-            self.shapes.append(Text(x.start - 8, y.at(name), _fitting(_clean(name), MOST_LABEL_PX), "end", 11))
+            self.shapes.append(TextShape(x.start - 8, y.at(name), _fitting(_clean(name), MOST_LABEL_PX), "end", 11))
 
     # --------------------------------------------------------------------------------------------------- traces
 
@@ -184,7 +184,7 @@ class _Chart:
                 left, top = x.at(version) - x.step / 2, y.at(name) - y.step / 2
                 self.shapes.append(Rect(left + 1.5, top + 1.5, x.step - 3, y.step - 3, color))
                 words = _fitting(str(trace["text"][row][column]), x.step - 8)
-                self.shapes.append(Text(x.at(version), y.at(name), words, "middle", 11, _on(color)))
+                self.shapes.append(TextShape(x.at(version), y.at(name), words, "middle", 11, _on(color)))
 
     def _bars(self, trace: Mapping[str, Any], x: _Axis, y: _Axis, index: int, of: int) -> None:
         thick = y.step * 0.72 / of
@@ -209,9 +209,9 @@ class _Chart:
             return
         inside = trace.get("textposition") == "auto" and text_width(words) + 12 < end - x.start
         if inside:
-            self.shapes.append(Text(end - 6, y, words, "end", 11, INK if hollow else _on(color)))
+            self.shapes.append(TextShape(end - 6, y, words, "end", 11, INK if hollow else _on(color)))
         else:
-            self.shapes.append(Text(end + 5, y, words, "start", 11))
+            self.shapes.append(TextShape(end + 5, y, words, "start", 11))
 
     def _interval(self, trace: Mapping[str, Any], place: int, value: float, x: _Axis, y: float) -> None:
         error = trace.get("error_x")
@@ -220,8 +220,8 @@ class _Chart:
         low = x.at(max(value - error["arrayminus"][place], 0) if not x.log else value)
         high = x.at(value + error["array"][place])
         color = error.get("color", INK)
-        self.shapes.append(Line(((low, y), (high, y)), color, 2))
-        self.shapes += [Line(((end, y - 5), (end, y + 5)), color, 2) for end in (low, high)]
+        self.shapes.append(LineShape(((low, y), (high, y)), color, 2))
+        self.shapes += [LineShape(((end, y - 5), (end, y + 5)), color, 2) for end in (low, high)]
 
     def _points(self, trace: Mapping[str, Any], x: _Axis, y: _Axis) -> None:
         mode = trace.get("mode", "")
@@ -231,7 +231,7 @@ class _Chart:
         if "lines" in mode and pairs:
             line = trace["line"]
             self.shapes.append(
-                Line(tuple(pairs), line["color"], line.get("width", 2), DASHES.get(line.get("dash", ""), ()))
+                LineShape(tuple(pairs), line["color"], line.get("width", 2), DASHES.get(line.get("dash", ""), ()))
             )
         for place, (left, top) in enumerate(pairs):
             if "markers" in mode:
@@ -240,7 +240,7 @@ class _Chart:
                 self._interval(trace, place, trace["x"][place], x, top)
                 self.shapes.append(Mark(left, top, symbol, marker["color"], marker.get("size", 11)))
             if "text" in mode:
-                self.shapes.append(Text(left + 4, top, _clean(trace["text"][place]), "start", 11))
+                self.shapes.append(TextShape(left + 4, top, _clean(trace["text"][place]), "start", 11))
 
     # --------------------------------------------------------------------------------------------- around panels
 
@@ -249,7 +249,7 @@ class _Chart:
             words, size = _clean(note["text"]), float((note.get("font") or {}).get("size", 12))
             if note.get("yshift") is not None:
                 if first:
-                    self.shapes.append(Text(4, self.height - 14, _fitting(words, WIDTH, size), "start", size))
+                    self.shapes.append(TextShape(4, self.height - 14, _fitting(words, WIDTH, size), "start", size))
             elif note.get("xref") == "paper":
                 inner = WIDTH - self.left - RIGHT
                 middle, top = (
@@ -257,13 +257,15 @@ class _Chart:
                     self.top + (self.height - self.top - BOTTOM) * (1 - note["y"]),
                 )
                 if abs(middle - (x.start + x.length / 2)) < 2 and abs(top - y.start) < 2:
-                    self.shapes.append(Text(middle, top - 9, _fitting(words, x.length + 8), "middle", 11, bold=True))
+                    self.shapes.append(
+                        TextShape(middle, top - 9, _fitting(words, x.length + 8), "middle", 11, bold=True)
+                    )
             elif note.get("xref", "x") == xs:
                 anchors: dict[str, Anchor] = {"left": "start", "right": "end"}
                 shift = 9 if note.get("yanchor") == "top" else -9
                 place = (x.at(10 ** note["x"] if x.log else note["x"]), y.at(10 ** note["y"] if y.log else note["y"]))
                 anchor = anchors.get(note.get("xanchor", ""), "middle")
-                self.shapes.append(Text(place[0], place[1] + shift, words, anchor, size))
+                self.shapes.append(TextShape(place[0], place[1] + shift, words, anchor, size))
 
     def _legend_places(self) -> Iterator[tuple[Mapping[str, Any], str, float, float]]:
         """What the legend names: each trace with its words, and where they stand."""
@@ -281,12 +283,14 @@ class _Chart:
     def _legend(self) -> None:
         for trace, words, left, top in self.legend:
             self._swatch(trace, left, top)
-            self.shapes.append(Text(left + 22, top, words, "start", 11))
+            self.shapes.append(TextShape(left + 22, top, words, "start", 11))
 
     def _swatch(self, trace: Mapping[str, Any], left: float, top: float) -> None:
         if trace.get("mode") == "lines":
             line, ends = trace["line"], ((left, top), (left + 18, top))
-            self.shapes.append(Line(ends, line["color"], line.get("width", 2), DASHES.get(line.get("dash", ""), ())))
+            self.shapes.append(
+                LineShape(ends, line["color"], line.get("width", 2), DASHES.get(line.get("dash", ""), ()))
+            )
             return
         marker = trace.get("marker", {})
         color = (marker.get("line") or {}).get("color") if "pattern" in marker else marker.get("color", INK)

@@ -13,8 +13,8 @@ from IPython.display import display
 from kernelmate.errors import UsageError
 from kernelmate.records import Kernel, Optimization
 from kernelmate.report.words import printable
-from kernelmate_widgets.desk import handle_named
 from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.notebook_state import handle_named
 from kernelmate_widgets.output import optimization_bundle, sources_of, views_bundle
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SearchOptions:
+class SearchArguments:
     """How a prompt is searched for; as on the command line."""
 
     author: str = "auto"
@@ -77,21 +77,21 @@ def agrees(outgoing: Outgoing) -> bool:
 
 
 def search(
-    magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchOptions
+    magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchArguments
 ) -> Optimization:
     """Search for a better version of a kernel, show what was found, and keep it with the kernel."""
-    from kernelmate.session.authors import Wishes, authors
+    from kernelmate.session.authors import SearchOptions, authors
 
-    known = magics.desk.known[name]
+    known = magics.notebook.known[name]
     version = handle.version
-    session = magics.desk.session(known.options)
+    session = magics.notebook.session(known.options)
     progress = magics.progress(quiet=wanted.quiet)
-    wishes = Wishes(
+    asked = SearchOptions(
         wanted.author, wanted.samples, wanted.rounds, agrees, progress.step, progress.text,
-        purse=magics.desk.purse(session.settings),
+        spending=magics.notebook.spending(session.settings),
     )  # fmt: skip
     try:
-        with magics.desk.listening(progress.stage):
+        with magics.notebook.listening(progress.stage):
             found = session.optimize(
                 version.kernel,
                 prompt,
@@ -99,7 +99,7 @@ def search(
                 wanted.max_candidates,
                 progress.judged,
                 budget_s=wanted.budget,
-                suggesters=authors(session.settings, version.kernel, wishes),
+                suggesters=authors(session.settings, version.kernel, asked),
                 objective=wanted.objective,
                 contract=version.contract,
                 on_trying=progress.trying,
@@ -114,16 +114,16 @@ def search(
 
 
 def _optimize(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
-    from kernelmate_widgets.magics import Result
+    from kernelmate_widgets.magics import MagicResult
 
     name, prompt = _words(options, 'optimize NAME "PROMPT"', 2, 2)
     handle = handle_named(magics.shell.user_ns, name)
-    wanted = SearchOptions(
+    wanted = SearchArguments(
         options.author, options.max_candidates, options.budget, options.samples, options.rounds, options.objective,
         options.quiet,
     )  # fmt: skip
     found = search(magics, name, handle, prompt, wanted)
-    return magics.give(Result((found.baseline,), found), options)
+    return magics.give(MagicResult((found.baseline,), found), options)
 
 
 def panel(magics: KernelmateMagics, name: str) -> None:
@@ -137,7 +137,7 @@ def panel(magics: KernelmateMagics, name: str) -> None:
         from kernelmate_widgets.panel import Panel
     except ImportError as error:
         raise UsageError(f"The panel needs {error.name}.", hint="pip install 'kernelmate[notebook]'") from None
-    Panel(magics.desk, name, handle).show()
+    Panel(magics.notebook, name, handle).show()
 
 
 def _panel(magics: KernelmateMagics, options: argparse.Namespace) -> None:
@@ -183,17 +183,17 @@ def _compare(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
     """Two kernels, or two versions of one: `A B`, `A:1 A:2`, `A A:2`."""
     first, second = _words(options, "compare A B, or compare NAME:1 NAME:2", 2, 2)
     from kernelmate.report.versions import comparison_view
-    from kernelmate_widgets.magics import Result
+    from kernelmate_widgets.magics import MagicResult
 
     handle = handle_named(magics.shell.user_ns, first.partition(":")[0])
     before, contract = _version(magics, first)
     after, _ = _version(magics, second)
-    session = magics.desk.session(magics.desk.known[handle.name].options)
+    session = magics.notebook.session(magics.notebook.known[handle.name].options)
     progress = magics.progress(quiet=options.quiet)
-    with magics.desk.listening(progress.stage):
+    with magics.notebook.listening(progress.stage):
         found = session.compare(before, after, contract=contract)
     progress.result(views_bundle(comparison_view(found.baseline, found.candidate, sources_of(after))))
-    return magics.give(Result(found.candidate), options)
+    return magics.give(MagicResult(found.candidate), options)
 
 
 def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
@@ -228,7 +228,7 @@ def _history(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     from kernelmate.history import History
     from kernelmate.report.history import kernels_view, versions_view
 
-    with History(magics.desk.settings().history_file) as history:
+    with History(magics.notebook.settings().history_file) as history:
         if not names:
             _show(views_bundle(kernels_view(history.kernels())), options)
             return
@@ -243,7 +243,7 @@ def _doctor(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     from kernelmate.report.machine import doctor_view
     from kernelmate.session.machine import look
 
-    _show(views_bundle(doctor_view(look(magics.desk.settings()))), options)
+    _show(views_bundle(doctor_view(look(magics.notebook.settings()))), options)
 
 
 def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:
@@ -254,9 +254,9 @@ def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:
         name, equals, value = word.partition("=")
         if not equals:
             raise UsageError(f"{word!r} sets nothing.", hint="Write %kernelmate config SETTING=VALUE.")
-        magics.desk.set(name.strip(), value)
-    settings = magics.desk.settings()
-    given = magics.desk.settings_given
+        magics.notebook.set(name.strip(), value)
+    settings = magics.notebook.settings()
+    given = magics.notebook.settings_given
     rows = [
         (f"{name} *" if name in given else name, str(value))
         for name, value in settings.model_dump().items()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics
 
 PROMPTS = ("make it faster", "reduce memory usage", "fewer registers", "raise occupancy", "more accurate")
-"""Wishes that every objective is understood by."""
+"""A prompt for each objective."""
 
 OPTIONS_OF_CELL = (
     "--args", "--grid", "--block", "--shared", "--ref", "--target", "--backend", "--seed", "--prompt", "--panel",

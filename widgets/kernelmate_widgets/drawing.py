@@ -40,7 +40,7 @@ class Rect:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineShape:
     """A line through points; `dash` is empty for a solid one."""
 
     points: tuple[tuple[float, float], ...]
@@ -77,7 +77,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TextShape:
     """One line of text; `y` is its middle."""
 
     x: float
@@ -89,7 +89,7 @@ class Text:
     bold: bool = False
 
 
-Shape: TypeAlias = Rect | Line | Mark | Text
+Shape: TypeAlias = Rect | LineShape | Mark | TextShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _svg_color(color: str, attribute: str) -> str:
 def _svg_shape(shape: Shape) -> str:
     if isinstance(shape, Rect):
         return _svg_rect(shape)
-    if isinstance(shape, Line):
+    if isinstance(shape, LineShape):
         points = " ".join(f"{_n(x)},{_n(y)}" for x, y in shape.points)
         dash = f' stroke-dasharray="{" ".join(map(_n, shape.dash))}"' if shape.dash else ""
         return f'<polyline points="{points}" fill="none" {_svg_color(shape.color, "stroke")} stroke-width="{_n(shape.width)}"{dash}/>'
@@ -202,7 +202,7 @@ def png(scenes: Sequence[Scene], margin: float = 14.0) -> bytes | None:
     brush = ImageDraw.Draw(image)
     top = margin
     for scene in scenes:
-        _paint(brush, Text(0, 10, scene.title, bold=True, size=13), margin, top)
+        _paint(brush, TextShape(0, 10, scene.title, bold=True, size=13), margin, top)
         for shape in scene.shapes:
             _paint(brush, shape, margin, top + 24)
         top += scene.height + 24 + margin
@@ -231,7 +231,7 @@ def _paint(brush: Any, shape: Shape, left: float, top: float) -> None:
         )
         for (x1, y1), (x2, y2) in hatches(shape) if shape.hollow else []:
             brush.line((left + x1, top + y1, left + x2, top + y2), fill=_painted(shape.color), width=1)
-    elif isinstance(shape, Line):
+    elif isinstance(shape, LineShape):
         points = [(left + x, top + y) for x, y in shape.points]
         brush.line(points, fill=_painted(shape.color), width=max(1, round(shape.width)))
     elif isinstance(shape, Mark):

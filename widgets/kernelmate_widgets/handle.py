@@ -10,14 +10,14 @@ from typing import Any
 from kernelmate.errors import ContractError, UsageError
 from kernelmate.records import BackendName, Compiled, Contract, Cost, Judged, Kernel, LaunchShape, Optimization, Verdict
 from kernelmate.source import launch_shape, size_allowed
-from kernelmate_widgets.arguments import Given, check_against, read_arguments, size_text, solve_size
+from kernelmate_widgets.arguments import CallArgument, check_against, read_arguments, size_text, solve_size
 from kernelmate_widgets.launching import Launcher
 
 USER = "user"
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class KernelVersion:
     """One version of a kernel that was in force, or is.
 
     Attributes:
@@ -45,15 +45,15 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class LaunchableVersion:
     """A version that can be launched in this process."""
 
-    version: Version
+    version: KernelVersion
     launcher: Launcher
     compiled: Compiled
 
 
-Prepare = Callable[[Version], tuple[Compiled, Launcher]]
+Prepare = Callable[[KernelVersion], tuple[Compiled, Launcher]]
 """Compiles a judged version and loads it here; its binary must be the judged one."""
 
 
@@ -71,28 +71,28 @@ class KernelHandle:
         versions: every version that was in force, in order; the last one is, unless it was taken back.
     """
 
-    def __init__(self, name: str, backend: BackendName, first: Version, prepare: Prepare) -> None:
+    def __init__(self, name: str, backend: BackendName, first: KernelVersion, prepare: Prepare) -> None:
         self.name = name
         self.backend: BackendName = backend
         self.optimization: Optimization | None = None
         self._prepare = prepare
         # A panel's thread may accept a version while a cell calls.
         self._lock = threading.RLock()
-        self._versions: list[Version] = []
+        self._versions: list[KernelVersion] = []
         self._history: list[int] = []
-        self._ready: Ready | None = None
+        self._ready: LaunchableVersion | None = None
         self._watchers: list[Callable[[], None]] = []
         self.rebase(first, backend, prepare)
 
     # ------------------------------------------------------------------------------------------------ what it is
 
     @property
-    def version(self) -> Version:
+    def version(self) -> KernelVersion:
         """The version in force."""
         return self._versions[self._history[-1]]
 
     @property
-    def first(self) -> Version:
+    def first(self) -> KernelVersion:
         """The version of the cell's own text, as it was run last."""
         return self._versions[self._history[0]]
 
@@ -102,7 +102,7 @@ class KernelHandle:
         return self.version.verdict
 
     @property
-    def versions(self) -> tuple[Version, ...]:
+    def versions(self) -> tuple[KernelVersion, ...]:
         """Every version that was in force, in order."""
         return tuple(self._versions)
 
@@ -128,12 +128,12 @@ class KernelHandle:
 
     # -------------------------------------------------------------------------------------------------- changing
 
-    def rebase(self, version: Version, backend: BackendName, prepare: Prepare) -> None:
+    def rebase(self, version: KernelVersion, backend: BackendName, prepare: Prepare) -> None:
         """Take a new text of the cell: it is in force for everybody who holds this object."""
         with self._lock:
             compiled, launcher = prepare(version)
             self._prepare, self.backend = prepare, backend
-            self._ready = Ready(version, launcher, compiled)
+            self._ready = LaunchableVersion(version, launcher, compiled)
             self._versions.append(version)
             self._history = [len(self._versions) - 1]
             self.optimization = None
@@ -144,7 +144,7 @@ class KernelHandle:
         self.optimization = optimization
         self._tell()
 
-    def accept(self, number: int | None = None) -> Version:
+    def accept(self, number: int | None = None) -> KernelVersion:
         """Put a candidate of the last search in force, here and under every other reference to this object.
 
         Args:
@@ -165,20 +165,20 @@ class KernelHandle:
         # Sizes that a prompt named decided its search, and are not the kernel's.
         own = self.version.contract
         contract = replace(candidate.contract, sizes=own.sizes, weights=own.weights)
-        version = Version(
+        version = KernelVersion(
             candidate.kernel, contract, found.verdict, candidate.author, candidate.why,
             self.optimization.objective.prompt, candidate.cost,
         )  # fmt: skip
         with self._lock:
             # Compiled first: what cannot be loaded changes nothing.
             compiled, launcher = self._prepare(version)
-            self._ready = Ready(version, launcher, compiled)
+            self._ready = LaunchableVersion(version, launcher, compiled)
             self._versions.append(version)
             self._history.append(len(self._versions) - 1)
         self._tell()
         return version
 
-    def revert(self) -> Version:
+    def revert(self) -> KernelVersion:
         """Go back to the version before the last one accepted.
 
         Raises:
@@ -189,7 +189,7 @@ class KernelHandle:
                 raise UsageError(f"{self.name} is as its cell has it: there is nothing to take back.")
             version = self._versions[self._history[-2]]
             compiled, launcher = self._prepare(version)
-            self._ready = Ready(version, launcher, compiled)
+            self._ready = LaunchableVersion(version, launcher, compiled)
             self._history.pop()
         self._tell()
         return version
@@ -253,7 +253,7 @@ class KernelHandle:
 
         return launched
 
-    def _shape(self, version: Version, given: Sequence[Given]) -> LaunchShape:
+    def _shape(self, version: KernelVersion, given: Sequence[CallArgument]) -> LaunchShape:
         __tracebackhide__ = True
         contract = version.contract
         size = solve_size(contract, given)
@@ -274,7 +274,7 @@ class KernelHandle:
         except ContractError as error:
             raise UsageError(error.message, hint=error.hint) from None
 
-    def _loaded(self) -> Ready:
+    def _loaded(self) -> LaunchableVersion:
         with self._lock:
             assert self._ready is not None, "a version is loaded from the beginning"
             return self._ready

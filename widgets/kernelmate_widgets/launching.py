@@ -10,7 +10,7 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, ScalarArgument, UnsupportedInstruction
 from kernelmate.errors import BackendUnavailable, DeviceFailed, KernelmateError, LaunchTooLarge, UsageError
 from kernelmate.records import BackendName, Compiled, Finding, Kernel, LaunchShape, Target
-from kernelmate_widgets.arguments import Given
+from kernelmate_widgets.arguments import CallArgument
 
 
 class LaunchFailed(KernelmateError):
@@ -45,7 +45,7 @@ class Launcher(Protocol):
         """The `cupy.RawKernel`; None where there is none."""
         ...
 
-    def launch(self, shape: LaunchShape, given: Sequence[Given]) -> None:
+    def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
         """Launch once. On a GPU it is not waited for; in the emulator it is over when this returns.
 
         Raises:
@@ -80,7 +80,7 @@ class EmulatorLauncher:
         self._kernel = kernel
         self._module = EmulatorBackend().load(compiled, target)
 
-    def launch(self, shape: LaunchShape, given: Sequence[Given]) -> None:
+    def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
         """Launch once, and wait; arrays stay as they were where it fails.
 
         Raises:
@@ -106,7 +106,7 @@ class EmulatorLauncher:
             print(result.printed, end="")
 
 
-def _argument(one: Given, held: dict[str, np.ndarray[Any, Any]]) -> ArrayArgument | ScalarArgument:
+def _argument(one: CallArgument, held: dict[str, np.ndarray[Any, Any]]) -> ArrayArgument | ScalarArgument:
     name = one.argument.name
     if one.array is None:
         assert one.scalar is not None
@@ -114,7 +114,7 @@ def _argument(one: Given, held: dict[str, np.ndarray[Any, Any]]) -> ArrayArgumen
     return ArrayArgument(name, held[name], written=one.argument.direction != "in")
 
 
-def _refuse_overlaps(given: Sequence[Given], held: dict[str, np.ndarray[Any, Any]]) -> None:
+def _refuse_overlaps(given: Sequence[CallArgument], held: dict[str, np.ndarray[Any, Any]]) -> None:
     """The emulator gives every argument memory of its own, so that one array under two names would not be one."""
     __tracebackhide__ = True
     for one in given:
@@ -149,7 +149,7 @@ class GpuLauncher:
             self._loaded[cooperative] = load_function(self._compiled, cooperative=cooperative)
         return self._loaded[cooperative]
 
-    def launch(self, shape: LaunchShape, given: Sequence[Given]) -> None:
+    def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
         """Launch once; as with any kernel, an error inside it shows at the next synchronisation.
 
         Raises:
@@ -187,7 +187,7 @@ class GpuLauncher:
             return error
 
 
-def _stream(given: Sequence[Given]) -> Any:
+def _stream(given: Sequence[CallArgument]) -> Any:
     """The stream that the arrays' own library works on, so that a launch comes after what was asked for before."""
     import cupy
 

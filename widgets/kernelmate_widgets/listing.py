@@ -15,7 +15,7 @@ from kernelmate.records import Judged
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedVersion:
     """One version of the list.
 
     Attributes:
@@ -31,7 +31,7 @@ class Listed:
     rejected: bool
 
 
-class Listing:
+class VersionList:
     """The kernel as it is, its candidates in their order, and which of them is looked at.
 
     A search adds to it from a thread of its own while the page asks from another; each method is one step.
@@ -87,16 +87,17 @@ class Listing:
                 self._rejected ^= {key}
 
     @property
-    def versions(self) -> tuple[Listed, ...]:
+    def versions(self) -> tuple[ListedVersion, ...]:
         """All of them, the kernel as it is before all others."""
         with self._lock:
             listed = [
-                Listed(key, number, one, key in self._rejected) for number, (key, one) in enumerate(self._found, 1)
+                ListedVersion(key, number, one, key in self._rejected)
+                for number, (key, one) in enumerate(self._found, 1)
             ]
-            return (Listed(self._first, 0, None, False), *listed)
+            return (ListedVersion(self._first, 0, None, False), *listed)
 
     @property
-    def selected(self) -> Listed:
+    def selected(self) -> ListedVersion:
         """The version in view."""
         with self._lock:
             return next(one for one in self.versions if one.key == self._selected)

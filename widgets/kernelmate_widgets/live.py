@@ -21,7 +21,7 @@ from kernelmate.errors import UsageError
 from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import infer_contract, parse_contract
 from kernelmate.source.expressions import BLOCK_NAMES, RESERVED, ExpressionError, check_names
-from kernelmate_widgets.arguments import Given, check_against, read_arguments, scalar_of, solve_size
+from kernelmate_widgets.arguments import CallArgument, check_against, read_arguments, scalar_of, solve_size
 from kernelmate_widgets.arrays import LiveArray, live_array
 from kernelmate_widgets.cells import is_name, short_name
 
@@ -33,7 +33,7 @@ AMBIGUOUS_BELOW = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LineArguments:
     """What a magic line names, as typed; None where it does not."""
 
     args: str | None = None
@@ -48,7 +48,7 @@ class Wanted:
         return any(text is not None for text in (self.args, self.grid, self.block, self.shared, self.ref))
 
 
-def live_contract(kernel: Kernel, wanted: Wanted, evaluate: Evaluate, folder: Path) -> Contract | None:
+def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, folder: Path) -> Contract | None:
     """The contract that a cell is judged by; None where nothing live is named, and its own is in force.
 
     Args:
@@ -191,7 +191,7 @@ def _number_text(number: Any) -> str:
     return repr(float(number)) if isinstance(number, float) else str(int(number))
 
 
-def _live_argument(one: Given, stored: Path, written: bool) -> Argument:
+def _live_argument(one: CallArgument, stored: Path, written: bool) -> Argument:
     if one.array is None:
         if one.scalar is not None and one.argument.value is not None and _is_number(one.argument.value):
             return replace(one.argument, value=_number_text(one.scalar.item()))
@@ -215,7 +215,7 @@ def _all_host(values: Sequence[object]) -> bool:
     return all(array.device is None for array in arrays)
 
 
-def _store(given: Sequence[Given], folder: Path) -> Path:
+def _store(given: Sequence[CallArgument], folder: Path) -> Path:
     """Copies of all arrays in one file, as bytes and a shape each: NumPy's files do not know bfloat16."""
     held: dict[str, np.ndarray[Any, Any]] = {}
     for one in given:
@@ -231,7 +231,7 @@ def _store(given: Sequence[Given], folder: Path) -> Path:
 # ------------------------------------------------------------------------------------------------------ launch
 
 
-def _with_launch(contract: Contract, wanted: Wanted, names: Mapping[str, str], evaluate: Evaluate) -> Contract:
+def _with_launch(contract: Contract, wanted: LineArguments, names: Mapping[str, str], evaluate: Evaluate) -> Contract:
     """The contract with the launch that the line names; one that is not named, and not written, is guessed."""
     sizes = set(contract.sizes[0])
     if wanted.block is not None:

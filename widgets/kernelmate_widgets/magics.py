@@ -16,16 +16,16 @@ from kernelmate.records import Contract, Kernel, Optimization, Verdict
 from kernelmate.source import contract_for
 from kernelmate_widgets import commands
 from kernelmate_widgets.cells import cell_unit, chosen_kernel, is_name, place_name, short_name
-from kernelmate_widgets.desk import Desk, Known
 from kernelmate_widgets.failing import KernelFailed, told
-from kernelmate_widgets.handle import KernelHandle, Version
-from kernelmate_widgets.live import Wanted, live_contract
+from kernelmate_widgets.handle import KernelHandle, KernelVersion
+from kernelmate_widgets.live import LineArguments, live_contract
+from kernelmate_widgets.notebook_state import BoundKernel, NotebookState
 from kernelmate_widgets.output import sources_of, verdict_bundle
 from kernelmate_widgets.progress import CellProgress
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Result:
+class MagicResult:
     """What `-o` returns and `-v` keeps.
 
     Attributes:
@@ -52,11 +52,11 @@ class Result:
 
 @magics_class
 class KernelmateMagics(Magics):
-    """The magics, with one desk for the notebook."""
+    """The magics, with one notebook for the notebook."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
-        self.desk = Desk()
+        self.notebook = NotebookState()
 
     @no_var_expand
     @magic_arguments("%kernelmate")
@@ -77,7 +77,7 @@ class KernelmateMagics(Magics):
     @argument("-v", "--variable", metavar="VAR", help="Keep the result in this variable.")
     @cell_magic("kernelmate")
     @told
-    def judge(self, line: str, cell: str) -> Result | None:
+    def judge(self, line: str, cell: str) -> MagicResult | None:
         """Judge the CUDA kernel of this cell, and bind it.
 
         It is judged with the live objects that the line names, else by the contract block above the kernel. A kernel
@@ -91,23 +91,23 @@ class KernelmateMagics(Magics):
         chosen = {
             key: getattr(options, key) for key in ("target", "backend", "seed") if getattr(options, key) is not None
         }
-        wanted = Wanted(options.args, options.grid, options.block, options.shared, options.ref)
-        folder = self.desk.folder() if wanted.anything else None
+        wanted = LineArguments(options.args, options.grid, options.block, options.shared, options.ref)
+        folder = self.notebook.folder() if wanted.anything else None
         try:
             contract = None if folder is None else live_contract(kernel, wanted, self.shell.ev, folder)
             verdicts = self._judged(kernel, contract, chosen, quiet=options.quiet)
             failed = next((verdict for verdict in verdicts if verdict.accepted is False), None)
             if failed is not None:
                 raise KernelFailed(failed, sources_of(kernel), self._unchanged(name))
-            handle = self._bind(name, Known(kernel, contract, verdicts[0], chosen))
+            handle = self._bind(name, BoundKernel(kernel, contract, verdicts[0], chosen))
         except BaseException:
-            self.desk.drop(folder)
+            self.notebook.drop(folder)
             raise
-        self.desk.keep(name, folder)
-        result = Result(verdicts)
+        self.notebook.keep(name, folder)
+        result = MagicResult(verdicts)
         if options.prompt is not None:
-            found = commands.search(self, name, handle, options.prompt, commands.SearchOptions(quiet=options.quiet))
-            result = Result(verdicts, found)
+            found = commands.search(self, name, handle, options.prompt, commands.SearchArguments(quiet=options.quiet))
+            result = MagicResult(verdicts, found)
         if options.panel:
             commands.panel(self, name)
         return self.give(result, options)
@@ -152,10 +152,10 @@ class KernelmateMagics(Magics):
         self, kernel: Kernel, contract: Contract | None, options: Mapping[str, Any], *, quiet: bool
     ) -> tuple[Verdict, ...]:
         """The verdicts on a cell's kernel, shown."""
-        session = self.desk.session(options)
+        session = self.notebook.session(options)
         progress = self.progress(quiet=quiet)
         try:
-            with self.desk.listening(progress.stage):
+            with self.notebook.listening(progress.stage):
                 verdicts = session.bench(kernel, contract=contract)
         except BaseException:
             progress.gone()
@@ -172,7 +172,7 @@ class KernelmateMagics(Magics):
         """Progress in the output of the running cell."""
         return CellProgress(quiet=quiet, live=hasattr(self.shell, "kernel"))
 
-    def give(self, result: Result, options: argparse.Namespace) -> Result | None:
+    def give(self, result: MagicResult, options: argparse.Namespace) -> MagicResult | None:
         """Return or keep a result as `-o` and `-v` say."""
         if options.variable is not None:
             if not is_name(options.variable):
@@ -207,18 +207,18 @@ class KernelmateMagics(Magics):
             f"{name} stays what it was before this cell." if isinstance(held, KernelHandle) else f"{name} is not bound."
         )
 
-    def _bind(self, name: str, known: Known) -> KernelHandle:
-        session = self.desk.session(known.options)
+    def _bind(self, name: str, known: BoundKernel) -> KernelHandle:
+        session = self.notebook.session(known.options)
         contract = known.contract if known.contract is not None else contract_for(known.kernel)
-        version = Version(known.kernel, contract, known.verdict)
-        prepare = self.desk.preparer(session)
+        version = KernelVersion(known.kernel, contract, known.verdict)
+        prepare = self.notebook.preparer(session)
         held = self.shell.user_ns.get(name)
         if isinstance(held, KernelHandle):
             held.rebase(version, session.backend, prepare)
         else:
             held = KernelHandle(name, session.backend, version, prepare)
             self.shell.push({name: held})
-        self.desk.known[name] = known
+        self.notebook.known[name] = known
         return held
 
 

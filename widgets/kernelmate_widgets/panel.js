@@ -96,14 +96,14 @@ function flatten(holder) {
 // ------------------------------------------------------------------------------------------------------------ parts
 
 const PAGE = crypto.getRandomValues(new Uint32Array(1))[0].toString(16);
-let wishes = 0;
+let requests = 0;
 const RESTS_MS = 150;
 
 class View {
   constructor(model, root) {
     this.model = model;
     this.root = root;
-    this.wish = null; // the version that is asked for, until the kernel has answered: { key, asked }
+    this.pending = null; // the version that is asked for, until the kernel has answered: { key, asked }
     this.details = new Map(); // those that have come, by their versions' keys
     this.build();
     // What stands above for pages without this kernel would say everything twice here.
@@ -168,7 +168,7 @@ class View {
     this.root.append(
       make("div", { class: "km-head" }, make("strong", {}, name), (this.force = make("span", { class: "km-force" }))),
       make("div", { class: "km-ask" }, this.prompt, this.author, this.go, this.stop),
-      make("div", { class: "km-chips", role: "group", "aria-label": "Common wishes" }, ...asked),
+      make("div", { class: "km-chips", role: "group", "aria-label": "Common prompts" }, ...asked),
       this.status, this.error, this.question, this.text, this.notes,
       make("div", { class: "km-columns" }, this.list, this.detail),
       this.charts,
@@ -229,13 +229,13 @@ class View {
 
   /** The key of the version that the user looks at: what was asked for last, else what the kernel shows. */
   get selected() {
-    return this.wish?.key ?? this.model.get("detail").key;
+    return this.pending?.key ?? this.model.get("detail").key;
   }
 
   /** Looks at a version. The list follows at once; its detail too where it has come before, else once the kernel answers. */
   select(key) {
-    this.wish = { key, asked: `${PAGE}-${++wishes}` };
-    this.send("select", this.wish);
+    this.pending = { key, asked: `${PAGE}-${++requests}` };
+    this.send("select", this.pending);
     this.showVersions();
     this.showDetail();
   }
@@ -307,7 +307,7 @@ class View {
     const latest = this.model.get("detail");
     if (latest.key === undefined) return;
     this.details.set(latest.key, latest);
-    if (this.wish?.asked === latest.asked) this.wish = null;
+    if (this.pending?.asked === latest.asked) this.pending = null;
     const detail = this.details.get(this.selected);
     this.detail.inert = detail === undefined;
     this.detail.classList.toggle("km-awaited", detail === undefined);

@@ -20,13 +20,13 @@ from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization
 from kernelmate.session.authors import BUILT_IN, Outgoing
 from kernelmate_widgets import panel_state
-from kernelmate_widgets.commands import SearchOptions
+from kernelmate_widgets.commands import SearchArguments
 from kernelmate_widgets.completion import PROMPTS
-from kernelmate_widgets.desk import Desk
 from kernelmate_widgets.handle import KernelHandle
-from kernelmate_widgets.listing import Listing
+from kernelmate_widgets.listing import VersionList
+from kernelmate_widgets.notebook_state import NotebookState
 from kernelmate_widgets.output import panel_bundle
-from kernelmate_widgets.searches import BackgroundSearch, Wish
+from kernelmate_widgets.searches import BackgroundSearch, SearchQuery
 
 CHARTS_EVERY_S = 1.5
 """Seconds between two drawings of the charts while candidates arrive."""
@@ -42,7 +42,7 @@ class Panel(anywidget.AnyWidget):
     """One kernel's panel.
 
     Args:
-        desk: the notebook's.
+        notebook: the notebook's.
         name: of the kernel. handle: the kernel.
 
     Attributes:
@@ -61,7 +61,7 @@ class Panel(anywidget.AnyWidget):
     charts: Any = traitlets.List().tag(sync=True)
     fixed: Any = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, desk: Desk, name: str, handle: KernelHandle) -> None:
+    def __init__(self, notebook: NotebookState, name: str, handle: KernelHandle) -> None:
         super().__init__()
         self.fixed = {
             "name": name,
@@ -71,11 +71,11 @@ class Panel(anywidget.AnyWidget):
             "kept": f"km-kept-{secrets.token_hex(8)}",
         }
         self._kept: DisplayHandle | None = None
-        self._desk, self._name, self._handle = desk, name, handle
+        self._notebook, self._name, self._handle = notebook, name, handle
         self._search: BackgroundSearch | None = None
         self._base = handle.version
         self._shown: Optimization | None = None
-        self._listing = Listing()
+        self._listing = VersionList()
         self._asked = ""
         self._showing = threading.RLock()  # a search and the page's requests come from two threads
         self._answer: threading.Event | None = None
@@ -131,9 +131,9 @@ class Panel(anywidget.AnyWidget):
         if not prompt or self._search is not None:
             return
         author = content.get("author")
-        options = SearchOptions(author=author if author in BUILT_IN else "auto")
+        options = SearchArguments(author=author if author in BUILT_IN else "auto")
         self._begin(prompt)
-        self._search = BackgroundSearch(self._desk, self._name, self._handle, Wish(prompt, options), self)
+        self._search = BackgroundSearch(self._notebook, self._name, self._handle, SearchQuery(prompt, options), self)
         self._search.start()
 
     def _begin(self, prompt: str) -> None:
@@ -172,7 +172,7 @@ class Panel(anywidget.AnyWidget):
         self._say(error="")
 
     def _select(self, content: dict[str, Any]) -> None:
-        """Show a version. The answer carries the page's own mark, so that it knows which of its wishes it answers."""
+        """Show a version. The answer carries the page's own mark, so that it knows which of its requests it answers."""
         with self._showing:
             self._listing.select(_key(content))
             self._asked = str(content.get("asked", ""))

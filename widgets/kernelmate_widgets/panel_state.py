@@ -16,13 +16,13 @@ from kernelmate.report.html import case_row, figure_rows, pairs, table
 from kernelmate.source import launch_shape
 from kernelmate_widgets.charts import scene_of
 from kernelmate_widgets.drawing import svg
-from kernelmate_widgets.handle import Version, reason_not_to_take
-from kernelmate_widgets.listing import Listed
+from kernelmate_widgets.handle import KernelVersion, reason_not_to_take
+from kernelmate_widgets.listing import ListedVersion
 
 Plain = dict[str, Any]
 
 
-def row(listed: Listed, base: Version, *, best: bool = False) -> Plain:
+def row(listed: ListedVersion, base: KernelVersion, *, best: bool = False) -> Plain:
     """One version as the list shows it; number 0 is the kernel as it is."""
     found = listed.found
     author, verdict = (base.author, base.verdict) if found is None else (found.candidate.author, found.verdict)
@@ -53,7 +53,7 @@ def cost_words(cost: Cost | None) -> str:
     return tokens if cost.usd is None else f"{tokens}, {cost.usd:.4f} USD"
 
 
-def detail(listed: Listed, base: Version) -> Plain:
+def detail(listed: ListedVersion, base: KernelVersion) -> Plain:
     """Everything of one version: why, findings with their lines, its text, what it changes, sizes and figures.
 
     Values called `html` are pieces of the report, escaped there; all others are text.
@@ -108,7 +108,7 @@ def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
         return ()
 
 
-def charts(baseline: Verdict, versions: Sequence[Listed]) -> list[Plain]:
+def charts(baseline: Verdict, versions: Sequence[ListedVersion]) -> list[Plain]:
     """The report's charts, each drawn, and as Plotly takes it."""
     shown = [Shown(BASELINE, baseline)]
     for one in versions:

@@ -12,10 +12,10 @@ from kernelmate.decide.ranking import best_first
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.versions import trying_line
-from kernelmate.session.authors import Outgoing, Wishes, authors
-from kernelmate_widgets.commands import SearchOptions
-from kernelmate_widgets.desk import Desk
+from kernelmate.session.authors import Outgoing, SearchOptions, authors
+from kernelmate_widgets.commands import SearchArguments
 from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.notebook_state import NotebookState
 
 STOPPED = "Stopped before every suggestion was tried."
 
@@ -49,34 +49,34 @@ class Watcher(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class SearchQuery:
     """What is asked for, and how it is searched for."""
 
     prompt: str
-    options: SearchOptions
+    options: SearchArguments
 
 
 class BackgroundSearch:
     """One prompt's search, under way. It has a session of its own, which stopping it closes: nothing else is disturbed.
 
     Args:
-        desk: whose settings are in force.
+        notebook: whose settings are in force.
         name: of the kernel. handle: the kernel.
-        wish: what is asked for.
+        query: what is asked for.
         watcher: told of everything.
         done: called last, in the search's thread.
     """
 
     def __init__(
         self,
-        desk: Desk,
+        notebook: NotebookState,
         name: str,
         handle: KernelHandle,
-        wish: Wish,
+        query: SearchQuery,
         watcher: Watcher,
         done: Callable[[], None] = lambda: None,
     ) -> None:
-        self._desk, self._name, self._handle, self._wish, self._watcher = desk, name, handle, wish, watcher
+        self._notebook, self._name, self._handle, self._query, self._watcher = notebook, name, handle, query, watcher
         self._done = done
         self._version = handle.version
         self._found: list[Judged] = []
@@ -91,7 +91,7 @@ class BackgroundSearch:
     def cancel(self) -> None:
         """Stop at once, whatever is being judged; candidates that have a verdict keep it."""
         self._stop.set()
-        self._desk.close_session(self._owner)
+        self._notebook.close_session(self._owner)
 
     def join(self, timeout_s: float | None = None) -> None:
         """Wait for its end."""
@@ -113,10 +113,10 @@ class BackgroundSearch:
         self._done()
 
     def _search(self) -> Optimization:
-        options, version = self._wish.options, self._version
-        session = self._desk.session(self._desk.known[self._name].options, owner=self._owner)
+        options, version = self._query.options, self._version
+        session = self._notebook.session(self._notebook.known[self._name].options, owner=self._owner)
         watcher = self._watcher
-        wishes = Wishes(
+        asked = SearchOptions(
             options.author,
             options.samples,
             options.rounds,
@@ -124,18 +124,18 @@ class BackgroundSearch:
             watcher.on_step,
             watcher.on_text,
             self._stop.is_set,
-            self._desk.purse(session.settings),
+            self._notebook.spending(session.settings),
         )
-        with self._desk.listening(watcher.on_stage):
+        with self._notebook.listening(watcher.on_stage):
             return session.optimize(
                 version.kernel,
-                self._wish.prompt,
+                self._query.prompt,
                 (),
                 options.max_candidates,
                 self._judged,
                 self._stop.is_set,
                 budget_s=options.budget,
-                suggesters=authors(session.settings, version.kernel, wishes),
+                suggesters=authors(session.settings, version.kernel, asked),
                 objective=options.objective,
                 contract=version.contract,
                 on_read=lambda aim: watcher.on_step(aim.reading),
@@ -150,7 +150,7 @@ class BackgroundSearch:
     def _partial(self) -> Optimization:
         """What a stopped search leaves: its candidates so far, the best first."""
         verdict = self._version.verdict
-        objective = read_objective(self._wish.prompt, verdict, name=self._wish.options.objective)
+        objective = read_objective(self._query.prompt, verdict, name=self._query.options.objective)
         version = self._version
         contract = version.contract
         ranked = best_first(self._found, objective, version.kernel, contract)

@@ -22,7 +22,7 @@ from kernelmate_widgets.live import Evaluate, carried_function
 from kernelmate_widgets.output import verdict_bundle, views_bundle
 
 if TYPE_CHECKING:
-    from kernelmate.session.writing import Writing
+    from kernelmate.session.writing import WriteOutcome
     from kernelmate_widgets.magics import KernelmateMagics
 
 _USE = "Write %kernelmate write f(x, w) with a function of this notebook and the arrays that it is called with."
@@ -38,7 +38,7 @@ def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
     from kernelmate.synthesis.draft import Asked
 
     name, function, values = _called(call, magics.shell.ev)
-    folder = magics.desk.folder()
+    folder = magics.notebook.folder()
     progress = magics.progress(quiet=quiet)
     try:
         spec = carried_function(function, name, folder, f"%kernelmate write {name}")
@@ -46,14 +46,14 @@ def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
         entries = ", ".join(f"{one}={_example(one, value)}" for one, value in values.items())
         path = folder / f"{described.name}.cu"
         asked = Asked(described, read_examples(described, entries, {}), path, f"{described.name}_kernel")
-        session = magics.desk.session()
-        with magics.desk.listening(progress.stage):
+        session = magics.notebook.session()
+        with magics.notebook.listening(progress.stage):
             made = write_kernel(session, asked, on_trying=progress.step)
     except BaseException:
         progress.gone()
         raise
     finally:
-        magics.desk.drop(folder)
+        magics.notebook.drop(folder)
     _offer(magics, name, made, progress)
 
 
@@ -107,7 +107,7 @@ def _example(name: str, value: object) -> str:
     raise UsageError(f"{name} is a {type(value).__name__}.", hint="Give arrays of NumPy, CuPy or torch, and numbers.")
 
 
-def _offer(magics: KernelmateMagics, name: str, made: Writing, progress: Any) -> None:
+def _offer(magics: KernelmateMagics, name: str, made: WriteOutcome, progress: Any) -> None:
     """Show what was written, and put it into the next cell."""
     best = made.best
     if best is None:

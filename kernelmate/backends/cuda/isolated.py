@@ -26,6 +26,9 @@ from kernelmate.backends.timed import Repeats
 from kernelmate.errors import DeviceFailed
 from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Speedup, Target, Timing
 
+LAUNCH_SHARE, LAUNCH_LEAST_S = 8, 5.0
+"""A launch may take one in so many parts of a task's time limit, since a verdict needs more than one, and at least so many seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -135,13 +138,17 @@ class Runner:
         except OSError:
             self._end_alike()
 
-    def receive(self) -> Any:
-        """The answer.
+    def receive(self, limit_s: float | None = None) -> Any:
+        """The answer; None where there is none after `limit_s` seconds, which ends the runner.
 
         Raises:
             DeviceFailed: the GPU failed. UnsupportedInstruction: the driver cannot load the code.
         """
         try:
+            if limit_s is not None and not self._connection.poll(limit_s):
+                os.kill(self._pid, signal.SIGKILL)
+                self.poisoned = True
+                return None
             answer, self.poisoned = self._connection.recv()
         except (EOFError, OSError):
             self._end_alike()
@@ -151,10 +158,10 @@ class Runner:
             raise DeviceFailed(answer.message, hint=answer.hint)
         return answer
 
-    def ask(self, request: object) -> Any:
-        """The answer to a request; raises as `receive`."""
+    def ask(self, request: object, limit_s: float | None = None) -> Any:
+        """The answer to a request, as `receive` gives it."""
         self.send(request)
-        return self.receive()
+        return self.receive(limit_s)
 
     def _end_alike(self) -> NoReturn:
         """End this process as the runner has ended: whoever started the worker tells from that what became of the kernel."""
@@ -172,12 +179,20 @@ class IsolatedCuda:
     Args:
         runner: where they run, its GPU opened.
         own: this process's own backend of the same GPU, for references and baselines.
+
+    Attributes:
+        launch_limit_s: seconds after which a launch counts as hung, and its runner is killed; None for no limit.
     """
 
     name: BackendName = "cuda"
 
     def __init__(self, runner: Runner, own: CudaBackend) -> None:
         self.runner, self.own = runner, own
+        self.launch_limit_s: float | None = None
+
+    def limit(self, timeout_s: float | None) -> None:
+        """Bound launches by the time limit of the task that they belong to, None for no limit."""
+        self.launch_limit_s = None if timeout_s is None else max(timeout_s / LAUNCH_SHARE, LAUNCH_LEAST_S)
 
     @property
     def poisoned(self) -> bool:
@@ -244,10 +259,13 @@ class IsolatedCuda:
             lost = Finding("launch-failure", "error", "an earlier launch has cost the GPU's context")
             return RunResult(given, (lost,))
         layout = self._handed_over(run)
+        handed = replace(run, key=None) if layout is None else sent(run, layout)
+        seen: Launched | None = self.runner.ask(Launch(module.number, handed, layout), self.launch_limit_s)
+        if seen is None:
+            hung = Finding("hang", "error", f"the launch had not ended after {self.launch_limit_s:g} s, and was killed")
+            return RunResult(given, (hung,))
         if layout is None:
-            seen: Launched = self.runner.ask(Launch(module.number, replace(run, key=None), None))
             return seen.result
-        seen = self.runner.ask(Launch(module.number, sent(run, layout), layout))
         arrays = given | self._taken(run, layout, seen.written, 0)
         self.runner.exchange.clear(layout.middle, layout.end)
         return replace(seen.result, arrays=arrays)

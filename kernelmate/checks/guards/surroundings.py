@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from kernelmate.backends.base import EmulationTooLarge, Run, RunResult, Surroundings, UnsupportedInstruction
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.dependence import Dependence, dependence_of
-from kernelmate.records import Contract, Target, Twin, Version
+from kernelmate.records import BuildVariant, Contract, Target, Version
 
 WORDS = {
     "%smid": "which SM a block runs on", "%nsmid": "how many SMs there are", "%warpid": "which slot of an SM a warp is in",
@@ -105,7 +105,7 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
     return None
 
 
-def find_in_twin(version: Version, twin: Twin, run: Run, target: Target, judge: Judge) -> Found | None:
+def find_in_twin(version: Version, twin: BuildVariant, run: Run, target: Target, judge: Judge) -> Found | None:
     """What a version's twin shows: that other architectures get other code, or that variables are read without a value."""
     other = replace(version, compiled=twin.compiled)
     first = _launched(other, run, target, _Probe(Surroundings(), frozenset()), None)

@@ -41,6 +41,6 @@ def codec_named(name: str) -> Codec:
         from kernelmate.suggest.codec.mixed import MixedCodec
 
         return MixedCodec(name, hides=not name.endswith("-plain"))
-    from kernelmate.suggest.codec.starter import LineCodec
+    from kernelmate.suggest.codec.line_codec import LineCodec
 
     return LineCodec(name, "whole" if name.startswith("whole") else "edits", not name.endswith("-plain"))

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kernelmate.suggest.codec.base import Answer, Question, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.applicable import REWRITES, assumed, offered
+from kernelmate.suggest.codec.base import CodecVersion, DecodedAnswer, NotEncodable, Question, UndecodableAnswer
 from kernelmate.suggest.codec.edits import line_token
-from kernelmate.suggest.codec.offers import REWRITES, assumed, offered
+from kernelmate.suggest.codec.line_codec import END, LineCodec, LineQuestion, cleaned, readable
 from kernelmate.suggest.codec.programs import Step, named_steps, path, taken
 from kernelmate.suggest.codec.requests import launch_of
-from kernelmate.suggest.codec.starter import END, AskedByLines, LineCodec, cleaned, readable
 from kernelmate.suggest.codec.tags import read_analysis, tags_told
 
 _STEP = re.compile(r"@use-([a-z0-9-]+):(?:@(\d{1,3}):)?")
@@ -24,17 +24,17 @@ class ActionCodec:
     name: str = "actions-1"
     end: str = END
 
-    def ask(self, question: Question) -> AskedForActions:
+    def ask(self, question: Question) -> ActionQuestion:
         """As `Codec.ask`."""
-        return AskedForActions(question, LineCodec(self.name).ask(question))
+        return ActionQuestion(question, LineCodec(self.name).ask(question))
 
-    def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
+    def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
         """As `Codec.answer`; steps are known by an author such as `recipe:coalesce+unroll` among the analysis."""
         if after is None:
             return tags_told(analysis, alone=True)
         steps = path(question, after, named_steps(analysis), lambda: offered(question))
         if steps is None:
-            raise Untellable("No recipe leads to this version.")
+            raise NotEncodable("No recipe leads to this version.")
         return tags_told(analysis) + "".join(f"@use-{name}:{line_token(number)}" for name, number in steps)
 
     def vocabulary(self) -> tuple[str, ...]:
@@ -43,11 +43,11 @@ class ActionCodec:
 
 
 @dataclass(frozen=True)
-class AskedForActions:
-    """One question, as `Asked`."""
+class ActionQuestion:
+    """One question, as `EncodedQuestion`."""
 
     question: Question
-    lines: AskedByLines
+    lines: LineQuestion
     messages: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -55,7 +55,7 @@ class AskedForActions:
         """As `Asked.prompt`."""
         return self.lines.prompt
 
-    def read(self, answer: str) -> Answer:
+    def read(self, answer: str) -> DecodedAnswer:
         """As `Asked.read`."""
         said, text = read_analysis(cleaned(answer, END))
         if self.question.task == "analyse":
@@ -63,7 +63,7 @@ class AskedForActions:
         steps = list(_steps(text))
         with readable():
             request, whys = taken(assumed(self.question), steps)
-        version = Version(request.kernel.unit.text, launch_of(request.contract))
+        version = CodecVersion(request.kernel.unit.text, launch_of(request.contract))
         return replace(
             said, version=version, analysis=(*said.analysis, *whys), rewrites=tuple(name for name, _ in steps)
         )
@@ -74,8 +74,10 @@ def _steps(text: str) -> Iterator[Step]:
     while position < len(text):
         found = _STEP.match(text, position)
         if found is None or found[1] not in REWRITES:
-            raise Unreadable(f"The answer holds {text[position : position + 40]!r} where a recipe should be named.")
+            raise UndecodableAnswer(
+                f"The answer holds {text[position : position + 40]!r} where a recipe should be named."
+            )
         yield found[1], int(found[2] or 0)
         position = found.end()
     if not position:
-        raise Unreadable("The answer names no recipe.")
+        raise UndecodableAnswer("The answer names no recipe.")

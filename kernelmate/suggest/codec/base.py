@@ -18,7 +18,7 @@ Task = Literal["generate", "analyse", "debug"]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class CodecLaunch:
     """The part of a contract that a version may change, each as a contract writes it."""
 
     grid: tuple[str, ...]
@@ -28,15 +28,15 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class CodecVersion:
     """One version of a kernel: the whole unit's text with its contract block, and the launch that is in force for it."""
 
     text: str
-    launch: Launch
+    launch: CodecLaunch
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedVersion:
     """An earlier version and what became of it.
 
     Attributes:
@@ -46,7 +46,7 @@ class Tried:
         codes: of the findings that speak against it.
     """
 
-    version: Version
+    version: CodecVersion
     accepted: bool | None
     speedup: float | None = None
     codes: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class Question:
 
     text: str
     kernel: str
-    launch: Launch
+    launch: CodecLaunch
     metric: MetricName = "time"
     prompt: str = ""
     task: Task = "generate"
@@ -82,14 +82,14 @@ class Question:
     contract: Contract | None = None
     verdict: Verdict | None = None
     broken: str | None = None
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[TriedVersion, ...] = ()
     size: Mapping[str, int] | None = None
     offers: tuple[tuple[str, int], ...] | None = None
     seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DecodedAnswer:
     """What an answer means.
 
     Attributes:
@@ -101,21 +101,21 @@ class Answer:
             wrote any itself.
     """
 
-    version: Version | None
+    version: CodecVersion | None
     analysis: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     rewrites: tuple[str, ...] = ()
 
 
-class Unreadable(Exception):
+class UndecodableAnswer(Exception):
     """A model's answer means nothing that could be judged; the message is one sentence for people."""
 
 
-class Untellable(Exception):
+class NotEncodable(Exception):
     """A version cannot be told in a codec's answers, or a kernel not in its prompts; one sentence says why."""
 
 
-class Asked(Protocol):
+class EncodedQuestion(Protocol):
     """A question as a model reads it, and what reads the answer."""
 
     @property
@@ -128,7 +128,7 @@ class Asked(Protocol):
         """Role and text of each message, for models that are asked by a chat template; empty where `prompt` is all."""
         ...
 
-    def read(self, answer: str) -> Answer:
+    def read(self, answer: str) -> DecodedAnswer:
         """What an answer means; the codec's `end` may stand at its end.
 
         Raises:
@@ -150,7 +150,7 @@ class Codec(Protocol):
         """The special token that ends an answer: the trainer appends it, and makes it the tokenizer's end of text."""
         ...
 
-    def ask(self, question: Question) -> Asked:
+    def ask(self, question: Question) -> EncodedQuestion:
         """The question as the model reads it.
 
         Raises:
@@ -158,7 +158,7 @@ class Codec(Protocol):
         """
         ...
 
-    def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
+    def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
         """What a model would best have answered, without `end`.
 
         Args:

@@ -20,7 +20,14 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Compiled, Contract, Judged, Kernel, Objective, Verdict
 from kernelmate.source import find_kernels, infer_contract, parse_contract, text_unit
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
-from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.base import (
+    CodecLaunch,
+    CodecVersion,
+    DecodedAnswer,
+    NotEncodable,
+    Question,
+    UndecodableAnswer,
+)
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.prompts import RULES, kernel_part, questions, versions_part
 from kernelmate.suggest.proposals import proposed
@@ -42,22 +49,22 @@ class ChatCodec:
     name: str = "chat-1"
     end: str = END
 
-    def ask(self, question: Question) -> AskedInChat:
+    def ask(self, question: Question) -> ChatQuestion:
         """As `Codec.ask`."""
-        return AskedInChat(question, request_of(question))
+        return ChatQuestion(question, request_of(question))
 
-    def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
+    def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
         """As `Codec.answer`."""
         first, rest = (analysis[0], analysis[1:]) if analysis else ("", ())
         steps = tuple(Step(what, "") for what in rest)
         if after is None:
             if not analysis:
-                raise Untellable("There is no analysis.")
+                raise NotEncodable("There is no analysis.")
             return msgspec.json.encode(Review(first, (), steps)).decode()
         request = request_of(question)
         launch, old = after.launch, question.launch
         if launch.require != old.require:
-            raise Untellable("The version changes what sizes it is meant for, which a proposal does not hold.")
+            raise NotEncodable("The version changes what sizes it is meant for, which a proposal does not hold.")
         return msgspec.json.encode(
             Proposal(
                 first,
@@ -76,8 +83,8 @@ class ChatCodec:
 
 
 @dataclass(frozen=True)
-class AskedInChat:
-    """One question as a conversation, as `Asked`."""
+class ChatQuestion:
+    """One question as a conversation, as `EncodedQuestion`."""
 
     question: Question
     request: SuggestRequest
@@ -98,19 +105,19 @@ class AskedInChat:
         said = "".join(f"{BEGIN}{role}\n{text}{END}\n" for role, text in self.messages)
         return f"{said}{BEGIN}assistant\n"
 
-    def read(self, answer: str) -> Answer:
+    def read(self, answer: str) -> DecodedAnswer:
         """As `Asked.read`."""
         text = answer.strip().removesuffix(END)
         try:
             if self.question.task == "analyse":
                 review = read_reply(text, Review)
-                return Answer(None, _said(review.analysis, review.optimizations))
+                return DecodedAnswer(None, _said(review.analysis, review.optimizations))
             proposal = read_reply(text, Proposal)
             candidate = proposed(self.request, proposal, "the model")
         except (Malformed, AuthorFailed) as error:
-            raise Unreadable(str(error)) from None
-        version = Version(candidate.kernel.unit.text, launch_of(candidate.contract))
-        return Answer(version, _said(proposal.analysis, proposal.changes))
+            raise UndecodableAnswer(str(error)) from None
+        version = CodecVersion(candidate.kernel.unit.text, launch_of(candidate.contract))
+        return DecodedAnswer(version, _said(proposal.analysis, proposal.changes))
 
 
 def _said(analysis: str, steps: Sequence[Step]) -> tuple[str, ...]:
@@ -118,14 +125,14 @@ def _said(analysis: str, steps: Sequence[Step]) -> tuple[str, ...]:
     return tuple(filter(None, texts))
 
 
-def _kernel_text(before: Kernel, after: Version) -> str:
+def _kernel_text(before: Kernel, after: CodecVersion) -> str:
     """The changed kernel with the helpers that are new above it, as a proposal holds it."""
     changed = _kernel_in(after.text, before.name)
     old, new = _beside(before), _beside(changed)
     helpers: list[str] = []
     for kind, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind in ("delete", "replace"):
-            raise Untellable(f"The version changes what stands beside the kernel: {old[i1:i2][0].strip()[:60]}")
+            raise NotEncodable(f"The version changes what stands beside the kernel: {old[i1:i2][0].strip()[:60]}")
         if kind == "insert":
             helpers += new[j1:j2]
     return "\n".join([*helpers, changed.source])
@@ -144,7 +151,7 @@ def _beside(kernel: Kernel) -> list[str]:
 def _kernel_in(text: str, name: str) -> Kernel:
     found = next((kernel for kernel in find_kernels(text_unit(text)) if kernel.name == name), None)
     if found is None:
-        raise Untellable(f"The kernel {name} is not in the text.")
+        raise NotEncodable(f"The kernel {name} is not in the text.")
     return found
 
 
@@ -159,7 +166,7 @@ def request_of(question: Question) -> SuggestRequest:
         contract = question.contract or parse_contract(kernel) or infer_contract(kernel)
         target = find_target(question.target)
     except KernelmateError as error:
-        raise Untellable(f"The kernel cannot be asked about: {error.message}") from None
+        raise NotEncodable(f"The kernel cannot be asked about: {error.message}") from None
     verdict = question.verdict or _nothing_known(question)
     versions = tuple(_judged(question, kernel, contract, verdict))
     return SuggestRequest(
@@ -179,7 +186,7 @@ def _never(candidate: Candidate) -> Judged:
     raise AssertionError(f"a question judges nothing: {candidate.author}")
 
 
-def _with(contract: Contract, launch: Launch) -> Contract:
+def _with(contract: Contract, launch: CodecLaunch) -> Contract:
     return replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)
 
 
@@ -206,7 +213,7 @@ def _judged(question: Question, kernel: Kernel, contract: Contract, verdict: Ver
     for tried in question.tried:
         try:
             changed = _kernel_in(tried.version.text, kernel.name)
-        except Untellable:
+        except NotEncodable:
             continue
         reasons = tuple(tried.codes)
         speedup = None if tried.speedup is None else f"{tried.speedup:.2f}x the speed"

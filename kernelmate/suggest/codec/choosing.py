@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kernelmate.suggest.codec.offers import Offer, offers_in
+from kernelmate.suggest.codec.applicable import Offer, offers_in
 
 Choice = tuple[str, int]
 """A rewrite's name and the number of a variant, from 0."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from kernelmate.suggest.codec.base import Unreadable
+from kernelmate.suggest.codec.base import UndecodableAnswer
 
 MOST_LINES = 320
 """Lines that have a number."""
@@ -84,9 +84,9 @@ def read(text: str, count: int) -> list[Edit]:
     edits = sorted(_edits(text, count), key=lambda edit: (edit.start, edit.stop))
     for one, other in itertools.pairwise(edits):
         if other.start < one.stop or (one.start, one.stop) == (other.start, other.stop):
-            raise Unreadable(f"The answer changes line {other.start + 1} twice.")
+            raise UndecodableAnswer(f"The answer changes line {other.start + 1} twice.")
     if sum(len(edit.lines) for edit in edits) > MOST_NEW:
-        raise Unreadable(f"The answer brings more than {MOST_NEW} lines.")
+        raise UndecodableAnswer(f"The answer brings more than {MOST_NEW} lines.")
     return edits
 
 
@@ -95,7 +95,7 @@ def _edits(text: str, count: int) -> Iterator[Edit]:
     while position < len(text):
         head = _PART.match(text, position)
         if head is None:
-            raise Unreadable(f"The answer holds {text[position : position + 40]!r} where an edit should begin.")
+            raise UndecodableAnswer(f"The answer holds {text[position : position + 40]!r} where an edit should begin.")
         following = _PART.search(text, head.end())
         end = following.start() if following is not None else len(text)
         yield _edit(head[1], [int(number) for number in _NUMBER.findall(head[2])], text[head.end() : end], count)
@@ -105,11 +105,11 @@ def _edits(text: str, count: int) -> Iterator[Edit]:
 def _edit(kind: str, places: list[int], body: str, count: int) -> Edit:
     first, last = places[0], places[-1]
     if not (0 if kind == INSERT else 1) <= first <= last <= count:
-        raise Unreadable(f"The answer names lines {first} to {last} of {count}.")
+        raise UndecodableAnswer(f"The answer names lines {first} to {last} of {count}.")
     lead, *lines = body.split(LINE)
     if lead.strip() or (kind == DELETE and lines) or (kind != DELETE and not lines):
-        raise Unreadable(f"The edit at line {first} is not of the form of one.")
+        raise UndecodableAnswer(f"The edit at line {first} is not of the form of one.")
     new = tuple(line.strip() for line in lines)
     if any(_NUMBER.search(line) for line in new):
-        raise Unreadable(f"The edit at line {first} has line numbers in its text.")
+        raise UndecodableAnswer(f"The edit at line {first} has line numbers in its text.")
     return Edit(first, first, new) if kind == INSERT else Edit(first - 1, last, new)

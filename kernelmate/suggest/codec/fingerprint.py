@@ -18,8 +18,8 @@ from typing import cast
 from kernelmate.compiler.cache import default_directory
 from kernelmate.records import Counters, MetricName, Occupancy, Resources, Verdict
 from kernelmate.source import contract_for, find_kernels, text_unit
+from kernelmate.suggest.codec.applicable import REWRITES, candidates
 from kernelmate.suggest.codec.base import Question, Task
-from kernelmate.suggest.codec.offers import REWRITES, candidates
 from kernelmate.suggest.codec.requests import launch_of
 
 FIXED = Path(__file__).resolve().parent / "fixed"

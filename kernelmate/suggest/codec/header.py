@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from kernelmate.checks.findings import CODES
 from kernelmate.records import Argument, Counters, Verdict
-from kernelmate.suggest.codec.base import Question, Tried
+from kernelmate.suggest.codec.base import Question, TriedVersion
 from kernelmate.suggest.codec.edits import line_token
-from kernelmate.suggest.codec.names import Names
+from kernelmate.suggest.codec.names import Placeholders
 
 METRICS = ("time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy", "correct")
 TASKS = ("generate", "analyse", "debug")
@@ -108,7 +108,7 @@ def header_tokens() -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def header(question: Question, names: Names, arguments: Sequence[Argument], places: dict[int, int], *, wants: Sequence[str] = (), coarse: bool = False) -> str:  # fmt: skip
+def header(question: Question, names: Placeholders, arguments: Sequence[Argument], places: dict[int, int], *, wants: Sequence[str] = (), coarse: bool = False) -> str:  # fmt: skip
     """Everything before the code.
 
     Args:
@@ -176,7 +176,7 @@ def _counted(counters: Counters) -> Iterator[str]:
         yield "@divergent"
 
 
-def _launch(question: Question, names: Names) -> Iterator[str]:
+def _launch(question: Question, names: Placeholders) -> Iterator[str]:
     launch = question.launch
     yield GRID + SIDE.join(shortened(names.hide_expression(side)) for side in launch.grid)
     yield BLOCK + SIDE.join(shortened(names.hide_expression(side)) for side in launch.block)
@@ -186,7 +186,7 @@ def _launch(question: Question, names: Names) -> Iterator[str]:
         yield REQUIRE + shortened(names.hide_expression(one))
 
 
-def _argument(argument: Argument, names: Names) -> str:
+def _argument(argument: Argument, names: Placeholders) -> str:
     name = names.hide_expression(argument.name)
     if argument.shape is None:
         return f"{ARGUMENT}{name}" + (
@@ -196,7 +196,7 @@ def _argument(argument: Argument, names: Names) -> str:
     return f"{ARGUMENT}@{argument.direction or 'in'}-{name}[{shape}]"
 
 
-def outcome(tried: Tried) -> str:
+def outcome(tried: TriedVersion) -> str:
     """What became of an earlier version, in one token."""
     if tried.accepted is False and (tried.codes or tried.speedup is None):
         return "@x-wrong"
@@ -206,7 +206,7 @@ def outcome(tried: Tried) -> str:
     return "@x-more" if bound is None else f"@x<={bound:g}"
 
 
-def _words(text: str, names: Names, places: dict[int, int]) -> str:
+def _words(text: str, names: Placeholders, places: dict[int, int]) -> str:
     """The compiler's or the judge's words, lines as numbers of shown ones, paths left out, names as placeholders."""
 
     def place(found: re.Match[str]) -> str:
@@ -218,7 +218,7 @@ def _words(text: str, names: Names, places: dict[int, int]) -> str:
     return names.hide_expression(first)
 
 
-def _coarse_words(text: str, names: Names, places: dict[int, int]) -> str:
+def _coarse_words(text: str, names: Placeholders, places: dict[int, int]) -> str:
     """The code of what a judge says with the lines and names in it; a compiler's message as it is."""
     code, _, rest = text.partition(": ")
     if text.startswith("wrong values"):

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelmate.suggest.codec.base import Unreadable, Untellable
+from kernelmate.suggest.codec.base import NotEncodable, UndecodableAnswer
 from kernelmate.suggest.codec.header import SIDE, lengthened, shortened
-from kernelmate.suggest.codec.known import KEYWORDS
-from kernelmate.suggest.codec.names import Names
+from kernelmate.suggest.codec.known_words import KEYWORDS
+from kernelmate.suggest.codec.names import Placeholders
 from kernelmate.suggest.codec.tokens import is_word, read_tokens
 
 RESTRICT, CONST, NO_RESTRICT, NO_CONST, BOUNDS, MOST_REGISTERS, NO_BOUNDS = (
@@ -44,7 +44,7 @@ class _Parameter:
         return bool(_RESTRICTS & set(texts[self.start : self.name]))
 
 
-def head_told(before: Sequence[str], after: Sequence[str], names: Names) -> str:
+def head_told(before: Sequence[str], after: Sequence[str], names: Placeholders) -> str:
     """The words that make one head of another, both as tokens.
 
     Raises:
@@ -55,18 +55,18 @@ def head_told(before: Sequence[str], after: Sequence[str], names: Names) -> str:
     words = _words(before, after, names)
     try:
         made = head_changed(before, words, names)
-    except Unreadable:
+    except UndecodableAnswer:
         made = []
     if made != list(after):
-        raise Untellable("The version changes the kernel's head where there is no word for it.")
+        raise NotEncodable("The version changes the kernel's head where there is no word for it.")
     return "".join(word + operands for word, operands in words)
 
 
-def _words(before: Sequence[str], after: Sequence[str], names: Names) -> list[tuple[str, str]]:
+def _words(before: Sequence[str], after: Sequence[str], names: Placeholders) -> list[tuple[str, str]]:
     old = {before[one.name]: one for one in _parameters(before)}
     new = {after[one.name]: one for one in _parameters(after)}
     if list(old) != list(new):
-        raise Untellable("The version has other parameters.")
+        raise NotEncodable("The version has other parameters.")
     pointers = [name for name, one in old.items() if one.star is not None]
     found: list[tuple[str, str]] = []
     for word, has, wanted in (
@@ -86,7 +86,7 @@ def _words(before: Sequence[str], after: Sequence[str], names: Names) -> list[tu
     return found
 
 
-def head_changed(before: Sequence[str], words: Iterable[tuple[str, str]], names: Names) -> list[str]:
+def head_changed(before: Sequence[str], words: Iterable[tuple[str, str]], names: Placeholders) -> list[str]:
     """The tokens of a head after words with their operands.
 
     A name that is no pointer's where only a pointer can be meant changes nothing.
@@ -111,7 +111,7 @@ def parameter_names(head: Sequence[str]) -> tuple[str, ...]:
     """The names of a head's parameters, in order; none where they cannot be told."""
     try:
         return tuple(head[one.name] for one in _parameters(head))
-    except Unreadable:
+    except UndecodableAnswer:
         return ()
 
 
@@ -148,7 +148,7 @@ def _parameters(texts: Sequence[str]) -> list[_Parameter]:
             if text == ")":
                 return found
         depth += (text in ("(", "[", "<", "{")) - (text in (")", "]", ">", "}")) - 2 * (text == ">>")
-    raise Unreadable("The kernel's head does not end.")
+    raise UndecodableAnswer("The kernel's head does not end.")
 
 
 def _opening(texts: Sequence[str]) -> int:
@@ -160,7 +160,7 @@ def _opening(texts: Sequence[str]) -> int:
                 return place
             place = _closing(texts, place)
         place += 1
-    raise Unreadable("The kernel's head has no parameters that could be found.")
+    raise UndecodableAnswer("The kernel's head has no parameters that could be found.")
 
 
 def _closing(texts: Sequence[str], opening: int) -> int:
@@ -176,7 +176,7 @@ def _parameter(texts: Sequence[str], start: int, stop: int) -> _Parameter:
     end = next((place for place in range(start, stop) if texts[place] in ("[", "=")), stop)
     words = [place for place in range(start, end) if is_word(texts[place]) and texts[place] not in KEYWORDS]
     if not words:
-        raise Unreadable("The kernel's head has a parameter without a name.")
+        raise UndecodableAnswer("The kernel's head has a parameter without a name.")
     stars = [place for place in range(start, words[-1]) if texts[place] == "*"]
     return _Parameter(start, stop, stars[-1] if stars else None, words[-1])
 
@@ -201,5 +201,5 @@ def _bounded(texts: list[str], word: str, sides: Sequence[str]) -> list[str]:
     if word == NO_BOUNDS:
         return texts
     if not all(side.strip() for side in sides) or len(sides) > 3:
-        raise Unreadable("The answer leaves launch bounds empty.")
+        raise UndecodableAnswer("The answer leaves launch bounds empty.")
     return [*texts[:place], _ATTRIBUTES[word], "(", *read_tokens(", ".join(sides)).texts, ")", *texts[place:]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from kernelmate.suggest.codec.known import is_type
+from kernelmate.suggest.codec.known_words import is_type
 from kernelmate.suggest.codec.tokens import is_number, is_word
 
 MOST_DEPTH = 3

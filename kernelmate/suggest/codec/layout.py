@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 
-from kernelmate.suggest.codec.lines import Canonical, Item, Line
-from kernelmate.suggest.codec.spelling import Style, needs_blank, spaced
-from kernelmate.suggest.codec.writing import Token, Writer, style_of
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, Item
+from kernelmate.suggest.codec.spelling import SpacingStyle, needs_blank, spaced
+from kernelmate.suggest.codec.writing import OutputToken, TokenWriter, style_of
 
 ALIKE = 0.5
 """Share of tokens from which on a new line counts as a changed old one, whose layout and comment it keeps."""
@@ -15,7 +15,7 @@ MOST_PAIRS = 3000
 """Pairs of lines of one edit that are compared; an edit with more is taken as new throughout."""
 
 
-def put_back(old: Canonical, changed: Sequence[Line | list[str]]) -> str:
+def put_back(old: Canonical, changed: Sequence[CanonicalLine | list[str]]) -> str:
     """The unit's text with changed lines.
 
     Args:
@@ -25,10 +25,12 @@ def put_back(old: Canonical, changed: Sequence[Line | list[str]]) -> str:
     style = style_of(old)
     tokens = _tokens(old, changed, style)
     _decide_braces(tokens, style)
-    return Writer(old, style).text(tokens)
+    return TokenWriter(old, style).text(tokens)
 
 
-def replaced(old: Canonical, edits: Sequence[tuple[int, int, Sequence[list[str]]]]) -> Iterator[Line | list[str]]:
+def replaced(
+    old: Canonical, edits: Sequence[tuple[int, int, Sequence[list[str]]]]
+) -> Iterator[CanonicalLine | list[str]]:
     """All lines of a unit after edits of the shown ones: start, stop (counted from 0), and the tokens of new lines.
 
     What is put between two shown lines with hidden ones between them comes before the second, which it mostly belongs to;
@@ -55,16 +57,16 @@ def replaced(old: Canonical, edits: Sequence[tuple[int, int, Sequence[list[str]]
 # ------------------------------------------------------------------------------------------------------ alignment
 
 
-def _tokens(old: Canonical, changed: Sequence[Line | list[str]], style: Style) -> list[Token]:
+def _tokens(old: Canonical, changed: Sequence[CanonicalLine | list[str]], style: SpacingStyle) -> list[OutputToken]:
     """All tokens of the new text in order; those of changed lines with the old ones that they stand for."""
-    kept = {id(line) for line in changed if isinstance(line, Line)}
+    kept = {id(line) for line in changed if isinstance(line, CanonicalLine)}
     depths = _depths(old)
-    tokens: list[Token] = []
+    tokens: list[OutputToken] = []
     place = 0
     index = 0
     while index < len(changed):
         line = changed[index]
-        if isinstance(line, Line):
+        if isinstance(line, CanonicalLine):
             while old.lines[place] is not line:
                 place += 1
             place += 1
@@ -73,7 +75,7 @@ def _tokens(old: Canonical, changed: Sequence[Line | list[str]], style: Style) -
             continue
         end = index
         new: list[list[str]] = []
-        while end < len(changed) and not isinstance(changed[end], Line):
+        while end < len(changed) and not isinstance(changed[end], CanonicalLine):
             new.append(changed[end])  # type: ignore[arg-type]
             end += 1
         gone = []
@@ -97,16 +99,16 @@ def _depths(old: Canonical) -> dict[int, int]:
     return found
 
 
-def _as_it_was(line: Line, style: Style, deep: int) -> list[Token]:
+def _as_it_was(line: CanonicalLine, style: SpacingStyle, deep: int) -> list[OutputToken]:
     """A line that was not changed; its spacing matters only where a brace that was left out may have to be written."""
     blanks = spaced(line.texts, style) if any(item.place < 0 for item in line.items) else [""] * len(line.items)
     return [
-        Token(item.text, item.place, blank, number == 0, deep)
+        OutputToken(item.text, item.place, blank, number == 0, deep)
         for number, (item, blank) in enumerate(zip(line.items, blanks, strict=True))
     ]
 
 
-def _paired(new: Sequence[list[str]], gone: Sequence[Line]) -> list[Line | None]:
+def _paired(new: Sequence[list[str]], gone: Sequence[CanonicalLine]) -> list[CanonicalLine | None]:
     """For every new line the old one that it is a change of: the pairs, in order, that have most in common."""
     if not gone or len(new) * len(gone) > MOST_PAIRS:
         return [None] * len(new)
@@ -115,7 +117,7 @@ def _paired(new: Sequence[list[str]], gone: Sequence[Line]) -> list[Line | None]
     for i in range(len(new) - 1, -1, -1):
         for j in range(len(gone) - 1, -1, -1):
             best[i][j] = max(best[i + 1][j], best[i][j + 1], best[i + 1][j + 1] + score[i][j])
-    found: list[Line | None] = []
+    found: list[CanonicalLine | None] = []
     j = 0
     for i in range(len(new)):
         while j < len(gone) and best[i][j] == best[i][j + 1] and best[i][j] > best[i + 1][j]:
@@ -138,13 +140,15 @@ def _alike(one: list[str], other: list[str]) -> float:
     return ratio if ratio >= ALIKE else 0.0
 
 
-def _aligned(texts: list[str], source: Line | None, style: Style, deep: int | None) -> list[Token]:
+def _aligned(
+    texts: list[str], source: CanonicalLine | None, style: SpacingStyle, deep: int | None
+) -> list[OutputToken]:
     blanks = spaced(texts, style)
     for number in range(1, len(texts)):
         if not blanks[number] and needs_blank(texts[number - 1], texts[number]):
             blanks[number] = " "
     tokens = [
-        Token(text, None, blank, number == 0, deep)
+        OutputToken(text, None, blank, number == 0, deep)
         for number, (text, blank) in enumerate(zip(texts, blanks, strict=True))
     ]
     if source is not None:
@@ -158,7 +162,7 @@ def _aligned(texts: list[str], source: Line | None, style: Style, deep: int | No
 # --------------------------------------------------------------------------------------------------------- braces
 
 
-def _decide_braces(tokens: list[Token], style: Style) -> None:
+def _decide_braces(tokens: list[OutputToken], style: SpacingStyle) -> None:
     """Leave out, or write, the braces that are not in the text: left out only where one statement stands in them."""
     for opening, closing in _brace_pairs(tokens):
         marks = {tokens[opening].index, tokens[closing].index}
@@ -176,7 +180,7 @@ def _decide_braces(tokens: list[Token], style: Style) -> None:
                 tokens[place].index = None
 
 
-def _brace_pairs(tokens: Sequence[Token]) -> list[tuple[int, int]]:
+def _brace_pairs(tokens: Sequence[OutputToken]) -> list[tuple[int, int]]:
     """Places of braces that belong together, the inner ones first; one that is left over and not in the text is written."""
     stack: list[int] = []
     pairs: list[tuple[int, int]] = []
@@ -193,7 +197,7 @@ def _brace_pairs(tokens: Sequence[Token]) -> list[tuple[int, int]]:
     return pairs
 
 
-def _gains_else(tokens: Sequence[Token], closing: int) -> bool:
+def _gains_else(tokens: Sequence[OutputToken], closing: int) -> bool:
     """An `else` follows that did not before: without the braces it would belong to a condition within them."""
     following = tokens[closing + 1] if closing + 1 < len(tokens) else None
     if following is None or following.text != "else":
@@ -202,7 +206,7 @@ def _gains_else(tokens: Sequence[Token], closing: int) -> bool:
     return last is None or following.index != last + 1
 
 
-def _is_headed(tokens: Sequence[Token], opening: int) -> bool:
+def _is_headed(tokens: Sequence[OutputToken], opening: int) -> bool:
     """The brace follows the head of something that may have one statement instead."""
     place = opening
     while place > 0 and not tokens[place].first:
@@ -212,7 +216,7 @@ def _is_headed(tokens: Sequence[Token], opening: int) -> bool:
     )
 
 
-def _heads_body(tokens: Sequence[Token], opening: int, closing: int) -> bool:
+def _heads_body(tokens: Sequence[OutputToken], opening: int, closing: int) -> bool:
     """A new pair of braces is the body of a loop, or of a condition without `else`."""
     place = opening
     while place > 0 and not tokens[place].first:
@@ -221,14 +225,14 @@ def _heads_body(tokens: Sequence[Token], opening: int, closing: int) -> bool:
     return tokens[place].text in ("if", "for", "while") and following != "else"
 
 
-def _is_stretch(tokens: Sequence[Token], opening: int, closing: int) -> bool:
+def _is_stretch(tokens: Sequence[OutputToken], opening: int, closing: int) -> bool:
     """What is in the braces follows their head, and one another, as in the old text: it is what was one statement there."""
     head = next((token.index for token in reversed(tokens[:opening]) if token.index != -1), None)
     numbers = [token.index for token in tokens[opening + 1 : closing] if token.index != -1]
     return head is not None and bool(numbers) and numbers == list(range(head + 1, head + 1 + len(numbers)))
 
 
-def _is_simple(inner: Sequence[Token]) -> bool:
+def _is_simple(inner: Sequence[OutputToken]) -> bool:
     """One statement without statements of its own, and no declaration that only braces make legal to repeat."""
     texts = [token.text for token in inner]
     return (

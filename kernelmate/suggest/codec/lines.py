@@ -21,7 +21,7 @@ class Item(NamedTuple):
 
 
 @dataclass(slots=True)
-class Line:
+class CanonicalLine:
     """One line of the canonical form. A hidden one stands for code that is not shown."""
 
     items: list[Item]
@@ -39,10 +39,10 @@ class Canonical:
     """A unit in canonical form, with the tokens that it was made of."""
 
     tokens: Tokens
-    lines: list[Line]
+    lines: list[CanonicalLine]
 
     @property
-    def shown(self) -> list[Line]:
+    def shown(self) -> list[CanonicalLine]:
         """The lines that a model sees, numbered from 1."""
         return [line for line in self.lines if not line.hidden]
 
@@ -64,19 +64,19 @@ class Unbalanced(Exception):
     """Braces do not pair as statements do: a branch of the preprocessor, or text that is being written."""
 
 
-def flat(tokens: Tokens) -> Iterator[Line]:
+def flat(tokens: Tokens) -> Iterator[CanonicalLine]:
     """Lines that end at semicolons and braces outside of parentheses, and at preprocessor lines."""
     items: list[Item] = []
     depth = directive = 0
     for index, text in enumerate(tokens.texts):
         if tokens.directives[index] != directive:
             if items:
-                yield Line(items, directive=bool(directive))
+                yield CanonicalLine(items, directive=bool(directive))
             items, directive = [], tokens.directives[index]
         items.append(Item(text, index))
         depth = max(depth + (text in ("(", " (", "[")) - (text in (")", "]")), 0)
         if not directive and text in ("{", "}", ";") and not (depth and text == ";"):
-            yield Line(items)
+            yield CanonicalLine(items)
             items = []
     if items:
-        yield Line(items, directive=bool(directive))
+        yield CanonicalLine(items, directive=bool(directive))

@@ -15,24 +15,25 @@ from functools import cached_property
 from itertools import chain
 
 from kernelmate.errors import KernelmateError
+from kernelmate.suggest.codec import corrections, header
 from kernelmate.suggest.codec import edits as line_edits
-from kernelmate.suggest.codec import header, mends
-from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.applicable import Offer, assumed, offer_tokens, offered, offers_told
+from kernelmate.suggest.codec.base import (
+    CodecLaunch,
+    CodecVersion,
+    DecodedAnswer,
+    NotEncodable,
+    Question,
+    UndecodableAnswer,
+)
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
-from kernelmate.suggest.codec.filling import fill_tokens, filled
 from kernelmate.suggest.codec.heads import HEAD_WORDS, head_changed, head_told, parameter_names
 from kernelmate.suggest.codec.launch_names import in_parameters, values_of
 from kernelmate.suggest.codec.layout import put_back, replaced
-from kernelmate.suggest.codec.lines import Canonical, Line
-from kernelmate.suggest.codec.names import placeholders
-from kernelmate.suggest.codec.offers import Offer, assumed, offer_tokens, offered, offers_told
-from kernelmate.suggest.codec.programs import Named, Step, named_steps, path, taken
-from kernelmate.suggest.codec.regions import Regions, regions
-from kernelmate.suggest.codec.requests import launch_of
-from kernelmate.suggest.codec.starter import (
+from kernelmate.suggest.codec.line_codec import (
     END,
-    AskedByLines,
     LineCodec,
+    LineQuestion,
     after_sides,
     arguments_of,
     cleaned,
@@ -42,7 +43,13 @@ from kernelmate.suggest.codec.starter import (
     tried_told,
     version_of,
 )  # fmt: skip
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine
+from kernelmate.suggest.codec.names import placeholders
+from kernelmate.suggest.codec.programs import Named, Step, named_steps, path, taken
+from kernelmate.suggest.codec.regions import Regions, regions
+from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_of, tags_told
+from kernelmate.suggest.codec.utilisation import fill_tokens, filled
 
 NAME = "mixed-2"
 PLAIN = "mixed-2-plain"
@@ -71,15 +78,15 @@ class MixedCodec:
     hides: bool = True
     end: str = END
 
-    def ask(self, question: Question) -> AskedMixed:
+    def ask(self, question: Question) -> MixedQuestion:
         """As `Codec.ask`. The last question is kept, since a corpus asks about each twice: for its prompt and its answer."""
         last = _LAST.get(self.name)
         if last is None or last.question is not question:
             lines = LineCodec(self.name, hides=self.hides).ask(question)
-            last = _LAST[self.name] = AskedMixed(self, question, lines, regions(lines.unit.shown, question.kernel))
+            last = _LAST[self.name] = MixedQuestion(self, question, lines, regions(lines.unit.shown, question.kernel))
         return last
 
-    def answer(self, question: Question, after: Version | None, analysis: Sequence[str] = ()) -> str:
+    def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
         """As `Codec.answer`; rewrites are told where an author such as `recipe:coalesce+unroll` is among the analysis.
 
         An answer of rewrites alone has no analysis: each says itself why it is taken, and the choice is the first token.
@@ -114,7 +121,7 @@ class MixedCodec:
 class _Program:
     """An answer taken apart."""
 
-    launch: Launch
+    launch: CodecLaunch
     head: list[tuple[str, str]] = field(default_factory=list)
     top: list[str] = field(default_factory=list)
     edits: str = ""
@@ -122,12 +129,12 @@ class _Program:
 
 
 @dataclass
-class AskedMixed:
-    """One question, as `Asked`. The lines of the body have numbers, from 1; the others stand for themselves."""
+class MixedQuestion:
+    """One question, as `EncodedQuestion`. The lines of the body have numbers, from 1; the others stand for themselves."""
 
     codec: MixedCodec
     question: Question
-    lines: AskedByLines
+    lines: LineQuestion
     where: Regions
     messages: tuple[tuple[str, str], ...] = ()
 
@@ -157,12 +164,12 @@ class AskedMixed:
             return question.offers
         try:
             return offered(question)
-        except (KernelmateError, Untellable):
+        except (KernelmateError, NotEncodable):
             return ()
 
     # ------------------------------------------------------------------------------------------------- telling
 
-    def steps(self, after: Version, names: Sequence[Named] | None) -> list[Step] | None:
+    def steps(self, after: CodecVersion, names: Sequence[Named] | None) -> list[Step] | None:
         """The rewrites that lead to a version; of something broken also where none is named. None where none do.
 
         Raises:
@@ -170,10 +177,10 @@ class AskedMixed:
         """
         steps = path(self.question, after, names, lambda: self.offers)
         if steps is not None and steps[0][1] >= dict(self.offers).get(steps[0][0], 0):
-            raise Untellable("The version takes a rewrite that is not offered.")
+            raise NotEncodable("The version takes a rewrite that is not offered.")
         return steps
 
-    def told(self, after: Version) -> str:
+    def told(self, after: CodecVersion) -> str:
         """The answer that leads to a version, without recipes.
 
         Raises:
@@ -187,16 +194,16 @@ class AskedMixed:
         beside = "".join(lines.lines[: where.head])
         top = [] if "".join(changed[: new.head]) == beside else changed[where.head : new.head]
         if "".join(changed[: new.head - len(top)]) != beside or not _is_helper(top):
-            raise Untellable("The version changes what stands beside the kernel.")
+            raise NotEncodable("The version changes what stands beside the kernel.")
         if stop < new.start or changed[stop:] != list(lines.lines[where.stop :]):
-            raise Untellable("The version changes what stands behind the kernel.")
+            raise NotEncodable("The version changes what stands behind the kernel.")
         head = head_told(lines.unit.shown[where.head].texts, unit.shown[new.head].texts, lines.names)
         edits = line_edits.difference(lines.lines[where.start : where.stop], changed[new.start : stop])
         self._must_keep_order(unit, len(top), edits)
         answer = head + lines.launch_told(after.launch)
         answer += (TOP + "".join(LINE + line for line in top) if top else "") + line_edits.written(edits)
         if not answer:
-            raise Untellable("The version is the one that was asked about.")
+            raise NotEncodable("The version is the one that was asked about.")
         return answer
 
     def _must_keep_order(self, unit: Canonical, count: int, edits: Sequence[Edit]) -> None:
@@ -206,14 +213,14 @@ class AskedMixed:
         changed = list(replaced(old, moved))
         head = next(at for at, line in enumerate(changed) if line is old.shown[self.where.head])
         other = unit.lines.index(unit.shown[regions(unit.shown, self.question.kernel).head])
-        flags = [isinstance(line, Line) and line.hidden for line in changed[head:]]
+        flags = [isinstance(line, CanonicalLine) and line.hidden for line in changed[head:]]
         above = [line.hidden for line in unit.lines[other - count : other]]
         if any(above) or flags != [line.hidden for line in unit.lines[other:]]:
-            raise Untellable("The version has new code among code that the model is not shown.")
+            raise NotEncodable("The version has new code among code that the model is not shown.")
 
     # ------------------------------------------------------------------------------------------------- reading
 
-    def read(self, answer: str) -> Answer:
+    def read(self, answer: str) -> DecodedAnswer:
         """As `Asked.read`."""
         said, text = read_analysis(cleaned(answer, self.codec.end))
         if self.question.task == "analyse":
@@ -225,8 +232,8 @@ class AskedMixed:
             if not program.steps:
                 return replace(said, version=version)
             request, whys = taken(assumed(_asked_anew(self.question, version)), program.steps)
-        own = version != Version(self.question.text, self.question.launch)
-        version = Version(request.kernel.unit.text, launch_of(request.contract))
+        own = version != CodecVersion(self.question.text, self.question.launch)
+        version = CodecVersion(request.kernel.unit.text, launch_of(request.contract))
         taken_steps = "recipe:" + "+".join(f"{name}#{number}" for name, number in program.steps)
         rewrites = () if own else tuple(name for name, _ in program.steps)
         analysis = (*said.analysis, *whys)
@@ -237,9 +244,13 @@ class AskedMixed:
         while position < len(text):
             found = _SECTION.match(text, position)
             if found is None:
-                raise Unreadable(f"The answer holds {text[position : position + 40]!r} where a change should begin.")
+                raise UndecodableAnswer(
+                    f"The answer holds {text[position : position + 40]!r} where a change should begin."
+                )
             if program.steps and not found["recipe"]:
-                raise Unreadable("The answer changes the kernel after a recipe, where its lines have other numbers.")
+                raise UndecodableAnswer(
+                    "The answer changes the kernel after a recipe, where its lines have other numbers."
+                )
             if found["launch"]:
                 program.launch, position = self.lines.launch_read(text, position, program.launch)
                 continue
@@ -259,7 +270,7 @@ class AskedMixed:
             position = end
         return program
 
-    def _of_parameters(self, launch: Launch, top: Sequence[str]) -> Launch:
+    def _of_parameters(self, launch: CodecLaunch, top: Sequence[str]) -> CodecLaunch:
         """A launch whose expressions have no names of the kernel's own."""
         if launch == self.question.launch:
             return launch
@@ -276,7 +287,7 @@ class AskedMixed:
         unit, where = self.lines.unit, self.where
         edits = line_edits.read(program.edits, where.stop - where.start)
         if not _is_helper(program.top):
-            raise Unreadable("The answer brings something above the kernel that is no helper of it.")
+            raise UndecodableAnswer("The answer brings something above the kernel that is no helper of it.")
         if not (edits or program.head or program.top):
             return self.question.text
         written = [tokens_of(lines) for lines in (program.top, *(edit.lines for edit in edits))]
@@ -294,11 +305,11 @@ class AskedMixed:
             del first[1]
         closing = [(where.stop, where.stop, [["}"]] * missing)]
         changed = list(replaced(unit, [*first, *changes, *closing]))
-        changed = mends.renamed(changed, mends.named(unit, changed))
-        unknown = mends.undeclared(unit, changed, set(fresh.values()))
+        changed = corrections.renamed(changed, corrections.named(unit, changed))
+        unknown = corrections.undeclared(unit, changed, set(fresh.values()))
         if unknown is not None:
             mark = next(mark for mark, name in fresh.items() if name == unknown)
-            raise Unreadable(f"The answer uses {mark}, which stands for nothing.")
+            raise UndecodableAnswer(f"The answer uses {mark}, which stands for nothing.")
         return put_back(unit, changed)
 
     def _fresh(self, lines: Iterable[Sequence[str]]) -> dict[str, str]:
@@ -320,9 +331,9 @@ class AskedMixed:
         body = [line.texts for line in self.lines.unit.shown[self.where.start : self.where.stop]]
         gone = [line for edit in edits for line in body[edit.start : edit.stop]]
         short = _open(chain.from_iterable(new)) - _open(gone)
-        if _open(body) or not short or abs(short) > mends.MOST_BRACES:
+        if _open(body) or not short or abs(short) > corrections.MOST_BRACES:
             return list(new), 0
-        return (list(new), short) if short > 0 else (mends.paired(new, short), 0)
+        return (list(new), short) if short > 0 else (corrections.paired(new, short), 0)
 
 
 def _open(lines: Iterable[Sequence[str]]) -> int:
@@ -344,7 +355,7 @@ def _step_told(step: Step) -> str:
     return f"@use-{name}:" + (f"@#{number}" if number else "")
 
 
-def _asked_anew(question: Question, version: Version) -> Question:
+def _asked_anew(question: Question, version: CodecVersion) -> Question:
     """The question with a version in the place of its kernel."""
     launch, contract = version.launch, question.contract
     if contract is not None:
@@ -352,5 +363,5 @@ def _asked_anew(question: Question, version: Version) -> Question:
     return replace(question, text=version.text, launch=launch, contract=contract, tried=(), offers=None)
 
 
-_LAST: dict[str, AskedMixed] = {}
+_LAST: dict[str, MixedQuestion] = {}
 """The last question of each codec."""

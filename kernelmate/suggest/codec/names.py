@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kernelmate.suggest.codec.known import MEMBERS, is_known
+from kernelmate.suggest.codec.known_words import MEMBERS, is_known
 from kernelmate.suggest.codec.tokens import is_number, is_string, is_word
 
 NAMES, LITERALS = 96, 32
@@ -27,7 +27,7 @@ def placeholders() -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class Names:
+class Placeholders:
     """Which placeholder stands for what in one unit.
 
     Attributes:
@@ -40,7 +40,7 @@ class Names:
     _fresh: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, lines: Iterable[Sequence[str]], seed: int | None, *, replace: bool = True) -> Names:
+    def of(cls, lines: Iterable[Sequence[str]], seed: int | None, *, replace: bool = True) -> Placeholders:
         """Placeholders for what lines hold, in the order of first appearance, or as a seed draws them.
 
         Args:
@@ -121,7 +121,7 @@ class Names:
         return _WORD.sub(lambda word: self._back[word[0]] if word[0][0] == "@" else word[0], text)
 
 
-def words_are_free(found: Names, line: Sequence[str], index: int) -> bool:
+def words_are_free(found: Placeholders, line: Sequence[str], index: int) -> bool:
     """The word at `index` gets a placeholder: it is its author's, and there is one left."""
     return len(found.names) < NAMES and not is_known(line[index]) and not is_fixed(line, index)
 

@@ -9,8 +9,8 @@ from itertools import islice
 
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.base import Question, Unreadable, Version
-from kernelmate.suggest.codec.offers import MOST_VARIANTS, REWRITES, Offer, assumed
+from kernelmate.suggest.codec.applicable import MOST_VARIANTS, REWRITES, Offer, assumed
+from kernelmate.suggest.codec.base import CodecVersion, Question, UndecodableAnswer
 from kernelmate.suggest.codec.requests import launch_of
 
 MOST_STEPS = 5
@@ -34,13 +34,13 @@ def taken(request: SuggestRequest, steps: Sequence[Step]) -> tuple[SuggestReques
     """
     whys: list[str] = []
     if len(steps) > MOST_STEPS:
-        raise Unreadable(f"The answer takes more than {MOST_STEPS} steps.")
+        raise UndecodableAnswer(f"The answer takes more than {MOST_STEPS} steps.")
     for name, number in steps:
         if name not in REWRITES:
-            raise Unreadable(f"There is no recipe {name}.")
+            raise UndecodableAnswer(f"There is no recipe {name}.")
         candidate = next(islice(REWRITES[name].candidates(request), number, None), None)
         if candidate is None:
-            raise Unreadable(f"The recipe {name} has no variant {number} here.")
+            raise UndecodableAnswer(f"The recipe {name} has no variant {number} here.")
         request = after(request, candidate)
         whys.append(candidate.why)
     return request, whys
@@ -60,7 +60,7 @@ def named_steps(analysis: Sequence[str]) -> list[Named] | None:
     return [(name, int(number) if number.isdigit() else None) for name, _, number in parts]
 
 
-def path(question: Question, goal: Version, names: Sequence[Named] | None, offers: Callable[[], Sequence[Offer]]) -> list[Step] | None:  # fmt: skip
+def path(question: Question, goal: CodecVersion, names: Sequence[Named] | None, offers: Callable[[], Sequence[Offer]]) -> list[Step] | None:  # fmt: skip
     """The steps that lead to a version: the named rewrites in turn; of something broken any one, where none is named.
 
     Args:
@@ -81,7 +81,9 @@ def path(question: Question, goal: Version, names: Sequence[Named] | None, offer
     return next((steps for steps in found if steps is not None), None)
 
 
-def _path(request: SuggestRequest, goal: Version, names: Sequence[Named], left: Iterator[int]) -> list[Step] | None:
+def _path(
+    request: SuggestRequest, goal: CodecVersion, names: Sequence[Named], left: Iterator[int]
+) -> list[Step] | None:
     name, wanted = names[0]
     first, stop = (0, MOST_VARIANTS) if wanted is None else (wanted, wanted + 1)
     for number, candidate in enumerate(islice(REWRITES[name].candidates(request), first, stop), first):

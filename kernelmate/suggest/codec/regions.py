@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelmate.suggest.codec.base import Untellable
-from kernelmate.suggest.codec.lines import Line
+from kernelmate.suggest.codec.base import NotEncodable
+from kernelmate.suggest.codec.lines import CanonicalLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Regions:
     stop: int
 
 
-def regions(shown: Sequence[Line], kernel: str) -> Regions:
+def regions(shown: Sequence[CanonicalLine], kernel: str) -> Regions:
     """The regions of the shown lines of a unit.
 
     Raises:
@@ -32,12 +32,12 @@ def regions(shown: Sequence[Line], kernel: str) -> Regions:
     heads = [number for number, line in enumerate(shown) if "__global__" in line.texts]
     opened = [number for number in heads if shown[number].texts[-1] == "{"]
     if not heads:
-        raise Untellable(f"The kernel {kernel} is not in the text.")
+        raise NotEncodable(f"The kernel {kernel} is not in the text.")
     head = (opened or heads)[0]
     return Regions(head, head + 1, _end(shown, head))
 
 
-def _end(shown: Sequence[Line], head: int) -> int:
+def _end(shown: Sequence[CanonicalLine], head: int) -> int:
     """The line that closes the body; one past all lines where none does."""
     depth = 0
     for number in range(head, len(shown)):

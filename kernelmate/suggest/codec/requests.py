@@ -12,7 +12,14 @@ from kernelmate.records import Candidate, Contract, Diagnostic, Finding, Judged,
 from kernelmate.source import change_launch, same_kernel, with_text
 from kernelmate.source.tokens import line_starts
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.base import Answer, Launch, Question, Tried, Unreadable, Version
+from kernelmate.suggest.codec.base import (
+    CodecLaunch,
+    CodecVersion,
+    DecodedAnswer,
+    Question,
+    TriedVersion,
+    UndecodableAnswer,
+)
 from kernelmate.suggest.repairs.base import unit_place
 
 Said = TypeVar("Said", Diagnostic, Finding)
@@ -21,9 +28,9 @@ _SAID = re.compile(r"(?P<code>[a-z-]+): (?:line (?P<line>\d+): )?(?P<message>.*)
 _BUFFER = re.compile(r"at byte \d+ of (\w+), which has")
 
 
-def launch_of(contract: Contract) -> Launch:
+def launch_of(contract: Contract) -> CodecLaunch:
     """The part of a contract that versions may change."""
-    return Launch(contract.grid, contract.block, contract.shared, contract.require)
+    return CodecLaunch(contract.grid, contract.block, contract.shared, contract.require)
 
 
 def question_of(request: SuggestRequest) -> Question:
@@ -104,16 +111,16 @@ def finding_of(words: str) -> Finding | None:
     return Finding(said["code"], "error", said["message"], line=line, buffer=buffer[1] if buffer else None)
 
 
-def tried_of(judged: Judged) -> Tried:
+def tried_of(judged: Judged) -> TriedVersion:
     """An earlier version as a question has it."""
     candidate, verdict = judged.candidate, judged.verdict
     codes = tuple(finding.code for finding in verdict.findings if finding.severity == "error")
     speedup = None if verdict.speedup is None else verdict.speedup.median
-    version = Version(candidate.kernel.unit.text, launch_of(candidate.contract))
-    return Tried(version, verdict.accepted, speedup, codes)
+    version = CodecVersion(candidate.kernel.unit.text, launch_of(candidate.contract))
+    return TriedVersion(version, verdict.accepted, speedup, codes)
 
 
-def candidate_of(kernel: Kernel, contract: Contract, answer: Answer, author: str) -> Candidate:
+def candidate_of(kernel: Kernel, contract: Contract, answer: DecodedAnswer, author: str) -> Candidate:
     """An answer as a candidate: its text in the user's file, its launch in the contract.
 
     What built-in rewrites alone made is theirs, whoever chose them: it is judged and predicted as theirs is.
@@ -129,7 +136,7 @@ def candidate_of(kernel: Kernel, contract: Contract, answer: Answer, author: str
     """
     version, analysis = answer.version, answer.analysis
     if version is None:
-        raise Unreadable("The answer holds no version.")
+        raise UndecodableAnswer("The answer holds no version.")
     if answer.rewrites:
         author = f"recipe:{'+'.join(answer.rewrites)}, chosen by {author}"
     launch = version.launch
@@ -141,7 +148,7 @@ def candidate_of(kernel: Kernel, contract: Contract, answer: Answer, author: str
                 changed, grid=launch.grid, block=launch.block, shared=launch.shared, contract=contract
             )
     except KernelmateError as error:
-        raise Unreadable(f"The answer cannot be put into the file: {error.message}") from None
+        raise UndecodableAnswer(f"The answer cannot be put into the file: {error.message}") from None
     new = replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)
     why = " ".join(analysis) or "Says nothing of what was changed."
     return Candidate(author, why, changed, new, steps=analysis)

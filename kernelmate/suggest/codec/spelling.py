@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelmate.suggest.codec.known import CONTROL, KEYWORDS, is_type
+from kernelmate.suggest.codec.known_words import CONTROL, KEYWORDS, is_type
 from kernelmate.suggest.codec.tokens import is_number, is_string, is_word
 
 _GLUED = frozenset(
@@ -80,7 +80,7 @@ def needs_blank(last: str, word: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class SpacingStyle:
     """How an author spaces what can be spaced in more than one way.
 
     `step` is one level of indentation, `star_left` a pointer as `float* x`, `bare` bodies of one statement without
@@ -94,7 +94,7 @@ class Style:
     tight: bool = False
 
 
-def spaced(tokens: Sequence[str], style: Style) -> list[str]:
+def spaced(tokens: Sequence[str], style: SpacingStyle) -> list[str]:
     """What comes before each word of one line, the first one's left empty."""
     if tokens and tokens[0] == "#":
         return _spaced_directive(tokens)
@@ -108,7 +108,7 @@ def spaced(tokens: Sequence[str], style: Style) -> list[str]:
 def _spaced_directive(tokens: Sequence[str]) -> list[str]:
     if tokens[1:2] == ["include"]:
         return ["", "", " ", *[""] * (len(tokens) - 3)][: len(tokens)]
-    rest = spaced(tokens[1:], Style()) if len(tokens) > 1 else []
+    rest = spaced(tokens[1:], SpacingStyle()) if len(tokens) > 1 else []
     blanks = ["", *rest]
     if tokens[1:2] == ["define"]:
         if len(tokens) > 3 and tokens[3] == "(":
@@ -120,7 +120,7 @@ def _spaced_directive(tokens: Sequence[str]) -> list[str]:
     return blanks
 
 
-def _is_spaced(tokens: Sequence[str], index: int, angles: set[int], style: Style) -> bool:
+def _is_spaced(tokens: Sequence[str], index: int, angles: set[int], style: SpacingStyle) -> bool:
     last, word = tokens[index - 1], tokens[index]
     if word in (",", ";", ")", "]") or last in ("(", "[", " ("):
         return False
@@ -146,7 +146,7 @@ def _is_braced_type(tokens: Sequence[str], index: int) -> bool:
     return is_word(tokens[index - 1]) and is_type(tokens[index - 1]) and index > 1
 
 
-def _spaced_at_bracket(tokens: Sequence[str], index: int, angles: set[int], style: Style) -> bool:
+def _spaced_at_bracket(tokens: Sequence[str], index: int, angles: set[int], style: SpacingStyle) -> bool:
     last, word = tokens[index - 1], tokens[index]
     if index in angles:
         return last == "template" and word == "<"
@@ -157,7 +157,7 @@ def _spaced_at_bracket(tokens: Sequence[str], index: int, angles: set[int], styl
     return is_word(word) or word in _BINARY
 
 
-def _spaced_operator(tokens: Sequence[str], index: int, angles: set[int], style: Style) -> bool:
+def _spaced_operator(tokens: Sequence[str], index: int, angles: set[int], style: SpacingStyle) -> bool:
     last, word = tokens[index - 1], tokens[index]
     if word in ("*", "&") and _is_declarator(tokens, index, angles):
         return not style.star_left

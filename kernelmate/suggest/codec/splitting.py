@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from kernelmate.suggest.codec.lines import Canonical, Item, Line, Unbalanced, flat, mark_object_macros
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, Item, Unbalanced, flat, mark_object_macros
 from kernelmate.suggest.codec.tokens import Tokens, is_word, read_tokens
 
 MOST_DEPTH = 60
@@ -47,7 +47,7 @@ class _Splitter:
 
     # ------------------------------------------------------------------------------------------- declarations
 
-    def unit(self) -> Iterator[Line]:
+    def unit(self) -> Iterator[CanonicalLine]:
         """Everything: items at the outermost level, and within namespaces."""
         while self.at < self.end:
             if self.directives[self.at]:
@@ -57,7 +57,7 @@ class _Splitter:
             else:
                 yield from self._item()
 
-    def _item(self) -> Iterator[Line]:
+    def _item(self) -> Iterator[CanonicalLine]:
         """One declaration, definition or namespace head."""
         start, stop, kind = self._extent()
         head = self.texts[start:stop]
@@ -67,7 +67,7 @@ class _Splitter:
         self.hiding = kind == "function" and not self._is_shown(head)
         if self.hiding:
             end = self._matching(stop - 1)
-            yield Line([Item(self.texts[index], index) for index in range(start, end + 1)], hidden=True)
+            yield CanonicalLine([Item(self.texts[index], index) for index in range(start, end + 1)], hidden=True)
             self.at = end + 1
             self.hiding = False
         elif kind == "plain":
@@ -122,14 +122,14 @@ class _Splitter:
 
     # --------------------------------------------------------------------------------------------- statements
 
-    def _block_from(self, stop: int) -> Iterator[Line]:
+    def _block_from(self, stop: int) -> Iterator[CanonicalLine]:
         """A head up to its brace, what stands in the braces, and the closing brace with what belongs to it."""
         record = bool(_RECORDS & set(self.texts[self.at : stop])) and "(" not in self.texts[self.at : stop]
         yield self._line(stop)
         yield from self._body()
         yield self._close(goes_on=record)
 
-    def _close(self, *, goes_on: bool) -> Line:
+    def _close(self, *, goes_on: bool) -> CanonicalLine:
         """A closing brace with its semicolon; `goes_on`: names, or more of an expression, may stand between them."""
         close = self.at
         self._expect("}")
@@ -139,7 +139,7 @@ class _Splitter:
         self.at += self.at < self.end and self.texts[self.at] == ";"
         return self._items(close, self.at)
 
-    def _body(self) -> Iterator[Line]:
+    def _body(self) -> Iterator[CanonicalLine]:
         """Statements up to a closing brace, which is left."""
         self.depth += 1
         if self.depth > MOST_DEPTH:
@@ -150,7 +150,7 @@ class _Splitter:
             raise Unbalanced
         self.depth -= 1
 
-    def _statement(self) -> Iterator[Line]:
+    def _statement(self) -> Iterator[CanonicalLine]:
         if self.at >= self.end:
             raise Unbalanced
         text = self.texts[self.at]
@@ -169,7 +169,7 @@ class _Splitter:
         else:
             yield from self._simple()
 
-    def _controlled(self, lead: list[Item]) -> Generator[Line, None, None]:
+    def _controlled(self, lead: list[Item]) -> Generator[CanonicalLine, None, None]:
         """`if`, `for`, `while`, `switch` with their bodies; `lead` is what stands before it on its line."""
         chain = self.texts[self.at] == "if"
         start = self.at
@@ -187,9 +187,9 @@ class _Splitter:
                 return
             closing = yield from self._braced(lead)
             chain = False
-        yield Line([closing])
+        yield CanonicalLine([closing])
 
-    def _do(self) -> Iterator[Line]:
+    def _do(self) -> Iterator[CanonicalLine]:
         head = [Item("do", self.at)]
         self.at += 1
         closing = yield from self._braced(head)
@@ -198,12 +198,12 @@ class _Splitter:
         while self.at < self.end and self.texts[self.at] not in (";", "{", "}"):
             self.at += 1
         self._expect(";")
-        yield Line([closing, *self._items(start, self.at).items])
+        yield CanonicalLine([closing, *self._items(start, self.at).items])
 
-    def _braced(self, head: list[Item]) -> Generator[Line, None, Item]:
+    def _braced(self, head: list[Item]) -> Generator[CanonicalLine, None, Item]:
         """A body after its head, in braces whether or not they are there; gives the closing one, not yet on a line."""
         if self.at < self.end and self.texts[self.at] == "{":
-            yield Line([*head, Item("{", self.at)])
+            yield CanonicalLine([*head, Item("{", self.at)])
             self.at += 1
             yield from self._body()
             closing = Item("}", self.at)
@@ -212,7 +212,7 @@ class _Splitter:
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise Unbalanced
-        yield Line([*head, Item("{", -1)])
+        yield CanonicalLine([*head, Item("{", -1)])
         while self.at < self.end and self.directives[self.at]:
             yield from self._directive()
         yield from self._statement()
@@ -230,7 +230,7 @@ class _Splitter:
         following = self.texts[self.at + 1] if self.at + 1 < self.end else ""
         return self.at + 2 if is_word(text) and following == ":" else None
 
-    def _simple(self) -> Iterator[Line]:
+    def _simple(self) -> Iterator[CanonicalLine]:
         """A statement up to its semicolon; the bodies of functions and lambdas in it are lines of their own."""
         start = index = self.at
         while index < self.end and not self.directives[index]:
@@ -259,7 +259,7 @@ class _Splitter:
         record = bool(_RECORDS & set(head)) and not {"(", "=", "enum"} & set(head)
         return record or (head[-1:] != [] and head[-1] in _AFTER_PARAMETERS)
 
-    def _nested(self, stop: int) -> Iterator[Line]:
+    def _nested(self, stop: int) -> Iterator[CanonicalLine]:
         """A member function, a local record, or a lambda that is assigned."""
         head = self.texts[self.at : stop]
         goes_on = bool({"=", "return"} & set(head)) or bool(_RECORDS & set(head))
@@ -269,7 +269,7 @@ class _Splitter:
 
     # ------------------------------------------------------------------------------------------------- pieces
 
-    def _pieces(self, stop: int) -> Iterator[Line]:
+    def _pieces(self, stop: int) -> Iterator[CanonicalLine]:
         """Tokens up to `stop` as one line, or as several around preprocessor lines among them."""
         while self.at < stop:
             end = self.at
@@ -277,7 +277,7 @@ class _Splitter:
                 end += 1
             yield self._line(end)
 
-    def _directive(self) -> Iterator[Line]:
+    def _directive(self) -> Iterator[CanonicalLine]:
         number, end = self.directives[self.at], self.at
         while end < self.end and self.directives[end] == number:
             end += 1
@@ -297,14 +297,14 @@ class _Splitter:
             not target.startswith(("<cuda_", "<cooperative", "<mma", "<cub", "<cuda/")) or target == "<cuda_runtime.h>"
         )
 
-    def _line(self, stop: int) -> Line:
+    def _line(self, stop: int) -> CanonicalLine:
         line = self._items(self.at, stop)
         line.directive = bool(self.directives[self.at]) if self.at < self.end else False
         self.at = stop
         return line
 
-    def _items(self, start: int, stop: int) -> Line:
-        return Line([Item(self.texts[index], index) for index in range(start, min(stop, self.end))])
+    def _items(self, start: int, stop: int) -> CanonicalLine:
+        return CanonicalLine([Item(self.texts[index], index) for index in range(start, min(stop, self.end))])
 
     def _expect(self, text: str) -> None:
         if self.at >= self.end or self.texts[self.at] != text:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from kernelmate.suggest.codec.base import Answer, Untellable
+from kernelmate.suggest.codec.base import DecodedAnswer, NotEncodable
 
 MOST_TAGS = 8
 """Tags that an answer begins with, at most."""
@@ -107,7 +107,7 @@ def tags_told(analysis: Iterable[str], *, alone: bool = False) -> str:
     """
     told = "".join(tag.token for tag in tags_of(analysis))
     if alone and not told:
-        raise Untellable("The analysis says nothing that there is a tag for.")
+        raise NotEncodable("The analysis says nothing that there is a tag for.")
     return told
 
 
@@ -131,10 +131,10 @@ def read_tags(text: str) -> tuple[tuple[Tag, ...], int]:
     return tuple(found[:MOST_TAGS]), position
 
 
-def read_analysis(text: str) -> tuple[Answer, str]:
+def read_analysis(text: str) -> tuple[DecodedAnswer, str]:
     """An answer as far as its analysis goes, and the rest of it."""
     tags, position = read_tags(text)
-    return Answer(None, tuple(tag.sentence for tag in tags), tuple(tag.token for tag in tags)), text[position:]
+    return DecodedAnswer(None, tuple(tag.sentence for tag in tags), tuple(tag.token for tag in tags)), text[position:]
 
 
 def without_tags(text: str) -> str:

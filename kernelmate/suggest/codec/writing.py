@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelmate.suggest.codec.lines import Canonical, Line
-from kernelmate.suggest.codec.spelling import Style
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine
+from kernelmate.suggest.codec.spelling import SpacingStyle
 
 WIDEST = 120
 """Columns up to which a body of one statement may stand on the line of its head, where its author writes them so."""
@@ -21,7 +21,7 @@ _SAME_LINE = re.compile(r"(?:[ \t\r\f\v]|\\\r?\n|/\*(?:[^*\n]|\*(?!/))*\*/)*(?:/
 
 
 @dataclass(slots=True)
-class Token:
+class OutputToken:
     """One token of the new text.
 
     Attributes:
@@ -37,7 +37,7 @@ class Token:
     deep: int | None = None
 
 
-def style_of(old: Canonical) -> Style:
+def style_of(old: Canonical) -> SpacingStyle:
     """How the author of a unit lays out what may be laid out in more than one way."""
     gaps, texts = old.tokens.gaps, old.tokens.texts
     joined = "".join(gap + text for gap, text in zip(gaps, texts, strict=True))
@@ -53,7 +53,7 @@ def style_of(old: Canonical) -> Style:
             if last.place == -1:
                 following = line.items[-2].place + 1
                 same += following < len(gaps) and "\n" not in gaps[following]
-    return Style(_step(old), left >= right, bare >= braced, same * 2 >= bare, tight)
+    return SpacingStyle(_step(old), left >= right, bare >= braced, same * 2 >= bare, tight)
 
 
 def _step(old: Canonical) -> str:
@@ -73,7 +73,7 @@ def _step(old: Canonical) -> str:
     return steps.most_common(1)[0][0] if steps else "  "
 
 
-def _indent_of(old: Canonical, line: Line) -> str | None:
+def _indent_of(old: Canonical, line: CanonicalLine) -> str | None:
     """The blanks before a line that begins one of the text; None for one that does not."""
     index = line.items[0].place
     if index < 0:
@@ -85,20 +85,20 @@ def _indent_of(old: Canonical, line: Line) -> str | None:
     return indent if not indent.strip() else None
 
 
-class Writer:
+class TokenWriter:
     """Tokens as text."""
 
-    def __init__(self, old: Canonical, style: Style) -> None:
+    def __init__(self, old: Canonical, style: SpacingStyle) -> None:
         self.gaps = [*old.tokens.gaps, old.tokens.tail]
         self.style = style
         self.depth = self.shift = 0
         self.base: tuple[str, int] = ("", 0)
         self.column = 0
 
-    def text(self, tokens: Sequence[Token]) -> str:
+    def text(self, tokens: Sequence[OutputToken]) -> str:
         """All of them."""
         parts: list[str] = []
-        last: Token | None = None
+        last: OutputToken | None = None
         broken = bare = False
         depth = 0
         for place, token in enumerate(tokens):
@@ -124,7 +124,7 @@ class Writer:
             parts.append("\n" if "\n" in self.gaps[end] else "")
         return "".join(parts)
 
-    def _gap(self, last: Token | None, token: Token, *, begins: bool, joins: bool) -> str:
+    def _gap(self, last: OutputToken | None, token: OutputToken, *, begins: bool, joins: bool) -> str:
         """What stands between two tokens; `joins`: the second is a body that goes on the line of its head."""
         own = self.gaps[token.index] if token.index is not None else None
         previous = -1 if last is None else last.index
@@ -157,7 +157,7 @@ class Writer:
             lines[1:] = [line.removeprefix(self.style.step) for line in lines[1:]]
         return "\n".join(lines)
 
-    def _fits(self, tokens: Sequence[Token], place: int) -> bool:
+    def _fits(self, tokens: Sequence[OutputToken], place: int) -> bool:
         """The statement at `place` has room behind its head."""
         if tokens[place].text == "#":
             return False
@@ -168,7 +168,7 @@ class Writer:
             width += len(token.lead) + len(token.text)
         return self.column + width <= WIDEST
 
-    def _indent(self, token: Token) -> str:
+    def _indent(self, token: OutputToken) -> str:
         if token.text == "#":
             return ""
         indent, depth = self.base
@@ -178,7 +178,7 @@ class Writer:
             indent = indent.removesuffix(self.style.step)
         return indent
 
-    def _remember(self, token: Token, lead: str, written: str) -> None:
+    def _remember(self, token: OutputToken, lead: str, written: str) -> None:
         if "\n" in written:
             self.column = len(written) - written.rfind("\n") - 1
         else:

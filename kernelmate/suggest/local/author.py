@@ -11,8 +11,8 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.codec.base import Question as CodecQuestion
 from kernelmate.suggest.codec.requests import question_of, repair_of
-from kernelmate.suggest.local.chat import ANSWER_S, Answer, OnText, Question, ask
-from kernelmate.suggest.local.coded import LIKELY, Coded
+from kernelmate.suggest.local.chat import ANSWER_S, ChatAnswer, ChatRequest, OnText, ask
+from kernelmate.suggest.local.codec_query import LIKELY, CodecQuery
 from kernelmate.suggest.local.serving import Endpoint
 from kernelmate.suggest.prompts import RULES, failed_part, kernel_part, questions, review_part, versions_part
 from kernelmate.suggest.redact import redacted
@@ -116,7 +116,7 @@ class LocalModel:
         for number in range(count):
             if self.stop() or request.stop():
                 return
-            question = Question(
+            question = ChatRequest(
                 RULES,
                 user,
                 schema=schema_of(Proposal),
@@ -142,7 +142,7 @@ class LocalModel:
         """
         endpoint = self.endpoint()
         self._note_differing()
-        coded = Coded(self.codec, asked, request, self.name)
+        coded = CodecQuery(self.codec, asked, request, self.name)
         if self.agree is not None and not self.agree(coded.prompt):
             raise AuthorFailed("consent", f"Nothing was sent to {self.name}: that was not agreed to.")
         self.last_cost, left = Cost(), count
@@ -166,7 +166,9 @@ class LocalModel:
         if not coded.read_any:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {coded.unread}".rstrip())
 
-    def _weighed(self, coded: Coded, endpoint: Endpoint, request: SuggestRequest, count: int) -> Iterator[Candidate]:
+    def _weighed(
+        self, coded: CodecQuery, endpoint: Endpoint, request: SuggestRequest, count: int
+    ) -> Iterator[Candidate]:
         """Choices, the likeliest first; none once a server has told no probabilities, which `coded` and `_unweighed` then say.
 
         Raises:
@@ -185,11 +187,11 @@ class LocalModel:
         Raises:
             AuthorFailed: there is no answer. _Untold: the server tells no probabilities.
         """
-        paid, question = self.last_cost, Question("", "", most_tokens=1, prompt=text, likely=LIKELY)
+        paid, question = self.last_cost, ChatRequest("", "", most_tokens=1, prompt=text, likely=LIKELY)
         try:
             answer = self._answer(endpoint, question, request, shown=False)
         except AuthorFailed as error:
-            # Servers that do not know this wish, or allow fewer tokens, refuse the whole question for it.
+            # Servers that do not know this parameter, or allow fewer tokens, refuse the whole question for it.
             if error.kind != "request":
                 raise
             raise _Untold(str(error)) from None
@@ -215,7 +217,7 @@ class LocalModel:
             return 0.0
         return round(min(self.temperature + WARMER * (number - 1), max(HOTTEST, self.temperature)), 3)
 
-    def _proposal(self, endpoint: Endpoint, question: Question, request: SuggestRequest) -> Proposal:
+    def _proposal(self, endpoint: Endpoint, question: ChatRequest, request: SuggestRequest) -> Proposal:
         """One answer, read.
 
         Raises:
@@ -231,7 +233,9 @@ class LocalModel:
             raise Malformed("The answer was cut off: it was longer than what was allowed for.")
         return read_reply(answer.text, Proposal)
 
-    def _answer(self, endpoint: Endpoint, question: Question, request: SuggestRequest, *, shown: bool = True) -> Answer:
+    def _answer(
+        self, endpoint: Endpoint, question: ChatRequest, request: SuggestRequest, *, shown: bool = True
+    ) -> ChatAnswer:
         """One answer, and what it cost; `shown` to the user as it arrives.
 
         Raises:

@@ -24,13 +24,13 @@ class Unanswerable(Exception):
     """A question that this model cannot be asked; the message is one sentence for people."""
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """Nobody listens any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """How an answer is to be drawn; `grammar` as `Binding.grammar` gives it, `likely` as in `chat.Question`."""
+class SamplingOptions:
+    """How an answer is to be drawn; `grammar` as `Binding.grammar` gives it, `likely` as in `chat.ChatRequest`."""
 
     most_tokens: int
     temperature: float
@@ -40,7 +40,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Counts:
+class TokenCounts:
     """Tokens of one answer: the prompt's, those of them that were known from before, and those written.
 
     `finish` is `stop` where the model ended its answer, `length` where there was no more room. `likely`: texts of the first
@@ -133,7 +133,9 @@ class Binding:
         except Exception as error:
             raise Unanswerable(f"no grammar can be made of the schema: {type(error).__name__}: {error}") from error
 
-    def answer(self, prompt: list[int], wanted: Wanted, counts: Counts, gone: Callable[[], bool]) -> Iterator[bytes]:
+    def answer(
+        self, prompt: list[int], wanted: SamplingOptions, counts: TokenCounts, gone: Callable[[], bool]
+    ) -> Iterator[bytes]:
         """The answer piece by piece; a piece may end within a character.
 
         Args:
@@ -154,7 +156,7 @@ class Binding:
         try:
             for token in self._llama.generate(prompt, temp=wanted.temperature, grammar=wanted.grammar):
                 if gone():
-                    raise Gone
+                    raise ClientGone
                 if wanted.likely and not counts.written:
                     counts.likely = self._likely(wanted.likely)
                 if llama_cpp.llama_vocab_is_eog(self._vocab, token):
@@ -166,7 +168,7 @@ class Binding:
                     return
         except RuntimeError:
             if gone():
-                raise Gone from None
+                raise ClientGone from None
             raise
         finally:
             self._gone = bool

@@ -32,7 +32,7 @@ OnText = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ChatAnswer:
     """What came back; tokens as the server counts them, None where it does not.
 
     `known_tokens` are those of `input_tokens` that the server had evaluated before. `likely` has log probabilities of the first
@@ -48,7 +48,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ChatRequest:
     """What is asked, and how.
 
     Attributes:
@@ -70,13 +70,13 @@ class Question:
 
 def ask(
     endpoint: Endpoint,
-    question: Question,
+    question: ChatRequest,
     *,
     on_text: OnText | None = None,
     stop: Callable[[], bool] = lambda: False,
     timeout_s: float = 300.0,
     answer_s: float = ANSWER_S,
-) -> Answer:
+) -> ChatAnswer:
     """Ask once.
 
     Args:
@@ -138,7 +138,7 @@ def _turn(endpoint: Endpoint) -> Iterator[None]:
         turns.close()
 
 
-def _body(endpoint: Endpoint, question: Question) -> dict[str, Any]:
+def _body(endpoint: Endpoint, question: ChatRequest) -> dict[str, Any]:
     body: dict[str, Any] = {
         "model": endpoint.model,
         "max_tokens": question.most_tokens,
@@ -300,15 +300,15 @@ class _Token(msgspec.Struct):
     logprob: float
 
 
-class _Place(msgspec.Struct):
+class _TokenPlace(msgspec.Struct):
     top_logprobs: list[_Token] | None = None
 
 
 class _Logprobs(msgspec.Struct):
-    content: list[_Place] | None = None
+    content: list[_TokenPlace] | None = None
 
 
-def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | None, *, likely: bool) -> Answer:
+def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | None, *, likely: bool) -> ChatAnswer:
     """The answer of a stream of events.
 
     Raises:
@@ -339,7 +339,7 @@ def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | N
     if finish is None:
         raise AuthorFailed("connection", "The model broke off in the middle of its answer.")
     known = None if usage.prompt_tokens_details is None else usage.prompt_tokens_details.cached_tokens
-    return Answer("".join(pieces), finish == "stop", usage.prompt_tokens, usage.completion_tokens, known, first)
+    return ChatAnswer("".join(pieces), finish == "stop", usage.prompt_tokens, usage.completion_tokens, known, first)
 
 
 def _likely(told: msgspec.Raw) -> dict[str, float]:

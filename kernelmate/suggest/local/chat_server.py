@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from kernelmate.suggest.local.binding import Binding, Counts, Gone, Unanswerable, Wanted
+from kernelmate.suggest.local.binding import Binding, ClientGone, SamplingOptions, TokenCounts, Unanswerable
 from kernelmate.suggest.local.engines import EngineSettings
 
 MOST_BODY = 16 << 20
@@ -83,7 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(prompt, wanted, gone)
         except _Refused as refusal:
             self._send(refusal.status, {"error": {"message": str(refusal)}})
-        except (Gone, OSError):
+        except (ClientGone, OSError):
             return
         except Exception as error:  # noqa: BLE001 -- the client must hear of it, and the next one be served
             said = {"error": {"message": f"{type(error).__name__}: {error}"}}
@@ -109,11 +109,11 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(400, "the question is no JSON object")
         return document
 
-    def _question(self, body: dict[str, Any]) -> tuple[list[int], Wanted]:
+    def _question(self, body: dict[str, Any]) -> tuple[list[int], SamplingOptions]:
         form = body.get("response_format") or {}
         schema = (form.get("json_schema") or {}).get("schema") if form.get("type") == "json_schema" else None
         try:
-            return self._tokens(body), Wanted(
+            return self._tokens(body), SamplingOptions(
                 most_tokens=int(body.get("max_tokens") or MOST_TOKENS),
                 temperature=float(body.get("temperature") or 0.0),
                 seed=int(body.get("seed") or 0) & 0xFFFFFFFF,
@@ -140,14 +140,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Wait until the model is free, unless nobody waits for the answer any more."""
         while not self.one_at_a_time.acquire(timeout=LOOK_S):
             if gone.is_set():
-                raise Gone
+                raise ClientGone
         try:
             yield
         finally:
             self.one_at_a_time.release()
 
-    def _answer(self, prompt: list[int], wanted: Wanted, gone: threading.Event) -> None:
-        counts = Counts(len(prompt))
+    def _answer(self, prompt: list[int], wanted: SamplingOptions, gone: threading.Event) -> None:
+        counts = TokenCounts(len(prompt))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for piece in self.model.answer(prompt, wanted, counts, gone.is_set):
             text = decoder.decode(piece)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from kernelmate.suggest.local.chat import Question, ask
+from kernelmate.suggest.local.chat import ChatRequest, ask
 from kernelmate.suggest.local.serving import Endpoint
 
 BEFORE, AFTER = 3000, 1000
@@ -41,7 +41,7 @@ def complete(
         AuthorFailed: there is no answer.
     """
     user = f"Before the gap:\n```cuda\n{before[-BEFORE:]}\n```\nAfter the gap:\n```cuda\n{after[:AFTER]}\n```\n"
-    question = Question(_SYSTEM, user, _SCHEMA, most_tokens=MOST_TOKENS)
+    question = ChatRequest(_SYSTEM, user, _SCHEMA, most_tokens=MOST_TOKENS)
     answer = ask(endpoint, question, stop=stop, timeout_s=timeout_s, answer_s=3 * timeout_s)
     try:
         read = json.loads(answer.text)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import EnvironmentFailed, UsageError
-from kernelmate.suggest.local.library import Library, Model, OnBytes, sha256_of
+from kernelmate.suggest.local.library import LocalModelFile, ModelLibrary, OnBytes, sha256_of
 
 SUFFIX = ".gguf"
 GOES_ON = "Make room or check the network, and give the same command again: it goes on where it stopped."
@@ -22,7 +22,7 @@ OnStage = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class DownloadOffer:
     """What would be downloaded.
 
     Attributes:
@@ -38,7 +38,7 @@ class Offer:
     licence: str | None
 
 
-def look_up(name: str) -> Offer:
+def look_up(name: str) -> DownloadOffer:
     """What a repository offers under a name: `owner/name`, or `owner/name:file.gguf`.
 
     Raises:
@@ -64,7 +64,7 @@ def look_up(name: str) -> Offer:
     card = info.card_data
     licence = card.get("license") if card is not None else None
     sha256 = one.lfs.sha256 if one.lfs is not None else None
-    return Offer(
+    return DownloadOffer(
         repository, one.rfilename, info.sha or "main", one.size, sha256, None if licence is None else str(licence)
     )
 
@@ -93,7 +93,9 @@ def _info(repository: str) -> Any:
         ) from None
 
 
-def download(library: Library, offer: Offer, name: str | None = None, on_bytes: OnStage | None = None) -> Model:
+def download(
+    library: ModelLibrary, offer: DownloadOffer, name: str | None = None, on_bytes: OnStage | None = None
+) -> LocalModelFile:
     """Download an offer into the library's folder, going on where an earlier try was broken off, and add it.
 
     What has come stays in a `.part` file until all of it is there and its hash is the one that was announced.
@@ -157,7 +159,7 @@ def _check_room(part: Path, size: int | None) -> None:
         )
 
 
-def _fetch(offer: Offer, part: Path, told: OnBytes) -> None:
+def _fetch(offer: DownloadOffer, part: Path, told: OnBytes) -> None:
     """Get what is missing of a file. The hub's own `hf_hub_download` begins anew after each interruption."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
@@ -174,14 +176,14 @@ def _fetch(offer: Offer, part: Path, told: OnBytes) -> None:
     silent = are_progress_bars_disabled()
     disable_progress_bars()
     try:
-        with _Counted(part, lambda done: told(done, offer.size or 0)) as file:
+        with _GrowingFile(part, lambda done: told(done, offer.size or 0)) as file:
             http_get(url, file, resume_size=here, headers=build_hf_headers(), expected_size=offer.size)
     finally:
         if not silent:
             enable_progress_bars()
 
 
-class _Counted(io.FileIO):
+class _GrowingFile(io.FileIO):
     """A file that is written on at its end and tells how long it is."""
 
     def __init__(self, path: Path, told: Callable[[int], None]) -> None:

@@ -20,7 +20,7 @@ OnBytes = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class LocalModelFile:
     """One GGUF file.
 
     Attributes:
@@ -58,7 +58,7 @@ def default_folder() -> Path:
     return platformdirs.user_data_path("kernelmate") / "models"
 
 
-class Library:
+class ModelLibrary:
     """The list of models in one folder; a list that cannot be read is empty.
 
     Args:
@@ -66,7 +66,7 @@ class Library:
         starter: the model that comes with KernelMate, in use where the user has chosen none; None for without.
     """
 
-    def __init__(self, folder: Path | None = None, starter: Model | None = None) -> None:
+    def __init__(self, folder: Path | None = None, starter: LocalModelFile | None = None) -> None:
         self.folder = folder or default_folder()
         self.starter = starter
 
@@ -75,26 +75,26 @@ class Library:
         """Where the list is."""
         return self.folder / "models.json"
 
-    def models(self) -> list[Model]:
+    def models(self) -> list[LocalModelFile]:
         """All of them, by name; the starter last, unless one of the user's has its name."""
         listed = self._listed()
         known = {model.name for model in listed}
         return listed + ([self.starter] if self.starter is not None and self.starter.name not in known else [])
 
-    def _listed(self) -> list[Model]:
+    def _listed(self) -> list[LocalModelFile]:
         entries = self._read().get("models", [])
         found = []
         for entry in entries if isinstance(entries, list) else []:
             with contextlib.suppress(TypeError):
-                found.append(Model(**entry))
+                found.append(LocalModelFile(**entry))
         return sorted(found, key=lambda model: model.name)
 
-    def current(self) -> Model | None:
+    def current(self) -> LocalModelFile | None:
         """The one in use: the user's choice, else the starter."""
         name = self._read().get("use")
         return next((model for model in self.models() if model.name == name), self.starter)
 
-    def find(self, name: str) -> Model:
+    def find(self, name: str) -> LocalModelFile:
         """The model of a name, or the one in a file that the name is the path of, whether it is in the list or not.
 
         Raises:
@@ -110,7 +110,7 @@ class Library:
             f"There is no model {name!r}.", hint=f"Models are: {known}. Add one with `kernelmate model add FILE.gguf`."
         )
 
-    def add(self, path: Path, name: str | None = None, *, source: str | None = None, licence: str | None = None, sha256: str | None = None, on_bytes: OnBytes | None = None) -> Model:  # fmt: skip
+    def add(self, path: Path, name: str | None = None, *, source: str | None = None, licence: str | None = None, sha256: str | None = None, on_bytes: OnBytes | None = None) -> LocalModelFile:  # fmt: skip
         """Take a file into the list where it is, and into use if it is the first; `sha256` where it is known already.
 
         Raises:
@@ -123,7 +123,7 @@ class Library:
         self._write([*others, model], use if any(other.name == use for other in others) else model.name)
         return model
 
-    def use(self, name: str) -> Model:
+    def use(self, name: str) -> LocalModelFile:
         """Put a model into use.
 
         Raises:
@@ -158,7 +158,7 @@ class Library:
                 Path(model.path).unlink()
         return ours
 
-    def check(self, model: Model) -> None:
+    def check(self, model: LocalModelFile) -> None:
         """The file is still the one that was added; it is read again only where its size or date says otherwise.
 
         Raises:
@@ -188,7 +188,7 @@ class Library:
             return {}
         return document if isinstance(document, dict) else {}
 
-    def _write(self, models: list[Model], use: str | None) -> None:
+    def _write(self, models: list[LocalModelFile], use: str | None) -> None:
         document = {"use": use, "models": [asdict(model) for model in sorted(models, key=lambda model: model.name)]}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -291,7 +291,7 @@ def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
     return digest.hexdigest()
 
 
-def _described(path: Path, name: str, sha256: str | None = None, on_bytes: OnBytes | None = None) -> Model:
+def _described(path: Path, name: str, sha256: str | None = None, on_bytes: OnBytes | None = None) -> LocalModelFile:
     """A file as a model; the hash is taken where it is not known.
 
     Raises:
@@ -299,4 +299,4 @@ def _described(path: Path, name: str, sha256: str | None = None, on_bytes: OnByt
     """
     facts, status = read_facts(path), path.stat()
     digest = sha256 or sha256_of(path, on_bytes)
-    return Model(name, str(path.resolve()), digest, status.st_size, status.st_mtime_ns, **facts)
+    return LocalModelFile(name, str(path.resolve()), digest, status.st_size, status.st_mtime_ns, **facts)

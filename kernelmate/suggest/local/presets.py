@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelmate.suggest.base import AuthorFailed
-from kernelmate.suggest.local.library import Model
+from kernelmate.suggest.local.library import LocalModelFile
 
 CONTEXTS = (16_384, 8_192, 4_096, 2_048)
 """Tokens of one conversation, the most first. A kernel with its verdict takes some two thousand, an answer as many."""
@@ -33,7 +33,7 @@ class Preset:
 
 
 def choose(
-    model: Model,
+    model: LocalModelFile,
     *,
     context: int | None = None,
     parallel: int = 2,
@@ -72,21 +72,21 @@ def choose(
     )
 
 
-def _contexts(model: Model, context: int | None) -> tuple[int, ...]:
+def _contexts(model: LocalModelFile, context: int | None) -> tuple[int, ...]:
     if context is not None:
         return (context,)
     most = model.context or CONTEXTS[0]
     return tuple(tokens for tokens in CONTEXTS if tokens <= most) or (most,)
 
 
-def _cache(model: Model, tokens: int) -> int:
+def _cache(model: LocalModelFile, tokens: int) -> int:
     """Bytes of keys and values of so many tokens."""
     if model.cache_bytes is not None:
         return model.cache_bytes * tokens
     return int(model.size * CACHE_SHARE * tokens / CONTEXTS[0])
 
 
-def _layers(model: Model, cache: int, wanted: int | None, gpu_free: int | None) -> int:
+def _layers(model: LocalModelFile, cache: int, wanted: int | None, gpu_free: int | None) -> int:
     if wanted is not None:
         return wanted
     if gpu_free is None or not model.layers:

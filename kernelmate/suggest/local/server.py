@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.suggest.local.engines import EngineSettings, start_engine
-from kernelmate.suggest.local.state import State, read_state, touched, write_state
+from kernelmate.suggest.local.state import ServerState, read_state, touched, write_state
 
 LOOK_S = 0.5
 """Seconds between two looks at whether the server is still wanted."""
@@ -28,7 +28,7 @@ def main() -> None:
     identity, engine = wanted.pop("identity"), wanted.pop("engine")
     settings = EngineSettings(**wanted)
     url = start_engine(settings, engine)
-    state = State(os.getpid(), url, settings.key, identity, settings.alias, settings.context, settings.gpu_layers)
+    state = ServerState(os.getpid(), url, settings.key, identity, settings.alias, settings.context, settings.gpu_layers)
     write_state(file, state)
     print("ready", flush=True)
     while _wanted(file, state, idle_s):
@@ -39,7 +39,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _wanted(file: Path, state: State, idle_s: float) -> bool:
+def _wanted(file: Path, state: ServerState, idle_s: float) -> bool:
     return read_state(file) == state and time.time() - touched(file) < idle_s
 
 

@@ -24,9 +24,9 @@ from typing import IO
 from kernelmate.environment import without_secrets
 from kernelmate.suggest.base import AuthorFailed
 from kernelmate.suggest.local.engines import EngineSettings, engine_name
-from kernelmate.suggest.local.library import Library, Model
+from kernelmate.suggest.local.library import LocalModelFile, ModelLibrary
 from kernelmate.suggest.local.presets import Preset, choose
-from kernelmate.suggest.local.state import State, default_file, read_state, touch
+from kernelmate.suggest.local.state import ServerState, default_file, read_state, touch
 
 START_S = 180.0
 """Longest wait for a model to be loaded: gigabytes from a slow disk."""
@@ -86,12 +86,12 @@ class ModelServer:
         library: whose models are served.
     """
 
-    def __init__(self, settings: ServerSettings | None = None, file: Path | None = None, library: Library | None = None) -> None:  # fmt: skip
+    def __init__(self, settings: ServerSettings | None = None, file: Path | None = None, library: ModelLibrary | None = None) -> None:  # fmt: skip
         self.settings = settings or ServerSettings()
         self.file = file or default_file()
-        self.library = library or Library()
+        self.library = library or ModelLibrary()
 
-    def ensure(self, model: Model, stop: Callable[[], bool] = lambda: False) -> Endpoint:
+    def ensure(self, model: LocalModelFile, stop: Callable[[], bool] = lambda: False) -> Endpoint:
         """A server that serves this model: the one that runs, else a new one.
 
         Args:
@@ -115,7 +115,7 @@ class ModelServer:
                 self._end(state)
             return self._endpoint(self._start(self._engine_settings(model), identity, engine, stop))
 
-    def running(self) -> State | None:
+    def running(self) -> ServerState | None:
         """The server that runs now."""
         state = read_state(self.file)
         return state if state is not None and _alive(state) else None
@@ -130,7 +130,7 @@ class ModelServer:
             self._end(state)
             return alive
 
-    def preset(self, model: Model) -> Preset:
+    def preset(self, model: LocalModelFile) -> Preset:
         """How a model would be served now, with the memory that is free.
 
         Raises:
@@ -147,11 +147,11 @@ class ModelServer:
             gpu_free=gpu_free,
         )
 
-    def _endpoint(self, state: State) -> Endpoint:
+    def _endpoint(self, state: ServerState) -> Endpoint:
         gpu = _gpu() if state.gpu_layers else None
         return Endpoint(f"{state.url}/v1", state.alias, state.key, state.context, self.file, gpu)
 
-    def _engine_settings(self, model: Model) -> EngineSettings:
+    def _engine_settings(self, model: LocalModelFile) -> EngineSettings:
         preset = self.preset(model)
         return EngineSettings(
             model=model.path,
@@ -163,7 +163,7 @@ class ModelServer:
             parallel=preset.parallel,
         )
 
-    def _start(self, wanted: EngineSettings, identity: str, engine: str, stop: Callable[[], bool]) -> State:
+    def _start(self, wanted: EngineSettings, identity: str, engine: str, stop: Callable[[], bool]) -> ServerState:
         command = [sys.executable, "-P", "-m", "kernelmate.suggest.local.server"]
         message = asdict(wanted) | {
             "state": str(self.file),
@@ -186,7 +186,9 @@ class ModelServer:
                 process.stdin.close()
             return self._loaded(process, wanted.alias, log, stop)
 
-    def _loaded(self, process: subprocess.Popen[bytes], name: str, log: IO[bytes], stop: Callable[[], bool]) -> State:
+    def _loaded(
+        self, process: subprocess.Popen[bytes], name: str, log: IO[bytes], stop: Callable[[], bool]
+    ) -> ServerState:
         """Wait until the process has said where it listens."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and not stop():
@@ -202,7 +204,7 @@ class ModelServer:
             raise AuthorFailed("cancelled", "Starting the model was interrupted.")
         raise AuthorFailed("timeout", f"The model {name} was not loaded within {START_S:.0f} s.")
 
-    def _end(self, state: State) -> None:
+    def _end(self, state: ServerState) -> None:
         self.file.unlink(missing_ok=True)
         if not _alive(state):
             return
@@ -217,7 +219,7 @@ class ModelServer:
             os.kill(state.pid, signal.SIGKILL)
 
 
-def _identity(wanted: ServerSettings, model: Model, engine: str) -> str:
+def _identity(wanted: ServerSettings, model: LocalModelFile, engine: str) -> str:
     """What two servers share that answer alike: what is wanted, not what memory allowed when the server was started."""
     parts = (
         model.sha256, model.name, wanted.context, wanted.parallel, wanted.gpu_layers, wanted.threads, engine, SPOKEN,
@@ -225,7 +227,7 @@ def _identity(wanted: ServerSettings, model: Model, engine: str) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _alive(state: State) -> bool:
+def _alive(state: ServerState) -> bool:
     """The server answers to its key; a process that took over its number does not."""
     place = re.fullmatch(r"http://127\.0\.0\.1:(\d{1,5})", state.url)
     if place is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ServerState:
     """A running server.
 
     Attributes:
@@ -41,17 +41,17 @@ def default_file() -> Path:
         return platformdirs.user_runtime_path("kernelmate", ensure_exists=False) / "model-server.json"
 
 
-def read_state(file: Path) -> State | None:
+def read_state(file: Path) -> ServerState | None:
     """The server that the file tells of; None where it tells of none, or is not the user's alone."""
     try:
         if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
             return None
-        return State(**json.loads(file.read_text(encoding="utf-8")))
+        return ServerState(**json.loads(file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def write_state(file: Path, state: State) -> None:
+def write_state(file: Path, state: ServerState) -> None:
     """Put it into the file, whole, for the user alone to read."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=".model-server-")

@@ -29,7 +29,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, invariant, previous
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptElement:
     """One element that a loop reads and writes: `loop` is the outermost in which it stays the same."""
 
     text: str
@@ -65,7 +65,7 @@ CLAIMS = (
 RECIPE = Recipe("accumulate-in-register", ("time", "global_bytes"), ("registers",), rewrites, claims=CLAIMS)
 
 
-def _kept(tree: Tree) -> Iterator[Kept]:
+def _kept(tree: Tree) -> Iterator[KeptElement]:
     pointers = {parameter.name: parameter.base for parameter in tree.kernel.signature.parameters if parameter.pointer}
     seen: set[tuple[int, str]] = set()
     for element in element_accesses(tree):
@@ -80,7 +80,7 @@ def _kept(tree: Tree) -> Iterator[Kept]:
         inside = [other for other in element_accesses(tree, loop) if root_name(tree, other) == array]
         own = tuple(other for other in inside if plain(tree, other) == text)
         if _all_known(tree, loop, array, inside) and any(not _only_stored(tree, other) for other in own):
-            yield Kept(tree.text(element), array, pointers[array], loop, own)
+            yield KeptElement(tree.text(element), array, pointers[array], loop, own)
 
 
 def _outermost(tree: Tree, element: Node) -> Node | None:
@@ -136,7 +136,7 @@ def _only_stored(tree: Tree, element: Node) -> bool:
     return parent is not None and parent.type == "assignment_expression" and operator(tree, parent) == "=" and is_written(tree, element)  # fmt: skip
 
 
-def _edits(tree: Tree, one: Kept, name: str, together: list[str]) -> Iterator[Edit]:
+def _edits(tree: Tree, one: KeptElement, name: str, together: list[str]) -> Iterator[Edit]:
     indent = indent_of(tree, one.loop)
     start, end = tree.span(one.loop)
     first = _first_store(tree, one, together)
@@ -152,7 +152,7 @@ def _edits(tree: Tree, one: Kept, name: str, together: list[str]) -> Iterator[Ed
     yield end, end, f"\n{indent}{one.text} = {name};"
 
 
-def _first_store(tree: Tree, one: Kept, together: list[str]) -> Node | None:
+def _first_store(tree: Tree, one: KeptElement, together: list[str]) -> Node | None:
     """`y[r] = value;` just before the loop (between it and the loop only declarations and its like)."""
     wanted = {"".join(text.split()) for text in together}
     before = previous(one.loop)

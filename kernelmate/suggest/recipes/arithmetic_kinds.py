@@ -102,7 +102,7 @@ INTEGERS = frozenset(
 
 
 @dataclass(slots=True)
-class Expression:
+class ArithmeticExpression:
     """One arithmetic expression: what is double in it by spelling only, and whether anything else is."""
 
     literals: list[Node] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Expression:
 
 
 @dataclass(frozen=True, slots=True)
-class Macro:
+class LiteralMacro:
     """An object-like macro that is one double literal, used in this kernel only; `span` is the literal's."""
 
     text: str
@@ -133,7 +133,7 @@ def function_name(tree: Tree, call: Node) -> str:
     return tree.text(function).removeprefix("::").removeprefix("std::")
 
 
-def kind_of(tree: Tree, node: Node, found: Expression, macros: dict[str, Macro]) -> str | None:
+def kind_of(tree: Tree, node: Node, found: ArithmeticExpression, macros: dict[str, LiteralMacro]) -> str | None:
     """`float`, `double`, `int` or None (unknown: then the expression stays as it is).
 
     Args:
@@ -150,7 +150,7 @@ def kind_of(tree: Tree, node: Node, found: Expression, macros: dict[str, Macro])
     return kind
 
 
-def _find_kind(tree: Tree, node: Node, found: Expression, macros: dict[str, Macro]) -> str | None:
+def _find_kind(tree: Tree, node: Node, found: ArithmeticExpression, macros: dict[str, LiteralMacro]) -> str | None:
     text = tree.text(node)
     children = node.named_children
     if node.type == "number_literal":
@@ -178,14 +178,14 @@ def _find_kind(tree: Tree, node: Node, found: Expression, macros: dict[str, Macr
     return None
 
 
-def _given(kind: str | None, found: Expression) -> str | None:
+def _given(kind: str | None, found: ArithmeticExpression) -> str | None:
     """The type of what is declared so: a double that is no matter of spelling keeps the expression as it is."""
     if kind == "double":
         found.convertible = False
     return kind
 
 
-def _literal_kind(node: Node, text: str, found: Expression) -> str | None:
+def _literal_kind(node: Node, text: str, found: ArithmeticExpression) -> str | None:
     if DOUBLE_LITERAL.fullmatch(text):
         found.literals.append(node)
         return _in_range(text, "double")
@@ -245,7 +245,7 @@ def _wider(kinds: list[str | None]) -> str | None:
     return next((kind for kind in ("double", "float", "int") if kind in kinds), None)
 
 
-def _call_kind(tree: Tree, call: Node, found: Expression, macros: dict[str, Macro]) -> str | None:
+def _call_kind(tree: Tree, call: Node, found: ArithmeticExpression, macros: dict[str, LiteralMacro]) -> str | None:
     name = function_name(tree, call)
     arguments = call.child_by_field_name("arguments")
     if arguments is None:

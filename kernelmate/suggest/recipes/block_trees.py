@@ -10,9 +10,9 @@ from kernelmate.records import Contract
 from kernelmate.source import launch_shape
 from kernelmate.suggest.recipes.restructure import WARPS, ZERO
 from kernelmate.suggest.syntax import (
+    DeclaredVariable,
     Node,
     Tree,
-    Variable,
     integer_constants,
     integer_value,
     is_barrier,
@@ -24,7 +24,7 @@ EXTREMES = frozenset({"fmaxf", "fminf", "fmax", "fmin", "max", "min"})
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TreeStep:
     """One array that a tree loop reduces: by addition (`function` None), or by a function such as `fmaxf`."""
 
     array: str
@@ -38,7 +38,7 @@ class Reduction:
     first: Node
     last: Node
     thread: str
-    steps: tuple[Step, ...]
+    steps: tuple[TreeStep, ...]
     values: tuple[Node, ...]
 
 
@@ -158,7 +158,7 @@ def _guarded_statements(guarded: Node) -> list[Node]:
     return [consequence]
 
 
-def _step(tree: Tree, statement: Node, thread: str, offset: str) -> Step | None:
+def _step(tree: Tree, statement: Node, thread: str, offset: str) -> TreeStep | None:
     """`a[t] += a[t + o]`, `a[t] = a[t] + a[t + o]`, `a[t] = fmaxf(a[t], a[t + o])`."""
     expression = statement_expression(statement)
     text = "" if expression is None else _plain(tree, expression)
@@ -167,9 +167,9 @@ def _step(tree: Tree, statement: Node, thread: str, offset: str) -> Step | None:
     near = rf"\1\[{t}\]"
     for pattern in (rf"(\w+)\[{t}\]\+={far}", rf"(\w+)\[{t}\]={near}\+{far}", rf"(\w+)\[{t}\]={far}\+{near}"):
         if match := re.fullmatch(pattern, text):
-            return Step(match[1], None)
+            return TreeStep(match[1], None)
     match = re.fullmatch(rf"(\w+)\[{t}\]=(\w+)\((?:{near},{far}|{far},{near})\)", text)
-    return Step(match[1], match[2]) if match and match[2] in EXTREMES else None
+    return TreeStep(match[1], match[2]) if match and match[2] in EXTREMES else None
 
 
 def _stores(
@@ -202,12 +202,12 @@ def _stores(
     return first, tuple(values[array] for array in arrays)
 
 
-def reduced_arrays(tree: Tree, found: Sequence[Reduction], threads: int) -> dict[str, Variable]:
+def reduced_arrays(tree: Tree, found: Sequence[Reduction], threads: int) -> dict[str, DeclaredVariable]:
     """The arrays that can shrink: nothing but reductions and reads of element 0 uses them."""
     inside = [(reduction.first.start_byte, reduction.last.end_byte) for reduction in found]
     constants = integer_constants(tree.kernel.unit.text)
     dynamic = [variable for variable in tree.shared_arrays() if "extern" in variable.qualifiers]
-    good: dict[str, Variable] = {}
+    good: dict[str, DeclaredVariable] = {}
     for name in {step.array for reduction in found for step in reduction.steps}:
         variable = tree.variable(name)
         if variable is None or not variable.shared or len(variable.dims) != 1 or variable.type not in ZERO:

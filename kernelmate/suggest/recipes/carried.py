@@ -17,7 +17,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
     statements,
     writes,
 )
-from kernelmate.suggest.syntax_loops import Loop
+from kernelmate.suggest.syntax_loops import CountingLoop
 
 SHUFFLED = frozenset({"float", "double", "int", "unsigned int", "unsigned", "long long", "unsigned long long", "size_t", "__half", "half", "T"})  # fmt: skip
 """Types that `__shfl_xor_sync` takes; `T` stands for a template's type, which its instances decide."""
@@ -26,7 +26,7 @@ _EXTREMES = {"fmaxf": "max", "fmax": "max", "max": "max", "fminf": "min", "fmin"
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedValue:
     """One value that a loop carries.
 
     Attributes:
@@ -70,7 +70,7 @@ class Carried:
         return [*lines, *(f"{step}{one}" for one in sets), "}"]
 
 
-def carried_values(tree: Tree, loop: Loop) -> tuple[Carried, ...] | None:
+def carried_values(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] | None:
     """Everything that the loop carries, in the order of first writing; None where something is carried otherwise."""
     own = declared_names(tree, loop.block) | _declared_twice(tree, loop)
     outer: dict[str, list[Node]] = {}
@@ -81,7 +81,7 @@ def carried_values(tree: Tree, loop: Loop) -> tuple[Carried, ...] | None:
             place.type == "subscript_expression" and _is_local_array(tree, place)
         ):
             return None
-    found: list[Carried] = []
+    found: list[CarriedValue] = []
     remembered: set[str] = set()
     for name, places in outer.items():
         if name in remembered:
@@ -94,7 +94,7 @@ def carried_values(tree: Tree, loop: Loop) -> tuple[Carried, ...] | None:
     return tuple(found) if remembered == set(outer) else None
 
 
-def _declared_twice(tree: Tree, loop: Loop) -> set[str]:
+def _declared_twice(tree: Tree, loop: CountingLoop) -> set[str]:
     """Names that the loop declares, those included that other loops declare too."""
     found = set()
     for declaration in tree.walk("declaration", under=loop.block):
@@ -117,11 +117,11 @@ def _scalar_type(tree: Tree, name: str) -> str | None:
     return variable.type
 
 
-def _uses_inside(tree: Tree, loop: Loop, name: str) -> list[Node]:
+def _uses_inside(tree: Tree, loop: CountingLoop, name: str) -> list[Node]:
     return [n for n in tree.walk("identifier", under=loop.node) if tree.text(n) == name]
 
 
-def _sum(tree: Tree, loop: Loop, name: str, places: list[Node]) -> Carried | None:
+def _sum(tree: Tree, loop: CountingLoop, name: str, places: list[Node]) -> CarriedValue | None:
     """`name += e;` or `name = name + e;`, and the loop looks at it nowhere else."""
     kind = _scalar_type(tree, name)
     if kind is None:
@@ -143,10 +143,10 @@ def _sum(tree: Tree, loop: Loop, name: str, places: list[Node]) -> Carried | Non
             met += 2
         else:
             return None
-    return Carried(name, kind, "sum") if met == len(_uses_inside(tree, loop, name)) else None
+    return CarriedValue(name, kind, "sum") if met == len(_uses_inside(tree, loop, name)) else None
 
 
-def _bits(tree: Tree, loop: Loop, name: str, places: list[Node]) -> Carried | None:
+def _bits(tree: Tree, loop: CountingLoop, name: str, places: list[Node]) -> CarriedValue | None:
     """`name ^= e;`, or with `|`, `&` or `*`, always the same one, and the loop looks at it nowhere else."""
     kind = _scalar_type(tree, name)
     parents = [place.parent for place in places]
@@ -159,7 +159,7 @@ def _bits(tree: Tree, loop: Loop, name: str, places: list[Node]) -> Carried | No
     if len(signs) != 1 or not signs <= {"^=", "|=", "&=", "*="} or not lone:
         return None
     return (
-        Carried(name, kind, "bits", operator=signs.pop())
+        CarriedValue(name, kind, "bits", operator=signs.pop())
         if len(places) == len(_uses_inside(tree, loop, name))
         else None
     )
@@ -173,7 +173,7 @@ def _adds_to(tree: Tree, right: Node, name: str) -> bool:
     return left is not None and other is not None and name in {plain(tree, left), plain(tree, other)}
 
 
-def _extreme(tree: Tree, loop: Loop, name: str, places: list[Node]) -> Carried | None:
+def _extreme(tree: Tree, loop: CountingLoop, name: str, places: list[Node]) -> CarriedValue | None:
     """`name = fmaxf(name, e);`, or `if (e > name) { name = e; place = i; }`."""
     kind = _scalar_type(tree, name)
     if kind is None or len(places) != 1 or places[0].parent is None or places[0].parent.type != "assignment_expression":
@@ -188,12 +188,12 @@ def _extreme(tree: Tree, loop: Loop, name: str, places: list[Node]) -> Carried |
         arguments = right.child_by_field_name("arguments")
         given = [] if arguments is None else [plain(tree, a) for a in arguments.named_children]
         if len(given) == 2 and given.count(name) == 1 and uses == 2:
-            return Carried(name, kind, "extreme", function=call_name(tree, right))
+            return CarriedValue(name, kind, "extreme", function=call_name(tree, right))
         return None
     return _compared(tree, name, kind, assignment, right, uses)
 
 
-def _compared(tree: Tree, name: str, kind: str, assignment: Node, right: Node, uses: int) -> Carried | None:
+def _compared(tree: Tree, name: str, kind: str, assignment: Node, right: Node, uses: int) -> CarriedValue | None:
     node: Node | None = assignment
     while node is not None and node.type != "if_statement":
         if node.type in {"for_statement", "while_statement", "else_clause"}:
@@ -229,4 +229,4 @@ def _compared(tree: Tree, name: str, kind: str, assignment: Node, right: Node, u
         ):
             return None
         places.append((tree.text(left), place_type))
-    return Carried(name, kind, "extreme", comparison=comparison, places=tuple(places))
+    return CarriedValue(name, kind, "extreme", comparison=comparison, places=tuple(places))

@@ -17,7 +17,7 @@ from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import block_sides
-from kernelmate.suggest.strides import Lanes, Thread, lanes_of
+from kernelmate.suggest.strides import LaneEvaluator, Thread, lanes_of
 from kernelmate.suggest.syntax import Tree, read_tree
 from kernelmate.suggest.syntax_effects import BUILTINS, calls, only_pure_calls
 
@@ -107,7 +107,7 @@ def _old_thread(new: Thread, order: Order) -> Thread:
     return old[0], old[1], old[2]
 
 
-def _sectors(lanes: Lanes, threads: list[Thread]) -> int | None:
+def _sectors(lanes: LaneEvaluator, threads: list[Thread]) -> int | None:
     """Sectors that the first warp touches with all its accesses, each as often as its loops turn."""
     total = 0
     for access in lanes.accesses():

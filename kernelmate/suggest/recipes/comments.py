@@ -16,7 +16,7 @@ import tree_sitter
 
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
-from kernelmate.suggest.recipes.sentences import Ended, corrected
+from kernelmate.suggest.recipes.sentences import EndedTechnique, corrected
 from kernelmate.suggest.syntax import Edit, Node, Tree, language, read_tree
 
 KEPT = re.compile(
@@ -44,7 +44,7 @@ class Comment:
     trailing: bool
 
 
-def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[Ended]) -> Kernel:
+def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique]) -> Kernel:
     """The changed kernel with the comments corrected that were true of the old one alone."""
     before, after = read_tree(old), read_tree(new)
     if before is None or after is None or old.source == new.source:
@@ -197,7 +197,9 @@ def _taken_out(text: str, comment: Comment) -> Edit:
 # ------------------------------------------------------------------------------------------- one comment's lines
 
 
-def _rewritten(kernel: Kernel, comment: Comment, ended: Sequence[Ended], gone: Iterable[str], inside: bool) -> str:
+def _rewritten(
+    kernel: Kernel, comment: Comment, ended: Sequence[EndedTechnique], gone: Iterable[str], inside: bool
+) -> str:
     """The comment's text with its paragraphs corrected; those that need it are reflowed, the others stay as they are."""
     lines = comment.text.split("\n")
     block = comment.text.startswith("/*")

@@ -13,7 +13,15 @@ from kernelmate.records import Contract
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
-from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Tree, Variable, integer_constants, integer_value, read_tree
+from kernelmate.suggest.syntax import (
+    ELEMENT_BYTES,
+    DeclaredVariable,
+    Edit,
+    Tree,
+    integer_constants,
+    integer_value,
+    read_tree,
+)
 from kernelmate.suggest.syntax_effects import (  # fmt: skip
     constant_after_start,
     element_accesses,
@@ -57,7 +65,7 @@ def _threads(contract: Contract) -> int | None:
     return block[0] if not shapes and block[1:] == (1, 1) else None
 
 
-def _oversized(tree: Tree, variable: Variable, threads: int) -> bool:
+def _oversized(tree: Tree, variable: DeclaredVariable, threads: int) -> bool:
     """More elements than threads, and none beyond the block's length is ever written."""
     if len(variable.dims) != 1 or variable.type not in ELEMENT_BYTES or "volatile" in variable.qualifiers:
         return False
@@ -84,7 +92,7 @@ def _is_thread(tree: Tree, text: str) -> bool:
     return known and constant_after_start(tree, text)
 
 
-def _edits(tree: Tree, found: Sequence[Variable]) -> list[Edit]:
+def _edits(tree: Tree, found: Sequence[DeclaredVariable]) -> list[Edit]:
     first = found[0]
     edits = [tree.replace(first.declaration, f"extern __shared__ {first.type} {first.name}[];")]
     for number, variable in enumerate(found[1:], 1):

@@ -19,8 +19,8 @@ from kernelmate.source.expressions import evaluate_integer
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.helpers import plain_helpers
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
-from kernelmate.suggest.strides import Lanes, lanes_of
-from kernelmate.suggest.syntax import Edit, Tree, Variable, read_tree
+from kernelmate.suggest.strides import LaneEvaluator, lanes_of
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (
     constant_after_start,
     indent_of,
@@ -41,7 +41,7 @@ MOST_ROWS = 65535
 class Coordinate:
     """What one axis gives: the variable, and how far it goes in the contract's words."""
 
-    variable: Variable
+    variable: DeclaredVariable
     axis: int
     extent: str
 
@@ -85,7 +85,7 @@ CLAIMS = (
 RECIPE = Recipe("exchange-axes", ("time", "global_bytes"), (), rewrites, claims=CLAIMS)
 
 
-def by_stride(lanes: Lanes, names: list[str]) -> list[str] | None:
+def by_stride(lanes: LaneEvaluator, names: list[str]) -> list[str] | None:
     """Coordinates by how near together what they run over lies, weighed over all accesses; None where that is unknown."""
     costs = dict.fromkeys(names, 0.0)
     known = False

@@ -17,13 +17,13 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.recipes.exchange_axes import by_stride, in_kernel
 from kernelmate.suggest.strides import lanes_of
-from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, read_tree, strip_parentheses
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import constant_after_start, operator, plain
 from kernelmate.suggest.syntax_loops import global_index
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class IndexPart:
     """`number / divisor % modulus`; both are factors, and without a modulus it is all that is left."""
 
     divisor: tuple[str, ...]
@@ -59,9 +59,9 @@ def coordinates_of(tree: Tree, contract: Contract, number: str) -> dict[str, str
     return None if final is None else _extents(tree, contract, final)
 
 
-def _parts(tree: Tree, number: str) -> dict[str, Part]:
+def _parts(tree: Tree, number: str) -> dict[str, IndexPart]:
     """Every variable that is a part of the number, in order of declaration."""
-    found: dict[str, Part] = {number: Part((), None)}
+    found: dict[str, IndexPart] = {number: IndexPart((), None)}
     for name, variable in tree.variables.items():
         if variable is None or variable.value is None or variable.pointers or name == number:
             continue
@@ -72,7 +72,7 @@ def _parts(tree: Tree, number: str) -> dict[str, Part]:
     return found
 
 
-def _part(tree: Tree, node: Node, known: dict[str, Part]) -> Part | None:
+def _part(tree: Tree, node: Node, known: dict[str, IndexPart]) -> IndexPart | None:
     node = strip_parentheses(node)
     if node.type == "identifier":
         return known.get(tree.text(node))
@@ -83,7 +83,7 @@ def _part(tree: Tree, node: Node, known: dict[str, Part]) -> Part | None:
     if base is None or factors is None:
         return None
     if operator(tree, node) == "%":
-        return Part(base.divisor, factors)
+        return IndexPart(base.divisor, factors)
     if operator(tree, node) != "/":
         return None
     modulus = base.modulus
@@ -94,7 +94,7 @@ def _part(tree: Tree, node: Node, known: dict[str, Part]) -> Part | None:
                 return None
             rest.remove(factor)
         modulus = tuple(rest)
-    return Part((*base.divisor, *factors), modulus)
+    return IndexPart((*base.divisor, *factors), modulus)
 
 
 def _factors(tree: Tree, node: Node) -> tuple[str, ...] | None:
@@ -114,9 +114,9 @@ def _factors(tree: Tree, node: Node) -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def _coordinates(tree: Tree, parts: dict[str, Part]) -> dict[str, Part] | None:
+def _coordinates(tree: Tree, parts: dict[str, IndexPart]) -> dict[str, IndexPart] | None:
     """The parts that together are the whole number, the lowest first; None where they are not, or it is used otherwise."""
-    final: dict[str, Part] = {}
+    final: dict[str, IndexPart] = {}
     divisor: tuple[str, ...] = ()
     while True:
         fitting = [
@@ -134,17 +134,17 @@ def _coordinates(tree: Tree, parts: dict[str, Part]) -> dict[str, Part] | None:
     return None if others or len(final) < 2 else final
 
 
-def _used_beside(tree: Tree, name: str, parts: dict[str, Part]) -> bool:
+def _used_beside(tree: Tree, name: str, parts: dict[str, IndexPart]) -> bool:
     """Something else than the other parts is made from it."""
     spans = [_span(tree.variable(other)) for other in parts]
     return any(not any(low <= use.start_byte < high for low, high in spans) for use in tree.uses(name))
 
 
-def _span(variable: Variable | None) -> tuple[int, int]:
+def _span(variable: DeclaredVariable | None) -> tuple[int, int]:
     return (0, 0) if variable is None else (variable.node.start_byte, variable.node.end_byte)
 
 
-def _indexes(tree: Tree, number: str, parts: dict[str, Part]) -> bool:
+def _indexes(tree: Tree, number: str, parts: dict[str, IndexPart]) -> bool:
     """The number itself is used in an index, which would no longer be the coordinates' own."""
     spans = [_span(tree.variable(other)) for other in parts]
     for use in tree.uses(number):
@@ -158,7 +158,7 @@ def _indexes(tree: Tree, number: str, parts: dict[str, Part]) -> bool:
     return False
 
 
-def _extents(tree: Tree, contract: Contract, final: dict[str, Part]) -> dict[str, str] | None:
+def _extents(tree: Tree, contract: Contract, final: dict[str, IndexPart]) -> dict[str, str] | None:
     """How far each coordinate goes, in the kernel's words."""
     found: dict[str, str] = {}
     taken: list[str] = []

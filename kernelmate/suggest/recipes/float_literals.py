@@ -12,8 +12,8 @@ from kernelmate.suggest.recipes.arithmetic_kinds import (
     DOUBLE_LITERAL,
     EITHER,
     FUNCTIONS,
-    Expression,
-    Macro,
+    ArithmeticExpression,
+    LiteralMacro,
     function_name,
     kind_of,
     operator_of,
@@ -32,7 +32,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     edits: dict[tuple[int, int], str] = {}
     changed: list[str] = []
     for top in _tops(tree, macros):
-        expression = Expression()
+        expression = ArithmeticExpression()
         kind = kind_of(tree, top, expression, macros)
         if kind != "double" or not expression.convertible or not _becomes_float(tree, top, expression, macros):
             continue
@@ -47,9 +47,9 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 RECIPE = Recipe("float-literals", ("time", "registers"), ("accuracy",), rewrites)
 
 
-def _literal_macros(kernel: Kernel) -> dict[str, Macro]:
+def _literal_macros(kernel: Kernel) -> dict[str, LiteralMacro]:
     text = kernel.unit.text
-    found: dict[str, Macro] = {}
+    found: dict[str, LiteralMacro] = {}
     for match in re.finditer(
         r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+\(?([-\w.+']+)\)?[ \t]*(?://.*)?$", text, re.MULTILINE
     ):
@@ -59,11 +59,11 @@ def _literal_macros(kernel: Kernel) -> dict[str, Macro]:
         outside = text[: match.start()] + text[match.end() : kernel.start] + text[kernel.end :]
         if not re.search(rf"\b{match[1]}\b", outside):
             end = match.end(2)
-            found[match[1]] = Macro(literal, (end - len(literal), end))
+            found[match[1]] = LiteralMacro(literal, (end - len(literal), end))
     return found
 
 
-def _tops(tree: Tree, macros: dict[str, Macro]) -> Iterator[Node]:
+def _tops(tree: Tree, macros: dict[str, LiteralMacro]) -> Iterator[Node]:
     """The largest arithmetic expression around each double literal or double function, each once."""
     seen: set[int] = set()
     for node in tree.walk("number_literal", "call_expression", "identifier"):
@@ -108,7 +108,7 @@ def _is_condition(parent: Node, node: Node) -> bool:
     return condition is not None and condition.id == node.id
 
 
-def _becomes_float(tree: Tree, top: Node, expression: Expression, macros: dict[str, Macro]) -> bool:
+def _becomes_float(tree: Tree, top: Node, expression: ArithmeticExpression, macros: dict[str, LiteralMacro]) -> bool:
     """The result is stored as a float, compared with one, or is an argument of a float function."""
     parent = top.parent
     if parent is None:
@@ -126,7 +126,11 @@ def _becomes_float(tree: Tree, top: Node, expression: Expression, macros: dict[s
     elif parent.type == "binary_expression":
         sides = [side for side in parent.named_children if side.id != top.id]
         other = sides[0] if len(sides) == 1 else None
-        if other is not None and expression.has_float and kind_of(tree, other, Expression(), macros) == "double":
+        if (
+            other is not None
+            and expression.has_float
+            and kind_of(tree, other, ArithmeticExpression(), macros) == "double"
+        ):
             return _only_spelling(tree, other, macros)
     elif parent.type == "cast_expression":
         return type_kind(tree.text(parent.named_children[0])) == "float"
@@ -136,17 +140,17 @@ def _becomes_float(tree: Tree, top: Node, expression: Expression, macros: dict[s
         return name == "float" or (name.endswith("f") and name.removesuffix("f") in FUNCTIONS)
     if other is None or operator_of(parent) in {"%=", "<<=", ">>=", "&=", "|=", "^="}:
         return False
-    return kind_of(tree, other, Expression(), macros) == "float"
+    return kind_of(tree, other, ArithmeticExpression(), macros) == "float"
 
 
-def _only_spelling(tree: Tree, node: Node, macros: dict[str, Macro]) -> bool:
+def _only_spelling(tree: Tree, node: Node, macros: dict[str, LiteralMacro]) -> bool:
     """A double for no other reason than its literals and functions."""
-    expression = Expression()
+    expression = ArithmeticExpression()
     kind_of(tree, node, expression, macros)
     return expression.convertible and bool(expression.literals or expression.functions)
 
 
-def _edits(tree: Tree, expression: Expression, macros: dict[str, Macro]) -> Iterator[Edit]:
+def _edits(tree: Tree, expression: ArithmeticExpression, macros: dict[str, LiteralMacro]) -> Iterator[Edit]:
     for node in expression.literals:
         text = tree.text(node)
         end = macros[text].span[1] if text in macros else tree.span(node)[1]

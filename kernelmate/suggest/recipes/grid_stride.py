@@ -26,7 +26,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
     statements,
     writes,
 )
-from kernelmate.suggest.syntax_loops import Loop, guarded, is_global_index, is_grid_stride, loops
+from kernelmate.suggest.syntax_loops import CountingLoop, guarded, is_global_index, is_grid_stride, loops
 
 BLOCKS_PER_SM = (4, 1, 16)
 """How many blocks for each SM of the target are tried as the grid's size, where that is fewer than now."""
@@ -89,7 +89,7 @@ def _cap_told(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -
     return apply_edits(kernel, edits) if edits else kernel
 
 
-def _counts_blocks(tree: Tree, found: list[Loop]) -> bool:
+def _counts_blocks(tree: Tree, found: list[CountingLoop]) -> bool:
     """The number of blocks or a block's own is used otherwise than to stride: results may depend on it."""
     strided = [loop.node for loop in found if is_grid_stride(tree, loop.step)]
     for use in tree.walk("field_expression"):

@@ -14,7 +14,7 @@ from kernelmate.records import Claim, Kernel
 from kernelmate.source import apply_edits, same_kernel, with_text
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
-from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, read_tree, strip_parentheses
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import call_name, element_accesses, is_written, operator, plain, root_name
 
 LOOSE = 1e-3
@@ -58,7 +58,7 @@ CLAIMS = (Claim(r", half as large", "shared_bytes"),)
 RECIPE = Recipe("half-storage", ("shared_bytes", "occupancy"), ("accuracy", "time"), rewrites, claims=CLAIMS)
 
 
-def _stored(tree: Tree, variable: Variable) -> list[Node] | None:
+def _stored(tree: Tree, variable: DeclaredVariable) -> list[Node] | None:
     """All values that are stored into a float array, when it is met by plain loads and stores only."""
     if variable.type != "float" or "extern" in variable.qualifiers or "volatile" in variable.qualifiers:
         return None
@@ -81,7 +81,7 @@ def _stored(tree: Tree, variable: Variable) -> list[Node] | None:
     return values or None
 
 
-def _edits(tree: Tree, variable: Variable, kind: str) -> Iterator[Edit]:
+def _edits(tree: Tree, variable: DeclaredVariable, kind: str) -> Iterator[Edit]:
     type_, to_float, from_float, _ = STORED[kind]
     node = variable.declaration.child_by_field_name("type")
     if node is None or len(variable.declaration.children_by_field_name("declarator")) != 1:

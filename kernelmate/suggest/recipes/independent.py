@@ -15,12 +15,12 @@ from kernelmate.suggest.syntax_effects import (
     root_name,
     written_names,
 )
-from kernelmate.suggest.syntax_loops import Loop
+from kernelmate.suggest.syntax_loops import CountingLoop
 
 ATOMICS = frozenset({"atomicAdd", "atomicMax", "atomicMin", "atomicAnd", "atomicOr", "atomicXor"})
 
 
-def independent_turns(tree: Tree, loop: Loop) -> bool:
+def independent_turns(tree: Tree, loop: CountingLoop) -> bool:
     """No turn needs what another has done.
 
     Everything that a turn writes is its own variable, an element whose index depends on the loop variable and through
@@ -41,7 +41,7 @@ def independent_turns(tree: Tree, loop: Loop) -> bool:
     return not any(name in atomic for name in _read_arrays(tree, loop))
 
 
-def _atomic_targets(tree: Tree, loop: Loop) -> set[str]:
+def _atomic_targets(tree: Tree, loop: CountingLoop) -> set[str]:
     found = set()
     for call in tree.walk("call_expression", under=loop.block):
         arguments = call.child_by_field_name("arguments")
@@ -52,7 +52,7 @@ def _atomic_targets(tree: Tree, loop: Loop) -> set[str]:
     return found
 
 
-def _read_arrays(tree: Tree, loop: Loop) -> set[str]:
+def _read_arrays(tree: Tree, loop: CountingLoop) -> set[str]:
     found = set()
     for element in element_accesses(tree, loop.block):
         inside_atomic = element.parent is not None and element.parent.type == "pointer_expression"
@@ -62,7 +62,7 @@ def _read_arrays(tree: Tree, loop: Loop) -> set[str]:
     return found
 
 
-def _own_element(tree: Tree, loop: Loop, name: str, own: set[str]) -> bool:
+def _own_element(tree: Tree, loop: CountingLoop, name: str, own: set[str]) -> bool:
     """All that the loop does with the array is at one index, which depends on the loop variable."""
     variable = tree.variable(name)
     if variable is None or not variable.pointers:
@@ -77,7 +77,7 @@ def _own_element(tree: Tree, loop: Loop, name: str, own: set[str]) -> bool:
     return len(texts) == 1 and first is not None and _depends(tree, names(tree, first), loop, own)
 
 
-def _depends(tree: Tree, used: set[str], loop: Loop, own: set[str]) -> bool:
+def _depends(tree: Tree, used: set[str], loop: CountingLoop, own: set[str]) -> bool:
     if loop.name in used:
         return True
     for name in used & own:

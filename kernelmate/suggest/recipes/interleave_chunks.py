@@ -16,7 +16,7 @@ from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.recipes.independent import independent_turns
 from kernelmate.suggest.syntax import Node, Tree, read_tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import operator, plain
-from kernelmate.suggest.syntax_loops import Loop, global_index, is_global_index, loops
+from kernelmate.suggest.syntax_loops import CountingLoop, global_index, is_global_index, loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -48,7 +48,7 @@ CLAIMS = (
 RECIPE = Recipe("interleave-chunks", ("time", "global_bytes"), (), rewrites, claims=CLAIMS)
 
 
-def _run(tree: Tree, loop: Loop) -> tuple[Node, str] | None:
+def _run(tree: Tree, loop: CountingLoop) -> tuple[Node, str] | None:
     """The expression `worker * COUNT + k`, the only one that names k, and how it spells the worker."""
     uses = [node for node in tree.walk("identifier", under=loop.block) if tree.text(node) == loop.name]
     if len(uses) != 1:

@@ -30,7 +30,7 @@ SHAPES: tuple[tuple[int, int], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Tie:
+class BlockConstant:
     """What in the text holds one side of the block.
 
     `constants` are changed along with that side; a `locked` side keeps its length. A side is `scale` times its constant.
@@ -93,11 +93,11 @@ def _shapes_name(contract: Contract, sides: Sequence[int]) -> bool:
     return bool(divisors & {length for length in (*sides, _product(sides)) if length >= WARP})
 
 
-def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> Tie:
+def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> BlockConstant:
     """What holds the length of one side: constants of the unit that the kernel uses, or literals in it."""
     side = sides[axis]
     if side == 1:
-        return Tie((), False)
+        return BlockConstant((), False)
     warps = _warps(tree, kernel, side, axis)
     if warps is not None:
         return warps
@@ -107,18 +107,18 @@ def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> Tie:
         threads *= length
     tied = {side, side - 1, threads, threads - 1} | {half for half in (side // 2, threads // 2) if half > WARP}
     if literals & tied or (axis == 0 and _counts_warps(tree, threads // WARP)):
-        return Tie((), True)
+        return BlockConstant((), True)
     named = [
         constant
         for constant in integer_constants(kernel.unit.text).values()
         if constant.value == side and re.search(rf"\b{constant.name}\b", kernel.source)
     ]
     if len(named) > 1 or any(_used_elsewhere(kernel, constant) for constant in named):
-        return Tie((), True)
-    return Tie(tuple(named), False)
+        return BlockConstant((), True)
+    return BlockConstant(tuple(named), False)
 
 
-def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> Tie | None:
+def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> BlockConstant | None:
     """The constant that says how many warps a block has, where `__launch_bounds__` names it times the warp's length."""
     bounds = next((child for child in tree.function.children if child.type == "launch_bounds"), None)
     product = None if bounds is None else next(iter(tree.walk("binary_expression", under=bounds)), None)
@@ -132,7 +132,7 @@ def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> Tie | None:
             named_twice = sum(constant.value == side for constant in constants.values())
             if named_twice or _used_elsewhere(kernel, constants[one]):
                 return None
-            return Tie((constants[one],), False, WARP)
+            return BlockConstant((constants[one],), False, WARP)
     return None
 
 
@@ -237,7 +237,9 @@ def _follow_shared(contract: Contract, sides: Sequence[int]) -> str | None:
 # ------------------------------------------------------------------------------------------- the candidates
 
 
-def _shapes(request: SuggestRequest, sides: tuple[int, ...], ties: Sequence[Tie]) -> Iterator[tuple[int, ...]]:
+def _shapes(
+    request: SuggestRequest, sides: tuple[int, ...], ties: Sequence[BlockConstant]
+) -> Iterator[tuple[int, ...]]:
     """Blocks to try, the likeliest first."""
     limit = _thread_limit(request, ties)
     if len(sides) == 1:
@@ -265,7 +267,7 @@ def _keeps_grid(contract: Contract) -> bool:
     return not any("block" in text or "cdiv" in text for text in contract.grid)
 
 
-def _flat_shapes(sides: tuple[int, ...], ties: Sequence[Tie]) -> Sequence[tuple[int, int]]:
+def _flat_shapes(sides: tuple[int, ...], ties: Sequence[BlockConstant]) -> Sequence[tuple[int, int]]:
     """Two-dimensional shapes; where one side is locked, those with other lengths of the other side."""
     if ties[0].locked and ties[1].locked:
         return []
@@ -282,14 +284,14 @@ def _flat_shapes(sides: tuple[int, ...], ties: Sequence[Tie]) -> Sequence[tuple[
     return SHAPES
 
 
-def _fits_ties(shape: tuple[int, int], sides: tuple[int, ...], ties: Sequence[Tie]) -> bool:
+def _fits_ties(shape: tuple[int, int], sides: tuple[int, ...], ties: Sequence[BlockConstant]) -> bool:
     """One constant that holds two sides keeps them equal; a block is at least half a warp."""
     if ties[0].constants and ties[0].constants == ties[1].constants and shape[0] != shape[1]:
         return False
     return _product(shape) * _product(sides[2:]) >= WARP
 
 
-def _thread_limit(request: SuggestRequest, ties: Sequence[Tie]) -> int:
+def _thread_limit(request: SuggestRequest, ties: Sequence[BlockConstant]) -> int:
     """The most threads of a block: what registers and launch bounds allow, unless the bounds change along."""
     bounds = re.search(r"__launch_bounds__\s*\(([^)]*)\)", request.kernel.source)
     names = {constant.name for tie in ties for constant in tie.constants}
@@ -304,7 +306,11 @@ def _thread_limit(request: SuggestRequest, ties: Sequence[Tie]) -> int:
 
 
 def _rewrite(
-    request: SuggestRequest, contract: Contract, sides: tuple[int, ...], shape: tuple[int, ...], ties: Sequence[Tie]
+    request: SuggestRequest,
+    contract: Contract,
+    sides: tuple[int, ...],
+    shape: tuple[int, ...],
+    ties: Sequence[BlockConstant],
 ) -> Rewrite | None:
     changed = replace(contract, block=tuple(str(side) for side in shape))
     edits = {

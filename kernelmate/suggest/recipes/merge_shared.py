@@ -12,10 +12,10 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
+    DeclaredVariable,
     Edit,
     Node,
     Tree,
-    Variable,
     integer_constants,
     integer_value,
     is_barrier,
@@ -24,10 +24,10 @@ from kernelmate.suggest.syntax import (
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class SharedBuffer:
     """A static shared array with the first and last of the kernel's outermost statements that use it."""
 
-    variable: Variable
+    variable: DeclaredVariable
     elements: int
     bytes: int
     first: int
@@ -56,7 +56,7 @@ CLAIMS = (Claim(r", \d+ bytes of shared memory per block less", "shared_bytes"),
 RECIPE = Recipe("merge-shared-buffers", ("shared_bytes", "occupancy"), ("time",), rewrites, claims=CLAIMS)
 
 
-def _buffers(tree: Tree, statements: list[Node]) -> Iterator[Buffer]:
+def _buffers(tree: Tree, statements: list[Node]) -> Iterator[SharedBuffer]:
     constants = integer_constants(tree.kernel.unit.text)
     for variable in tree.shared_arrays():
         element = ELEMENT_BYTES.get(variable.type)
@@ -71,7 +71,7 @@ def _buffers(tree: Tree, statements: list[Node]) -> Iterator[Buffer]:
         places = [_statement_of(statements, use) for use in uses]
         if None not in places:
             known = [place for place in places if place is not None]
-            yield Buffer(variable, elements, elements * element, min(known), max(known))
+            yield SharedBuffer(variable, elements, elements * element, min(known), max(known))
 
 
 def _is_element(use: Node) -> bool:
@@ -101,24 +101,24 @@ def _statement_of(statements: list[Node], use: Node) -> int | None:
     return None
 
 
-def _alike(early: Buffer, late: Buffer) -> bool:
+def _alike(early: SharedBuffer, late: SharedBuffer) -> bool:
     """One can stand for the other: same type, and one dimension each or the same ones."""
     one, other = early.variable, late.variable
     return one.type == other.type and (one.dims == other.dims or len(one.dims) == len(other.dims) == 1)
 
 
-def _barrier_between(tree: Tree, statements: list[Node], early: Buffer, late: Buffer) -> bool:
+def _barrier_between(tree: Tree, statements: list[Node], early: SharedBuffer, late: SharedBuffer) -> bool:
     return any(is_barrier(tree, statement) for statement in statements[early.last + 1 : late.first])
 
 
-def _can_part(tree: Tree, statements: list[Node], early: Buffer, late: Buffer) -> bool:
+def _can_part(tree: Tree, statements: list[Node], early: SharedBuffer, late: SharedBuffer) -> bool:
     """All threads meet between the two lifetimes, or can be made to: no thread has left, and none jumps."""
     if _barrier_between(tree, statements, early, late):
         return True
     return next(tree.walk("return_statement", "goto_statement", "labeled_statement"), None) is None
 
 
-def _merge(tree: Tree, statements: list[Node], early: Buffer, late: Buffer) -> Iterator[Edit]:
+def _merge(tree: Tree, statements: list[Node], early: SharedBuffer, late: SharedBuffer) -> Iterator[Edit]:
     for use in tree.uses(late.variable.name):
         yield tree.replace(use, early.variable.name)
     if late.elements > early.elements:
@@ -135,7 +135,7 @@ def _merge(tree: Tree, statements: list[Node], early: Buffer, late: Buffer) -> I
         yield start, start, f"__syncthreads();\n{indent}"
 
 
-def _undeclare(tree: Tree, variable: Variable) -> Edit:
+def _undeclare(tree: Tree, variable: DeclaredVariable) -> Edit:
     """Take one declarator out of its declaration, and the whole line where it is the only one."""
     text = tree.kernel.unit.text
     declarators = variable.declaration.children_by_field_name("declarator")
@@ -152,7 +152,7 @@ def _undeclare(tree: Tree, variable: Variable) -> Edit:
     return tree.span(declarators[index - 1])[1], end, ""
 
 
-def _why(tree: Tree, statements: list[Node], early: Buffer, late: Buffer) -> str:
+def _why(tree: Tree, statements: list[Node], early: SharedBuffer, late: SharedBuffer) -> str:
     barrier = "" if _barrier_between(tree, statements, early, late) else ", with one more barrier between them"
     return (
         f"{early.variable.name} is last used before {late.variable.name} is first written{barrier}: one buffer does for both, "

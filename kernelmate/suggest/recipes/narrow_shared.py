@@ -13,7 +13,7 @@ from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
-from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, Variable, read_tree, strip_parentheses
+from kernelmate.suggest.syntax import ELEMENT_BYTES, DeclaredVariable, Edit, Node, Tree, read_tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import call_name, element_accesses, is_written, operator, plain, root_name
 
 _CONVERSIONS = {"__half2float": {"__half", "half"}, "__bfloat162float": {"__nv_bfloat16"}}
@@ -47,7 +47,7 @@ CLAIMS = (
 RECIPE = Recipe("narrow-shared", ("shared_bytes", "occupancy"), ("time",), rewrites, claims=CLAIMS)
 
 
-def _came_as(tree: Tree, variable: Variable) -> tuple[str, str | None] | None:
+def _came_as(tree: Tree, variable: DeclaredVariable) -> tuple[str, str | None] | None:
     """The narrower type of all stored values, and the function that converts it; None where there is none."""
     if variable.type not in {"float", "int", "unsigned", "unsigned int", "double"} or "extern" in variable.qualifiers:
         return None
@@ -103,7 +103,7 @@ def _types(tree: Tree, value: Node) -> set[tuple[str, str | None]] | None:
     return None
 
 
-def _edits(tree: Tree, variable: Variable, kind: str, conversion: str | None) -> Iterator[Edit]:
+def _edits(tree: Tree, variable: DeclaredVariable, kind: str, conversion: str | None) -> Iterator[Edit]:
     node = variable.declaration.child_by_field_name("type")
     if node is None or len(variable.declaration.children_by_field_name("declarator")) != 1:
         return

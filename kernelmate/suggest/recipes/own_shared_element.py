@@ -12,8 +12,8 @@ from itertools import product
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
-from kernelmate.suggest.strides import Lanes, lanes_of
-from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, is_barrier, read_tree
+from kernelmate.suggest.strides import LaneEvaluator, lanes_of
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, is_barrier, read_tree
 from kernelmate.suggest.syntax_effects import (
     constant_after_start,
     element_accesses,
@@ -47,7 +47,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 RECIPE = Recipe("own-shared-element", ("shared_bytes", "time", "occupancy"), ("registers",), rewrites)
 
 
-def _own(tree: Tree, lanes: Lanes, variable: Variable) -> bool:
+def _own(tree: Tree, lanes: LaneEvaluator, variable: DeclaredVariable) -> bool:
     if "extern" in variable.qualifiers or "volatile" in variable.qualifiers:
         return False
     elements = [one for one in element_accesses(tree) if root_name(tree, one) == variable.name]
@@ -86,7 +86,7 @@ def indices_of(element: Node) -> list[Node]:
     return found
 
 
-def _edits(tree: Tree, variable: Variable) -> Iterator[Edit]:
+def _edits(tree: Tree, variable: DeclaredVariable) -> Iterator[Edit]:
     name = fresh(tree, f"own_{variable.name}")
     if len(variable.declaration.children_by_field_name("declarator")) == 1:
         yield tree.replace(variable.declaration, f"{variable.type} {name};")

@@ -12,10 +12,10 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
+    DeclaredVariable,
     Edit,
     Node,
     Tree,
-    Variable,
     integer_constants,
     integer_value,
     read_tree,
@@ -29,7 +29,7 @@ WORST_STRIDE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class SharedTile:
     """A shared array with rows of a length that keeps a column on few banks.
 
     Attributes:
@@ -37,7 +37,7 @@ class Tile:
         rows: rows of the whole array.
     """
 
-    variable: Variable
+    variable: DeclaredVariable
     rows: int
     columns: int
     element_bytes: int
@@ -67,7 +67,7 @@ CLAIMS = (
 RECIPE = Recipe("pad-shared-tile", ("time",), ("shared_bytes",), rewrites, claims=CLAIMS)
 
 
-def _tiles(tree: Tree) -> Iterator[Tile]:
+def _tiles(tree: Tree) -> Iterator[SharedTile]:
     constants = integer_constants(tree.kernel.unit.text)
     for variable in tree.shared_arrays():
         sizes = [integer_value(text, constants) for text in variable.dims]
@@ -82,10 +82,10 @@ def _tiles(tree: Tree) -> Iterator[Tile]:
             continue
         ways = gcd(columns * element // BANK_BYTES, BANKS)
         if ways >= WORST_STRIDE:
-            yield Tile(variable, rows, columns, element, ways, max(1, BANK_BYTES // element))
+            yield SharedTile(variable, rows, columns, element, ways, max(1, BANK_BYTES // element))
 
 
-def _always_indexed(tree: Tree, variable: Variable) -> bool:
+def _always_indexed(tree: Tree, variable: DeclaredVariable) -> bool:
     """Every use gives all indices at once, so that nothing else depends on where a row begins."""
     return all(_indices(tree, use, len(variable.dims)) is not None for use in tree.uses(variable.name))
 
@@ -110,7 +110,7 @@ def _indices(tree: Tree, use: Node, count: int) -> list[Node] | None:
     return found
 
 
-def _walked_by_columns(tree: Tree, variable: Variable, request: SuggestRequest) -> bool:
+def _walked_by_columns(tree: Tree, variable: DeclaredVariable, request: SuggestRequest) -> bool:
     """Neighbouring lanes use different rows: some index before the last one depends on the lane."""
     lane = _lane_names(tree, request)
     for use in tree.uses(variable.name):
@@ -148,7 +148,7 @@ def _mentions(tree: Tree, node: Node, names: set[str]) -> bool:
     )
 
 
-def _pad(tree: Tree, tile: Tile) -> Iterator[Edit]:
+def _pad(tree: Tree, tile: SharedTile) -> Iterator[Edit]:
     """The longer row, and a comment at the end of the line that says why it is."""
     array = next(tree.walk("array_declarator", under=tile.variable.node))
     size = array.child_by_field_name("size")
@@ -162,7 +162,7 @@ def _pad(tree: Tree, tile: Tile) -> Iterator[Edit]:
         yield end, end, f"  // {f'{text} + ' if text.isdigit() else '+ '}{tile.padding}, {REASON}"
 
 
-def _why(tiles: list[Tile], conflicts: int) -> str:
+def _why(tiles: list[SharedTile], conflicts: int) -> str:
     names = " and ".join(f"{tile.variable.name}{''.join(f'[{size}]' for size in tile.variable.dims)}" for tile in tiles)
     bytes_more = sum(tile.rows * tile.padding * tile.element_bytes for tile in tiles)
     ways = max(tile.ways for tile in tiles)

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kernelmate.suggest.recipes.carried import Carried, carried_values
+from kernelmate.suggest.recipes.carried import CarriedValue, carried_values
 from kernelmate.suggest.syntax import Node, Tree, statement_expression, strip_parentheses
 from kernelmate.suggest.syntax_effects import names, only_pure_calls, plain, root_name, statements, substitute, writes
-from kernelmate.suggest.syntax_loops import Loop, loops
+from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
     """A loop whose whole work is to join one value: `value` is what is joined at each turn, locals written out."""
 
-    loop: Loop
-    carried: Carried
+    loop: CountingLoop
+    carried: CarriedValue
     value: str
 
 
@@ -34,7 +34,7 @@ def pairs(tree: Tree) -> Iterator[tuple[Pass, Pass]]:
             yield early, late
 
 
-def _read(tree: Tree, loop: Loop) -> Pass | None:
+def _read(tree: Tree, loop: CountingLoop) -> Pass | None:
     joined = carried_values(tree, loop)
     if joined is None or len(joined) != 1 or joined[0].places or not only_pure_calls(tree, loop.block):
         return None
@@ -46,12 +46,12 @@ def _read(tree: Tree, loop: Loop) -> Pass | None:
     return None if value is None else Pass(loop, joined[0], value)
 
 
-def _straight(loop: Loop) -> bool:
+def _straight(loop: CountingLoop) -> bool:
     """Declarations, and one statement that joins."""
     return all(node.type == "declaration" for node in loop.body[:-1]) and bool(loop.body)
 
 
-def _value(tree: Tree, loop: Loop, carried: Carried) -> str | None:
+def _value(tree: Tree, loop: CountingLoop, carried: CarriedValue) -> str | None:
     """What the last statement joins, in terms of what is known outside the loop and the loop variable."""
     last = loop.body[-1]
     node: Node | None
@@ -74,7 +74,7 @@ def _value(tree: Tree, loop: Loop, carried: Carried) -> str | None:
     return None if node is None else written_out(tree, node, loop)
 
 
-def written_out(tree: Tree, node: Node, loop: Loop) -> str:
+def written_out(tree: Tree, node: Node, loop: CountingLoop) -> str:
     """An expression's text with the variables that the loop's body declares replaced by what they are given."""
     given: dict[str, str] = {}
     for declaration in loop.body[:-1]:

@@ -15,7 +15,7 @@ from kernelmate.suggest.helpers import own_trees
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.syntax import Edit, Node, Tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import call_name, fresh, indent_of, names, only_pure_calls
-from kernelmate.suggest.syntax_loops import Loop, enclosing_loops, invariant, read_loop
+from kernelmate.suggest.syntax_loops import CountingLoop, enclosing_loops, invariant, read_loop
 
 LARGEST = 8
 _NAMES = frozenset({"pow", "powf", "__powf", "std::pow"})
@@ -121,7 +121,7 @@ def _running(tree: Tree, call: Node, base: Node, exponent: Node, kind: str, numb
     if inner.type == "cast_expression":
         inner = strip_parentheses(inner.child_by_field_name("value") or inner)
     around = enclosing_loops(call)
-    loop: Loop | None = read_loop(tree, around[0]) if around else None
+    loop: CountingLoop | None = read_loop(tree, around[0]) if around else None
     if loop is None or loop.node.type != "for_statement" or loop.step != "1" or tree.text(inner) != loop.name:
         return []
     parent = loop.node.parent

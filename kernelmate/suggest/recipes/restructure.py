@@ -8,7 +8,7 @@ from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
 from kernelmate.suggest.syntax import Edit, Node, Tree, integer_constants, read_tree
 from kernelmate.suggest.syntax_effects import fresh, indent_of, indent_step, statements
-from kernelmate.suggest.syntax_loops import Guarded, guarded
+from kernelmate.suggest.syntax_loops import GuardedWork, guarded
 
 WARP = 32
 """Threads of a warp."""
@@ -41,7 +41,7 @@ def without_early_returns(kernel: Kernel) -> Kernel | None:
     return None
 
 
-def _braced_rest(tree: Tree, guard: Guarded) -> list[Edit]:
+def _braced_rest(tree: Tree, guard: GuardedWork) -> list[Edit]:
     """Edits that put what follows a guard into its braces, one level further in."""
     text = tree.kernel.unit.text
     rest = guard.rest
@@ -58,7 +58,7 @@ def _braced_rest(tree: Tree, guard: Guarded) -> list[Edit]:
     return edits
 
 
-def last_return(guard: Guarded) -> Node:
+def last_return(guard: GuardedWork) -> Node:
     """The last of the returns that the guard stands for."""
     node = guard.node
     for _ in range(guard.returns - 1):
@@ -124,7 +124,7 @@ def half_warp(tree: Tree) -> str:
     return f"{width} / 2" if width else str(WARP // 2)
 
 
-class Reductions:
+class BlockReductions:
     """Functions that join the values of a block, each written once above the kernel with the warp's that it calls."""
 
     def __init__(self, tree: Tree) -> None:

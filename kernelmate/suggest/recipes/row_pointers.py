@@ -6,7 +6,7 @@ import re
 
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
-from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, read_tree
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (
     BUILTINS,
     constant_after_start,
@@ -21,7 +21,7 @@ from kernelmate.suggest.syntax_effects import (
     statements,
     written_names,
 )
-from kernelmate.suggest.syntax_loops import Loop, loops
+from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 
 def with_row_pointers(kernel: Kernel) -> Kernel:
@@ -47,7 +47,7 @@ def with_row_pointers(kernel: Kernel) -> Kernel:
     return apply_edits(kernel, [*edits, _inserted(tree, declared, outermost[0].node)]) if found else kernel
 
 
-def _offset(tree: Tree, loop: Loop, element: Node) -> Node | None:
+def _offset(tree: Tree, loop: CountingLoop, element: Node) -> Node | None:
     """The part of an element's index that is added to the loop's variable."""
     index = index_of(element)
     if index is None or index.type != "binary_expression" or operator(tree, index) != "+":
@@ -84,7 +84,7 @@ def _known_before(tree: Tree, offset: Node, first: Node) -> bool:
     return True
 
 
-def _declared_before(tree: Tree, variable: Variable, first: Node) -> bool:
+def _declared_before(tree: Tree, variable: DeclaredVariable, first: Node) -> bool:
     """A constant of the body's own scope that is declared before a statement."""
     parent = variable.declaration.parent
     before = variable.declaration.end_byte <= first.start_byte

@@ -17,7 +17,7 @@ SCOPE = r"(?:\s+(?:per|for each|for every|in each|in every|of each|within each|w
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedTechnique:
     """A technique that a rewrite ends.
 
     Attributes:
@@ -52,7 +52,7 @@ class _Clause:
 
 def corrected(
     text: str,
-    ended: Sequence[Ended],
+    ended: Sequence[EndedTechnique],
     gone: Iterable[str],
     kernel: str,
     others: Sequence[str] = (),
@@ -87,7 +87,9 @@ def _coded(name: str) -> bool:
     return re.search(r"_|\d|[a-z][A-Z]", name.strip("_")) is not None
 
 
-def _without(sentence: str, one: Ended, kernel: str, others: Sequence[str], said: set[str], *, opens: bool) -> str:
+def _without(
+    sentence: str, one: EndedTechnique, kernel: str, others: Sequence[str], said: set[str], *, opens: bool
+) -> str:
     clauses = _clauses(sentence.rstrip(".!"))
     ending = sentence[len(sentence.rstrip(".!")) :]
     for place, clause in enumerate(clauses):
@@ -141,7 +143,7 @@ def _parts(name: str) -> set[str]:
 
 
 def _exchanged(
-    clauses: Sequence[_Clause], place: int, match: re.Match[str], one: Ended, instead: str, *, opens: bool
+    clauses: Sequence[_Clause], place: int, match: re.Match[str], one: EndedTechnique, instead: str, *, opens: bool
 ) -> list[_Clause] | None:
     """The clauses with the technique's words exchanged or its clause gone; None where neither leaves a sentence."""
     clause = clauses[place]

@@ -15,15 +15,15 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.recipes.block_trees import block_threads
-from kernelmate.suggest.recipes.carried import Carried, carried_values
+from kernelmate.suggest.recipes.carried import CarriedValue, carried_values
 from kernelmate.suggest.recipes.restructure import ZERO, half_warp, warp_width
 from kernelmate.suggest.recipes.warp_scan import is_thread
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
+    DeclaredVariable,
     Edit,
     Node,
     Tree,
-    Variable,
     integer_constants,
     integer_value,
     read_tree,
@@ -38,7 +38,7 @@ from kernelmate.suggest.syntax_effects import (
     plain,
     root_name,
 )
-from kernelmate.suggest.syntax_loops import Loop, loops
+from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -64,7 +64,7 @@ CLAIMS = (Claim(r" and \d+ bytes of shared memory less", "shared_bytes"),)
 RECIPE = Recipe("serial-reduction", ("shared_bytes", "time", "occupancy"), ("accuracy",), rewrites, claims=CLAIMS)
 
 
-def _of(tree: Tree, variable: Variable, threads: int) -> list[Edit]:
+def _of(tree: Tree, variable: DeclaredVariable, threads: int) -> list[Edit]:
     constants = integer_constants(tree.kernel.unit.text)
     if len(variable.dims) != 1 or "extern" in variable.qualifiers or variable.type not in ZERO:
         return []
@@ -95,11 +95,11 @@ def _of(tree: Tree, variable: Variable, threads: int) -> list[Edit]:
     return [store, tree.replace(size, str(threads // 32)), tree.replace(loop.bound, str(threads // 32))]
 
 
-def _within(node: Node, loop: Loop) -> bool:
+def _within(node: Node, loop: CountingLoop) -> bool:
     return loop.node.start_byte <= node.start_byte < loop.node.end_byte
 
 
-def _reads_all(tree: Tree, loop: Loop, elements: list[Node], threads: int) -> bool:
+def _reads_all(tree: Tree, loop: CountingLoop, elements: list[Node], threads: int) -> bool:
     """The loop goes over the whole block's length, and reads the array at its variable, once a turn."""
     bound = plain(tree, loop.bound)
     whole = bound == "blockDim.x" or integer_value(bound, integer_constants(tree.kernel.unit.text)) == threads
@@ -114,7 +114,7 @@ def _reads_all(tree: Tree, loop: Loop, elements: list[Node], threads: int) -> bo
     )
 
 
-def _stored(tree: Tree, element: Node, variable: Variable, joined: Carried) -> Edit | None:
+def _stored(tree: Tree, element: Node, variable: DeclaredVariable, joined: CarriedValue) -> Edit | None:
     """The store, after a reduction within each warp."""
     expression, index = element.parent, index_of(element)
     statement = None if expression is None else expression.parent

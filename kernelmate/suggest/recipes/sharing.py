@@ -6,18 +6,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kernelmate.suggest.recipes.carried import Carried, carried_values
+from kernelmate.suggest.recipes.carried import CarriedValue, carried_values
 from kernelmate.suggest.syntax import Node, Tree
 from kernelmate.suggest.syntax_effects import element_accesses, index_of, is_written, names, plain, root_name, writes
-from kernelmate.suggest.syntax_loops import Loop, read_loop
+from kernelmate.suggest.syntax_loops import CountingLoop, read_loop
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
     """A loop whose turns lanes share; what it carries is joined after `around`, which is the loop or one around it."""
 
-    loop: Loop
-    joined: tuple[Carried, ...]
+    loop: CountingLoop
+    joined: tuple[CarriedValue, ...]
     around: Node
 
 
@@ -66,7 +66,7 @@ def _place(tree: Tree, statement: Node, found: Sharing, *, inside: bool) -> bool
     return True
 
 
-def _deeper(tree: Tree, loop: Loop) -> Sharing | None:
+def _deeper(tree: Tree, loop: CountingLoop) -> Sharing | None:
     """Loops inside of a loop that all lanes go through alike; None where there is none, or no room for what is added."""
     if loop.node.type != "for_statement":
         return None
@@ -85,7 +85,9 @@ def _deeper(tree: Tree, loop: Loop) -> Sharing | None:
     return found if fine and found.loops else None
 
 
-def _joined_outside(tree: Tree, loop: Loop, inner: Loop, outer: tuple[Carried, ...]) -> Sharing | None:
+def _joined_outside(
+    tree: Tree, loop: CountingLoop, inner: CountingLoop, outer: tuple[CarriedValue, ...]
+) -> Sharing | None:
     """The inner loop shared, and what both carry joined after the outer one: once instead of at every turn."""
     if _shared_loop(tree, inner) is None or not outer:
         return None
@@ -102,7 +104,7 @@ def _joined_outside(tree: Tree, loop: Loop, inner: Loop, outer: tuple[Carried, .
     return Sharing([Shared(inner, outer, loop.node)])
 
 
-def _shared_loop(tree: Tree, loop: Loop) -> tuple[Carried, ...] | None:
+def _shared_loop(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] | None:
     """What the loop carries from turn to turn, where lanes can share its turns; None where they cannot."""
     if loop.node.type != "for_statement" or loop.step != "1" or not loop.declared:
         return None
@@ -141,7 +143,7 @@ def _sort(tree: Tree, statement: Node, stores: list[Node]) -> bool:
     return False
 
 
-def _same_lane_reads(tree: Tree, loops: list[Loop]) -> bool:
+def _same_lane_reads(tree: Tree, loops: list[CountingLoop]) -> bool:
     """What is stored in a loop is read again only by the lane that stored it."""
     stored: dict[str | None, set[str]] = {}
     for element in element_accesses(tree):
@@ -157,7 +159,7 @@ def _same_lane_reads(tree: Tree, loops: list[Loop]) -> bool:
     return True
 
 
-def _turn_of(tree: Tree, element: Node, loops: list[Loop]) -> str:
+def _turn_of(tree: Tree, element: Node, loops: list[CountingLoop]) -> str:
     """The element's index with `@` for the variable of the shared loop that it is in."""
     index = index_of(element)
     around = [loop for loop in loops if loop.node.start_byte <= element.start_byte < loop.node.end_byte]

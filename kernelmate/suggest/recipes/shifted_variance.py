@@ -17,7 +17,7 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import fresh, indent_of, names, operator, plain, substitute
-from kernelmate.suggest.syntax_loops import Loop, loops
+from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 _FIRST = re.compile(r"0u?|threadIdx\.x|lane|lane_?id|threadIdx\.x%32|threadIdx\.x&31|t|tid|tx")
 
@@ -31,7 +31,7 @@ class Sums:
         names: of the sum of elements and of that of squares.
     """
 
-    loop: Loop
+    loop: CountingLoop
     terms: tuple[Node, ...]
     squares: tuple[tuple[Node, str], ...]
     value: str
@@ -106,7 +106,7 @@ def _of_sums(tree: Tree, sums: Sums, shift: str) -> list[Edit] | None:
     return edits
 
 
-def _sums(tree: Tree, loop: Loop) -> Sums | None:
+def _sums(tree: Tree, loop: CountingLoop) -> Sums | None:
     """`s += v; q += v * v;`, with nothing else that is added."""
     terms: list[Node] = []
     squares: list[tuple[Node, str]] = []
@@ -143,7 +143,7 @@ def _squared(tree: Tree, node: Node) -> str | None:
     return plain(tree, left) if plain(tree, left) == plain(tree, right) else None
 
 
-def _first_element(tree: Tree, loop: Loop, term: Node) -> str | None:
+def _first_element(tree: Tree, loop: CountingLoop, term: Node) -> str | None:
     """The value at the loop variable's least value over the whole block, locals of the loop written out."""
     start = plain(tree, loop.start).replace(" ", "")
     variable = tree.variable(start)
@@ -163,7 +163,7 @@ def _first_element(tree: Tree, loop: Loop, term: Node) -> str | None:
     return None if left or "[" not in text else text
 
 
-def _declared(tree: Tree, loop: Loop) -> set[str]:
+def _declared(tree: Tree, loop: CountingLoop) -> set[str]:
     found = {loop.name}
     for declaration in tree.walk("declaration", under=loop.block):
         for declarator in declaration.children_by_field_name("declarator"):

@@ -14,7 +14,7 @@ from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.independent import independent_turns
 from kernelmate.suggest.syntax import Tree, integer_constants, read_tree
 from kernelmate.suggest.syntax_effects import constant_after_start, fresh, only_pure_calls, plain, statements
-from kernelmate.suggest.syntax_loops import Loop, read_loop
+from kernelmate.suggest.syntax_loops import CountingLoop, read_loop
 
 THREADS = 256
 """Threads per block for a kernel that was launched with a single one."""
@@ -53,7 +53,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 RECIPE = Recipe("spread-over-grid", ("time",), (), rewrites)
 
 
-def _only_loop(tree: Tree) -> Loop | None:
+def _only_loop(tree: Tree) -> CountingLoop | None:
     """The kernel's one outermost loop, with nothing around it but declarations of scalars."""
     found = None
     for statement in statements(tree.body):
@@ -83,7 +83,7 @@ def _is(tree: Tree, text: str, wanted: str) -> bool:
     )
 
 
-def _contract_expression(request: SuggestRequest, tree: Tree, loop: Loop) -> str | None:
+def _contract_expression(request: SuggestRequest, tree: Tree, loop: CountingLoop) -> str | None:
     """The loop's bound in the contract's language: a size that the kernel takes, or a number."""
     text = plain(tree, loop.bound)
     if text.isdigit():
@@ -95,7 +95,7 @@ def _contract_expression(request: SuggestRequest, tree: Tree, loop: Loop) -> str
     return None if constant is None or tree.variable(text) is not None else str(constant.value)
 
 
-def _edits(tree: Tree, loop: Loop) -> list[tuple[int, int, str]]:
+def _edits(tree: Tree, loop: CountingLoop) -> list[tuple[int, int, str]]:
     """Start and step of the loop, counted over the grid."""
     update = loop.node.child_by_field_name("update")
     if update is None:

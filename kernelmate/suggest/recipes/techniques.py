@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kernelmate.records import Contract
-from kernelmate.suggest.recipes.sentences import Ended
+from kernelmate.suggest.recipes.sentences import EndedTechnique
 
 _HALVES = r"(?:/=\s*2|>>=\s*1|/\s*2|>>\s*1)\s*\)[^;]*\[[^\]]*\+"
 """The code of a loop by halves that joins elements of an array."""
@@ -15,66 +15,70 @@ _KINDS = (
 _WHERE = r"(?:\s+(?:in|over|through|via)\s+(?:dynamic\s+|static\s+)?shared\s+memory)?(?:\s+(?:of|with)\s+(?:one|a)\s+\w+\s+(?:per|for\s+each)\s+thread)?"
 
 TREE = (
-    Ended(
+    EndedTechnique(
         r"(?:tree-based\s+|parallel\s+)+(reduction|sum|maximum)(?:\s+(?:in|over|through|via|using)\s+shared\s+memory)?",
         r"\g<4> by warp shuffles",
         _HALVES,
         phrase=True,
     ),
-    Ended(r"(?:each|every)\s+(?:step|round|iteration|turn)\s+halves", still=_HALVES, whole=True),
-    Ended(
+    EndedTechnique(r"(?:each|every)\s+(?:step|round|iteration|turn)\s+halves", still=_HALVES, whole=True),
+    EndedTechnique(
         rf"{_KINDS}(?:tree[- ]reduction|reduction\s+tree|tree|halving(?:\s+loop)?){_WHERE}", "warp shuffles", _HALVES
     ),
-    Ended(r"(?:the|this)\s+tree\b", still=_HALVES),
-    Ended(r"half\s+(?:of\s+)?the\s+threads\s+(?:idle|drop|are\s+idle|leave)|threads\s+drop\s+out", still=_HALVES),
+    EndedTechnique(r"(?:the|this)\s+tree\b", still=_HALVES),
+    EndedTechnique(
+        r"half\s+(?:of\s+)?the\s+threads\s+(?:idle|drop|are\s+idle|leave)|threads\s+drop\s+out", still=_HALVES
+    ),
 )
 _NEAR = "neighbouring threads access neighbouring elements"
 STRIDED = (
-    Ended(
+    EndedTechnique(
         r"(?:is|are|be)\s+not\s+coalesced|(?:no|none|nothing|neither|never|hardly)\b[\w\s]*\bcoalesced",
         _NEAR,
         whole=True,
     ),
-    Ended(
+    EndedTechnique(
         r"un-?coalesced|non-?coalesced|strided\s+(?:access\w*|loads?|stores?|reads?|writes?|memory|in)|(?:loads|stores|reads|writes)\s+are\s+not",
         _NEAR,
         whole=True,
     ),
-    Ended(r"neighbou?ring\s+(?:threads|lanes)\s+(?:take|own|read|have)\s+neighbou?ring\s+rows", _NEAR, whole=True),
-    Ended(r"(?:a|one)\s+(?:whole\s+)?row\s+apart|strides?\s+of\s+a\s+(?:whole\s+)?row", _NEAR, whole=True),
+    EndedTechnique(
+        r"neighbou?ring\s+(?:threads|lanes)\s+(?:take|own|read|have)\s+neighbou?ring\s+rows", _NEAR, whole=True
+    ),
+    EndedTechnique(r"(?:a|one)\s+(?:whole\s+)?row\s+apart|strides?\s+of\s+a\s+(?:whole\s+)?row", _NEAR, whole=True),
 )
 TILED = tuple(
-    Ended(one.words, "a tile in shared memory lets loads and stores both walk along rows", whole=True)
+    EndedTechnique(one.words, "a tile in shared memory lets loads and stores both walk along rows", whole=True)
     for one in STRIDED
 )
 NO_PADDING = (
-    Ended(
+    EndedTechnique(
         r"(?:no|without)\s+padding|(?:not|un)[- ]?padded",
         "a column of padding spreads the tile's columns over all banks",
         whole=True,
     ),
-    Ended(r"(?:in|on|onto|to|into)\s+(?:one|the\s+same|a\s+single)\s+bank", whole=True),
-    Ended(
+    EndedTechnique(r"(?:in|on|onto|to|into)\s+(?:one|the\s+same|a\s+single)\s+bank", whole=True),
+    EndedTechnique(
         r"(?:suffers?|causes?|has|have|with|hits?|makes?|costs?)\s+(?:\d+-way\s+|many\s+)?bank\s+conflicts|\d+-way\s+(?:bank\s+)?conflicts?",
         whole=True,
     ),
 )
 _ONE = r"(?:(?:is|costs|does|makes|needs)\s+)?(?:its\s+own\s+|an?\s+|one\s+)?(?:\w+\s+)?atomic\w*(?:\s+\w+){0,2}"
 GLOBAL_ATOMICS = (
-    Ended(
+    EndedTechnique(
         rf"(?:(?:every|each|one)\s+\w+\s+)?{_ONE}\s+(?:in|on|to|into)\s+(?:the\s+)?global(?:\s+\w+)?",
         "each block counts in shared memory, then adds its counts to the global ones",
         whole=True,
     ),
-    Ended(r"global(?:-memory)?\s+atomics?", whole=True),
+    EndedTechnique(r"global(?:-memory)?\s+atomics?", whole=True),
 )
 BLOCK_ATOMICS = (
-    Ended(
+    EndedTechnique(
         r"(?:one|an|a\s+single)\s+(atomic\w*(?:\s+(?:addition|add|update))?)\s+(?:per|for\s+each)\s+(?:thread|element|value|sample|item)",
         r"one \g<4> per block",
         phrase=True,
     ),
-    Ended(
+    EndedTechnique(
         r"(?:every|each)\s+(?:thread|element|value|sample|item)\s+(?:adds?|is\s+added|does|makes|issues)\b.*\batomic\w*.*",
         "each block adds its partial result once",
         whole=True,
@@ -83,111 +87,113 @@ BLOCK_ATOMICS = (
 _MEMORY = r"\b(?:shared|memory|arrays?|buffers?|scratch|tiles?|bytes|registers?|slots?|entry|entries|cells?|room|space|holds?|keeps?|reserves?|allocat\w+)\b"
 """Words of a clause that says how memory is laid out, and not which work a thread does."""
 VECTOR = (
-    Ended(
+    EndedTechnique(
         r"(?:one|a\s+single)\s+(?:element|value|pixel|float|number)\s+(?:per|for\s+each)\s+thread|one\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)",
         "several neighbouring elements per thread",
         phrase=True,
         unless=_MEMORY,
     ),
-    Ended(
+    EndedTechnique(
         r"each\s+thread\s+(handles|computes|takes|does|loads|processes)\s+(?:one|a\s+single)\s+(?:element|value|pixel|output|number)",
         r"each thread \g<4> several neighbouring elements",
         phrase=True,
     ),
-    Ended(r"scalar\s+(?:loads|stores|accesses)(?:\s+and\s+(?:loads|stores))?", whole=True),
+    EndedTechnique(r"scalar\s+(?:loads|stores|accesses)(?:\s+and\s+(?:loads|stores))?", whole=True),
 )
 WARP_PER_ROW = (
-    Ended(r"(?:thread|block)\s+(per|for\s+each|for\s+every)\s+(\w+)", r"warp \g<4> \g<5>", phrase=True),
-    Ended(r"(each|every|one|an?)\s+(?:thread|block)(?=\s+(?:takes|handles|owns|computes|sums|does|reduces|walks|processes|works\s+on)\s+(?:one|an?|its)\s+(?:\w+\s+)?(?:row|line|token|vector|query|head|segment|list|node|vertex|sequence)\b)", r"\g<4> warp", phrase=True),
-    Ended(r"(?:between|across)\s+(?:the\s+)?warps\s+through\s+shared\s+memory", whole=True),
+    EndedTechnique(r"(?:thread|block)\s+(per|for\s+each|for\s+every)\s+(\w+)", r"warp \g<4> \g<5>", phrase=True),
+    EndedTechnique(r"(each|every|one|an?)\s+(?:thread|block)(?=\s+(?:takes|handles|owns|computes|sums|does|reduces|walks|processes|works\s+on)\s+(?:one|an?|its)\s+(?:\w+\s+)?(?:row|line|token|vector|query|head|segment|list|node|vertex|sequence)\b)", r"\g<4> warp", phrase=True),
+    EndedTechnique(r"(?:between|across)\s+(?:the\s+)?warps\s+through\s+shared\s+memory", whole=True),
     *STRIDED, *TREE,
 )  # fmt: skip
 
-ENDED: dict[str, tuple[Ended, ...]] = {
+ENDED: dict[str, tuple[EndedTechnique, ...]] = {
     "accumulate-in-register": (
-        Ended(r"(?:accumulates?|adds?|sums?)\s+(?:\w+\s+){0,3}(?:in|into|to)\s+global\s+memory", "sums in a register", whole=True),
-        Ended(r"(?:read|written|updated)\s+(?:in\s+global\s+memory\s+)?in\s+every\s+(?:turn|iteration)", whole=True),
+        EndedTechnique(r"(?:accumulates?|adds?|sums?)\s+(?:\w+\s+){0,3}(?:in|into|to)\s+global\s+memory", "sums in a register", whole=True),
+        EndedTechnique(r"(?:read|written|updated)\s+(?:in\s+global\s+memory\s+)?in\s+every\s+(?:turn|iteration)", whole=True),
     ),
     "block-atomics": BLOCK_ATOMICS,
     "coalesce": STRIDED,
     "exchange-axes": STRIDED,
     "flat-order": STRIDED,
     "grid-stride": (
-        Ended(r"(?:one|a)\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)|(?:one|a\s+single)\s+(?:element|value|pixel|number)\s+per\s+thread", "a grid-stride loop", phrase=True, unless=_MEMORY),
+        EndedTechnique(r"(?:one|a)\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)|(?:one|a\s+single)\s+(?:element|value|pixel|number)\s+per\s+thread", "a grid-stride loop", phrase=True, unless=_MEMORY),
     ),
     "interleave-chunks": (
-        Ended(r"(?:each|every)\s+thread\s+\w+\s+(?:a|one|its\s+own)\s+(?:contiguous\s+)?(?:chunk|run|piece|range)(?:\s+of\s+\w+)*", "neighbouring threads take neighbouring elements", whole=True),
-        Ended(r"contiguous\s+(?:chunk|run|piece|range)s?", whole=True),
+        EndedTechnique(r"(?:each|every)\s+thread\s+\w+\s+(?:a|one|its\s+own)\s+(?:contiguous\s+)?(?:chunk|run|piece|range)(?:\s+of\s+\w+)*", "neighbouring threads take neighbouring elements", whole=True),
+        EndedTechnique(r"contiguous\s+(?:chunk|run|piece|range)s?", whole=True),
         *STRIDED,
     ),
     "online-softmax": (
-        Ended(r"(?:three|3)\s+passes", "two passes", phrase=True),
-        Ended(r"(?:three|3)-pass", "two-pass", phrase=True),
-        Ended(r"read\s+(?:three\s+times|thrice)", "read twice", phrase=True),
+        EndedTechnique(r"(?:three|3)\s+passes", "two passes", phrase=True),
+        EndedTechnique(r"(?:three|3)-pass", "two-pass", phrase=True),
+        EndedTechnique(r"read\s+(?:three\s+times|thrice)", "read twice", phrase=True),
     ),
     "pad-shared-tile": NO_PADDING,
     "private-histogram": GLOBAL_ATOMICS,
     "sequential-reduction": (
-        Ended(r"interleaved\s+(?:addressing|pairs|indices)|modulo|divergent(?:\s+branch\w*)?|tid\s*%\s*\(?\s*2", whole=True),
+        EndedTechnique(r"interleaved\s+(?:addressing|pairs|indices)|modulo|divergent(?:\s+branch\w*)?|tid\s*%\s*\(?\s*2", whole=True),
     ),
     "serial-reduction": TREE,
     "single-pass-moments": (
-        Ended(r"(?:two|2)\s+passes", "one pass", phrase=True),
-        Ended(r"(?:three|3)\s+passes", "two passes", phrase=True),
-        Ended(r"(?:three|3)-pass", "two-pass", phrase=True),
-        Ended(r"read\s+(?:three\s+times|thrice)", "read twice", phrase=True),
-        Ended(r"two-pass", "one-pass", phrase=True),
+        EndedTechnique(r"(?:two|2)\s+passes", "one pass", phrase=True),
+        EndedTechnique(r"(?:three|3)\s+passes", "two passes", phrase=True),
+        EndedTechnique(r"(?:three|3)-pass", "two-pass", phrase=True),
+        EndedTechnique(r"read\s+(?:three\s+times|thrice)", "read twice", phrase=True),
+        EndedTechnique(r"two-pass", "one-pass", phrase=True),
     ),
-    "shifted-variance": (Ended(r"loses\s+(?:digits|accuracy|precision)|cancel(?:s|lation)", whole=True),),
+    "shifted-variance": (EndedTechnique(r"loses\s+(?:digits|accuracy|precision)|cancel(?:s|lation)", whole=True),),
     "spread-over-grid": (
-        Ended(r"(?:a\s+single|one|only\s+one)\s+block\s+(?:does|sums|reduces|reads|computes|for|works)\b.*", "every block of the grid takes part", whole=True),
+        EndedTechnique(r"(?:a\s+single|one|only\s+one)\s+block\s+(?:does|sums|reduces|reads|computes|for|works)\b.*", "every block of the grid takes part", whole=True),
     ),
     "stage-records": STRIDED,
     "thread-per-turn": STRIDED,
     "tile-permute": TILED,
     "tile-shared": (
-        *(Ended(one.words, "each block reads its operands through tiles in shared memory", whole=True) for one in STRIDED),
-        Ended(r"(?:no|without)\s+(?:tiles|tiling|shared\s+memory|blocking)", "each block reads its operands through tiles in shared memory", whole=True),
-        Ended(r"(?:every|each)\s+thread\s+reads\s+(?:its|a|one|the)\s+(?:whole\s+)?row\b.*", "each block reads its operands through tiles in shared memory", whole=True),
+        *(EndedTechnique(one.words, "each block reads its operands through tiles in shared memory", whole=True) for one in STRIDED),
+        EndedTechnique(r"(?:no|without)\s+(?:tiles|tiling|shared\s+memory|blocking)", "each block reads its operands through tiles in shared memory", whole=True),
+        EndedTechnique(r"(?:every|each)\s+thread\s+reads\s+(?:its|a|one|the)\s+(?:whole\s+)?row\b.*", "each block reads its operands through tiles in shared memory", whole=True),
     ),
     "tile-transpose": TILED,
     "vectorize": VECTOR,
     "warp-per-row": WARP_PER_ROW,
     "warp-reduction": TREE,
     "warp-scan": (
-        Ended(r"(?:(?:Hillis\W+(?:and\s+)?Steele|Kogge\W+Stone)[\w']*(?:\s+(?:inclusive\s+|exclusive\s+)?scan)?|scan\s+by\s+doubl\w+(?:\s+distances?)?)(?:\s+between\s+two\s+buffers)?(?:\s+in\s+shared\s+memory)?", "a scan by warp shuffles"),
-        Ended(r"double[- ]buffer\w*|ping-?pong\w*|between\s+two\s+buffers|two\s+buffers", whole=True),
+        EndedTechnique(r"(?:(?:Hillis\W+(?:and\s+)?Steele|Kogge\W+Stone)[\w']*(?:\s+(?:inclusive\s+|exclusive\s+)?scan)?|scan\s+by\s+doubl\w+(?:\s+distances?)?)(?:\s+between\s+two\s+buffers)?(?:\s+in\s+shared\s+memory)?", "a scan by warp shuffles"),
+        EndedTechnique(r"double[- ]buffer\w*|ping-?pong\w*|between\s+two\s+buffers|two\s+buffers", whole=True),
     ),
 }  # fmt: skip
 """By the recipe's name; a recipe that is not named here ends no technique that comments tell of."""
 
 
-def ended_by(recipe: str, before: Contract, after: Contract) -> tuple[Ended, ...]:
+def ended_by(recipe: str, before: Contract, after: Contract) -> tuple[EndedTechnique, ...]:
     """The techniques that a rewrite ends: its recipe's, and the length of a block where the launch changed that."""
     return (*ENDED.get(recipe, ()), *_lengths(before.block, after.block))
 
 
-def _lengths(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[Ended, ...]:
+def _lengths(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[EndedTechnique, ...]:
     """`256 threads` and `16 x 16 threads` of blocks that have another length now."""
     if before == after or not all(side.strip().isdigit() for side in (*before, *after)):
         return ()
     old, new = (math.prod(int(side) for side in block) for block in (before, after))
-    found = [Ended(rf"{old}(?=(?:\s+|-)threads?\b)", str(new), phrase=True)] if old != new else []
+    found = [EndedTechnique(rf"{old}(?=(?:\s+|-)threads?\b)", str(new), phrase=True)] if old != new else []
     if len(before) == 2 and len(after) == 2:
         sides = " x ".join(side.strip() for side in after)
         found.append(
-            Ended(rf"{before[0].strip()}\s*x\s*{before[1].strip()}(?=\s+(?:threads|blocks?\b))", sides, phrase=True)
+            EndedTechnique(
+                rf"{before[0].strip()}\s*x\s*{before[1].strip()}(?=\s+(?:threads|blocks?\b))", sides, phrase=True
+            )
         )
     return tuple(found)
 
 
 REWRITTEN = (
-    Ended(
+    EndedTechnique(
         r"\s+(?:through|by|via|using|with|in)\s+(?:[\w-]+\s+){0,5}?(?:tiles?|shared\s+memory|trees?|shuffles?|atomics?)(?:\s+in\s+shared\s+memory)?",
         phrase=True,
     ),
     *(
-        Ended(
+        EndedTechnique(
             r"\b(?:trees?|pass(?:es)?|shared\s+memory|scratch|shuffles?|grid[- ]strided?|atomic\w*|coalesced|strided|naive(?:ly)?|tile[sd]?"
             r"|bank\w*|barriers?|unroll\w*|vectori[sz]ed|float[24]|loads?|stores?|neighbou?ring|double\s+arithmetic|(?:float|double)\s+rate|FLOP\w*"
             r"|(?:one|a|an|each|every|the)\s+(?:thread|warp|block|lane)s?|(?:per|by|of)\s+(?:one\s+|a\s+|each\s+)?(?:thread|warp|block)s?"

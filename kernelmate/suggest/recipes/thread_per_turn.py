@@ -20,7 +20,7 @@ from kernelmate.suggest.recipes.independent import independent_turns
 from kernelmate.suggest.strides import lanes_of
 from kernelmate.suggest.syntax import Edit, Node, Tree, integer_constants, integer_value, read_tree
 from kernelmate.suggest.syntax_effects import body_span, declared_names, fresh, indent_of, names, statements, writes
-from kernelmate.suggest.syntax_loops import Loop, global_index, guarded, read_loop
+from kernelmate.suggest.syntax_loops import CountingLoop, global_index, guarded, read_loop
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
@@ -55,7 +55,7 @@ CLAIMS = (
 RECIPE = Recipe("thread-per-turn", ("global_bytes", "time"), (), rewrites, claims=CLAIMS)
 
 
-def _loop(tree: Tree) -> Loop | None:
+def _loop(tree: Tree) -> CountingLoop | None:
     """The loop that everything ends in, before which nothing is written but variables."""
     within = statements(tree.body)
     guard = guarded(tree, within)
@@ -80,7 +80,7 @@ def _loop(tree: Tree) -> Loop | None:
     return None if outer - declared_names(tree, loop.block) else loop
 
 
-def _turns(tree: Tree, request: SuggestRequest, loop: Loop) -> tuple[str, str] | None:
+def _turns(tree: Tree, request: SuggestRequest, loop: CountingLoop) -> tuple[str, str] | None:
     """How often the loop turns, in the kernel's words and in the contract's: the same for all threads."""
     text = tree.text(loop.bound)
     known = integer_value(text, integer_constants(tree.kernel.unit.text))
@@ -92,7 +92,7 @@ def _turns(tree: Tree, request: SuggestRequest, loop: Loop) -> tuple[str, str] |
     return text, text
 
 
-def _edits(tree: Tree, loop: Loop, number: str, turns: str) -> list[Edit]:
+def _edits(tree: Tree, loop: CountingLoop, number: str, turns: str) -> list[Edit]:
     variable = tree.variable(number)
     assert variable is not None, "a number is a variable"
     value: Node | None = variable.value

@@ -19,7 +19,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
 from kernelmate.suggest.recipes.comments import without_stale_comments
-from kernelmate.suggest.recipes.sentences import Ended
+from kernelmate.suggest.recipes.sentences import EndedTechnique
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import indent_step, only_pure_calls
 
@@ -28,7 +28,7 @@ CONTROL = ("if_statement", "for_statement", "while_statement", "else_clause")
 FORMAT_TIMEOUT_S = 10.0
 
 
-def tidied(old: Kernel, new: Kernel, ended: Sequence[Ended] = ()) -> Kernel:
+def tidied(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique] = ()) -> Kernel:
     """The changed kernel with what was changed cleaned up; as it is where that cannot be read.
 
     `ended`: techniques that the kernel no longer uses; comments that tell of them are corrected.

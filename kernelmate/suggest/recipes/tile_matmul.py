@@ -19,7 +19,7 @@ from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import block_sides, follow_block
 from kernelmate.suggest.recipes.named import named
 from kernelmate.suggest.recipes.restructure import ZERO, further_in, known, last_return
-from kernelmate.suggest.strides import Lanes, lanes_of
+from kernelmate.suggest.strides import LaneEvaluator, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (
     element_accesses,
@@ -37,7 +37,7 @@ from kernelmate.suggest.syntax_effects import (
     substitute,
     writes,
 )
-from kernelmate.suggest.syntax_loops import Guarded, Loop, global_index, guarded, read_loop
+from kernelmate.suggest.syntax_loops import CountingLoop, GuardedWork, global_index, guarded, read_loop
 
 SIDES = (32, 16)
 """Sides of the tiles tried, in threads; one that the file names as its tile's is tried alone."""
@@ -65,8 +65,8 @@ class Operand:
 class Product:
     """The loop, its guard, and its two operands."""
 
-    guard: Guarded
-    loop: Loop
+    guard: GuardedWork
+    loop: CountingLoop
     before: tuple[Node, ...]
     after: tuple[Node, ...]
     operands: tuple[Operand, ...]
@@ -106,7 +106,7 @@ def _tied(tree: Tree, sides: Sequence[int]) -> bool:
     return bool(numbers & {str(side) for side in sides})
 
 
-def _product(tree: Tree, lanes: Lanes) -> Product | None:
+def _product(tree: Tree, lanes: LaneEvaluator) -> Product | None:
     if any(word in tree.kernel.source for word in ("__shared__", "__sync", "__shfl", "atomic")):
         return None
     guard = guarded(tree, statements(tree.body))
@@ -129,7 +129,7 @@ def _product(tree: Tree, lanes: Lanes) -> Product | None:
     return Product(guard, loop, tuple(before), tuple(after), operands, _plain_sum(tree, loop, operands))
 
 
-def _conjuncts_apart(guard: Guarded, row: str, col: str) -> bool:
+def _conjuncts_apart(guard: GuardedWork, row: str, col: str) -> bool:
     """Each condition of the guard is about the row or the column, never both."""
     for text in guard.conjuncts:
         named = set(re.findall(r"[A-Za-z_]\w*", text))
@@ -138,7 +138,9 @@ def _conjuncts_apart(guard: Guarded, row: str, col: str) -> bool:
     return True
 
 
-def _operands(tree: Tree, loop: Loop, lanes: Lanes, owners: dict[str, str]) -> tuple[Operand, ...] | None:
+def _operands(
+    tree: Tree, loop: CountingLoop, lanes: LaneEvaluator, owners: dict[str, str]
+) -> tuple[Operand, ...] | None:
     """The two matrices; None where the loop reads anything else by an index of its own."""
     found: dict[str, Operand] = {}
     for element in element_accesses(tree, loop.block):
@@ -162,7 +164,7 @@ def _operands(tree: Tree, loop: Loop, lanes: Lanes, owners: dict[str, str]) -> t
     return operands if len(operands) == 2 and {one.axis for one in operands} == {"x", "y"} else None
 
 
-def _declared_in(tree: Tree, loop: Loop) -> set[str]:
+def _declared_in(tree: Tree, loop: CountingLoop) -> set[str]:
     found = set()
     for declaration in tree.walk("declaration", under=loop.block):
         for declarator in declaration.children_by_field_name("declarator"):
@@ -172,7 +174,7 @@ def _declared_in(tree: Tree, loop: Loop) -> set[str]:
     return found
 
 
-def _plain_sum(tree: Tree, loop: Loop, operands: tuple[Operand, ...]) -> bool:
+def _plain_sum(tree: Tree, loop: CountingLoop, operands: tuple[Operand, ...]) -> bool:
     """The loop adds products of the two, so that zeros beyond the matrix change nothing."""
     a, b = (re.escape("".join(tree.text(one.element).split())) for one in operands)
     text = "".join(tree.text(loop.block).split()).strip("{}")
@@ -180,7 +182,7 @@ def _plain_sum(tree: Tree, loop: Loop, operands: tuple[Operand, ...]) -> bool:
 
 
 def _rewrite(
-    request: SuggestRequest, tree: Tree, lanes: Lanes, product: Product, followed: Contract, side: int
+    request: SuggestRequest, tree: Tree, lanes: LaneEvaluator, product: Product, followed: Contract, side: int
 ) -> Rewrite:
     product, turned = _lanes_along_result(tree, lanes, product)
     kernel = apply_edits(request.kernel, [*turned, *_edits(tree, product, side)])
@@ -200,7 +202,7 @@ def _launched(request: SuggestRequest, kernel: Kernel, followed: Contract, side:
     return relaunch(request, kernel, grid=followed.grid, block=(str(side), str(side)))
 
 
-def _lanes_along_result(tree: Tree, lanes: Lanes, product: Product) -> tuple[Product, list[Edit]]:
+def _lanes_along_result(tree: Tree, lanes: LaneEvaluator, product: Product) -> tuple[Product, list[Edit]]:
     """The product with the threads of a block exchanged, where the y side walks the result's neighbouring elements."""
     owners = {one.axis: one.owner for one in product.operands}
     variables = {axis: tree.variable(owner) for axis, owner in owners.items()}
@@ -223,7 +225,7 @@ def _lanes_along_result(tree: Tree, lanes: Lanes, product: Product) -> tuple[Pro
     return replace(product, operands=tuple(replace(one, axis=other[one.axis]) for one in product.operands)), edits
 
 
-def _stride(lanes: Lanes, index: Node | None, zero: dict[str, float], name: str) -> float | None:
+def _stride(lanes: LaneEvaluator, index: Node | None, zero: dict[str, float], name: str) -> float | None:
     one = None if index is None else lanes.value(index, (0, 0, 0), {**zero, name: 1.0})
     none = None if index is None else lanes.value(index, (0, 0, 0), zero)
     return None if one is None or none is None else one - none

@@ -18,8 +18,8 @@ from kernelmate.source.expressions import evaluate_integer
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes import exchange_axes, flat_order
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
-from kernelmate.suggest.recipes.tiles import ROWS, SIDE, Turned, sides
-from kernelmate.suggest.strides import Lanes, lanes_of
+from kernelmate.suggest.recipes.tiles import ROWS, SIDE, TransposedTile, sides
+from kernelmate.suggest.strides import LaneEvaluator, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree, statement_expression
 from kernelmate.suggest.syntax_effects import (
     element_accesses,
@@ -113,7 +113,7 @@ CLAIMS = (
 RECIPE = Recipe("tile-permute", ("global_bytes", "time"), ("shared_bytes",), rewrites, claims=CLAIMS)
 
 
-def _extents(tree: Tree, request: SuggestRequest, lanes: Lanes) -> Extents | None:
+def _extents(tree: Tree, request: SuggestRequest, lanes: LaneEvaluator) -> Extents | None:
     contract = request.contract
     number = global_index(tree, "x", lanes.shape.block[0])
     flat = (
@@ -133,7 +133,7 @@ def _extents(tree: Tree, request: SuggestRequest, lanes: Lanes) -> Extents | Non
     return Extents(found)
 
 
-def _copy(tree: Tree, contract: Contract, lanes: Lanes, extents: Extents) -> tuple[Copy, str, str] | None:
+def _copy(tree: Tree, contract: Contract, lanes: LaneEvaluator, extents: Extents) -> tuple[Copy, str, str] | None:
     """The copy, the coordinate along what is read, and the one along what is written."""
     coordinates = list(extents.of)
     within = statements(tree.body)
@@ -190,7 +190,7 @@ def _written_out(tree: Tree, extents: Extents) -> dict[str, str] | None:
     return given
 
 
-def _along(contract: Contract, lanes: Lanes, element: Node, extents: Extents) -> str | None:
+def _along(contract: Contract, lanes: LaneEvaluator, element: Node, extents: Extents) -> str | None:
     """The coordinate that walks neighbouring elements, forwards or backwards."""
     index = index_of(element)
     once = dict.fromkeys(extents.of, 1.0)
@@ -209,7 +209,7 @@ def _edits(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> li
     indent, step = indent_of(tree, copy.first) or indent_step(tree), indent_step(tree)
     ends = (extents.of[fast][0], extents.of[slow][0])
     side, rows, constants = sides(tree)
-    turned = Turned(fresh(tree, "tile"), fresh(tree, "k"), fast, slow, ends, step, side, rows)
+    turned = TransposedTile(fresh(tree, "tile"), fresh(tree, "k"), fast, slow, ends, step, side, rows)
     others = [name for name in extents.of if name not in {fast, slow}]
     lines = [turned.declared(copy.type)]
     divisor = ""

@@ -15,7 +15,7 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 from kernelmate.suggest.recipes.launch import block_sides
-from kernelmate.suggest.recipes.tiles import ROWS, SIDE, Turned, sides
+from kernelmate.suggest.recipes.tiles import ROWS, SIDE, TransposedTile, sides
 from kernelmate.suggest.strides import lanes_of
 from kernelmate.suggest.syntax import (  # fmt: skip
     ELEMENT_BYTES,
@@ -38,14 +38,14 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
     statements,
     substitute,
 )
-from kernelmate.suggest.syntax_loops import Guarded, global_index, guarded
+from kernelmate.suggest.syntax_loops import GuardedWork, global_index, guarded
 
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
     """`store = load;` under a guard; `fast` walks the load's neighbours, `slow` the store's."""
 
-    guard: Guarded
+    guard: GuardedWork
     store: Node
     load: Node
     type: str
@@ -141,7 +141,7 @@ def _axes(
     return (found[0], found[1]) if found[0] != found[1] else None
 
 
-def _bounds(guard: Guarded, x: str, y: str) -> dict[str, str] | None:
+def _bounds(guard: GuardedWork, x: str, y: str) -> dict[str, str] | None:
     found = {}
     for text in guard.conjuncts:
         match = re.fullmatch(r"(\w+)\s*<\s*(\w+)", text) or re.fullmatch(r"(?P<b>\w+)\s*>\s*(?P<n>\w+)", text)
@@ -163,7 +163,7 @@ def _edits(tree: Tree, found: Transposition, bounds: tuple[str, str]) -> list[Ed
     fast, slow = found.fast, found.slow
     names = {fast: fresh(tree, f"{fast}_of"), slow: fresh(tree, f"{slow}_of")}
     side, rows, constants = sides(tree)
-    turned = Turned(fresh(tree, "tile"), fresh(tree, "k"), names[fast], names[slow], bounds, step, side, rows)
+    turned = TransposedTile(fresh(tree, "tile"), fresh(tree, "k"), names[fast], names[slow], bounds, step, side, rows)
     load, store = substitute(tree, found.load, names), substitute(tree, found.store, names)
     lines = [turned.declared(found.type), *turned.moved(load, lambda element: f"{store} = {element};")]
     last = found.guard.rest[-1] if found.guard.returns else found.guard.node

@@ -15,7 +15,7 @@ ROWS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class TransposedTile:
     """A tile that is read along `fast` and written along `slow`.
 
     Attributes:

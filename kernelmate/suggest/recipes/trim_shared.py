@@ -15,8 +15,8 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.recipes.own_shared_element import indices_of
-from kernelmate.suggest.strides import Lanes, lanes_of
-from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, integer_constants, integer_value, read_tree
+from kernelmate.suggest.strides import LaneEvaluator, lanes_of
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, integer_constants, integer_value, read_tree
 from kernelmate.suggest.syntax_effects import BUILTINS, constant_after_start, element_accesses, names, root_name
 from kernelmate.suggest.syntax_loops import loops
 
@@ -49,7 +49,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 RECIPE = Recipe("trim-shared", ("shared_bytes", "occupancy"), ("time",), rewrites)
 
 
-def _used(tree: Tree, every: Sequence[Lanes], variable: Variable) -> tuple[int, ...] | None:
+def _used(tree: Tree, every: Sequence[LaneEvaluator], variable: DeclaredVariable) -> tuple[int, ...] | None:
     """The lengths that are used, where they are less than what is declared."""
     constants = integer_constants(tree.kernel.unit.text)
     declared = [integer_value(dim, constants) for dim in variable.dims]
@@ -71,7 +71,7 @@ def _used(tree: Tree, every: Sequence[Lanes], variable: Variable) -> tuple[int, 
     return tuple(most) if less and most != declared else None
 
 
-def _largest(tree: Tree, lanes: Lanes, index: Node, element: Node) -> int | None:
+def _largest(tree: Tree, lanes: LaneEvaluator, index: Node, element: Node) -> int | None:
     """The largest value of an index over the threads of a block and the turns of the loops around it."""
     if not _same_in_every_block(tree, index, 0):
         return None
@@ -123,7 +123,7 @@ def _same_in_every_block(tree: Tree, node: Node, depth: int) -> bool:
     return True
 
 
-def _edits(tree: Tree, variable: Variable, dims: tuple[int, ...]) -> Iterator[Edit]:
+def _edits(tree: Tree, variable: DeclaredVariable, dims: tuple[int, ...]) -> Iterator[Edit]:
     """The lengths in the declaration; outer lengths are outer declarators, whose sizes stand last."""
     sizes = []
     node: Node | None = variable.node

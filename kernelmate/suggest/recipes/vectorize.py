@@ -39,7 +39,7 @@ from kernelmate.suggest.syntax_effects import (
     stores_in_part,
     writes,
 )
-from kernelmate.suggest.syntax_loops import Loop, guarded, is_global_index, is_grid_stride, loops
+from kernelmate.suggest.syntax_loops import CountingLoop, guarded, is_global_index, is_grid_stride, loops
 
 WIDEST = 16
 """Bytes of the widest load: PTX ISA, ld, vectors of 128 bits."""
@@ -56,7 +56,7 @@ VECTORS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedArray:
     """One array that is met at the element's own number: `type` as written, `plain` what it stands for."""
 
     name: str
@@ -67,7 +67,7 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ElementwiseWork:
     """Element-wise work: `body` for the element that `index` numbers, below `bound`.
 
     Attributes:
@@ -78,13 +78,13 @@ class Work:
     index: str
     bound: str
     body: Node
-    arrays: tuple[Packed, ...]
+    arrays: tuple[PackedArray, ...]
     count: int
     numbered: bool
     structs: dict[str, str] = field(default_factory=dict)
     alike: bool = False
 
-    def vector(self, tree: Tree, one: Packed) -> str:
+    def vector(self, tree: Tree, one: PackedArray) -> str:
         """The type of a whole vector: CUDA's, or a struct of the kernel's own, which `structs` then has."""
         if self.by_components(tree):
             return VECTORS[one.plain, self.count]
@@ -125,9 +125,9 @@ RECIPE = Recipe("vectorize", ("time",), ("registers",), rewrites, claims=CLAIMS)
 # ------------------------------------------------------------------------------------------- strided loops
 
 
-def _in_loops(tree: Tree | None) -> list[tuple[Loop, Work]]:
+def _in_loops(tree: Tree | None) -> list[tuple[CountingLoop, ElementwiseWork]]:
     """The strided loops that can go by vectors."""
-    found: list[tuple[Loop, Work]] = []
+    found: list[tuple[CountingLoop, ElementwiseWork]] = []
     if tree is None:
         return found
     for loop in loops(tree):
@@ -141,7 +141,7 @@ def _in_loops(tree: Tree | None) -> list[tuple[Loop, Work]]:
     return [(loop, replace(work, alike=alike)) for loop, work in found]
 
 
-def _of_loops(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> Iterator[Edit]:
+def _of_loops(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]]) -> Iterator[Edit]:
     """A loop over whole vectors before each loop, which goes on from where they end."""
     together = _together(tree, found)
     for place, (loop, work) in enumerate(found):
@@ -167,7 +167,7 @@ def _of_loops(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> Iterator[Edit]:
         yield tree.replace(loop.start, f"{work.count} * {name} + {tree.text(loop.start)}")
 
 
-def _together(tree: Tree, found: Sequence[tuple[Loop, Work]]) -> bool:
+def _together(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]]) -> bool:
     """One number of vectors serves all loops: they end alike, stand side by side, and know their arrays from the first on."""
     first = found[0][0].node
     same = {(work.bound, work.count, loop.declared, None if loop.node.parent is None else loop.node.parent.id) for loop, work in found}  # fmt: skip
@@ -219,7 +219,7 @@ def _shorter_grid(contract: Contract, count: int) -> str:
     return f"cdiv({work}, {int(length) * count if length.isdigit() else f'{length} * {count}'})"
 
 
-def _both_ways(tree: Tree, work: Work, first: str, kind: str, indent: str) -> str:
+def _both_ways(tree: Tree, work: ElementwiseWork, first: str, kind: str, indent: str) -> str:
     """The work for a whole vector, and element by element where there is none."""
     step = indent_step(tree)
     lines = [_comment(tree, [work])]
@@ -259,12 +259,12 @@ def _is(tree: Tree, start: Node, *, is_global: bool) -> bool:
     return is_global_index(tree, variable.value) if is_global else plain(tree, variable.value) == "threadIdx.x"
 
 
-def _work(tree: Tree, index: str, bound: str, body: Node) -> Work | None:
+def _work(tree: Tree, index: str, bound: str, body: Node) -> ElementwiseWork | None:
     if next(tree.walk("return_statement", "continue_statement", "break_statement", "for_statement", under=body), None):
         return None
     if not re.fullmatch(r"\w[\w\s*]*", bound) or not only_pure_calls(tree, body) or len(statements(body)) > LONGEST:
         return None
-    arrays: dict[str, Packed] = {}
+    arrays: dict[str, PackedArray] = {}
     elsewhere: set[str] = set()
     inside = 0
     for element in element_accesses(tree, body):
@@ -289,10 +289,10 @@ def _work(tree: Tree, index: str, bound: str, body: Node) -> Work | None:
     if not any(one.read for one in arrays.values()):
         return None
     count = WIDEST // max(ELEMENT_BYTES[one.plain] for one in arrays.values())
-    return Work(index, bound, body, tuple(arrays.values()), count, met != inside) if count > 1 else None
+    return ElementwiseWork(index, bound, body, tuple(arrays.values()), count, met != inside) if count > 1 else None
 
 
-def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, Packed]) -> Packed | None:
+def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, PackedArray]) -> PackedArray | None:
     """What is known of an array with one more access; None where it cannot be met by vectors."""
     variable = tree.variable(name)
     if variable is None or variable.pointers != 1 or "volatile" in variable.qualifiers:
@@ -302,7 +302,7 @@ def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, Packed]) -> 
     kind = plain_type(tree, variable.type)
     if kind not in ELEMENT_BYTES:
         return None
-    known = arrays.get(name, Packed(name, variable.type, kind, False, False))
+    known = arrays.get(name, PackedArray(name, variable.type, kind, False, False))
     stored = is_written(tree, element)
     parent = element.parent
     fresh_value = stored and parent is not None and parent.type == "assignment_expression" and operator(tree, parent) == "="  # fmt: skip
@@ -312,7 +312,7 @@ def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, Packed]) -> 
 # ------------------------------------------------------------------------------------------- writing
 
 
-def _structs(tree: Tree, works: Sequence[Work]) -> Iterator[Edit]:
+def _structs(tree: Tree, works: Sequence[ElementwiseWork]) -> Iterator[Edit]:
     """The vectors that CUDA has no type for, declared first in the kernel."""
     indent = indent_of(tree, statements(tree.body)[0])
     start = tree.span(tree.body)[0] + 1
@@ -324,7 +324,7 @@ def _structs(tree: Tree, works: Sequence[Work]) -> Iterator[Edit]:
         yield start, start, "".join(f"\n{indent}{text}" for text in structs.values())
 
 
-def _vector(tree: Tree, work: Work, at: Callable[[str], str], number: str, kind: str) -> list[str]:
+def _vector(tree: Tree, work: ElementwiseWork, at: Callable[[str], str], number: str, kind: str) -> list[str]:
     """The work for one vector: loads, the work for each element, stores. `number` is that of its first element."""
     names_ = {one.name: fresh(tree, f"{one.name}{work.count}") for one in work.arrays}
     lines: list[str] = []
@@ -347,7 +347,7 @@ def _vector(tree: Tree, work: Work, at: Callable[[str], str], number: str, kind:
     return lines
 
 
-def _element(tree: Tree, work: Work, names_: dict[str, str], part: str) -> str:
+def _element(tree: Tree, work: ElementwiseWork, names_: dict[str, str], part: str) -> str:
     """The work on one part of the vectors, its lines indented from nothing."""
     changes = [
         (element.start_byte, element.end_byte, f"{names_[name]}{part}")
@@ -369,7 +369,7 @@ def _body(tree: Tree, body: Node, changes: list[Edit]) -> str:
     return reindented(text, indent_of(tree, statements(body)[0]), "")
 
 
-def _aligned(arrays: Sequence[Packed], count: int) -> str:
+def _aligned(arrays: Sequence[PackedArray], count: int) -> str:
     groups: dict[int, list[str]] = {}
     for one in arrays:
         groups.setdefault(count * ELEMENT_BYTES[one.plain], []).append(f"(size_t){one.name}")
@@ -379,7 +379,7 @@ def _aligned(arrays: Sequence[Packed], count: int) -> str:
     )
 
 
-def _comment(tree: Tree, works: Sequence[Work]) -> str:
+def _comment(tree: Tree, works: Sequence[ElementwiseWork]) -> str:
     """Why there are two ways."""
     kinds = {work.vector(tree, one): ELEMENT_BYTES[one.plain] * work.count for work in works for one in work.arrays}
     if len(kinds) > 1:
@@ -388,6 +388,6 @@ def _comment(tree: Tree, works: Sequence[Work]) -> str:
     return f"// {kind} accesses need {size}-byte alignment; without it, and for what is left, elements go one by one."
 
 
-def _why(works: Sequence[Work]) -> str:
+def _why(works: Sequence[ElementwiseWork]) -> str:
     words = " and ".join(dict.fromkeys(f"{work.count} of {one.type}" for work in works for one in work.arrays))
     return f"Elements are loaded and stored by whole vectors ({words}), one instruction for each; the rest goes one by one."

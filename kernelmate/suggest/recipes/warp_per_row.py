@@ -19,10 +19,10 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.helpers import plain_helpers
 from kernelmate.suggest.recipes import accumulate_in_register
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, covered, relaunch
-from kernelmate.suggest.recipes.carried import Carried
+from kernelmate.suggest.recipes.carried import CarriedValue
 from kernelmate.suggest.recipes.restructure import further_in, half_warp, warp_width
 from kernelmate.suggest.recipes.sharing import Shared, Sharing, share
-from kernelmate.suggest.strides import Lanes, lanes_of
+from kernelmate.suggest.strides import LaneEvaluator, lanes_of
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import (
     constant_after_start,
@@ -43,7 +43,7 @@ FAR = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WarpPlan:
     """What changes: where the thread's number is computed, and what lanes share. `flat`: of a block of one dimension."""
 
     index: Node
@@ -53,7 +53,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class WarpLaunch:
     """Grid and block for 32 lanes in the place of each thread."""
 
     grid: tuple[str, ...]
@@ -89,7 +89,7 @@ def _with_sums_in_registers(request: SuggestRequest) -> Iterator[Kernel]:
         yield rewrite.kernel
 
 
-def _widened(request: SuggestRequest, kernel: Kernel, tree: Tree, plan: Plan, launch: Launch) -> Rewrite:
+def _widened(request: SuggestRequest, kernel: Kernel, tree: Tree, plan: WarpPlan, launch: WarpLaunch) -> Rewrite:
     kernel, contract = relaunch(request, apply_edits(kernel, _edits(tree, plan)), grid=launch.grid, block=launch.block)
     name = tree.text(plan.declaration.child_by_field_name("declarator") or plan.declaration)
     why = (
@@ -102,7 +102,7 @@ def _widened(request: SuggestRequest, kernel: Kernel, tree: Tree, plan: Plan, la
 # ------------------------------------------------------------------------------------------- the launch
 
 
-def _wider_launch(contract: Contract) -> Launch | None:
+def _wider_launch(contract: Contract) -> WarpLaunch | None:
     """The launch for 32 times as many threads, where the grid's first side follows from a size."""
     shapes = [launch_shape(contract, size) for size in contract.sizes]
     rounded = covered(contract.grid[0])
@@ -111,20 +111,20 @@ def _wider_launch(contract: Contract) -> Launch | None:
     work = rounded[0] if re.fullmatch(r"\w+", rounded[0]) else f"({rounded[0]})"
     if all(shape.block[1:] == (1, 1) for shape in shapes):
         if all(shape.block[0] % 32 == 0 for shape in shapes):
-            return Launch((f"cdiv({work} * 32, {rounded[1]})", *contract.grid[1:]), contract.block)
+            return WarpLaunch((f"cdiv({work} * 32, {rounded[1]})", *contract.grid[1:]), contract.block)
         return None
     if any(shape.block[2] != 1 for shape in shapes) or len(contract.grid) < 2:
         return None
     second = covered(contract.grid[1])
     if second is None or not (second[1].isdigit() or second[1] == "block_y"):
         return None
-    return Launch((work, f"cdiv({second[0]}, {ROWS})", *contract.grid[2:]), ("32", str(ROWS)))
+    return WarpLaunch((work, f"cdiv({second[0]}, {ROWS})", *contract.grid[2:]), ("32", str(ROWS)))
 
 
 # ------------------------------------------------------------------------------------------- finding
 
 
-def _plan(tree: Tree, contract: Contract, *, inside: bool) -> Plan | None:
+def _plan(tree: Tree, contract: Contract, *, inside: bool) -> WarpPlan | None:
     flat = len(contract.block) == 1 or all(side.strip() == "1" for side in contract.block[1:])
     width = int(contract.block[0]) if contract.block[0].strip().isdigit() and flat else None
     within = statements(tree.body)
@@ -142,7 +142,7 @@ def _plan(tree: Tree, contract: Contract, *, inside: bool) -> Plan | None:
     declaration = index.parent
     while declaration is not None and declaration.type != "declaration":
         declaration = declaration.parent
-    return None if declaration is None or sharing is None else Plan(index, declaration, sharing, flat)
+    return None if declaration is None or sharing is None else WarpPlan(index, declaration, sharing, flat)
 
 
 def _index(tree: Tree, axis: str, width: int | None) -> Node | None:
@@ -153,7 +153,7 @@ def _index(tree: Tree, axis: str, width: int | None) -> Node | None:
     return None
 
 
-def _worth_it(request: SuggestRequest, tree: Tree, plan: Plan) -> bool:
+def _worth_it(request: SuggestRequest, tree: Tree, plan: WarpPlan) -> bool:
     """Lanes now read far apart, or too few threads are at work."""
     lanes = lanes_of(tree, request.contract)
     if lanes is None:
@@ -164,7 +164,7 @@ def _worth_it(request: SuggestRequest, tree: Tree, plan: Plan) -> bool:
     return any(_far_apart(lanes, one) for one in plan.sharing.loops)
 
 
-def _far_apart(lanes: Lanes, shared: Shared) -> bool:
+def _far_apart(lanes: LaneEvaluator, shared: Shared) -> bool:
     """Two lanes read from different sectors in a loop, or it cannot be told where: at places that memory names."""
     for access in lanes.accesses():
         if shared.loop.node.start_byte <= access.element.start_byte < shared.loop.node.end_byte:
@@ -177,7 +177,7 @@ def _far_apart(lanes: Lanes, shared: Shared) -> bool:
 # ------------------------------------------------------------------------------------------- changing
 
 
-def _edits(tree: Tree, plan: Plan) -> list[Edit]:
+def _edits(tree: Tree, plan: WarpPlan) -> list[Edit]:
     lane = fresh(tree, "lane")
     name = tree.text(tree.name_node(plan.declaration) or plan.index)
     indent = indent_of(tree, plan.declaration)
@@ -243,7 +243,7 @@ def _loop_edits(tree: Tree, shared: Shared, lane: str) -> Iterator[Edit]:
         )
 
 
-def _starts_neutral(tree: Tree, one: Carried, around: Node) -> bool:
+def _starts_neutral(tree: Tree, one: CarriedValue, around: Node) -> bool:
     """The value is declared beside the loop as what changes no sum, or no product, and nothing is done to it until then."""
     variable = tree.variable(one.name)
     if variable is None or variable.value is None or variable.declaration.parent != around.parent:

@@ -12,13 +12,13 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes import sequential_reduction
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.recipes.block_trees import Reduction, block_threads, reduced_arrays, tree_reduction
-from kernelmate.suggest.recipes.restructure import WARPS, Reductions
+from kernelmate.suggest.recipes.restructure import WARPS, BlockReductions
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
+    DeclaredVariable,
     Edit,
     Node,
     Tree,
-    Variable,
     integer_constants,
     integer_value,
     is_barrier,
@@ -58,7 +58,7 @@ def _of(request: SuggestRequest) -> Iterator[Rewrite]:
     reads = _reads(tree, found, arrays)
     if reads is None:
         return
-    functions = Reductions(tree)
+    functions = BlockReductions(tree)
     edits = [edit for one in found for edit in _replace(tree, one, reads, arrays, functions)]
     edits += [functions.edit(), *_without_arrays(tree, arrays)]
     changed = apply_edits(request.kernel, edits)
@@ -70,7 +70,7 @@ RECIPE = Recipe("warp-reduction", ("shared_bytes", "time", "occupancy"), (), rew
 
 
 def _reads(
-    tree: Tree, found: Sequence[Reduction], arrays: dict[str, Variable]
+    tree: Tree, found: Sequence[Reduction], arrays: dict[str, DeclaredVariable]
 ) -> dict[tuple[int, str], list[Node]] | None:
     """The reads of each reduction's results, by where it starts and the array; None where one is not reached by its own alone.
 
@@ -93,20 +93,20 @@ def _reads(
     return reads
 
 
-def _without_arrays(tree: Tree, arrays: dict[str, Variable]) -> list[Edit]:
+def _without_arrays(tree: Tree, arrays: dict[str, DeclaredVariable]) -> list[Edit]:
     """Edits that take the arrays' declarations out, with a comment beside them; those of one array go when it is tidied up."""
     nodes = {variable.declaration.id: variable.declaration for variable in arrays.values()}
     return [tree.replace(node, "") for node in nodes.values()]
 
 
-def _declared_with(tree: Tree, variable: Variable) -> list[Variable]:
+def _declared_with(tree: Tree, variable: DeclaredVariable) -> list[DeclaredVariable]:
     """The variables of one declaration."""
     known = (one for one in tree.variables.values() if one is not None)
     return [one for one in known if one.declaration.id == variable.declaration.id]
 
 
 def _replace(
-    tree: Tree, reduction: Reduction, reads: dict[tuple[int, str], list[Node]], arrays: dict[str, Variable], functions: Reductions
+    tree: Tree, reduction: Reduction, reads: dict[tuple[int, str], list[Node]], arrays: dict[str, DeclaredVariable], functions: BlockReductions
 ) -> Iterator[Edit]:  # fmt: skip
     """Edits by which a function joins the block's values, and its result is a variable."""
     lines: list[str] = []
@@ -157,7 +157,7 @@ def _assigned(tree: Tree, reduction: Reduction, uses: Sequence[Node], kind: str)
     return following, match[1] or "", match[2]
 
 
-def _after_barrier(tree: Tree, statement: Node, arrays: dict[str, Variable]) -> int:
+def _after_barrier(tree: Tree, statement: Node, arrays: dict[str, DeclaredVariable]) -> int:
     """Where a statement ends, or the barrier after it that did nothing but keep the next tree from its array."""
     end = tree.span(statement)[1]
     barrier = statement.next_named_sibling
@@ -174,7 +174,7 @@ def _after_barrier(tree: Tree, statement: Node, arrays: dict[str, Variable]) -> 
     return end
 
 
-def _from_barrier(tree: Tree, first: Node, arrays: dict[str, Variable]) -> int:
+def _from_barrier(tree: Tree, first: Node, arrays: dict[str, DeclaredVariable]) -> int:
     """Where the tree's first store starts, or the barrier before it that did nothing but keep it from the tree before."""
     barrier = previous(first)
     if barrier is None or not is_barrier(tree, barrier) or enclosing_loops(first) or not _is_for(tree, barrier, arrays):
@@ -185,7 +185,7 @@ def _from_barrier(tree: Tree, first: Node, arrays: dict[str, Variable]) -> int:
     return tree.span(barrier)[0]
 
 
-def _is_for(tree: Tree, barrier: Node, arrays: dict[str, Variable]) -> bool:
+def _is_for(tree: Tree, barrier: Node, arrays: dict[str, DeclaredVariable]) -> bool:
     """The barrier orders nothing but accesses to these arrays: nothing else that threads share is written before it."""
     early = (place for place in writes(tree, tree.body) if place.start_byte < barrier.start_byte)
     outside = any(place.type != "identifier" and root_name(tree, place) not in arrays for place in early)
@@ -211,7 +211,12 @@ def _is_spent(tree: Tree, value: Node, reduction: Reduction, kind: str) -> bool:
 
 
 def _finish(
-    request: SuggestRequest, kernel: Kernel, arrays: dict[str, Variable], functions: int, count: int, threads: int
+    request: SuggestRequest,
+    kernel: Kernel,
+    arrays: dict[str, DeclaredVariable],
+    functions: int,
+    count: int,
+    threads: int,
 ) -> Iterator[Rewrite]:
     contract = request.contract
     constants = integer_constants(request.kernel.unit.text)

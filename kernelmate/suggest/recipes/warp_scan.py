@@ -20,10 +20,10 @@ from kernelmate.suggest.recipes.own_shared_element import indices_of
 from kernelmate.suggest.recipes.restructure import WARP, ZERO, warp_width
 from kernelmate.suggest.syntax import (
     ELEMENT_BYTES,
+    DeclaredVariable,
     Edit,
     Node,
     Tree,
-    Variable,
     integer_constants,
     integer_value,
     is_barrier,
@@ -49,7 +49,7 @@ FULL = "0xffffffffu"
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class BlockScan:
     """One scan: from the store of each thread's value to the end of the loop.
 
     Attributes:
@@ -61,13 +61,13 @@ class Scan:
     loop: Node
     value: Node
     thread: str
-    arrays: tuple[Variable, ...]
+    arrays: tuple[DeclaredVariable, ...]
     function: str | None
     between: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reads:
+class ScanReads:
     """Reads of the result: at the thread's own place, one before it, at the last."""
 
     own: tuple[Node, ...]
@@ -95,7 +95,7 @@ RECIPE = Recipe("warp-scan", ("shared_bytes", "time", "occupancy"), ("accuracy",
 # ------------------------------------------------------------------------------------------- finding it
 
 
-def _scan(tree: Tree, loop: Node, threads: int) -> Scan | None:
+def _scan(tree: Tree, loop: Node, threads: int) -> BlockScan | None:
     body = loop.child_by_field_name("body")
     if body is None or "__syncthreads" not in calls(tree, body) or not _doubles(tree, loop, threads):
         return None
@@ -123,7 +123,7 @@ def _scan(tree: Tree, loop: Node, threads: int) -> Scan | None:
     thread = "" if not indices else plain(tree, indices[-1]).rpartition("+")[2]
     if not indices or not is_thread(tree, thread):
         return None
-    return Scan(before, loop, value, thread, arrays, _function(tree, body, names), tuple(between))
+    return BlockScan(before, loop, value, thread, arrays, _function(tree, body, names), tuple(between))
 
 
 def _doubles(tree: Tree, loop: Node, threads: int) -> bool:
@@ -172,7 +172,7 @@ def _function(tree: Tree, body: Node, names: set[str | None]) -> str | None:
     return None
 
 
-def _reads(tree: Tree, scan: Scan, threads: int) -> Reads | None:
+def _reads(tree: Tree, scan: BlockScan, threads: int) -> ScanReads | None:
     """The reads after the loop; None where the buffers are met in another way too."""
     found: dict[str, list[Node]] = {"own": [], "before": [], "last": []}
     names = {variable.name for variable in scan.arrays}
@@ -197,7 +197,7 @@ def _reads(tree: Tree, scan: Scan, threads: int) -> Reads | None:
             if kind is None:
                 return None
             found[kind].append(element)
-    reads = Reads(tuple(found["own"]), tuple(found["before"]), tuple(found["last"]))
+    reads = ScanReads(tuple(found["own"]), tuple(found["before"]), tuple(found["last"]))
     return reads if any(found.values()) else None
 
 
@@ -219,7 +219,7 @@ def _place(tree: Tree, index: str, thread: str, threads: int) -> str | None:
 # ------------------------------------------------------------------------------------------- changing it
 
 
-def _rewrite(request: SuggestRequest, tree: Tree, scan: Scan, reads: Reads, threads: int) -> Iterator[Rewrite]:
+def _rewrite(request: SuggestRequest, tree: Tree, scan: BlockScan, reads: ScanReads, threads: int) -> Iterator[Rewrite]:
     keep = scan.arrays[0]
     count = warps(tree, threads)
     names = _names(tree, scan)
@@ -254,7 +254,7 @@ class _Names:
     turn: str
 
 
-def _names(tree: Tree, scan: Scan) -> _Names:
+def _names(tree: Tree, scan: BlockScan) -> _Names:
     keep = scan.arrays[0]
     many, one = ("totals", "total") if scan.function is None else ("results", "last")
     buffer = keep.name if "extern" in keep.qualifiers else fresh(tree, f"warp_{many}")
@@ -262,7 +262,7 @@ def _names(tree: Tree, scan: Scan) -> _Names:
     return _Names(fresh(tree, "scan"), fresh(tree, "before"), fresh(tree, one), fresh(tree, "below"), buffer, lane, warp, fresh(tree, "w"))  # fmt: skip
 
 
-def _held(tree: Tree, scan: Scan, sign: str) -> str | None:
+def _held(tree: Tree, scan: BlockScan, sign: str) -> str | None:
     """The variable that has the thread's number divided by a warp's length, or its rest."""
     for name, variable in tree.variables.items():
         value = None if variable is None or variable.value is None else plain(tree, variable.value)
@@ -275,7 +275,7 @@ def _held(tree: Tree, scan: Scan, sign: str) -> str | None:
     return None
 
 
-def _text(tree: Tree, scan: Scan, reads: Reads, names: _Names, count: str) -> Iterator[Edit]:
+def _text(tree: Tree, scan: BlockScan, reads: ScanReads, names: _Names, count: str) -> Iterator[Edit]:
     indent, step = indent_of(tree, scan.first), indent_step(tree)
     keep = scan.arrays[0]
     kind, lane, warp, turn, own = keep.type, names.lane, names.warp, names.turn, names.own
@@ -315,7 +315,7 @@ def _text(tree: Tree, scan: Scan, reads: Reads, names: _Names, count: str) -> It
     yield from _place_of_thread(tree, scan, names)
 
 
-def _place_of_thread(tree: Tree, scan: Scan, names: _Names) -> Iterator[Edit]:
+def _place_of_thread(tree: Tree, scan: BlockScan, names: _Names) -> Iterator[Edit]:
     """Lane and warp of the thread, after its number where that has a name, else before the scan's outermost statement."""
     parts = [f"{name} = {scan.thread} {sign} {warp_width(tree)}" for sign, name in (("%", names.lane), ("/", names.warp)) if _held(tree, scan, sign) is None]  # fmt: skip
     variable = tree.variable(scan.thread)
@@ -345,7 +345,7 @@ def _barrier_follows(tree: Tree, loop: Node) -> bool:
     return node is not None
 
 
-def _needed(tree: Tree, declaration: Node, scan: Scan, reads: Reads) -> bool:
+def _needed(tree: Tree, declaration: Node, scan: BlockScan, reads: ScanReads) -> bool:
     """A declaration from between that something uses which stays."""
     gone = [(scan.first.start_byte, scan.loop.end_byte)]
     gone += [(node.start_byte, node.end_byte) for node in (*reads.own, *reads.before, *reads.last)]
@@ -357,7 +357,7 @@ def _needed(tree: Tree, declaration: Node, scan: Scan, reads: Reads) -> bool:
     return False
 
 
-def _shrunk(tree: Tree, arrays: Sequence[Variable], text: str) -> Iterator[Edit]:
+def _shrunk(tree: Tree, arrays: Sequence[DeclaredVariable], text: str) -> Iterator[Edit]:
     """The first buffer as the one of an element per warp; the other one gone."""
     for place, variable in enumerate(arrays):
         if "extern" in variable.qualifiers:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
-from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, read_tree, strip_parentheses
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import call_name, operator, replaced, root_name
 
 NARROW = {
@@ -59,7 +59,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 RECIPE = Recipe("wider-accumulators", ("accuracy",), ("shared_bytes",), rewrites)
 
 
-def _is_local(variable: Variable) -> bool:
+def _is_local(variable: DeclaredVariable) -> bool:
     inside = variable.declaration.type == "declaration" and "extern" not in variable.qualifiers
     return inside and variable.type in NARROW and not variable.pointers
 
@@ -86,7 +86,7 @@ class _Widening:
     def __init__(self, tree: Tree, names: set[str], up: str, down: str) -> None:
         self._tree, self._names, self._up, self._down = tree, names, up, down
 
-    def edits(self, variables: list[Variable]) -> list[Edit] | None:
+    def edits(self, variables: list[DeclaredVariable]) -> list[Edit] | None:
         """Edits for the whole kernel; None where the address of a variable goes somewhere."""
         tree = self._tree
         edits: list[Edit] = []

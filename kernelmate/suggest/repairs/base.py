@@ -33,7 +33,7 @@ class Repair(Recipe):
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class FaultLocation:
     """Where something is wrong: `offset` into the unit's text, `line` of it from 1, and what was said."""
 
     code: str
@@ -43,18 +43,18 @@ class Spot:
     buffer: str | None = None
 
 
-def compile_errors(request: SuggestRequest) -> list[Spot]:
+def compile_errors(request: SuggestRequest) -> list[FaultLocation]:
     """What the compiler objects to in the kernel's own file, in order of position."""
     found = []
     for diagnostic in request.verdict.diagnostics:
         if diagnostic.severity == "error" and diagnostic.file in (None, request.kernel.unit.path):
             place = unit_place(request.kernel.unit, diagnostic.line, diagnostic.column)
             if place is not None:
-                found.append(Spot("compile-error", diagnostic.message, *place))
+                found.append(FaultLocation("compile-error", diagnostic.message, *place))
     return sorted(found, key=lambda spot: spot.offset)
 
 
-def findings(request: SuggestRequest, codes: frozenset[str], *, warnings: bool = False) -> list[Spot]:
+def findings(request: SuggestRequest, codes: frozenset[str], *, warnings: bool = False) -> list[FaultLocation]:
     """What the judge found in the kernel's own file, the worst first; those without a line are left out."""
     found = []
     for finding in request.verdict.findings:
@@ -63,7 +63,7 @@ def findings(request: SuggestRequest, codes: frozenset[str], *, warnings: bool =
             continue
         place = unit_place(request.kernel.unit, finding.line, finding.column)
         if place is not None:
-            found.append(Spot(finding.code, finding.message, *place, buffer=finding.buffer))
+            found.append(FaultLocation(finding.code, finding.message, *place, buffer=finding.buffer))
     return found
 
 
@@ -87,7 +87,7 @@ def line_of(tree: Tree, node: Node) -> int:
     return tree.kernel.unit.text.count("\n", 0, tree.span(node)[0]) + 1
 
 
-def statement_at(tree: Tree, spot: Spot) -> Node | None:
+def statement_at(tree: Tree, spot: FaultLocation) -> Node | None:
     """The innermost statement at a position: one that covers it, else the first that begins in its line."""
     inside, begins = None, None
     for node in tree.walk():
@@ -103,7 +103,7 @@ def statement_at(tree: Tree, spot: Spot) -> Node | None:
     return begins if inside is None else inside
 
 
-def simple_statements_at(tree: Tree, spot: Spot) -> list[Node]:
+def simple_statements_at(tree: Tree, spot: FaultLocation) -> list[Node]:
     """The expression or declaration at a position; of a branch or loop there, those in it that begin in the same line."""
     found = statement_at(tree, spot)
     if found is None or found.type in {"expression_statement", "declaration"}:

@@ -22,7 +22,7 @@ _TERM = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StridedIndex:
     """An index `slow * stride + fast`; `fast` is a name or a number."""
 
     node: Node
@@ -65,25 +65,27 @@ def _lengths(tree: Tree) -> dict[str, set[str]]:
     return found
 
 
-def _place(tree: Tree, element: Node) -> Place | None:
+def _place(tree: Tree, element: Node) -> StridedIndex | None:
     """`slow * stride + fast`, the terms in any order; a lone product has the fast index 0, a lone name the slow one."""
     index = index_of(element)
     if index is None:
         return None
     text = plain(tree, index).replace("(", "").replace(")", "")
     if re.fullmatch(r"\w+", text):
-        return Place(index, "0", "", text)
+        return StridedIndex(index, "0", "", text)
     match = re.fullmatch(r"(\w+)\*(\w+)(?:\+(\w+))?", text)
     if match is not None:
-        return Place(index, match[1], match[2], match[3] or "0")
+        return StridedIndex(index, match[1], match[2], match[3] or "0")
     match = re.fullmatch(r"(\w+)\+(\w+)\*(\w+)", text)
     if match is not None:
-        return Place(index, match[2], match[3], match[1])
+        return StridedIndex(index, match[2], match[3], match[1])
     match = re.fullmatch(r"(\w+)\+(\w+)", text)
-    return None if match is None else Place(index, "1", match[1], match[2])
+    return None if match is None else StridedIndex(index, "1", match[1], match[2])
 
 
-def _exchanged(tree: Tree, places: list[Place], lengths: dict[str, set[str]], dims: list[str]) -> list[Edit] | None:
+def _exchanged(
+    tree: Tree, places: list[StridedIndex], lengths: dict[str, set[str]], dims: list[str]
+) -> list[Edit] | None:
     """The edits that write every index in the other order; None where a length is not known."""
     several = [place for place in places if place.slow != "0"]
     if not several:
@@ -108,7 +110,7 @@ def _exchanged(tree: Tree, places: list[Place], lengths: dict[str, set[str]], di
 
 
 def _length(
-    slow: str, fast: str, stride: str, places: list[Place], lengths: dict[str, set[str]], dims: list[str]
+    slow: str, fast: str, stride: str, places: list[StridedIndex], lengths: dict[str, set[str]], dims: list[str]
 ) -> str | None:
     """How many elements the index that was the slow one counts: it becomes the fast one."""
     if slow.isdigit():

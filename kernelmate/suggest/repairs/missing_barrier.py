@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import RACES, Repair, Spot, findings, line_of, statement_at
+from kernelmate.suggest.repairs.base import RACES, FaultLocation, Repair, findings, line_of, statement_at
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import indent_of
 
@@ -51,12 +51,12 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 REPAIR = Repair("missing-barrier", ("correct",), (), rewrites, RACES)
 
 
-def _statements(tree: Tree, spot: Spot) -> tuple[Node, Node] | None:
+def _statements(tree: Tree, spot: FaultLocation) -> tuple[Node, Node] | None:
     """The two statements, in the order of the text."""
     named = _OTHER.search(spot.message)
     one = statement_at(tree, spot)
     line = spot.line if named is None else _unit_line(tree, int(named[1]))
-    other = one if line == spot.line else statement_at(tree, Spot(spot.code, "", -1, line))
+    other = one if line == spot.line else statement_at(tree, FaultLocation(spot.code, "", -1, line))
     if one is None or other is None:
         return None
     return (one, other) if one.start_byte <= other.start_byte else (other, one)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import BOUNDS, Repair, Spot, findings, simple_statements_at
-from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, integer_constants, read_tree
+from kernelmate.suggest.repairs.base import BOUNDS, FaultLocation, Repair, findings, simple_statements_at
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, integer_constants, read_tree
 from kernelmate.suggest.syntax_effects import (
     BARRIERS,
     calls,
@@ -34,7 +34,7 @@ _BEFORE = "before the start"
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ThreadBound:
     """A thread's number, and what it must stay below."""
 
     number: str
@@ -61,7 +61,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 REPAIR = Repair("missing-guard", ("correct",), (), rewrites, BOUNDS)
 
 
-def _numbers(tree: Tree) -> list[Variable]:
+def _numbers(tree: Tree) -> list[DeclaredVariable]:
     """Variables that hold this thread's place along an axis of the grid, in order."""
     found = [
         variable
@@ -82,8 +82,8 @@ def _widths(tree: Tree) -> list[int]:
 
 
 def _guards(
-    request: SuggestRequest, tree: Tree, numbers: list[Variable], spots: list[Spot]
-) -> Iterator[tuple[Bound, ...]]:
+    request: SuggestRequest, tree: Tree, numbers: list[DeclaredVariable], spots: list[FaultLocation]
+) -> Iterator[tuple[ThreadBound, ...]]:
     """Ways to pair numbers with bounds, the likeliest first."""
     limits = _limits(request, spots)
     names = [variable.name for variable in numbers] or [text for text in [_written_out(tree)] if text is not None]
@@ -91,16 +91,16 @@ def _guards(
     if not names:
         return
     if len(names) == 1:
-        yield from ((Bound(names[0], limit),) for limit in dict.fromkeys([*limits, *whole]))
+        yield from ((ThreadBound(names[0], limit),) for limit in dict.fromkeys([*limits, *whole]))
         return
     # The innermost side of an array goes with x, which comes first: rows and columns are named the other way round.
     axes = [_axis(tree, variable) for variable in numbers]
     ordered = [name for _, name in sorted(zip(axes, names, strict=True), reverse=True)]
     for chosen in itertools.permutations(limits, min(len(names), len(limits))):
-        yield tuple(Bound(name, limit) for name, limit in zip(ordered, chosen, strict=False))
+        yield tuple(ThreadBound(name, limit) for name, limit in zip(ordered, chosen, strict=False))
 
 
-def _axis(tree: Tree, variable: Variable) -> int:
+def _axis(tree: Tree, variable: DeclaredVariable) -> int:
     text = "" if variable.value is None else tree.text(variable.value)
     return next((place for place, axis in enumerate(_AXES) if f"threadIdx.{axis}" in text), 0)
 
@@ -113,7 +113,7 @@ def _written_out(tree: Tree) -> str | None:
     return None
 
 
-def _limits(request: SuggestRequest, spots: list[Spot]) -> list[str]:
+def _limits(request: SuggestRequest, spots: list[FaultLocation]) -> list[str]:
     """Whole-number parameters, those in the shapes of the arrays that were left first."""
     whole = [p.name for p in request.kernel.signature.parameters if not p.pointer and "int" in (p.dtype or "")]
     shapes = [" ".join(arg.shape or ()) for arg in request.contract.args if arg.name in {spot.buffer for spot in spots}]
@@ -121,7 +121,7 @@ def _limits(request: SuggestRequest, spots: list[Spot]) -> list[str]:
     return list(dict.fromkeys([*near, *whole]))
 
 
-def _whole(request: SuggestRequest, spots: list[Spot], limits: list[str]) -> list[str]:
+def _whole(request: SuggestRequest, spots: list[FaultLocation], limits: list[str]) -> list[str]:
     """The number of elements of an array of several sides, where parameters say all of them."""
     shapes = [arg.shape for arg in request.contract.args if arg.shape and arg.name in {spot.buffer for spot in spots}]
     return [" * ".join(shape) for shape in shapes if len(shape) > 1 and set(shape) <= set(limits)]
@@ -133,7 +133,9 @@ def _words(text: str) -> list[str]:
     ]
 
 
-def _left_early(request: SuggestRequest, tree: Tree, numbers: list[Variable], bounds: tuple[Bound, ...]) -> Rewrite:
+def _left_early(
+    request: SuggestRequest, tree: Tree, numbers: list[DeclaredVariable], bounds: tuple[ThreadBound, ...]
+) -> Rewrite:
     """`if (i >= n) return;` after the last of the numbers."""
     last = max(variable.declaration.end_byte for variable in numbers)
     node = next(variable.declaration for variable in numbers if variable.declaration.end_byte == last)
@@ -145,7 +147,7 @@ def _left_early(request: SuggestRequest, tree: Tree, numbers: list[Variable], bo
 
 
 def _guarded_statements(
-    request: SuggestRequest, tree: Tree, bounds: tuple[Bound, ...], spots: list[Spot]
+    request: SuggestRequest, tree: Tree, bounds: tuple[ThreadBound, ...], spots: list[FaultLocation]
 ) -> Rewrite | None:
     """`if (i < n)` before each statement that was found; a declaration gets zero in place of what is not there."""
     inside = " && ".join(f"{bound.number} < {bound.below}" for bound in bounds)
@@ -190,7 +192,7 @@ def _zero(request: SuggestRequest, tree: Tree, element: Node) -> str:
     return f"({base})0"
 
 
-def _guarded_reads(request: SuggestRequest, tree: Tree, spots: list[Spot]) -> Iterator[Rewrite]:
+def _guarded_reads(request: SuggestRequest, tree: Tree, spots: list[FaultLocation]) -> Iterator[Rewrite]:
     """Zero, then the nearest element, where a read is before the start or past the end of its array."""
     sizes = {arg.name: arg.shape for arg in request.contract.args if arg.shape}
     zeros: list[Edit] = []

@@ -9,7 +9,7 @@ from kernelmate.source import apply_edits
 from kernelmate.source.tokens import lex
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import COMPILE, Repair, Spot, compile_errors
+from kernelmate.suggest.repairs.base import COMPILE, FaultLocation, Repair, compile_errors
 
 HEADERS: tuple[tuple[str, str, str], ...] = (
     (
@@ -61,7 +61,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 REPAIR = Repair("missing-include", ("correct",), (), rewrites, COMPILE)
 
 
-def _name(request: SuggestRequest, spot: Spot) -> str | None:
+def _name(request: SuggestRequest, spot: FaultLocation) -> str | None:
     """The name that a message is about."""
     found = _UNKNOWN.match(spot.message)
     if found:

@@ -13,7 +13,7 @@ from kernelmate.source import apply_edits
 from kernelmate.source.tokens import Token, lex
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import COMPILE, Repair, Spot, compile_errors
+from kernelmate.suggest.repairs.base import COMPILE, FaultLocation, Repair, compile_errors
 
 _EXPECTED = re.compile(r'expected an? "([;)\]}])"')
 _UNEXPECTED = ("expected an expression", "expected a statement", "expected a declaration")
@@ -45,7 +45,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 REPAIR = Repair("missing-token", ("correct",), (), rewrites, COMPILE)
 
 
-def _missing(spot: Spot) -> str | None:
+def _missing(spot: FaultLocation) -> str | None:
     """The token that a message names, or that a statement which cannot begin there points to."""
     found = _EXPECTED.match(spot.message)
     return found[1] if found else ";" if spot.message.startswith(_UNEXPECTED) else None
@@ -56,13 +56,13 @@ def _file_line(request: SuggestRequest, offset: int) -> int:
     return unit.locate(unit.text.count("\n", 0, offset) + 1, None)[0]
 
 
-def _gap(request: SuggestRequest, spot: Spot) -> int:
+def _gap(request: SuggestRequest, spot: FaultLocation) -> int:
     """Just after the last token before the position."""
     before = [token for token in lex(request.kernel.unit.text).tokens if token.end <= spot.offset]
     return before[-1].end if before else spot.offset
 
 
-def _places(request: SuggestRequest, spot: Spot, wanted: str) -> Iterator[int]:
+def _places(request: SuggestRequest, spot: FaultLocation, wanted: str) -> Iterator[int]:
     if wanted == "}":
         yield from _brace_places(request)
         return
@@ -78,7 +78,7 @@ def _places(request: SuggestRequest, spot: Spot, wanted: str) -> Iterator[int]:
         yield from (token.end for token in tokens[opened + 1 : opened + 1 + MOST_PLACES])
 
 
-def _statement_ends(request: SuggestRequest, spot: Spot) -> Iterator[int]:
+def _statement_ends(request: SuggestRequest, spot: FaultLocation) -> Iterator[int]:
     """Ends of the code lines before, of which a `;` can be the end; within a line only what the compiler says."""
     text, gap = request.kernel.unit.text, _gap(request, spot)
     at_end = "\n" in text[gap : spot.offset]

@@ -14,7 +14,7 @@ from kernelmate.source import apply_edits
 from kernelmate.source.tokens import lex
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import COMPILE, Repair, Spot, compile_errors
+from kernelmate.suggest.repairs.base import COMPILE, FaultLocation, Repair, compile_errors
 from kernelmate.suggest.syntax import Edit
 
 _UNKNOWN = re.compile(r'identifier "(\w+)" is undefined')
@@ -86,7 +86,7 @@ def _known(request: SuggestRequest) -> set[str]:
     return {token.text for token in tokens if token.kind == "word"} | set(WORDS)
 
 
-def _unknown(request: SuggestRequest) -> Iterator[tuple[str, Spot]]:
+def _unknown(request: SuggestRequest) -> Iterator[tuple[str, FaultLocation]]:
     seen = set()
     for spot in compile_errors(request):
         found = _UNKNOWN.match(spot.message)
@@ -95,7 +95,7 @@ def _unknown(request: SuggestRequest) -> Iterator[tuple[str, Spot]]:
             yield found[1], spot
 
 
-def _member(request: SuggestRequest, spot: Spot) -> tuple[Edit, str] | None:
+def _member(request: SuggestRequest, spot: FaultLocation) -> tuple[Edit, str] | None:
     """`threadIdx.X`: a member in the wrong case, or too near another one."""
     found = _NO_MEMBER.match(spot.message)
     text = request.kernel.unit.text

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
 from kernelmate.suggest.repairs.base import VALUES, Repair, each_then_all
-from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, read_tree, strip_parentheses
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import call_name, operator, plain, root_name
 
 _FLOATING = frozenset({"float", "double"})
@@ -90,7 +90,7 @@ def _compared(tree: Tree, node: Node, place: str, value: str) -> str | None:
     return "minimum" if text in {f"{value}<{place}", f"{place}>{value}", f"{value}<={place}"} else None
 
 
-def _neutral(variable: Variable, kind: str) -> str | None:
+def _neutral(variable: DeclaredVariable, kind: str) -> str | None:
     if kind == "product":
         return "1.0f" if variable.type in _FLOATING else "1"
     if variable.type in _FLOATING:

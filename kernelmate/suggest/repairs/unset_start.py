@@ -12,7 +12,7 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
 from kernelmate.suggest.repairs.base import UNINITIALISED, VALUES, Repair
-from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, read_tree, statement_expression
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_tree, statement_expression
 from kernelmate.suggest.syntax_effects import (
     call_name,
     element_accesses,
@@ -89,12 +89,12 @@ def _begins_with(tree: Tree, name: str, node: Node) -> bool:
     return bool(uses) and node.start_byte <= uses[0].start_byte < node.end_byte
 
 
-def _local(tree: Tree, variable: Variable, start: str) -> Edit:
+def _local(tree: Tree, variable: DeclaredVariable, start: str) -> Edit:
     end = tree.span(variable.node)[1]
     return end, end, " = {}" if variable.dims else f" = {start}"
 
 
-def _shared(tree: Tree, variable: Variable, start: str) -> Edit:
+def _shared(tree: Tree, variable: DeclaredVariable, start: str) -> Edit:
     """The first thread sets a shared scalar; all threads together an array."""
     end, indent = tree.span(variable.declaration)[1], indent_of(tree, variable.declaration)
     number = "threadIdx.x"

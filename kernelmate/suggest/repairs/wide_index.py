@@ -12,7 +12,7 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
 from kernelmate.suggest.repairs.base import BOUNDS, VALUES, Repair, findings, statement_at
-from kernelmate.suggest.syntax import Edit, Node, Tree, Variable, read_tree
+from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import element_accesses, index_of, names, operator
 
 _NARROW = {"int", "unsigned", "unsigned int", "int32_t", "uint32_t", "uint"}
@@ -84,7 +84,7 @@ def _inside_product(tree: Tree, product: Node, value: Node) -> bool:
     return product.id != value.id and joined and left is not None and left.id == product.id
 
 
-def _retyped(tree: Tree, variable: Variable) -> Iterator[Edit]:
+def _retyped(tree: Tree, variable: DeclaredVariable) -> Iterator[Edit]:
     node = variable.declaration.child_by_field_name("type")
     declared = len(variable.declaration.children_by_field_name("declarator"))
     if node is not None and declared == 1 and variable.declaration.type == "declaration":

@@ -15,22 +15,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.axes import Order, address
+from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape, vanishes
-from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.contraction_text import ContractionText
 from kernelmate.synthesis.kernel_text import (
-    ITEM_BYTES,
     KernelText,
     Written,
     block_of,
     c_type,
-    camel,
-    fresh_names,
     indented,
     those_written,
 )
-from kernelmate.synthesis.packs import pack_struct
 from kernelmate.synthesis.plan import Key, Plan, Refused
+from kernelmate.synthesis.schedules import tensor_contraction
 
 BLOCK = 256
 PACK = 4
@@ -72,6 +69,12 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     order = [*TILES[first : first + 2], *TILES[max(first - 1, 0) : first]][:2]
     others = [tile for tile in TILES if tile not in order]
     makers, rest = ([partial(_text, plan, kernel, tile) for tile in some] for some in (order, others))
+    try:
+        tensor = tensor_contraction.makers(plan, kernel)
+    except Refused:
+        tensor = []
+    if tensor:
+        makers, rest = [*tensor[:2], makers[0]], tensor[2:]
     yield from those_written(makers, rest)
 
 
@@ -80,83 +83,55 @@ def _text(plan: Plan, kernel: KernelText, tile: Tile) -> Written:
     return _Contraction(ContractionShape(plan, kernel), kernel, tile).written()
 
 
-class _Contraction:
+class _Contraction(ContractionText):
     """The text for one tile."""
 
     def __init__(self, shape: ContractionShape, kernel: KernelText, tile: Tile) -> None:
-        self.shape, self.kernel, self.tile, self.plan = shape, kernel, tile, shape.plan
-        if {*shape.left} & {*shape.rest} or {*shape.right} & {*shape.rest}:
-            raise Refused("it needs an array of a matrix product again for the results")
-        self.expressions = Expressions(self.plan, kernel, self._leaf, frozenset({"flat"}))
-        self.total = self.expressions.type_of(shape.reduction)
-        if self.total not in (kernel.real, "int", "unsigned int", "long long"):
-            raise Refused(f"the sum of {self.plan.node(shape.reduction).dtype}")
+        super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage")
+        self.tile = tile
+        self.take_packs((*self.operands, *self.outputs), "Pack", self.names.kPack)
         if not vanishes(self.expressions, shape.root):
             raise Refused("what it sums is not zero where its arrays are: tiles at the edge would count")
-        self.names = fresh_names(
-            kernel, "kTileM", "kTileN", "kTileK", "kSide", "kPack", "i", "j", "across", "down", "sum", "place", "stage"
-        )
-        for side, name in (("m", "row"), ("n", "column"), ("k", "inner")):
-            more = {side: name, f"{side}_first": f"{name}_first", f"{side}_thread": f"{name}_thread"}
-            self.names.__dict__.update({one: kernel.names.fresh(wanted) for one, wanted in more.items()})
-        self.tiles = {name: kernel.names.fresh(f"{name}_tile") for name in (*shape.left, *shape.right)}
+        self.tiles = {name: kernel.names.fresh(f"{name}_tile") for name in self.operands}
         self.parts = {name: kernel.names.fresh(f"{name}_part") for name in self.tiles}
         self.next = {name: kernel.names.fresh(f"{name}_next") for name in self.tiles}
-        self.outputs = [one.name for one in kernel.outputs()]
-        met = dict.fromkeys(map(kernel.element, (*self.tiles, *self.outputs)))
-        self.whole: dict[str, str] = {}
-        self.packs = {one: kernel.names.fresh("Pack" if len(met) == 1 else f"{camel(one)}Pack") for one in met}
-        self.opening: list[str] = []
-        sides = {shape.m: "height", shape.n: "width", shape.k: "depth"}
-        self.lengths = shape.axes.lengths(kernel, sides, self.opening, skipped=shape.outermost)
-        self.at: dict[int | str, str] = {axis: kernel.names.fresh("batch") for axis in shape.batch}
-        for axis, name in ((shape.m, self.names.m), (shape.n, self.names.n), (shape.k, self.names.k)):
-            self.at[axis] = name
 
-    def _leaf(self, key: Key) -> str:
-        node = self.plan.node(key)
-        name = str(node.data[0])
-        if node.op == "scalar":
-            return self.kernel.loaded(name, name)
+    def leaf(self, key: Key) -> str:
+        """An element of a thread's part of a tile, or beside the sum."""
+        name = str(self.plan.node(key).data[0])
         if name in self.parts:
             return f"{self.parts[name]}[{self.names.i if name in self.shape.left else self.names.j}]"
-        if self.shape.rest[name] == tuple(self.shape.whole):
-            return self.kernel.loaded(name, f"{name}[{self.names.place}]")
-        return self.kernel.loaded(name, f"{name}[{address(self.shape.rest[name], self.lengths, self.at)}]")
+        return super().leaf(key)
 
     def written(self) -> Written:
         """The text."""
-        kernel, tile, shape = self.kernel, self.tile, self.shape
-        sides = shape.axes.sides
-        blocks = [
-            f"cdiv({sides[shape.m]}, {tile.m})",
-            f"cdiv({sides[shape.n]}, {tile.n})",
-            *(sides[one] for one in shape.batch),
-        ]
+        kernel, tile = self.kernel, self.tile
         # Registers for two blocks on a multiprocessor; sums of 64 bits need as many as there are.
         bounds = f"__launch_bounds__({BLOCK}{'' if self.total in ('double', 'long long') else ', 2'}) "
         return Written(
             f"contraction-{tile.m}x{tile.n}",
             f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
             f"each block while the products of the tile before are computed, and {tile.side} x {tile.side} results in the registers "
-            "of each thread." + self._promise(),
+            "of each thread." + self.promise(tile.m, tile.n),
             kernel.definition(kernel.head(bounds), self._body()),
             "",
-            (" * ".join(blocks),),
+            (self.blocks(tile.m, tile.n),),
             BLOCK,
         )
 
     def _body(self) -> list[str]:
         """The lines between the kernel's braces."""
         names, tile, depth = self.names, self.tile, self.lengths[self.shape.k]
-        whole, products, results = self._whole(), self._products(), self._results()
+        stored = self.outputs if tile.side >= PACK else []
+        whole = self.whole_lines(dict.fromkeys([*self.operands, *stored], PACK))
+        products, results = self._products(), self._results()
         loop = f"for (int {names.k_first} = 0; {names.k_first} < {depth} + {names.kTileK}; {names.k_first} += {names.kTileK})"
         return [
             f"constexpr int {names.kTileM} = {tile.m}, {names.kTileN} = {tile.n};  // results of a block",
             f"constexpr int {names.kTileK} = {tile.k};  // elements of the sum at a time",
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
             f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
-            *(line for element, pack in self.packs.items() for line in pack_struct(pack, element, names.kPack)),
+            *self.structs,
             "// Two tiles of each: one is read while the next is stored. Four elements more in each row: packs stay aligned, and",
             "// what is stored by column meets different banks.",
             *self._shared(),
@@ -181,17 +156,6 @@ class _Contraction:
             ),
             *results,
         ]
-
-    def _promise(self) -> str:
-        """The arithmetic at the headline's size, and what each tile reads of global memory and L2."""
-        size = self.kernel.contract.sizes[0]
-        count = math.prod(int(evaluate(side, size)) for side in self.shape.axes.sides)
-        widths = {name: ITEM_BYTES[self.kernel.arguments[name].dtype] for name in self.tiles}
-        read = sum(
-            count * width / (self.tile.n if name in self.shape.left else self.tile.m) for name, width in widths.items()
-        )
-        moved = self.kernel.promise([*self.tiles, *self.shape.rest])
-        return f"{moved} It computes {2 * count / 1e9:.3g} GFLOP, and reads {read / 1e6:.3g} MB, most of it from L2."
 
     def _shared(self) -> list[str]:
         """Declarations of the tiles.
@@ -222,54 +186,22 @@ class _Contraction:
 
     def _block(self) -> list[str]:
         """Which results a block and its threads take."""
-        names, shape, lengths = self.names, self.shape, self.lengths
-        across = f"const int {names.across} = ({lengths[shape.n]} + {names.kTileN} - 1) / {names.kTileN};"
-        lines = [*self.opening, across]
-        row = f"blockIdx.x / {names.across}"
-        if shape.batch:
-            lines.append(f"const int {names.down} = ({lengths[shape.m]} + {names.kTileM} - 1) / {names.kTileM};")
-            left = f"blockIdx.x / {names.across} / {names.down}"
-            for number, axis in enumerate(reversed(shape.batch), 1):
-                rest = "" if number == len(shape.batch) else f" % {lengths[axis]}"
-                lines.append(f"const int {self.at[axis]} = {left}{rest};")
-                left = f"{left} / {lengths[axis]}"
-            row += f" % {names.down}"
+        names = self.names
+        row = f"blockIdx.x / {names.across}" + (f" % {names.down}" if self.shape.batch else "")
         per_row = f"({names.kTileN} / {names.kSide})"
         group = self.names.kPack if self.tile.side >= PACK else self.names.kSide
         return [
-            *lines,
+            *self.position_in_grid(),
             f"const int {names.m_first} = {row} * {names.kTileM};",
             f"const int {names.n_first} = blockIdx.x % {names.across} * {names.kTileN};",
             f"const int {names.m_thread} = threadIdx.x / {per_row} * {group};",
             f"const int {names.n_thread} = threadIdx.x % {per_row} * {group};",
         ]
 
-    def _along(self, name: str) -> int:
-        """The axis along which a thread loads a pack: the contiguous one of an operand, or the sum's."""
-        order = (self.shape.left if name in self.shape.left else self.shape.right)[name]
-        side = self.shape.m if name in self.shape.left else self.shape.n
-        return side if order[-1] == side else self.shape.k
-
-    def _whole(self) -> list[str]:
-        """Whether the packs of each array begin at addresses of whole packs, and end within a row."""
-        shape, lines = self.shape, []
-        orders: dict[str, Order] = {**shape.left, **shape.right, **dict.fromkeys(self.outputs, tuple(shape.whole))}
-        for name, order in orders.items():
-            axis = shape.n if name in self.outputs else self._along(name)
-            if order[-1] != axis or (name in self.outputs and self.tile.side < PACK):
-                continue
-            bytes_ = PACK * ITEM_BYTES[self.kernel.arguments[name].dtype]
-            tests = [f"{self.lengths[axis]} % {self.names.kPack} == 0"]
-            if (self.kernel.arguments[name].align or 1) % bytes_:
-                tests.append(f"reinterpret_cast<size_t>({name}) % {bytes_} == 0")
-            self.whole[name] = self.kernel.names.fresh(f"{name}_whole")
-            lines.append(f"const bool {self.whole[name]} = {' && '.join(tests)};")
-        return [*(["// Packed accesses need aligned rows."] if lines else []), *lines]
-
     def _places(self, name: str) -> tuple[str, str]:
         """Which element of a tile is the first of a thread's pack, along the sum and along the results."""
         names, tile = self.names, self.tile
-        if self._along(name) == self.shape.k:
+        if self.along(name) == self.shape.k:
             across = tile.k // PACK
             return f"threadIdx.x % {across} * {names.kPack}", f"threadIdx.x / {across}"
         across = (tile.m if name in self.shape.left else tile.n) // PACK
@@ -281,7 +213,7 @@ class _Contraction:
         left = name in shape.left
         order = (shape.left if left else shape.right)[name]
         axis, position, first = (shape.m, names.m, names.m_first) if left else (shape.n, names.n, names.n_first)
-        along, (deep, wide), pack = self._along(name), self._places(name), self.packs[self.kernel.element(name)]
+        along, (deep, wide), pack = self.along(name), self._places(name), self.packs[name]
         other = axis if along == shape.k else shape.k
         start, stop = self.at[along], lengths[along]
         element = address(order, lengths, {**self.at, along: f"{start} + {i}"})
@@ -315,7 +247,7 @@ class _Contraction:
         """The statement that stores an element of a pack in the tile."""
         names, i = self.names, self.names.i
         deep, wide = self._places(name)
-        deep, wide = (f"{deep} + {i}", wide) if self._along(name) == self.shape.k else (deep, f"{wide} + {i}")
+        deep, wide = (f"{deep} + {i}", wide) if self.along(name) == self.shape.k else (deep, f"{wide} + {i}")
         value = self.kernel.loaded(name, f"{self.next[name]}.at[{i}]")
         return f"{self.tiles[name]}[{names.stage}][{deep}][{wide}] = {value};"
 
@@ -360,40 +292,34 @@ class _Contraction:
 
     def _results(self) -> list[str]:
         """The values that follow from each sum, and stores within the result."""
-        names, shape, kernel = self.names, self.shape, self.kernel
-        self.expressions.known[shape.reduction] = f"{names.sum}[{names.i}][{names.j}]"
-        lines = [f"const size_t {names.place} = {address(tuple(shape.whole), self.lengths, self.at)};"]
-        texts = self.expressions.locals_for(self.plan.outputs, lines)
-        packs: dict[str, str] = {}
-        for name, key, text in zip(self.outputs, self.plan.outputs, texts, strict=True):
-            if len(self.outputs) > 1 and name in shape.rest:
-                raise Refused(f"{name} is read for several results")
-            value = kernel.stored(name, text, self.plan.node(key).dtype)
-            if name not in self.whole:
+        names, shape = self.names, self.shape
+        lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]")
+        packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values if name in self.whole}
+        last = f"{names.j} % {names.kPack}"
+        for name, value in values.items():
+            if name not in packs:
                 lines.append(f"{name}[{names.place}] = {value};")
                 continue
-            packs[name] = pack = kernel.names.fresh(f"{name}_pack")
-            last = f"{names.j} % {names.kPack}"
-            packed = f"*reinterpret_cast<{self.packs[kernel.element(name)]}*>(&{name}[{names.place} - ({names.kPack} - 1)]) = {pack};"
-            lines.append(f"{pack}.at[{last}] = {value};")
+            packed = f"*reinterpret_cast<{self.packs[name]}*>(&{name}[{names.place} - ({names.kPack} - 1)])"
+            lines.append(f"{packs[name]}.at[{last}] = {value};")
             lines += [
                 f"if (!{self.whole[name]}) {{",
-                f"  {name}[{names.place}] = {pack}.at[{last}];",
+                f"  {name}[{names.place}] = {packs[name]}.at[{last}];",
                 f"}} else if ({last} == {names.kPack} - 1) {{",
-                f"  {packed}",
+                f"  {packed} = {packs[name]};",
                 "}",
             ]
-        inside = f"{names.m} < {self.lengths[shape.m]} && {names.n} < {self.lengths[shape.n]}"
         row = self._spread(f"{names.m_first} + {names.m_thread}", names.i, names.kTileM)
         column = self._spread(f"{names.n_first} + {names.n_thread}", names.j, names.kTileN)
-        inner = [f"const int {names.n} = {column};", *block_of(f"if ({inside})", lines)]
+        inside = f"{names.m} < {self.lengths[shape.m]} && {names.n} < {self.lengths[shape.n]}"
+        inner = [f"const int {names.n} = {column};", *block_of(f"if ({inside})", [self.placed(), *lines])]
         return [
             "#pragma unroll",
             *block_of(
                 self._over(names.i),
                 [
                     f"const int {names.m} = {row};",
-                    *(f"{self.packs[kernel.element(name)]} {pack};" for name, pack in packs.items()),
+                    *(f"{self.packs[name]} {pack};" for name, pack in packs.items()),
                     "#pragma unroll",
                     *block_of(self._over(names.j), inner),
                 ],

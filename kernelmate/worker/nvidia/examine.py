@@ -9,7 +9,7 @@ from kernelmate.checks.findings import ranked
 from kernelmate.records import Finding, Judgement, JudgeTask
 from kernelmate.worker.nvidia import profiler
 from kernelmate.worker.nvidia.sanitizer import sanitize
-from kernelmate.worker.nvidia.tool import NoAnswer
+from kernelmate.worker.nvidia.tool import ToolFailed
 
 Tell = Callable[[str, int, int], None]
 
@@ -40,7 +40,7 @@ def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> J
         tell(profiler.STAGE, 0, 1)
         try:
             return replace(judgement, hardware=profiler.profile(task, device))
-        except NoAnswer as reason:
+        except ToolFailed as reason:
             judgement = replace(
                 judgement, reasons=(*judgement.reasons, f"no hardware counters: {reason}{_instead(judgement)}")
             )

@@ -34,7 +34,7 @@ _TO_DEVICE = 1
 """`cudaMemcpyHostToDevice` of `driver_types.h`."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class LaunchJob(msgspec.Struct, frozen=True):
     """What is to be launched: the candidate of a task at some of its sizes, on one GPU.
 
     Attributes:
@@ -52,7 +52,7 @@ def main(path: str) -> int:
         # The tool is this process's parent; where it was killed, this must not go on.
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    job = msgspec.msgpack.decode(Path(path).read_bytes(), type=Job)
+    job = msgspec.msgpack.decode(Path(path).read_bytes(), type=LaunchJob)
     try:
         failed = _launch_all(job)
     except KernelmateError as error:
@@ -64,7 +64,7 @@ def main(path: str) -> int:
     os._exit(1 if failed else 0)
 
 
-def _launch_all(job: Job) -> bool:
+def _launch_all(job: LaunchJob) -> bool:
     from kernelmate.backends.cuda.backend import CudaBackend
     from kernelmate.checks.styles import NORMAL
     from kernelmate.checks.trials import FIRST, Bench, Shot, inputs_for

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from kernelmate.records import Counters, HardwareProfile, JudgeTask
-from kernelmate.worker.nvidia.tool import Answer, NoAnswer, locate, run
+from kernelmate.worker.nvidia.tool import ToolFailed, ToolOutput, locate, run
 
 COUNTERS: Mapping[str, tuple[str, ...]] = {
     "global_load_requests": ("l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum",),
@@ -75,7 +75,7 @@ def profile(task: JudgeTask, device: int) -> HardwareProfile:
     return read(answer, version(str(locate("ncu"))))
 
 
-def read(answer: Answer, tool: str) -> HardwareProfile:
+def read(answer: ToolOutput, tool: str) -> HardwareProfile:
     """The counters in what Nsight Compute printed.
 
     Args:
@@ -87,10 +87,10 @@ def read(answer: Answer, tool: str) -> HardwareProfile:
     """
     row = _row(answer.text)
     if row is None:
-        raise NoAnswer(_why_not(answer))
+        raise ToolFailed(_why_not(answer))
     counters: dict[str, Any] = {name: _sum(row, metrics) for name, metrics in COUNTERS.items()}
     if all(value is None for value in counters.values()):
-        raise NoAnswer(_why_not(answer))
+        raise ToolFailed(_why_not(answer))
     further = {name: _value(row.get(metric)) for name, metric in FURTHER.items()}
     nanoseconds = further["duration_us"]
 
@@ -149,7 +149,7 @@ def _value(text: str | None) -> float | None:
     return value if value == value else None
 
 
-def _why_not(answer: Answer) -> str:
+def _why_not(answer: ToolOutput) -> str:
     """In one line, why there are no counters."""
     text = f"{answer.text}\n{answer.errors}"
     if NOT_ALLOWED in text:

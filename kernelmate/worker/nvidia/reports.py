@@ -32,7 +32,7 @@ _OTHER = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReportedPlace:
     """A source line as the compiler named it: `kernel.cu` stands for the unit."""
 
     file: str
@@ -40,7 +40,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ToolReport:
     """One thing that a tool reports.
 
     Attributes:
@@ -55,8 +55,8 @@ class Report:
     code: str
     severity: Severity
     message: str
-    place: Place | None = None
-    other: Place | None = None
+    place: ReportedPlace | None = None
+    other: ReportedPlace | None = None
     address: int | None = None
     far: bool = False
     thread: tuple[int, ...] | None = None
@@ -64,7 +64,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ToolReports:
     """All that one tool said.
 
     Attributes:
@@ -73,12 +73,12 @@ class Said:
         unread: first lines of reports that are not understood.
     """
 
-    reports: tuple[Report, ...]
+    reports: tuple[ToolReport, ...]
     ended: bool
     unread: tuple[str, ...]
 
 
-def read(text: str) -> Said:
+def read(text: str) -> ToolReports:
     """Read a tool's whole output."""
     reports, unread, ended = [], [], False
     for block in _blocks(text):
@@ -88,7 +88,7 @@ def read(text: str) -> Said:
             reports.append(report)
         elif not _OTHER.match(block[0]) and _place(block) is not None:
             unread.append(block[0])
-    return Said(tuple(reports), ended, tuple(dict.fromkeys(unread)))
+    return ToolReports(tuple(reports), ended, tuple(dict.fromkeys(unread)))
 
 
 def _blocks(text: str) -> Iterator[list[str]]:
@@ -108,7 +108,7 @@ def _blocks(text: str) -> Iterator[list[str]]:
         yield block
 
 
-def _report(block: Sequence[str]) -> Report | None:
+def _report(block: Sequence[str]) -> ToolReport | None:
     head = block[0]
     for pattern, reader in _READERS:
         match = pattern.match(head)
@@ -117,7 +117,7 @@ def _report(block: Sequence[str]) -> Report | None:
     return None
 
 
-def _invalid(match: re.Match[str], block: Sequence[str]) -> Report:
+def _invalid(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     space, kind, size = match["space"], match["kind"], _number(match["size"])
     text = "\n".join(block)
     nearest = _NEAREST.search(text)
@@ -131,41 +131,41 @@ def _invalid(match: re.Match[str], block: Sequence[str]) -> Report:
         how = "out of bounds"
     verb = {"read": "reads", "write": "writes", "atomic": "updates"}[kind]
     words = f"{verb} {size} bytes of {space} memory {how}"
-    return Report(code, "error", words, _place(block), None, _address(block), far, _thread(block), (kind, size))
+    return ToolReport(code, "error", words, _place(block), None, _address(block), far, _thread(block), (kind, size))
 
 
-def _uninitialised(match: re.Match[str], block: Sequence[str]) -> Report:
+def _uninitialised(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     space, size = match["space"], _number(match["size"])
     code = f"uninitialised-{space}" if space in ("shared", "local") else "uninitialised-global"
     words = f"reads {size} bytes of {space} memory that nothing has written"
-    return Report(code, "error", words, _place(block), None, _address(block), False, _thread(block), ("read", size))
+    return ToolReport(code, "error", words, _place(block), None, _address(block), False, _thread(block), ("read", size))
 
 
-def _race(match: re.Match[str], block: Sequence[str]) -> Report:
+def _race(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     severity: Severity = {"Error": "error", "Warning": "warning"}.get(match["level"], "note")  # type: ignore[assignment]
     seconds = [(second["second"], _place([line])) for line in block[1:] if (second := _SECOND.match(line))]
     kind, other = seconds[0] if seconds else ("?", None)
     words = f"{match['first'].lower()} and {kind.lower()} of one shared byte by different threads, in no order"
-    return Report("shared-race", severity, words, _place(block), other)
+    return ToolReport("shared-race", severity, words, _place(block), other)
 
 
-def _barrier(match: re.Match[str], block: Sequence[str]) -> Report:
+def _barrier(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     what = match["what"]
     if what.startswith("Invalid arguments"):
         code, words = "shuffle-mask", "a warp's barrier or exchange names other lanes than those that come to it"
     else:
         code, words = "divergent-barrier", f"not every thread comes to this barrier ({what[:1].lower()}{what[1:]})"
-    return Report(code, "error", words, _place(block), None, None, False, _thread(block))
+    return ToolReport(code, "error", words, _place(block), None, None, False, _thread(block))
 
 
 _READERS = ((_INVALID, _invalid), (_UNINITIALISED, _uninitialised), (_RACE, _race), (_BARRIER, _barrier))
 
 
-def _place(block: Iterable[str]) -> Place | None:
+def _place(block: Iterable[str]) -> ReportedPlace | None:
     for line in block:
         match = _PLACE.search(line)
         if match is not None and match["file"] is not None:
-            return Place(match["file"], int(match["line"]))
+            return ReportedPlace(match["file"], int(match["line"]))
     return None
 
 

@@ -11,8 +11,8 @@ from kernelmate.checks.findings import placed
 from kernelmate.compiler.diagnostics import UNIT_NAME
 from kernelmate.records import Finding, JudgeTask, Unit
 from kernelmate.worker.nvidia.launch import BUFFER
-from kernelmate.worker.nvidia.reports import Place, Report, read
-from kernelmate.worker.nvidia.tool import Answer, NoAnswer, run
+from kernelmate.worker.nvidia.reports import ReportedPlace, ToolReport, read
+from kernelmate.worker.nvidia.tool import ToolFailed, ToolOutput, run
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
@@ -30,7 +30,7 @@ Tell = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Buffer:
+class LaunchBuffer:
     """An array of a launch, where it lay."""
 
     name: str
@@ -52,22 +52,22 @@ def sanitize(task: JudgeTask, device: int, tell: Tell) -> tuple[tuple[Finding, .
     tell(STAGE, 0, len(TOOLS))
     with ThreadPoolExecutor(len(TOOLS)) as pool:
         jobs = {tool: pool.submit(_ask, tool, task, device) for tool in TOOLS}
-        answers: dict[str, Answer | str] = {}
+        answers: dict[str, ToolOutput | str] = {}
         for done, (tool, job) in enumerate(jobs.items(), start=1):
             answers[tool] = job.result()
             tell(STAGE, done, len(TOOLS))
     return conclude(answers, task.candidate.unit, len(task.sizes or task.candidate.contract.sizes))
 
 
-def _ask(tool: str, task: JudgeTask, device: int) -> Answer | str:
+def _ask(tool: str, task: JudgeTask, device: int) -> ToolOutput | str:
     try:
         return run("compute-sanitizer", ("--tool", tool, *OPTIONS), task, device)
-    except NoAnswer as reason:
+    except ToolFailed as reason:
         return str(reason)
 
 
 def conclude(
-    answers: Mapping[str, Answer | str], unit: Unit, sizes: int
+    answers: Mapping[str, ToolOutput | str], unit: Unit, sizes: int
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """What the tools' answers amount to; in place of an answer stands why there is none."""
     findings: list[Finding] = []
@@ -88,16 +88,18 @@ def conclude(
     return tuple(findings), tuple(dict.fromkeys(lines))
 
 
-def findings_of(reports: Sequence[Report], tool: str, buffers: Sequence[Buffer], unit: Unit) -> tuple[Finding, ...]:
+def findings_of(
+    reports: Sequence[ToolReport], tool: str, buffers: Sequence[LaunchBuffer], unit: Unit
+) -> tuple[Finding, ...]:
     """One finding for each code, place and array, however many threads reported it; the first one's details are kept."""
-    groups: dict[tuple[str, Place | None, str | None], list[Report]] = {}
+    groups: dict[tuple[str, ReportedPlace | None, str | None], list[ToolReport]] = {}
     for report in reports:
         near = _near(report, buffers)
         groups.setdefault((report.code, report.place, None if near is None else near.name), []).append(report)
     return tuple(_finding(group, tool, buffers, unit) for group in groups.values())
 
 
-def _finding(group: Sequence[Report], tool: str, buffers: Sequence[Buffer], unit: Unit) -> Finding:
+def _finding(group: Sequence[ToolReport], tool: str, buffers: Sequence[LaunchBuffer], unit: Unit) -> Finding:
     first, count = group[0], len(group)
     near = _near(first, buffers)
     message = first.message
@@ -124,13 +126,13 @@ def _finding(group: Sequence[Report], tool: str, buffers: Sequence[Buffer], unit
     return placed(finding, unit)
 
 
-def _named(place: Place, unit: Unit) -> str:
+def _named(place: ReportedPlace, unit: Unit) -> str:
     if place.file.endswith(UNIT_NAME):
         return f"line {unit.locate(place.line, None)[0]}"
     return f"{place.file}:{place.line}"
 
 
-def _near(report: Report, buffers: Iterable[Buffer]) -> Buffer | None:
+def _near(report: ToolReport, buffers: Iterable[LaunchBuffer]) -> LaunchBuffer | None:
     """The array that an access of global memory is at or next to."""
     address = report.address
     if address is None or report.far or "shared memory" in report.message or "local memory" in report.message:
@@ -138,7 +140,7 @@ def _near(report: Report, buffers: Iterable[Buffer]) -> Buffer | None:
     return min(buffers, key=lambda b: max(b.address - address, address - b.address - b.size + 1), default=None)
 
 
-def _where(buffer: Buffer, address: int) -> str:
+def _where(buffer: LaunchBuffer, address: int) -> str:
     offset = address - buffer.address
     if offset < 0:
         return f"{-offset} bytes before {buffer.name}"
@@ -147,11 +149,11 @@ def _where(buffer: Buffer, address: int) -> str:
     return f"at byte {offset} of {buffer.name} ({buffer.size} bytes)"
 
 
-def _buffers(errors: str) -> tuple[Buffer, ...]:
-    return tuple(Buffer(m[1], int(m[2], 16), int(m[3])) for m in _BUFFER.finditer(errors))
+def _buffers(errors: str) -> tuple[LaunchBuffer, ...]:
+    return tuple(LaunchBuffer(m[1], int(m[2], 16), int(m[3])) for m in _BUFFER.finditer(errors))
 
 
-def _silence(tool: str, answer: Answer) -> str:
+def _silence(tool: str, answer: ToolOutput) -> str:
     """Why a tool that ended did not say that it had looked at everything."""
     refused = next((m[1] for line in answer.text.splitlines() if (m := _REFUSED.search(line.lstrip("= ")))), None)
     if refused is not None:

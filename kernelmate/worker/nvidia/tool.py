@@ -14,7 +14,7 @@ import msgspec
 
 from kernelmate.compiler.places import find_tool
 from kernelmate.records import JudgeTask
-from kernelmate.worker.nvidia.launch import Job
+from kernelmate.worker.nvidia.launch import LaunchJob
 
 TIMEOUT_S = 60.0
 """Seconds after which a tool is killed. Sanitizers make kernels ten to a hundred times slower."""
@@ -28,12 +28,12 @@ _ELSEWHERE = ("/opt/nvidia/nsight-compute", "/usr/local/NVIDIA-Nsight-Compute")
 """Folders that Nsight Compute is installed into by its own installer, one folder for each version."""
 
 
-class NoAnswer(Exception):
+class ToolFailed(Exception):
     """A tool gave no answer; the message is one line that says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolOutput:
     """What a tool printed. `errors` holds what the launching process printed on standard error as well."""
 
     text: str
@@ -41,7 +41,7 @@ class Answer:
     code: int
 
 
-def run(tool: str, options: Sequence[str], task: JudgeTask, device: int, *, headline_only: bool = False) -> Answer:
+def run(tool: str, options: Sequence[str], task: JudgeTask, device: int, *, headline_only: bool = False) -> ToolOutput:
     """Put a tool around the launches of a task's candidate.
 
     Args:
@@ -56,30 +56,30 @@ def run(tool: str, options: Sequence[str], task: JudgeTask, device: int, *, head
     """
     program = locate(tool)
     if program is None:
-        raise NoAnswer(f"{tool} is not installed here ({WHERE[tool]}); put its folder on PATH or set CUDA_HOME")
+        raise ToolFailed(f"{tool} is not installed here ({WHERE[tool]}); put its folder on PATH or set CUDA_HOME")
     with tempfile.TemporaryDirectory(prefix="kernelmate-") as folder:
         path = Path(folder) / "task"
-        path.write_bytes(msgspec.msgpack.encode(Job(task, device, headline_only)))
+        path.write_bytes(msgspec.msgpack.encode(LaunchJob(task, device, headline_only)))
         command = [str(program), *options, sys.executable, "-P", "-m", "kernelmate.worker.nvidia.launch", str(path)]
         return _answer(tool, command, TIMEOUT_S)
 
 
-def _answer(tool: str, command: Sequence[str], timeout_s: float) -> Answer:
+def _answer(tool: str, command: Sequence[str], timeout_s: float) -> ToolOutput:
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
         )  # fmt: skip
     except OSError as error:
-        raise NoAnswer(f"{tool} does not start: {error}") from None
+        raise ToolFailed(f"{tool} does not start: {error}") from None
     try:
         text, errors = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        raise NoAnswer(
+        raise ToolFailed(
             f"{tool} {_words(command)}did not end within {timeout_s:g} s; judge a smaller size with --size"
         ) from None
     finally:
         _kill(process)
-    return Answer(text, errors, process.returncode)
+    return ToolOutput(text, errors, process.returncode)
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

@@ -14,15 +14,15 @@ from lsprotocol import types
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Verdict
 from kernelmate.source import infer_contract, write_contract
+from kernelmate_lsp.document_state import DocumentState, is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import writing
-from kernelmate_lsp.features.commands import CHIPS, Place, as_mapping, edit_of, follow, place_of
+from kernelmate_lsp.features.commands import CHIPS, CommandTarget, as_mapping, edit_of, follow, place_of
 from kernelmate_lsp.features.diagnostics import COMPILER, JUDGE
+from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
-from kernelmate_lsp.knowledge import Known, is_current
-from kernelmate_lsp.lane import Job
 from kernelmate_lsp.phrases import candidate_phrase
-from kernelmate_lsp.reading import Reading, Spot, name_place
+from kernelmate_lsp.reading import DocumentKernel, Reading, name_place
 from kernelmate_lsp.server import KernelmateServer
 
 REWRITE = "refactor.rewrite.kernelmate"
@@ -73,7 +73,7 @@ def _fixes(reading: Reading, diagnostics: Sequence[types.Diagnostic]) -> Iterato
 
 
 def _repairs(
-    server: KernelmateServer, known: Known, spot: Spot, diagnostics: Sequence[types.Diagnostic]
+    server: KernelmateServer, known: DocumentState, spot: DocumentKernel, diagnostics: Sequence[types.Diagnostic]
 ) -> Iterator[types.CodeAction]:
     """A search for a right version, where the compiler or the judge found an error in the kernel."""
     wrong = [
@@ -85,7 +85,9 @@ def _repairs(
         yield types.CodeAction(title, types.CodeActionKind.QuickFix, diagnostics=wrong, command=command)
 
 
-def _of_kernel(server: KernelmateServer, known: Known, reading: Reading, spot: Spot) -> Iterator[types.CodeAction]:
+def _of_kernel(
+    server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel
+) -> Iterator[types.CodeAction]:
     data = {"uri": known.uri, "kernel": spot.id, "version": reading.version}
     yield from _contract(reading, spot)
     if not server.configuration.trusted:
@@ -108,7 +110,7 @@ def _of_kernel(server: KernelmateServer, known: Known, reading: Reading, spot: S
             yield types.CodeAction(title, f"{REWRITE}.{name}", data={**data, "recipe": name})
 
 
-def _contract(reading: Reading, spot: Spot) -> Iterator[types.CodeAction]:
+def _contract(reading: Reading, spot: DocumentKernel) -> Iterator[types.CodeAction]:
     if spot.kernel.contract_span is not None or spot.kernel.unit.contract_text is not None:
         return
     if spot.kernel.unit.language == "python":
@@ -145,12 +147,12 @@ async def resolve(server: KernelmateServer, action: types.CodeAction) -> types.C
     return action
 
 
-async def _judged_edit(server: KernelmateServer, place: Place, recipe: str) -> types.WorkspaceEdit | None:
+async def _judged_edit(server: KernelmateServer, place: CommandTarget, recipe: str) -> types.WorkspaceEdit | None:
     candidate: Candidate | None = place.known.offers.get(place.spot.id, {}).get(recipe)
     if candidate is None:
         return None
 
-    def work(job: Job, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
+    def work(job: QueuedJob, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
         return server.judge.compare(job, place.spot.kernel, candidate.kernel, server.configuration, tell)
 
     title = f"{place.spot.kernel.name}: judging {recipe}"

@@ -17,14 +17,14 @@ from kernelmate.errors import KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization, Verdict
 from kernelmate.report.json import error_json, optimization_json, verdicts_json
 from kernelmate.session.authors import Outgoing
+from kernelmate_lsp.document_state import Benched, DocumentState, SearchOutcome, is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import diagnostics
-from kernelmate_lsp.judging import OnStage, Wanted
-from kernelmate_lsp.knowledge import Benched, Found, Known, is_current
-from kernelmate_lsp.lane import Job, Unwanted
+from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
+from kernelmate_lsp.judging import EditorSearch, OnStage
 from kernelmate_lsp.phrases import candidate_phrase
-from kernelmate_lsp.progress import Progress
-from kernelmate_lsp.reading import Reading, Spot
+from kernelmate_lsp.progress import WorkDoneProgress
+from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
 
 CHIPS = ("Make it faster", "Reduce memory usage", "Use fewer registers")
@@ -40,7 +40,7 @@ Run = Callable[[KernelmateServer, Mapping[str, Any]], Awaitable[Any]]
 UNTRUSTED = "This workspace is not trusted: kernels are compiled here, and nothing is run."
 
 
-class Written:
+class StreamedText:
     """A model's text as it arrives, shown by its last line: progress has room for one."""
 
     def __init__(self, tell: OnStage) -> None:
@@ -49,7 +49,7 @@ class Written:
         self._told_at = 0.0
 
     def more(self, piece: str) -> None:
-        """Take the next piece; called in the judging lane's thread."""
+        """Take the next piece; called in the judging queue's thread."""
         self._line = (self._line + piece).rpartition("\n")[2][-LINE:]
         now = time.monotonic()
         if self._line.strip() and now - self._told_at > TELL_EVERY_S:
@@ -58,12 +58,12 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CommandTarget:
     """The kernel that a command is about."""
 
-    known: Known
+    known: DocumentState
     reading: Reading
-    spot: Spot
+    spot: DocumentKernel
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -71,7 +71,7 @@ class Place:
         return "judge", self.known.uri, self.spot.id
 
 
-async def place_of(server: KernelmateServer, given: Mapping[str, Any]) -> Place:
+async def place_of(server: KernelmateServer, given: Mapping[str, Any]) -> CommandTarget:
     """The kernel that a command names; the only one of its document where it names none.
 
     Raises:
@@ -89,7 +89,7 @@ async def place_of(server: KernelmateServer, given: Mapping[str, Any]) -> Place:
     if spot is None:
         names = ", ".join(one.id for one in spots) or "none"
         raise UsageError(f"There is no kernel {wanted!r} in this document.", hint=f"There is {names}.")
-    return Place(server.known[reading.uri], reading, spot)
+    return CommandTarget(server.known[reading.uri], reading, spot)
 
 
 async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
@@ -97,7 +97,7 @@ async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     place = await place_of(server, given)
     demand_trust(server)
 
-    def work(job: Job, tell: OnStage) -> tuple[Verdict, ...]:
+    def work(job: QueuedJob, tell: OnStage) -> tuple[Verdict, ...]:
         return server.judge.bench(job, place.spot.kernel, server.configuration, tell)
 
     verdicts = await follow(server, place.key, f"Benchmark {place.spot.kernel.name}", given, work)
@@ -117,9 +117,9 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         return None
     author, most, ask = str(given.get("author") or "auto"), int(given.get("maxCandidates") or 32), _consent(server)
 
-    def work(job: Job, tell: OnStage) -> Optimization:
+    def work(job: QueuedJob, tell: OnStage) -> Optimization:
         count = 0
-        wanted = Wanted(prompt, given.get("objective"), author, most, ask, Written(tell).more)
+        wanted = EditorSearch(prompt, given.get("objective"), author, most, ask, StreamedText(tell).more)
 
         def judged(one: Judged) -> None:
             nonlocal count
@@ -133,7 +133,7 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
         return None
     # One time for both: of a search and a benchmark the newer is shown, and this search is newer than none of its parts.
     now = time.time()
-    place.known.found[place.spot.id] = Found(place.spot.kernel, found, now)
+    place.known.found[place.spot.id] = SearchOutcome(place.spot.kernel, found, now)
     if found.baseline.correct is not None or found.baseline.findings:
         place.known.benched[place.spot.id] = Benched(place.spot.kernel, (found.baseline,), now, place.reading.version)
     await show_again(server, place)
@@ -158,7 +158,7 @@ async def apply(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     return {"applied": await propose(server, place, found, judged)}
 
 
-async def propose(server: KernelmateServer, place: Place, found: Found, judged: Judged) -> bool:
+async def propose(server: KernelmateServer, place: CommandTarget, found: SearchOutcome, judged: Judged) -> bool:
     """Send a candidate as an edit; says whether it was taken.
 
     Raises:
@@ -170,7 +170,9 @@ async def propose(server: KernelmateServer, place: Place, found: Found, judged: 
     return bool(answer.applied)
 
 
-def edit_of(server: KernelmateServer, place: Place, found: Found, judged: Judged) -> types.WorkspaceEdit:
+def edit_of(
+    server: KernelmateServer, place: CommandTarget, found: SearchOutcome, judged: Judged
+) -> types.WorkspaceEdit:
     """A candidate as an edit of the document as it is.
 
     Raises:
@@ -191,21 +193,23 @@ async def follow(
     key: tuple[str, str, str],
     title: str,
     given: Mapping[str, Any],
-    work: Callable[[Job, OnStage], Any],
+    work: Callable[[QueuedJob, OnStage], Any],
 ) -> Any:
-    """Have work done in the judging lane, with progress that its user can cancel; None where that happened."""
-    async with Progress(server, title, given.get("workDoneToken"), lambda: server.judging.cancel(key)) as progress:
+    """Have work done in the judging queue, with progress that its user can cancel; None where that happened."""
+    async with WorkDoneProgress(
+        server, title, given.get("workDoneToken"), lambda: server.judging.cancel(key)
+    ) as progress:
 
         def tell(stage: str, done: int, total: int) -> None:
             progress.tell(f"{stage} {done} of {total}" if total else stage, done * 100 // total if total else None)
 
         try:
             return await server.judging.submit(key, lambda job: work(job, tell))
-        except Unwanted:
+        except JobUnwanted:
             return None
 
 
-async def show_again(server: KernelmateServer, place: Place) -> None:
+async def show_again(server: KernelmateServer, place: CommandTarget) -> None:
     """Publish problems anew, and have lenses and hints asked for again."""
     reading = await server.reading(place.known.uri)
     if reading is not None:
@@ -213,7 +217,7 @@ async def show_again(server: KernelmateServer, place: Place) -> None:
     server.refresh()
 
 
-async def _propose_best(server: KernelmateServer, place: Place, found: Optimization) -> None:
+async def _propose_best(server: KernelmateServer, place: CommandTarget, found: Optimization) -> None:
     if found.best is None:
         server.say(f"Nothing that does “{found.objective.prompt}” was found: {_why_none(found)}")
         return
@@ -237,7 +241,7 @@ def _why_none(found: Optimization) -> str:
     return f"{len(found.candidates)} candidates were judged, none is worth taking."
 
 
-async def _ask_for_prompt(server: KernelmateServer, place: Place) -> str | None:
+async def _ask_for_prompt(server: KernelmateServer, place: CommandTarget) -> str | None:
     question = f"What do you want of {place.spot.kernel.name}?"
     choices = [types.MessageActionItem(one) for one in CHIPS]
     asked = types.ShowMessageRequestParams(types.MessageType.Info, question, choices)
@@ -246,7 +250,7 @@ async def _ask_for_prompt(server: KernelmateServer, place: Place) -> str | None:
 
 
 def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
-    """Asks in the editor before a text goes to another machine, from the judging lane's thread."""
+    """Asks in the editor before a text goes to another machine, from the judging queue's thread."""
     import asyncio
 
     loop = asyncio.get_running_loop()

@@ -9,9 +9,9 @@ from lsprotocol import types
 
 from kernelmate.errors import CompileTimeout, EnvironmentFailed, KernelmateError
 from kernelmate.records import Candidate, Diagnostic, Finding
-from kernelmate_lsp.knowledge import Benched, Checked, Known, LineMap, is_current
-from kernelmate_lsp.lane import Job, Unwanted
-from kernelmate_lsp.reading import Reading, Spot, name_place
+from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, LineMap, is_current
+from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
+from kernelmate_lsp.reading import DocumentKernel, Reading, name_place
 from kernelmate_lsp.server import KernelmateServer
 
 COMPILER, CONTRACT, JUDGE = "nvrtc", "kernelmate", "kernelmate benchmark"
@@ -45,15 +45,15 @@ async def check(server: KernelmateServer, uri: str, delay_s: float, near: int) -
         return
     loop = asyncio.get_running_loop()
 
-    def told(spot_id: str, checked: Checked) -> None:
+    def told(spot_id: str, checked: CompileResult) -> None:
         loop.call_soon_threadsafe(_learn, server, known, reading, spot_id, checked)
 
-    def work(job: Job) -> dict[str, Checked]:
+    def work(job: QueuedJob) -> dict[str, CompileResult]:
         return server.checker.check(job, reading, server.configuration, near, told)
 
     try:
         found = await server.checks.submit(uri, work)
-    except Unwanted:
+    except JobUnwanted:
         return
     if server.known.get(uri) is not known:
         return
@@ -63,7 +63,7 @@ async def check(server: KernelmateServer, uri: str, delay_s: float, near: int) -
     await _collect_offers(server, known, reading)
 
 
-async def _collect_offers(server: KernelmateServer, known: Known, reading: Reading) -> None:
+async def _collect_offers(server: KernelmateServer, known: DocumentState, reading: Reading) -> None:
     """Find out which rewrites apply, kernel by kernel, while nothing else is to be compiled."""
     known.offers = {}
     for spot in reading.spots:
@@ -71,19 +71,21 @@ async def _collect_offers(server: KernelmateServer, known: Known, reading: Readi
         if checked is None:
             continue
 
-        def work(job: Job, checked: Checked = checked) -> dict[str, Candidate]:
+        def work(job: QueuedJob, checked: CompileResult = checked) -> dict[str, Candidate]:
             return server.checker.offers(job, checked, reading, server.configuration)
 
         try:
             offers = await server.checks.submit((known.uri, "offers"), work)
-        except Unwanted:
+        except JobUnwanted:
             return
         if known.reading is not reading or server.known.get(known.uri) is not known:
             return
         known.offers[spot.id] = offers
 
 
-def _learn(server: KernelmateServer, known: Known, reading: Reading, spot_id: str, checked: Checked) -> None:
+def _learn(
+    server: KernelmateServer, known: DocumentState, reading: Reading, spot_id: str, checked: CompileResult
+) -> None:
     """Publish what is known while other kernels of the document are still compiled."""
     if server.known.get(known.uri) is not known or known.reading is not reading:
         return
@@ -96,7 +98,7 @@ def _learn(server: KernelmateServer, known: Known, reading: Reading, spot_id: st
         publish(server, known, reading)
 
 
-def publish(server: KernelmateServer, known: Known, reading: Reading) -> None:
+def publish(server: KernelmateServer, known: DocumentState, reading: Reading) -> None:
     """Send every problem of a document that is known."""
     seen: dict[tuple[object, ...], types.Diagnostic] = {}
     for one in diagnostics_of(known, reading):
@@ -107,7 +109,7 @@ def publish(server: KernelmateServer, known: Known, reading: Reading) -> None:
     )
 
 
-def diagnostics_of(known: Known, reading: Reading) -> Iterator[types.Diagnostic]:
+def diagnostics_of(known: DocumentState, reading: Reading) -> Iterator[types.Diagnostic]:
     """Every problem of a document that is known, as the client shows it."""
     for refused in reading.refused:
         yield types.Diagnostic(
@@ -127,7 +129,7 @@ def diagnostics_of(known: Known, reading: Reading) -> Iterator[types.Diagnostic]
             yield from _of_benchmark(reading, spot, benched)
 
 
-def _of_check(reading: Reading, spot: Spot, checked: Checked) -> Iterator[types.Diagnostic]:
+def _of_check(reading: Reading, spot: DocumentKernel, checked: CompileResult) -> Iterator[types.Diagnostic]:
     if checked.error is not None:
         yield _of_error(reading, spot, checked.error)
     for verdict in checked.verdicts:
@@ -139,7 +141,7 @@ def _of_check(reading: Reading, spot: Spot, checked: Checked) -> Iterator[types.
                 yield _of_finding(reading, spot, finding, finding.line, CONTRACT, stale=False)
 
 
-def _of_error(reading: Reading, spot: Spot, error: KernelmateError) -> types.Diagnostic:
+def _of_error(reading: Reading, spot: DocumentKernel, error: KernelmateError) -> types.Diagnostic:
     here = error.line is not None and (error.file is None or _same_file(error.file, reading))
     line, column = (error.line or 1, error.column) if here else name_place(spot.kernel)
     missing = isinstance(error, EnvironmentFailed | CompileTimeout)
@@ -154,7 +156,7 @@ def _of_error(reading: Reading, spot: Spot, error: KernelmateError) -> types.Dia
     )
 
 
-def _of_compiler(reading: Reading, spot: Spot, diagnostic: Diagnostic) -> types.Diagnostic:
+def _of_compiler(reading: Reading, spot: DocumentKernel, diagnostic: Diagnostic) -> types.Diagnostic:
     severity = SEVERITIES[diagnostic.severity]
     here = diagnostic.file is None or _same_file(diagnostic.file, reading)
     if here and diagnostic.line is not None:
@@ -177,7 +179,7 @@ def _of_compiler(reading: Reading, spot: Spot, diagnostic: Diagnostic) -> types.
     )  # fmt: skip
 
 
-def _of_benchmark(reading: Reading, spot: Spot, benched: Benched) -> Iterator[types.Diagnostic]:
+def _of_benchmark(reading: Reading, spot: DocumentKernel, benched: Benched) -> Iterator[types.Diagnostic]:
     stale = not is_current(benched.kernel, spot)
     lines = LineMap(benched.kernel, spot.kernel)
     for verdict in benched.verdicts:
@@ -191,7 +193,7 @@ def _of_benchmark(reading: Reading, spot: Spot, benched: Benched) -> Iterator[ty
 
 
 def _of_finding(
-    reading: Reading, spot: Spot, finding: Finding, line: int | None, source: str, *, stale: bool
+    reading: Reading, spot: DocumentKernel, finding: Finding, line: int | None, source: str, *, stale: bool
 ) -> types.Diagnostic:
     if line is None or (finding.file is not None and not _same_file(finding.file, reading)):
         place = name_place(spot.kernel)

@@ -21,10 +21,10 @@ from kernelmate.report.words import (
     timing_words,
 )
 from kernelmate.source import c_type_dtype, numpy_dtype
-from kernelmate_lsp.knowledge import Benched, Checked, Fit, Known, is_current
-from kernelmate_lsp.lane import Job, Unwanted
+from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, TargetFit, is_current
+from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.phrases import ago
-from kernelmate_lsp.reading import Reading, Spot
+from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
 
 OTHERS_WAIT_S = 2.0
@@ -77,7 +77,7 @@ async def hover(server: KernelmateServer, params: types.HoverParams) -> types.Ho
     return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), reading.positions.word(line, column))
 
 
-def kernel_text(spot: Spot, checked: Checked | None, benched: Benched | None) -> str:
+def kernel_text(spot: DocumentKernel, checked: CompileResult | None, benched: Benched | None) -> str:
     """What a kernel takes of each GPU, what would help, and what the last benchmark counted."""
     parts = [f"**{_md(spot.kernel.name)}**"]
     if checked is None:
@@ -93,7 +93,7 @@ def kernel_text(spot: Spot, checked: Checked | None, benched: Benched | None) ->
     return "\n\n".join(parts)
 
 
-def _resources(checked: Checked) -> Iterator[str]:
+def _resources(checked: CompileResult) -> Iterator[str]:
     rows = ["| GPU | registers | spills | shared | occupancy |", "| --- | ---: | ---: | ---: | --- |"]
     for verdict in checked.verdicts:
         if verdict.resources is not None:
@@ -150,7 +150,7 @@ def _counters(verdict: Verdict) -> list[str]:
     return rows
 
 
-def shared_text(kernel: Kernel, word: str, checked: Checked | None) -> str | None:
+def shared_text(kernel: Kernel, word: str, checked: CompileResult | None) -> str | None:
     """What a shared array takes; None where the word names none."""
     for match in _SHARED.finditer(kernel.source):
         if match["name"] == word:
@@ -178,7 +178,7 @@ def shared_text(kernel: Kernel, word: str, checked: Checked | None) -> str | Non
     return f"**{word}**: {byte_words(bytes_)} of static shared memory ({' x '.join([*sides, f'{item} B'])}){_total(checked)}{banks}"
 
 
-def _total(checked: Checked | None) -> str:
+def _total(checked: CompileResult | None) -> str:
     verdict = checked.verdicts[0] if checked is not None and checked.verdicts else None
     if verdict is None or verdict.resources is None:
         return ""
@@ -195,7 +195,7 @@ def _banks(item: int, sides: list[str]) -> str:
     return ""
 
 
-def bounds_text(spot: Spot, checked: Checked | None) -> str | None:
+def bounds_text(spot: DocumentKernel, checked: CompileResult | None) -> str | None:
     """What a launch bound asks for, and what came of it."""
     bounds = spot.kernel.signature.launch_bounds
     if _BOUNDS.search(spot.kernel.source) is None:
@@ -216,20 +216,20 @@ def bounds_text(spot: Spot, checked: Checked | None) -> str | None:
 
 
 async def _with_others(
-    server: KernelmateServer, known: Known, reading: Reading, spot: Spot, checked: Checked
-) -> Checked:
+    server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel, checked: CompileResult
+) -> CompileResult:
     """What was compiled, with the other GPUs of the settings, where they come soon."""
     names = server.configuration.own.other_targets
     if checked.others or not names or not checked.verdicts or not checked.verdicts[0].compiled:
         return checked
 
-    def work(job: Job) -> tuple[Fit, ...]:
+    def work(job: QueuedJob) -> tuple[TargetFit, ...]:
         return server.checker.others(job, checked, reading, server.configuration)
 
     waited = asyncio.ensure_future(server.checks.submit((known.uri, spot.id, "others"), work))
     try:
         others = await asyncio.wait_for(asyncio.shield(waited), OTHERS_WAIT_S)
-    except (TimeoutError, Unwanted):
+    except (TimeoutError, JobUnwanted):
         waited.add_done_callback(lambda done: done.cancelled() or done.exception())
         return checked
     complete = replace(checked, others=others)
@@ -238,7 +238,7 @@ async def _with_others(
     return complete
 
 
-def _names(spot: Spot, line: int) -> bool:
+def _names(spot: DocumentKernel, line: int) -> bool:
     """Whether a line is the one on which the kernel is defined."""
     return spot.kernel.unit.locate(spot.kernel.line, spot.kernel.column)[0] == line
 

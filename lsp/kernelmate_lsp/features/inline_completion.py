@@ -8,11 +8,11 @@ from lsprotocol import types
 
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Kernel
-from kernelmate.session.authors import AuthorFailed, Wishes, local_model
+from kernelmate.session.authors import AuthorFailed, SearchOptions, local_model
 from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.local.completing import complete
 from kernelmate_lsp.configuration import Configuration
-from kernelmate_lsp.lane import Job, Unwanted
+from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.server import KernelmateServer
 
 
@@ -33,21 +33,21 @@ async def inline(server: KernelmateServer, params: types.InlineCompletionParams)
     after = rows[line - 1][column - 1 :] + "".join(rows[line:])
     kernel = spot.kernel
 
-    def work(job: Job) -> str:
+    def work(job: QueuedJob) -> str:
         return _asked(job, kernel, configuration, before, after)
 
     try:
         text = await server.completing.submit("inline", work)
-    except Unwanted:
+    except JobUnwanted:
         return []
     here = types.Range(params.position, params.position)
     return [types.InlineCompletionItem(text, range=here)] if text.strip() else []
 
 
-def _asked(job: Job, kernel: Kernel, configuration: Configuration, before: str, after: str) -> str:
+def _asked(job: QueuedJob, kernel: Kernel, configuration: Configuration, before: str, after: str) -> str:
     try:
         settings = configuration.settings(Path(kernel.unit.path).parent)
-        model = local_model(settings, kernel, Wishes(stop=job.unwanted.is_set), wanted=False)
+        model = local_model(settings, kernel, SearchOptions(stop=job.unwanted.is_set), wanted=False)
         if model is None or model.agree is not None or model.codec != CHAT:
             # No model, one on another machine, to which what is typed is not sent, or one made for whole kernels alone.
             return ""

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
-from kernelmate_lsp.knowledge import Known, is_current
+from kernelmate_lsp.document_state import DocumentState, is_current
 from kernelmate_lsp.phrases import resource_phrase, time_phrase
-from kernelmate_lsp.reading import Reading, Spot, name_place
+from kernelmate_lsp.reading import DocumentKernel, Reading, name_place
 from kernelmate_lsp.server import KernelmateServer
 
 BENCHMARK, OPTIMIZE, RESULTS = "kernelmate.benchmark", "kernelmate.optimize", "kernelmate.results"
@@ -23,7 +23,9 @@ async def lenses(server: KernelmateServer, uri: str) -> list[types.CodeLens]:
     return [lens for spot in reading.spots for lens in _of_kernel(server, known, reading, spot)]
 
 
-def _of_kernel(server: KernelmateServer, known: Known, reading: Reading, spot: Spot) -> Iterator[types.CodeLens]:
+def _of_kernel(
+    server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel
+) -> Iterator[types.CodeLens]:
     span = reading.positions.word(*name_place(spot.kernel))
     arguments = [{"uri": known.uri, "kernel": spot.id}]
     said = figures_phrase(known, reading, spot)
@@ -33,7 +35,7 @@ def _of_kernel(server: KernelmateServer, known: Known, reading: Reading, spot: S
         yield types.CodeLens(span, types.Command("Optimize...", OPTIMIZE, arguments=arguments))
 
 
-def figures_phrase(known: Known, reading: Reading, spot: Spot) -> str:
+def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel) -> str:
     """What stands above a kernel."""
     parts = []
     checked = known.checked.get(spot.id) if known.checked_version == reading.version else None

@@ -15,8 +15,9 @@ from kernelmate.report.figures import figures, versions_of
 from kernelmate.report.json import optimization_json, verdicts_json
 from kernelmate.session.revisions import Repository
 from kernelmate.source import same_kernel
+from kernelmate_lsp.document_state import Benched, is_current
 from kernelmate_lsp.features.commands import (
-    Place,
+    CommandTarget,
     answered,
     benchmark,
     demand_trust,
@@ -25,9 +26,8 @@ from kernelmate_lsp.features.commands import (
     place_of,
     show_again,
 )
+from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
-from kernelmate_lsp.knowledge import Benched, is_current
-from kernelmate_lsp.lane import Job
 from kernelmate_lsp.reading import read
 from kernelmate_lsp.server import KernelmateServer
 
@@ -59,7 +59,7 @@ async def charts(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     }
 
 
-def _versions(place: Place) -> list[Shown]:
+def _versions(place: CommandTarget) -> list[Shown]:
     """What is drawn side by side: the last search's versions, else the baseline and what was judged last."""
     found = place.known.found.get(place.spot.id)
     benched = place.known.benched.get(place.spot.id)
@@ -88,7 +88,7 @@ async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     of = str(given.get("baseline") or ("pinned" if place.spot.id in place.known.pinned else "saved"))
     before = await asyncio.to_thread(_baseline, place, of)
 
-    def work(job: Job, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
+    def work(job: QueuedJob, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
         return server.judge.compare(job, before, place.spot.kernel, server.configuration, tell)
 
     judged = await follow(server, place.key, f"{place.spot.kernel.name} against {of}", given, work)
@@ -101,7 +101,7 @@ async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     return {**verdicts_json(judged[1]), "baseline": verdicts_json(judged[0])["verdicts"], "of": of}
 
 
-def _baseline(place: Place, of: str) -> Kernel:
+def _baseline(place: CommandTarget, of: str) -> Kernel:
     """The earlier text of a kernel.
 
     Raises:
@@ -121,7 +121,7 @@ def _baseline(place: Place, of: str) -> Kernel:
     raise UsageError(f"There is no baseline {of!r}.", hint=f"Baselines are {', '.join(KEPT)}.")
 
 
-def _on_disk(place: Place) -> Kernel:
+def _on_disk(place: CommandTarget) -> Kernel:
     path = Path(place.reading.path)
     try:
         text = path.read_bytes().decode("utf-8", "replace")
@@ -130,7 +130,7 @@ def _on_disk(place: Place) -> Kernel:
     return _namesake(text, place)
 
 
-def _committed(place: Place) -> Kernel:
+def _committed(place: CommandTarget) -> Kernel:
     """The kernel in the last commit; git runs nothing of the repository's."""
     path = Path(place.reading.path).resolve()
     repository = Repository(path.parent)
@@ -144,7 +144,7 @@ def _committed(place: Place) -> Kernel:
     return _namesake(data.decode("utf-8", "replace"), place)
 
 
-def _namesake(text: str, place: Place) -> Kernel:
+def _namesake(text: str, place: CommandTarget) -> Kernel:
     """The kernel of the same name in another text of its document.
 
     Raises:

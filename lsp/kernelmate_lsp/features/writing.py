@@ -15,13 +15,13 @@ from lsprotocol import types
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.report.json import written_json
 from kernelmate.session.exporting import write_all
-from kernelmate.session.writing import Writing
+from kernelmate.session.writing import WriteOutcome
 from kernelmate.source.examples import load_python_function, read_examples
 from kernelmate.source.line_ends import normal_text
 from kernelmate.synthesis.draft import Asked
 from kernelmate_lsp.features.commands import demand_trust, follow, offer
+from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
-from kernelmate_lsp.lane import Job
 from kernelmate_lsp.phrases import candidate_phrase
 from kernelmate_lsp.reading import Reading
 from kernelmate_lsp.server import KernelmateServer
@@ -66,7 +66,7 @@ async def write(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     demand_trust(server)
     asked = await _asked(server, given)
 
-    def work(job: Job, tell: OnStage) -> Writing:
+    def work(job: QueuedJob, tell: OnStage) -> WriteOutcome:
         return server.judge.write(job, asked, server.configuration, tell)
 
     name = asked.function.name

@@ -23,7 +23,7 @@ from kernelmate.backends.helped import MOST_EARLY, HelpedEmulator, HelpedModule
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, Judgement, JudgeTask, LaunchShape
-from kernelmate.session.preparing import Workshop
+from kernelmate.session.preparing import KernelPreparer
 from kernelmate.source import contract_for, find_kernels, load_kernels, parse_contract, text_unit
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are forked on Linux only")
@@ -92,9 +92,9 @@ def judgement(name: str, backend: Backend) -> Judgement:
     named = re.search(r"^// baseline: (\S+)$", path.read_text(), flags=re.MULTILINE)
     assert named is not None
     baseline, candidate = load_kernels(baselines / named[1])[0], load_kernels(path)[0]
-    contract, workshop = contract_for(baseline), Workshop(TARGET, CompileOptions(), 60.0)
-    first = workshop.prepare(baseline, contract, None).version
-    second = workshop.prepare_candidate(candidate, parse_contract(candidate, contract) or contract, None).version
+    contract, preparer = contract_for(baseline), KernelPreparer(TARGET, CompileOptions(), 60.0)
+    first = preparer.prepare(baseline, contract, None).version
+    second = preparer.prepare_candidate(candidate, parse_contract(candidate, contract) or contract, None).version
     task = JudgeTask("emulator", TARGET, second, first, None, (), 5, str(baselines), timing_budget_s=0)
     return judge(task, backend, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]
 

@@ -19,8 +19,8 @@ from kernelmate.records import (
     Candidate,
     Case,
     CompileOptions,
-    Given,
     Judged,
+    JudgingInputs,
     Kernel,
     Objective,
     ObjectiveResult,
@@ -97,10 +97,10 @@ class Script:
     notices: tuple[str, ...] = ()
 
 
-def _given(_: Any, kernel: Kernel, sizes: Any = (), reference: Any = None) -> Given:
+def _given(_: Any, kernel: Kernel, sizes: Any = (), reference: Any = None) -> JudgingInputs:
     """What a session says that its judgements rest on."""
     unit = kernel.unit
-    return Given(
+    return JudgingInputs(
         unit.path, str(Path.cwd()), kernel.name, "cuda", unit.text, contract_for(kernel), CompileOptions(), "H100 SXM"
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kernelmate.cli.progress import Progress
+from kernelmate.cli.progress import TerminalProgress
 from kernelmate.decide.objective import read_objective
 from kernelmate.records import Candidate, Judged, SearchState, Speedup, Verdict
 from kernelmate.report.versions import first_line, trying_line
@@ -39,7 +39,7 @@ def console(stream: Terminal) -> Console:
 
 def test_work_that_lasts_is_shown_and_wiped() -> None:
     stream = Terminal()
-    with Progress(console(stream), after_s=0.0) as progress:
+    with TerminalProgress(console(stream), after_s=0.0) as progress:
         progress.stage("compile", 1, 3)
         assert stream.drawn.wait(30)
     assert "compiling 2/3" in stream.getvalue()
@@ -49,7 +49,7 @@ def test_work_that_lasts_is_shown_and_wiped() -> None:
 
 def test_how_the_prompt_was_read_stands_above() -> None:
     stream = Terminal()
-    with Progress(console(stream), after_s=0.0) as progress:
+    with TerminalProgress(console(stream), after_s=0.0) as progress:
         progress.read(read_objective("make it faster without atomics"))
         progress.stage("compile", 1, 3)
         assert stream.drawn.wait(30)
@@ -59,7 +59,7 @@ def test_how_the_prompt_was_read_stands_above() -> None:
 @pytest.mark.parametrize(("tty", "quiet"), [(False, False), (True, True)])
 def test_nothing_is_drawn_where_nobody_looks(tty: bool, quiet: bool) -> None:
     stream = Terminal(tty)
-    with Progress(console(stream), quiet=quiet, after_s=0.0) as progress:
+    with TerminalProgress(console(stream), quiet=quiet, after_s=0.0) as progress:
         progress.stage("compile", 0, 1)
         assert not stream.drawn.wait(0.3)
     assert stream.getvalue() == ""
@@ -67,7 +67,7 @@ def test_nothing_is_drawn_where_nobody_looks(tty: bool, quiet: bool) -> None:
 
 def test_short_work_draws_nothing() -> None:
     stream = Terminal()
-    with Progress(console(stream), after_s=3600) as progress:
+    with TerminalProgress(console(stream), after_s=3600) as progress:
         progress.stage("compile", 0, 1)
     assert stream.getvalue() == ""
 
@@ -76,7 +76,7 @@ def test_an_exception_passes_and_the_terminal_is_left_clean() -> None:
     stream = Terminal()
 
     def work() -> Any:
-        with Progress(console(stream), after_s=0.0) as progress:
+        with TerminalProgress(console(stream), after_s=0.0) as progress:
             progress.stage("compile", 0, 1)
             stream.drawn.wait(30)
             raise KeyboardInterrupt
@@ -88,7 +88,7 @@ def test_an_exception_passes_and_the_terminal_is_left_clean() -> None:
 
 def test_the_last_words_of_a_model_stand_beside_its_step_without_steering_the_terminal() -> None:
     stream = Terminal()
-    with Progress(console(stream), after_s=0.0) as progress:
+    with TerminalProgress(console(stream), after_s=0.0) as progress:
         progress.step("compiling")
         for piece in ("a" * 300, "[bold] the ", "\x1b[2J", "end"):
             progress.text(piece)
@@ -113,7 +113,7 @@ CONTRACT = infer_contract(KERNEL)
 def test_the_line_says_what_is_tried_and_the_best_so_far_and_the_first_accepted_stands_above() -> None:
     stream = Terminal()
     best = judged("recipe:restrict", 2.31, True)
-    with Progress(
+    with TerminalProgress(
         Console(file=stream, force_terminal=True, width=200, _environ={"TERM": "xterm"}), after_s=0.0
     ) as progress:
         progress.judged(judged("recipe:wrong", 3.0, False))

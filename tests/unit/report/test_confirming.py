@@ -10,9 +10,9 @@ import pytest
 from kernelmate.records import (
     CompileOptions,
     Confirmation,
-    Confirmed,
+    ConfirmationReport,
     Contract,
-    Given,
+    JudgingInputs,
     Objective,
     ObjectiveResult,
     Promise,
@@ -23,7 +23,7 @@ from kernelmate.report.confirming import confirmation_line, confirmed_view
 from kernelmate.report.console import make_console, show
 
 CONTRACT = Contract("softmax", ({"rows": 8},), ("rows",), ("256",), ())
-GIVEN = Given("softmax.cu", "/work", "softmax", "cuda", "", CONTRACT, CompileOptions(), "H100 SXM")
+GIVEN = JudgingInputs("softmax.cu", "/work", "softmax", "cuda", "", CONTRACT, CompileOptions(), "H100 SXM")
 TIME = Objective("time", "decrease", "make it faster", "Less time per launch.")
 
 
@@ -36,7 +36,7 @@ def predicted(us: float) -> Timing:
 
 
 @pytest.fixture
-def confirmed(make: SimpleNamespace) -> Confirmed:
+def confirmed(make: SimpleNamespace) -> ConfirmationReport:
     promise = Promise(
         "recipe:block-size", "why", "", CONTRACT, predicted(8.0), Speedup("predicted", 1.25, (0.9, 1.7)),
         ObjectiveResult("time", "predicted", 10.0, 8.0, True), None,
@@ -46,12 +46,12 @@ def confirmed(make: SimpleNamespace) -> Confirmed:
         objective=ObjectiveResult("time", "measured", 12.0, 9.0, True),
     )  # fmt: skip
     baseline = make.verdict(backend="cuda", timing=measured(30.0))
-    return Confirmed(
+    return ConfirmationReport(
         GIVEN, TIME, baseline, predicted(10.0), (Confirmation(promise, verdict, "confirmed"),), ("a note",)
     )
 
 
-def text(confirmed: Confirmed, width: int = 100) -> str:
+def text(confirmed: ConfirmationReport, width: int = 100) -> str:
     stream = io.StringIO()
     show(make_console(stream, color=False, width=width), *confirmed_view(confirmed))
     return stream.getvalue()

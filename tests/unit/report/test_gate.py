@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from kernelmate.records import Figure, Finding, Gate, GatedKernel
+from kernelmate.records import Finding, Gate, GatedKernel, MetricChange
 from kernelmate.report.console import make_console, show
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.gate import figure_sentence, gate_line, gate_view, summary
@@ -21,12 +21,12 @@ from kernelmate.report.junit import junit
 from kernelmate.report.sarif import sarif
 
 FIGURES = (
-    Figure("registers", 32, 40, 32, True),
-    Figure("spill_bytes", 0, 0, 0, False),
-    Figure("shared_bytes", 512, 512, 512, False),
-    Figure("sectors", 1000, 1004, 1005, False),
-    Figure("findings", 0, 1, 0, True),
-    Figure("time", 12.0, 14.0, None, False, "predicted, not gated"),
+    MetricChange("registers", 32, 40, 32, True),
+    MetricChange("spill_bytes", 0, 0, 0, False),
+    MetricChange("shared_bytes", 512, 512, 512, False),
+    MetricChange("sectors", 1000, 1004, 1005, False),
+    MetricChange("findings", 0, 1, 0, True),
+    MetricChange("time", 12.0, 14.0, None, False, "predicted, not gated"),
 )
 RACE = Finding("shared-race", "error", "thread 0 reads `tile` | <b>@all</b>", "ops/a b.cu", 12, 5)
 FAILED = GatedKernel(
@@ -194,7 +194,9 @@ def test_a_predicted_time_is_not_shown_beside_what_is_gated_and_a_measured_one_i
     text = shown(GATE)
     assert " us" not in text.split("\n\n")[1]
     assert "without a GPU no time is gated" in " ".join(text.split())
-    measured = replace(FAILED, figures=(*FIGURES[:5], Figure("time", 12.0, 14.0, 12.2, True, "measured 0.9x as fast")))
+    measured = replace(
+        FAILED, figures=(*FIGURES[:5], MetricChange("time", 12.0, 14.0, 12.2, True, "measured 0.9x as fast"))
+    )
     assert "-> 14 us !" in shown(replace(GATE, backend="cuda", kernels=(measured,)))
 
 
@@ -236,7 +238,7 @@ def test_quiet_says_the_first_reason() -> None:
 
 def test_what_is_allowed_stands_in_the_sentence_where_anything_is() -> None:
     assert figure_sentence(replace(FIGURES[0], most=34)) == "more registers per thread: 32 before, 40 now, at most 34 allowed"  # fmt: skip
-    assert figure_sentence(Figure("time", 1, 2, 1, True, "measured 0.5x [0.4, 0.6] as fast")) == "slower: measured 0.5x [0.4, 0.6] as fast"  # fmt: skip
+    assert figure_sentence(MetricChange("time", 1, 2, 1, True, "measured 0.5x [0.4, 0.6] as fast")) == "slower: measured 0.5x [0.4, 0.6] as fast"  # fmt: skip
 
 
 def test_the_document_obeys_the_schema() -> None:

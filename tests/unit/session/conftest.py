@@ -24,7 +24,7 @@ from kernelmate.records import (
 )
 from kernelmate.session import Session
 from kernelmate.source import load_kernel
-from kernelmate.worker.client import Death, OnProgress, State
+from kernelmate.worker.client import OnProgress, TaskDeath, WorkerState
 
 SCALE = """\
 // /// kernelmate
@@ -96,27 +96,27 @@ def judgement() -> Callable[..., Judgement]:
 class ScriptedWorker:
     """Answers tasks by a function, and keeps them."""
 
-    def __init__(self, answer: Callable[[JudgeTask], Judgement | Death]) -> None:
+    def __init__(self, answer: Callable[[JudgeTask], Judgement | TaskDeath]) -> None:
         self.answer = answer
         self.tasks: list[JudgeTask] = []
         self.timeouts: list[float] = []
         self.renewed = 0
         self.foreseen: list[JudgeTask] = []
-        self.state = State.IDLE
+        self.state = WorkerState.IDLE
 
     def start(self) -> None:
-        self.state = State.STARTED
+        self.state = WorkerState.STARTED
 
     def judge(
         self, task: JudgeTask, on_progress: OnProgress | None = None, timeout_s: float = 0.0
-    ) -> Judgement | Death:
+    ) -> Judgement | TaskDeath:
         self.tasks.append(task)
         self.timeouts.append(timeout_s)
         if on_progress is not None:
             on_progress("kernel", 1, 2)
         return self.answer(task)
 
-    def trace(self, task: JudgeTask, timeout_s: float = 0.0) -> str | Death:
+    def trace(self, task: JudgeTask, timeout_s: float = 0.0) -> str | TaskDeath:
         raise ReferenceFailed("This worker traces nothing.")
 
     def ahead(self, task: JudgeTask) -> None:
@@ -126,7 +126,7 @@ class ScriptedWorker:
         self.renewed += 1
 
     def close(self) -> None:
-        self.state = State.CLOSED
+        self.state = WorkerState.CLOSED
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def scripted(judgement: Callable[..., Judgement]) -> Iterator[Callable[..., tupl
     open_sessions: list[Session] = []
 
     def make(
-        answer: Callable[[JudgeTask], Judgement | Death] | None = None,
+        answer: Callable[[JudgeTask], Judgement | TaskDeath] | None = None,
         on_progress: OnProgress | None = None,
         compiler: CompilerProcess = COMPILER,
         **settings: Any,

@@ -8,11 +8,11 @@ import pytest
 
 from kernelmate.config import load_settings
 from kernelmate.records import Kernel
-from kernelmate.session.authors import Wishes, authors, local_model
+from kernelmate.session.authors import SearchOptions, authors, local_model
 from kernelmate.suggest.claude import Claude
 from kernelmate.suggest.consent import Outgoing
 from kernelmate.suggest.local.author import LocalModel
-from kernelmate.suggest.prices import Purse
+from kernelmate.suggest.prices import SpendingBudget
 from kernelmate.suggest.router import Router
 
 
@@ -32,8 +32,8 @@ def test_a_server_beyond_this_machine_is_asked_for_once(
 ) -> None:
     monkeypatch.setattr("kernelmate.suggest.consent.default_path", lambda: tmp_path / "consent.json")
     shown: list[Outgoing] = []
-    wishes = Wishes(ask=lambda outgoing: shown.append(outgoing) is None)
-    model = local_model(load_settings(model_url=url), load(scale), wishes, wanted=True)
+    options = SearchOptions(ask=lambda outgoing: shown.append(outgoing) is None)
+    model = local_model(load_settings(model_url=url), load(scale), options, wanted=True)
     assert model is not None
     assert (model.agree is not None) is asked
     if model.agree is not None:
@@ -44,8 +44,8 @@ def test_a_server_beyond_this_machine_is_asked_for_once(
 
 def test_a_server_elsewhere_is_asked_by_the_codec_that_is_set(load: Callable[..., Kernel], scale: str) -> None:
     url, kernel = "http://127.0.0.1:8080/v1", load(scale)
-    (chats,) = authors(load_settings(model_url=url), kernel, Wishes("local"))
-    (coded,) = authors(load_settings(model_url=url, model_codec="mixed-2"), kernel, Wishes("local"))
+    (chats,) = authors(load_settings(model_url=url), kernel, SearchOptions("local"))
+    (coded,) = authors(load_settings(model_url=url, model_codec="mixed-2"), kernel, SearchOptions("local"))
     assert isinstance(chats, Router)
     assert isinstance(coded, Router)
     assert isinstance(chats.local, LocalModel)
@@ -58,7 +58,7 @@ def test_a_refusal_is_asked_again(
     load: Callable[..., Kernel], scale: str, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     monkeypatch.setattr("kernelmate.suggest.consent.default_path", lambda: tmp_path / "consent.json")
-    model = local_model(load_settings(model_url="https://m.example.com/v1"), load(scale), Wishes(), wanted=True)
+    model = local_model(load_settings(model_url="https://m.example.com/v1"), load(scale), SearchOptions(), wanted=True)
     assert model is not None
     assert model.agree is not None
     assert not model.agree("the text")
@@ -66,10 +66,10 @@ def test_a_refusal_is_asked_again(
 
 
 def test_searches_of_one_session_can_share_what_claude_may_spend(load: Callable[..., Kernel], scale: str) -> None:
-    purse = Purse(0.5)
-    wishes = Wishes("claude", purse=purse)
-    routers = [authors(load_settings(), load(scale), wishes)[0] for _ in range(2)]
+    spending = SpendingBudget(0.5)
+    options = SearchOptions("claude", spending=spending)
+    routers = [authors(load_settings(), load(scale), options)[0] for _ in range(2)]
     assert all(isinstance(one, Router) and isinstance(one.reviewer, Claude) for one in routers)
-    assert {id(one.reviewer.purse) for one in routers} == {id(purse)}  # type: ignore[union-attr, attr-defined]
-    (alone,) = authors(load_settings(claude_budget_usd=2.0), load(scale), Wishes("claude"))
-    assert alone.reviewer.purse.limit_usd == 2.0  # type: ignore[union-attr, attr-defined]
+    assert {id(one.reviewer.spending) for one in routers} == {id(spending)}  # type: ignore[union-attr, attr-defined]
+    (alone,) = authors(load_settings(claude_budget_usd=2.0), load(scale), SearchOptions("claude"))
+    assert alone.reviewer.spending.limit_usd == 2.0  # type: ignore[union-attr, attr-defined]

@@ -11,7 +11,7 @@ import pytest
 from kernelmate.decide.objective import read_objective
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Candidate, Judged, Judgement, JudgeTask, Kernel, SearchState, Speedup, Timing
-from kernelmate.session.budget import Budget
+from kernelmate.session.budget import TimeBudget
 from kernelmate.session.searching import Search
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
@@ -67,14 +67,14 @@ class Climbing:
         self.count = count
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        assert request.glimpse is not None
+        assert request.quick_evaluation is not None
         end = request.kernel.end - 1
         for number in range(1, self.count + 1):
             if request.stop():
                 return
             kernel = apply_edits(request.kernel, [(end, end, f"if (n == -{number}) y[0] = 1.0f;")])
             candidate = Candidate(f"recipe:{number}", "It is faster.", kernel, request.contract)
-            request.glimpse(candidate)
+            request.quick_evaluation(candidate)
             if number % 3 == 0:
                 yield candidate
 
@@ -90,11 +90,11 @@ def searched(scripted: Callable, load: Callable[..., Kernel], scale: str, judgem
         gpu = Gpu(clock, judgement, refused=refused)
         session, gpu.worker = scripted(gpu, backend="emulator")
         began = clock()
-        court = session._court(load(scale), (), None)
-        baselines = court.baselines()
-        budget = Budget(budget_s, clock() - began, began, clock)
+        context = session._context(load(scale), (), None)
+        baselines = context.baselines()
+        budget = TimeBudget(budget_s, clock() - began, began, clock)
         objective = read_objective("make it faster")
-        found = Search(court, baselines, objective, 1000, budget, None, lambda: False, **more).run([Climbing(count)])
+        found = Search(context, baselines, objective, 1000, budget, None, lambda: False, **more).run([Climbing(count)])
         return found, gpu, clock() - began
 
     return search
@@ -174,8 +174,8 @@ def test_a_version_with_the_binary_of_another_has_its_verdict_and_is_not_judged(
             for name, comment in (("first", " /* one */"), ("second", " /* two */")):
                 kernel = apply_edits(request.kernel, [(end, end, code + comment)])
                 candidate = Candidate(f"recipe:{name}", "It is another text.", kernel, request.contract)
-                if request.glimpse is not None:
-                    request.glimpse(candidate)
+                if request.quick_evaluation is not None:
+                    request.quick_evaluation(candidate)
                 yield candidate
 
     session, worker = scripted()
@@ -200,8 +200,8 @@ def test_a_version_that_does_not_compile_keeps_no_other_from_being_known_by_its_
             end = request.kernel.end - 1
             for code in ("nonsense;", "other nonsense;", "/* nothing */"):
                 kernel = apply_edits(request.kernel, [(end, end, code)])
-                assert request.glimpse is not None
-                yield request.glimpse(Candidate(f"recipe:{code}", "", kernel, request.contract)).candidate
+                assert request.quick_evaluation is not None
+                yield request.quick_evaluation(Candidate(f"recipe:{code}", "", kernel, request.contract)).candidate
 
     session, worker = scripted()
     found = session.optimize(load(scale), "make it faster", suggesters=(Broken(),))

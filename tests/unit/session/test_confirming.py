@@ -12,13 +12,13 @@ import pytest
 
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import (
-    Carried,
-    CarriedFile,
     Judgement,
     JudgeTask,
     Kernel,
     LaunchShape,
     ObjectiveResult,
+    PortableFile,
+    PortableJudgement,
     SizeMetrics,
     Speedup,
     Timing,
@@ -39,10 +39,12 @@ def measured(us: float) -> Timing:
 @pytest.fixture
 def promised(
     load: Callable[..., Kernel], scale: str, scripted: Callable[..., Any], judgement: Any
-) -> Callable[..., Carried]:
+) -> Callable[..., PortableJudgement]:
     """What `optimize --json` carries of a search whose candidates are predicted to be so much faster."""
 
-    def carry(text: str = scale, prompt: str = "make it faster", gain: float = 3.0, **settings: Any) -> Carried:
+    def carry(
+        text: str = scale, prompt: str = "make it faster", gain: float = 3.0, **settings: Any
+    ) -> PortableJudgement:
         kernel = load(text)
 
         def answer(task: JudgeTask) -> Judgement:
@@ -143,7 +145,7 @@ def test_where_the_folder_is_not_there_what_came_along_is_put_into_one(promised,
 
 def test_a_carried_path_cannot_lead_out_of_its_folder(promised, gpu, tmp_path) -> None:
     carried = promised()
-    files = (CarriedFile("../../evil.py", "x"),)
+    files = (PortableFile("../../evil.py", "x"),)
     given = replace(carried.given, directory=str(tmp_path / "nowhere"), files=files)
     session, _ = gpu(5.0)
     with pytest.raises(UsageError, match="outside of its folder"):

@@ -13,7 +13,7 @@ from kernelmate.errors import KernelmateError, ReferenceFailed, UsageError
 from kernelmate.records import Candidate, Finding, Judged, Judgement, JudgeTask, Kernel, Speedup, Timing
 from kernelmate.source import apply_edits, contract_for
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.worker.client import Death
+from kernelmate.worker.client import TaskDeath
 
 Load = Callable[..., Kernel]
 Make = Callable[..., Any]
@@ -45,14 +45,14 @@ def changed(kernel: Kernel, word: str) -> Candidate:
 
 
 @pytest.fixture
-def answer(judgement: Callable[..., Judgement]) -> Callable[[JudgeTask], Judgement | Death]:
+def answer(judgement: Callable[..., Judgement]) -> Callable[[JudgeTask], Judgement | TaskDeath]:
     """Sectors as the candidate's comment says (`/* 40 */`), or the way in which it fails."""
 
-    def make(task: JudgeTask) -> Judgement | Death:
+    def make(task: JudgeTask) -> Judgement | TaskDeath:
         text = task.candidate.unit.text
         word = text.rsplit("/* ", 1)[1].split(" */")[0] if "/* " in text else str(SECTORS)
         if word == "crash":
-            return Death("worker-crash", "kernel", "It crashed.")
+            return TaskDeath("worker-crash", "kernel", "It crashed.")
         if word == "wrong":
             return judgement(task, correct=False, sectors=1)
         if word == "race":
@@ -364,9 +364,9 @@ def test_a_candidate_that_hangs_is_judged_at_no_further_instance(
         "a * x", "N * a * x"
     )
 
-    def answer(task: JudgeTask) -> Judgement | Death:
+    def answer(task: JudgeTask) -> Judgement | TaskDeath:
         if task.baseline is not None:
-            return Death("hang", "cases", "No verdict within 1 s.")
+            return TaskDeath("hang", "cases", "No verdict within 1 s.")
         return judgement(task, sectors=SECTORS)
 
     session, worker = scripted(answer)

@@ -20,7 +20,7 @@ from kernelmate.errors import (
     WorkerUnavailable,
 )
 from kernelmate.records import Finding, Judgement, JudgeTask, Kernel
-from kernelmate.worker.client import Death, State
+from kernelmate.worker.client import TaskDeath, WorkerState
 
 Load = Callable[..., Kernel]
 Make = Callable[..., Any]
@@ -37,7 +37,7 @@ def test_check_compiles_and_runs_nothing(load: Load, scale: str, scripted: Make)
     assert (verdict.correct, verdict.accepted, verdict.cases, verdict.findings) == (None, None, (), ())
     assert (verdict.backend, verdict.target, verdict.arch) == ("emulator", "H100 SXM", "sm_90")
     assert worker.tasks == []
-    assert worker.state is State.IDLE
+    assert worker.state is WorkerState.IDLE
 
 
 def test_check_needs_no_contract_and_no_reference(load: Load, scripted: Make) -> None:
@@ -119,7 +119,7 @@ DEATHS = ["hang", "worker-crash", "out-of-memory", "output-flood"]
 def test_a_death_of_the_worker_on_a_gpu_is_a_finding_at_the_kernels_line(
     load: Load, scale: str, scripted: Make, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
-    answer = Death(kind, "kernel", "The worker process was killed by SIGSEGV.")
+    answer = TaskDeath(kind, "kernel", "The worker process was killed by SIGSEGV.")
     session, _ = scripted(lambda task: answer, backend="emulator")
     monkeypatch.setattr(session, "_backend", "cuda")
     (verdict,) = session.bench(load(scale))
@@ -140,7 +140,7 @@ def test_a_death_of_the_worker_on_a_gpu_is_a_finding_at_the_kernels_line(
 def test_what_the_emulator_had_no_time_or_memory_for_is_rejected_but_not_called_wrong(
     load: Load, scale: str, scripted: Make, kind: Any, code: str, setting: str
 ) -> None:
-    session, _ = scripted(lambda task: Death(kind, "cases", "The limit was passed."), backend="emulator")
+    session, _ = scripted(lambda task: TaskDeath(kind, "cases", "The limit was passed."), backend="emulator")
     (verdict,) = session.bench(load(scale))
     (finding,) = verdict.findings
     assert (finding.code, finding.line, verdict.correct, verdict.accepted) == (code, 12, None, False)
@@ -151,7 +151,7 @@ def test_what_the_emulator_had_no_time_or_memory_for_is_rejected_but_not_called_
 def test_time_that_runs_out_on_a_gpu_is_a_hang(
     load: Load, scale: str, scripted: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session, _ = scripted(lambda task: Death("hang", "cases", "No verdict within 1 s."), backend="emulator")
+    session, _ = scripted(lambda task: TaskDeath("hang", "cases", "No verdict within 1 s."), backend="emulator")
     monkeypatch.setattr(session, "_backend", "cuda")
     (verdict,) = session.bench(load(scale))
     assert (verdict.findings[0].code, verdict.correct, verdict.accepted) == ("hang", False, False)
@@ -165,7 +165,7 @@ def test_the_limits_of_the_settings_reach_the_judge(load: Load, scale: str, scri
 
 
 def test_what_a_dead_worker_printed_is_quoted_in_one_line(load: Load, scale: str, scripted: Make) -> None:
-    session, _ = scripted(lambda task: Death("worker-crash", "cases", "It was killed by SIGABRT.", "one\n  two"))
+    session, _ = scripted(lambda task: TaskDeath("worker-crash", "cases", "It was killed by SIGABRT.", "one\n  two"))
     (verdict,) = session.bench(load(scale))
     assert verdict.findings[0].message.startswith("It was killed by SIGABRT. It printed: one | two")
 
@@ -174,7 +174,7 @@ def test_what_a_dead_worker_printed_is_quoted_in_one_line(load: Load, scale: str
 def test_a_fault_of_our_own_judge_rejects_but_calls_nothing_wrong(
     load: Load, scale: str, scripted: Make, stage: str
 ) -> None:
-    session, _ = scripted(lambda task: Death("worker-crash", stage, "KeyError: 3.", judge_failed=True))
+    session, _ = scripted(lambda task: TaskDeath("worker-crash", stage, "KeyError: 3.", judge_failed=True))
     (verdict,) = session.bench(load(scale))
     assert (verdict.correct, verdict.accepted) == (None, False)
     assert "fault of KernelMate" in verdict.findings[0].message
@@ -184,7 +184,7 @@ def test_a_fault_of_our_own_judge_rejects_but_calls_nothing_wrong(
 def test_a_death_inside_the_reference_is_not_held_against_the_kernel(
     load: Load, scale: str, scripted: Make, kind: Any
 ) -> None:
-    session, _ = scripted(lambda task: Death(kind, "reference", "It was killed by SIGSEGV."))
+    session, _ = scripted(lambda task: TaskDeath(kind, "reference", "It was killed by SIGSEGV."))
     with pytest.raises(ReferenceFailed, match=r"reference\.py:scale ended the worker") as caught:
         session.bench(load(scale))
     assert "SIGSEGV" in caught.value.message
@@ -456,7 +456,7 @@ def test_a_compiler_that_never_ends_stops_check_and_rejects_a_candidate(
 def test_a_baseline_that_cannot_run_is_left_out_of_the_candidates_task(
     load: Load, scale: str, scripted: Make, judgement: Callable[..., Judgement]
 ) -> None:
-    deaths = iter([Death("hang", "kernel", "No verdict within 1 s.")])
+    deaths = iter([TaskDeath("hang", "kernel", "No verdict within 1 s.")])
     session, worker = scripted(lambda task: next(deaths, None) or judgement(task))
     comparison = session.compare(load(scale), load(scale.replace("a * x", "x[i] * a; // "), "candidate.cu"))
     assert comparison.baseline[0].findings[0].code == "time-limit"
@@ -558,7 +558,7 @@ def test_leaving_a_session_closes_its_worker(scripted: Make) -> None:
     session, worker = scripted()
     with session:
         pass
-    assert worker.state is State.CLOSED
+    assert worker.state is WorkerState.CLOSED
 
 
 def test_the_packages_functions_open_and_close_a_session(load: Load, scale: str) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from kernelmate.records import Candidate, Claim, Verdict
 from kernelmate.suggest.claims import borne_out
+from kernelmate.suggest.codec.applicable import candidates
 from kernelmate.suggest.codec.fingerprint import questions
-from kernelmate.suggest.codec.offers import candidates
 from kernelmate.suggest.recipes import ALL
 
 

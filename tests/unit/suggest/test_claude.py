@@ -16,7 +16,7 @@ from kernelmate.records import Candidate, Judged
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.claude import MOST_OUTPUT_TOKENS, Claude
 from kernelmate.suggest.consent import Consents, Outgoing
-from kernelmate.suggest.prices import Purse, cost_of
+from kernelmate.suggest.prices import SpendingBudget, cost_of
 from kernelmate.suggest.proposals import proposed
 
 pytest.importorskip("anthropic")
@@ -78,7 +78,7 @@ def claude(tmp_path: Path, agreed: list[Outgoing]) -> Callable[..., Claude]:
             agreed.append(outgoing)
             return agree
 
-        return Claude(Purse(budget), Consents(tmp_path / "consent.json"), ask, tmp_path, **more)  # type: ignore[arg-type]
+        return Claude(SpendingBudget(budget), Consents(tmp_path / "consent.json"), ask, tmp_path, **more)  # type: ignore[arg-type]
 
     return make
 
@@ -110,7 +110,7 @@ def test_a_review_is_read_and_paid_for(
     assert json.loads("".join(heard)) == REVIEW
     assert len(heard) > 1
     assert author.last_cost == cost_of("claude-opus-5-5", 100, 40, 50, 25)
-    assert author.purse.spent_usd == author.last_cost.usd
+    assert author.spending.spent_usd == author.last_cost.usd
     assert author.last_cost.usd == pytest.approx((100 * 4 + 40 * 20 + 50 * 5 + 25 * 0.2) / 1e6)
 
 
@@ -268,7 +268,7 @@ def test_what_a_broken_answer_has_cost_is_counted(
     author = claude()
     with pytest.raises(AuthorFailed):
         author.review(request_, None)
-    assert author.purse.spent_usd == pytest.approx(cost_of("claude-opus-5-5", 100, 1, 50, 25).usd)
+    assert author.spending.spent_usd == pytest.approx(cost_of("claude-opus-5-5", 100, 1, 50, 25).usd)
 
 
 def test_a_server_that_is_not_there_is_said(

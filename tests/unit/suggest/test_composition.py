@@ -131,7 +131,7 @@ def test_no_more_are_handed_out_than_wanted(search: Callable[..., list[str]]) ->
     assert search(recipes, times, most=3) == ["a", "b", "c"]
 
 
-def test_what_a_glimpse_finds_no_better_is_not_judged_and_what_promises_most_is_judged_at_once(
+def test_what_a_quick_evaluation_finds_no_better_is_not_judged_and_what_promises_most_is_judged_at_once(
     ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
 ) -> None:
     times = {"a": 120.0, "b": 97.0, "c": 40.0, "d": 50.0, "e": 95.0, "f": 20.0}
@@ -144,14 +144,16 @@ def test_what_a_glimpse_finds_no_better_is_not_judged_and_what_promises_most_is_
         return Judged(candidate, replace(made, accepted=None if times.get(name, 100.0) < 60 else False))
 
     request = replace(
-        ask(SOURCE, time_us=100.0), judge=lambda one: look(one, "judge"), glimpse=lambda one: look(one, "glimpse")
+        ask(SOURCE, time_us=100.0),
+        judge=lambda one: look(one, "judge"),
+        quick_evaluation=lambda one: look(one, "quick"),
     )
     recipes = tuple(marking(name) for name in "abcdef")
     handed = [one.author.removeprefix("recipe:") for one in Composition(recipes, depth=1).propose(request)]
     judged = [name for by, name in steps if by == "judge"]
     assert handed == judged == ["c", "f", "d", "e", "b"]
-    assert steps.index(("judge", "c")) == steps.index(("glimpse", "c")) + 1
-    assert steps.index(("judge", "d")) > steps.index(("glimpse", "f"))
+    assert steps.index(("judge", "c")) == steps.index(("quick", "c")) + 1
+    assert steps.index(("judge", "d")) > steps.index(("quick", "f"))
 
 
 def test_of_what_promises_more_than_the_best_the_best_is_judged_and_what_proves_wrong_is_not_built_on(
@@ -163,18 +165,20 @@ def test_of_what_promises_more_than_the_best_the_best_is_judged_and_what_proves_
     def look(candidate: Candidate, by: str) -> Judged:
         name = candidate.author.removeprefix("recipe:")
         steps.append((by, name))
-        if by == "judge" and "c" in name:  # right where it was glimpsed at, wrong elsewhere
+        if by == "judge" and "c" in name:  # right where it was evaluated quickly, wrong elsewhere
             return Judged(candidate, replace(verdict(error="wrong-values", time_us=20.0), correct=False))
         us = times.get(name, 100.0)
         return Judged(candidate, replace(verdict(time_us=us), accepted=None if us < 90 else False))
 
     request = replace(
-        ask(SOURCE, time_us=100.0), judge=lambda one: look(one, "judge"), glimpse=lambda one: look(one, "glimpse")
+        ask(SOURCE, time_us=100.0),
+        judge=lambda one: look(one, "judge"),
+        quick_evaluation=lambda one: look(one, "quick"),
     )
     list(Composition(tuple(marking(name) for name in "abcde"), depth=2).propose(request))
     judged = [name for by, name in steps if by == "judge"]
     assert judged[:3] == ["a", "c", "d"]
-    assert steps.index(("judge", "c")) > steps.index(("glimpse", "e"))
+    assert steps.index(("judge", "c")) > steps.index(("quick", "e"))
     built_on = {name.split("+")[0] for by, name in steps if "+" in name}
     assert built_on == {"d", "e"}
 
@@ -191,7 +195,9 @@ def test_a_measured_ratio_of_the_same_blocks_goes_before_two_times_of_different_
         return Judged(candidate, made)
 
     request = replace(
-        ask(SOURCE, time_us=100.0), judge=lambda one: look(one, "judge"), glimpse=lambda one: look(one, "glimpse")
+        ask(SOURCE, time_us=100.0),
+        judge=lambda one: look(one, "judge"),
+        quick_evaluation=lambda one: look(one, "quick"),
     )
     assert list(Composition((marking("a"),)).propose(request)) == []
     assert judged == []
@@ -213,7 +219,7 @@ def test_what_will_be_looked_at_is_told_before_and_changes_nothing(
 
     def run(**more: object) -> list[str]:
         steps.clear()
-        request = replace(ask(SOURCE, time_us=100.0), judge=look, glimpse=look, **more)
+        request = replace(ask(SOURCE, time_us=100.0), judge=look, quick_evaluation=look, **more)
         recipes = (*(marking(name) for name in "abc"), LAUNCH)
         return [f"{one.author} {one.why} {one.kernel.source}" for one in Composition(recipes).propose(request)]
 
@@ -228,13 +234,13 @@ def test_what_will_be_looked_at_is_told_before_and_changes_nothing(
     assert steps[:8] == [*(("told", name) for name in "abc"), *[("told", "block-size")] * 4, ("look", "a")]
 
 
-def test_what_is_wrong_at_a_glimpse_is_offered_as_wrong(
+def test_what_is_wrong_at_a_quick_evaluation_is_offered_as_wrong(
     ask: Callable[..., SuggestRequest], verdict: Callable[..., Verdict]
 ) -> None:
     def look(candidate: Candidate) -> Judged:
         return Judged(candidate, replace(verdict(error="wrong-values", time_us=1.0), correct=False))
 
-    request = replace(ask(SOURCE, time_us=100.0), judge=look, glimpse=look)
+    request = replace(ask(SOURCE, time_us=100.0), judge=look, quick_evaluation=look)
     assert [one.author for one in Composition((marking("a"),)).propose(request)] == ["recipe:a"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kernelmate.config import load_settings
 from kernelmate.errors import UsageError
-from kernelmate.session.authors import Wishes, authors
+from kernelmate.session.authors import SearchOptions, authors
 from kernelmate.suggest import plugins
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.plugins import GROUP, load_plugin, plugin_names
@@ -61,7 +61,7 @@ def test_a_package_that_is_installed_is_asked_by_its_name(
     (information / "entry_points.txt").write_text("[kernelmate.suggesters]\nmine = a_plugin_of_a_test:Mine\n")
     monkeypatch.syspath_prepend(tmp_path)
     request = ask("__global__ void k(float *x) { x[0] = 1.0f; }")
-    (suggester,) = authors(load_settings(), request.kernel, Wishes("mine"))
+    (suggester,) = authors(load_settings(), request.kernel, SearchOptions("mine"))
     (candidate,) = suggester.propose(request)
     assert (candidate.author, candidate.why) == ("plugin:mine", "two is better")
     assert "x[0] = 2.0f" in candidate.kernel.unit.text

@@ -1,11 +1,11 @@
-"""What calls cost, and a purse that is not overdrawn."""
+"""What calls cost, and a spending that is not overdrawn."""
 
 from __future__ import annotations
 
 import pytest
 
 from kernelmate.records import Cost
-from kernelmate.suggest.prices import OverBudget, Purse, cost_of, price_of
+from kernelmate.suggest.prices import OverBudget, SpendingBudget, cost_of, price_of
 
 
 def test_dated_names_have_the_price_of_their_model() -> None:
@@ -24,14 +24,14 @@ def test_each_kind_of_token_has_its_price() -> None:
 def test_a_model_without_a_price_has_an_unknown_cost_and_counts_as_the_dearest() -> None:
     cost = cost_of("claude-new", 1_000_000, 0)
     assert cost.usd is None
-    purse = Purse(100.0)
-    purse.pay(cost)
-    assert purse.spent_usd == pytest.approx(10.0)
+    spending = SpendingBudget(100.0)
+    spending.pay(cost)
+    assert spending.spent_usd == pytest.approx(10.0)
 
 
 def test_a_call_that_could_pass_the_limit_is_not_made() -> None:
-    purse = Purse(1.0)
-    assert purse.check("claude-opus-5-5", 10_000, 10_000) == pytest.approx(0.02 + 0.2)
-    purse.pay(Cost(0, 0, 0.9))
+    spending = SpendingBudget(1.0)
+    assert spending.check("claude-opus-5-5", 10_000, 10_000) == pytest.approx(0.02 + 0.2)
+    spending.pay(Cost(0, 0, 0.9))
     with pytest.raises(OverBudget, match=r"0\.10 of 1\.00 USD are left"):
-        purse.check("claude-opus-5-5", 10_000, 10_000)
+        spending.check("claude-opus-5-5", 10_000, 10_000)

@@ -9,7 +9,7 @@ import pytest
 
 from kernelmate.records import Kernel
 from kernelmate.source import find_kernels, parse_contract, text_unit
-from kernelmate.suggest.foreign_words import MOST_TEXT, Forbidden
+from kernelmate.suggest.allowed_tokens import MOST_TEXT, ForbiddenText
 from kernelmate.suggest.proposals import proposed
 from kernelmate.suggest.replies import Proposal
 from kernelmate.suggest.untrusted import as_written, screen, spliced
@@ -142,7 +142,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_text_is_turned_away(baseline: Kernel, text: str) -> None:
-    with pytest.raises(Forbidden) as caught:
+    with pytest.raises(ForbiddenText) as caught:
         spliced(baseline, text)
     assert len(str(caught.value)) < 400
     assert str(caught.value).isprintable()
@@ -167,7 +167,7 @@ def test_hostile_text_that_holds_the_kernel_is_shown_with_a_finding(baseline: Ke
 
 def test_the_limit_of_length_is_where_it_is_said(baseline: Kernel) -> None:
     spliced(baseline, ANSWER + "/*" + "x" * (MOST_TEXT - len(ANSWER) - 4) + "*/")
-    with pytest.raises(Forbidden, match="characters"):
+    with pytest.raises(ForbiddenText, match="characters"):
         spliced(baseline, ANSWER + "/*" + "x" * (MOST_TEXT - len(ANSWER) - 3) + "*/")
 
 

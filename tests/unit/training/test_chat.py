@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.suggest.codec.base import Question, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.base import CodecVersion, NotEncodable, Question, UndecodableAnswer
 from kernelmate.suggest.prompts import RULES
 from kernelmate_training.chat import ChatCodec, device_text
 from kernelmate_training.examples import codec_named, launch_of, lines_of, question_of, tell, version_of
@@ -43,15 +43,15 @@ def test_the_question_is_the_products() -> None:
 @pytest.mark.parametrize("answer", ["", "no JSON", "{}", '{"analysis": "a", "changes": [], "kernel": "int main() {}"}'])
 def test_what_is_no_version_is_unreadable(answer: str) -> None:
     row = next(row for row in ROWS if row["task"] == "generate")
-    with pytest.raises(Unreadable):
+    with pytest.raises(UndecodableAnswer):
         CODEC.ask(question_of(row)).read(answer)
 
 
 def test_a_kernel_that_is_not_there_cannot_be_told() -> None:
     launch = launch_of({"grid": ["1"], "block": ["32"]})
-    with pytest.raises(Untellable, match="is not in the text"):
+    with pytest.raises(NotEncodable, match="is not in the text"):
         CODEC.ask(Question("__global__ void f() {}", "g", launch))
-    assert Version("", launch).launch.shared == "0"
+    assert CodecVersion("", launch).launch.shared == "0"
 
 
 def test_a_whole_corpus_is_told_for_chat() -> None:

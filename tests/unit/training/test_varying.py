@@ -16,7 +16,7 @@ pytest.importorskip("tokenizers", reason="training needs the extra `train`")
 
 from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import Question, Unreadable, Version
+from kernelmate.suggest.codec.base import CodecVersion, Question, UndecodableAnswer
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate_training.encoded import Encoded, encode
 from kernelmate_training.exam.goals import KERNELS
@@ -169,13 +169,13 @@ def test_a_draw_depends_on_its_generator_alone(number: int, seed: int) -> None:
 
 def test_renumbered_answers_are_read_by_the_question_that_was_numbered_so() -> None:
     for number in range(len(LINES)):
-        after: Version = version_of(json.loads(LINES[number])["after"])
+        after: CodecVersion = version_of(json.loads(LINES[number])["after"])
         asked = CODEC.ask(question(number))
         _, answer = drawn(number, 3, names=1.0)
         back = {new: old for old, new in zip(re.findall(r"@[vk]\d+", EXAMPLES[number].answer), re.findall(r"@[vk]\d+", answer), strict=True)}  # fmt: skip
         try:
             got = asked.read(re.sub(r"@[vk]\d+", lambda mark, back=back: back[mark[0]], answer)).version
-        except Unreadable as error:
+        except UndecodableAnswer as error:
             pytest.fail(str(error))
         assert got is not None
         assert got.launch == after.launch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kernelmate_widgets.listing import Listing
+from kernelmate_widgets.listing import VersionList
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,13 @@ class Found:
     name: str
 
 
-def names(listing: Listing) -> dict[int, str]:
+def names(listing: VersionList) -> dict[int, str]:
     return {one.key: one.found.name for one in listing.versions if one.found is not None}
 
 
 @given(some.permutations("abcdef"), some.integers(0, 6), some.sets(some.integers(0, 5)))
 def test_keys_selection_and_rejections_stay_with_their_versions_when_the_order_changes(order, chosen, aside) -> None:
-    listing = Listing()
+    listing = VersionList()
     for name in "abcdef":
         listing.add(Found(name))
     keys = [one.key for one in listing.versions]
@@ -39,7 +39,7 @@ def test_keys_selection_and_rejections_stay_with_their_versions_when_the_order_c
 
 
 def test_the_best_comes_into_view_where_the_user_has_chosen_nothing() -> None:
-    listing = Listing()
+    listing = VersionList()
     listing.add(Found("a"))
     listing.add(Found("b"))
     listing.arrange([Found("b"), Found("a")], best=0)
@@ -47,7 +47,7 @@ def test_the_best_comes_into_view_where_the_user_has_chosen_nothing() -> None:
 
 
 def test_equal_candidates_are_versions_of_their_own() -> None:
-    listing = Listing()
+    listing = VersionList()
     for _ in range(3):
         listing.add(Found("same"))
     keys = [one.key for one in listing.versions]
@@ -58,7 +58,7 @@ def test_equal_candidates_are_versions_of_their_own() -> None:
 
 
 def test_a_key_is_never_used_again() -> None:
-    listing = Listing()
+    listing = VersionList()
     seen: set[int] = set()
     for _ in range(3):
         listing.add(Found("a"))

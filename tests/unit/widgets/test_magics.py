@@ -282,11 +282,11 @@ def test_copies_of_arrays_are_kept_once_for_each_kernel_and_gone_at_the_end(note
     from kernelmate_widgets import unload_ipython_extension
 
     arrays(notebook)
-    desk = notebook.shell._kernelmate_magics.desk
+    notebook = notebook.shell._kernelmate_magics.notebook
     for text in (notebook.ROW_SUM, notebook.ROW_SUM.replace("0.0f", "0.f")):
         notebook.run(f"%%kernelmate -q {LIVE}\n" + text)
     notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM.replace("part[0];", "part[1];"), fails=True)
-    folder = Path(desk._folder.name)
+    folder = Path(notebook._folder.name)
     assert len(list(folder.iterdir())) == 1
     notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
     assert notebook.names["row_sum"].candidates
@@ -324,13 +324,13 @@ def test_the_end_of_what_a_model_writes_stands_below_the_progress_and_goes_with_
 
 
 def test_searches_of_one_notebook_pay_from_one_purse_whose_limit_can_be_raised(notebook) -> None:
-    desk = notebook.shell._kernelmate_magics.desk
-    purse = desk.purse(desk.settings())
-    assert purse.limit_usd == 1.0
-    purse.spent_usd = 0.75
+    notebook = notebook.shell._kernelmate_magics.notebook
+    spending = notebook.spending(notebook.settings())
+    assert spending.limit_usd == 1.0
+    spending.spent_usd = 0.75
     notebook.run("%kernelmate config -q claude_budget_usd=2")
-    assert desk.purse(desk.settings()) is purse
-    assert (purse.limit_usd, purse.spent_usd) == (2.0, 0.75)
+    assert notebook.spending(notebook.settings()) is spending
+    assert (spending.limit_usd, spending.spent_usd) == (2.0, 0.75)
 
 
 def test_the_verdict_is_shown_before_its_charts_are_drawn_and_they_take_its_place(monkeypatch, notebook) -> None:

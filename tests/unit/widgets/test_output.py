@@ -14,7 +14,7 @@ from kernelmate.records import Candidate, Judged
 from kernelmate.report.chart import Shown
 from kernelmate.report.figures import figures, versions_of
 from kernelmate_widgets.charts import WIDTH, scene_of
-from kernelmate_widgets.drawing import INK, Line, Mark, Rect, Scene, Text, hatches, png, svg, text_width
+from kernelmate_widgets.drawing import INK, LineShape, Mark, Rect, Scene, TextShape, hatches, png, svg, text_width
 from kernelmate_widgets.output import LARGEST, optimization_bundle, panel_bundle, verdict_bundle
 
 
@@ -87,10 +87,10 @@ def test_charts_hold_the_reports_figures(searched) -> None:
     for scene in drawn.values():
         ElementTree.fromstring(svg(scene))
         for shape in scene.shapes:
-            points = [(shape.x, shape.y)] if isinstance(shape, Text | Mark | Rect) else list(shape.points)
+            points = [(shape.x, shape.y)] if isinstance(shape, TextShape | Mark | Rect) else list(shape.points)
             assert all(-1 <= x <= scene.width + 1 and -1 <= y <= scene.height + 1 for x, y in points), shape
     # Bars of shared memory are as long as what they stand for.
-    words = {shape.text: shape for shape in drawn["Resources"].shapes if isinstance(shape, Text)}
+    words = {shape.text: shape for shape in drawn["Resources"].shapes if isinstance(shape, TextShape)}
     bars = [shape for shape in drawn["Resources"].shapes if isinstance(shape, Rect)]
     before, after = (
         next(
@@ -111,7 +111,7 @@ def test_what_is_predicted_is_hatched_and_said_to_be_so(searched) -> None:
     figure = figures([Shown("baseline", searched.verdict)])["Time at the headline size"]
     scene = scene_of("Time", figure)
     assert all(shape.hollow for shape in scene.shapes if isinstance(shape, Rect))
-    assert any("predicted" in shape.text for shape in scene.shapes if isinstance(shape, Text))
+    assert any("predicted" in shape.text for shape in scene.shapes if isinstance(shape, TextShape))
 
 
 def test_a_wrong_size_is_named_with_its_first_wrong_element(notebook, arrays) -> None:
@@ -151,8 +151,8 @@ def test_hatches_stay_in_their_box() -> None:
 
 def test_every_shape_is_painted() -> None:
     shapes = (
-        Rect(0, 0, 30, 10, "#0072B2"), Rect(40, 0, 30, 10, "#D55E00", hollow=True), Line(((0, 30), (60, 30)), "#009E73", 2, (4, 2)),
-        Mark(10, 50, "diamond-open", "#CC79A7"), Mark(30, 50, "circle", "#E69F00"), Text(0, 70, "text", color=INK),
+        Rect(0, 0, 30, 10, "#0072B2"), Rect(40, 0, 30, 10, "#D55E00", hollow=True), LineShape(((0, 30), (60, 30)), "#009E73", 2, (4, 2)),
+        Mark(10, 50, "diamond-open", "#CC79A7"), Mark(30, 50, "circle", "#E69F00"), TextShape(0, 70, "text", color=INK),
     )  # fmt: skip
     from PIL import Image
 
@@ -170,7 +170,7 @@ def test_no_words_stick_out_of_a_chart(searched) -> None:
     for title, figure in figures(versions_of(searched.optimization)).items():
         scene = scene_of(title, figure)
         for one in scene.shapes:
-            if isinstance(one, Text) and one.anchor == "start":
+            if isinstance(one, TextShape) and one.anchor == "start":
                 assert one.x + text_width(one.text, one.size) <= scene.width, (title, one.text)
 
 

@@ -20,7 +20,7 @@ LIVE = "--args x,y,rows,cols --grid rows --block 128 --ref reference"
 def panel(notebook, arrays) -> Panel:
     arrays(notebook)
     notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM)
-    return Panel(notebook.shell._kernelmate_magics.desk, "row_sum", notebook.names["row_sum"])
+    return Panel(notebook.shell._kernelmate_magics.notebook, "row_sum", notebook.names["row_sum"])
 
 
 def do(panel: Panel, what: str, **more) -> None:
@@ -178,7 +178,7 @@ def test_what_is_asked_of_a_version_of_an_old_list_changes_no_other(panel, noteb
 def test_a_search_that_fails_keeps_what_it_found_and_accepts_no_other(panel, notebook, monkeypatch) -> None:
     do(panel, "ask", prompt="reduce memory usage")
     ended(panel)
-    session = type(notebook.shell._kernelmate_magics.desk.session({}))
+    session = type(notebook.shell._kernelmate_magics.notebook.session({}))
     optimize = session.optimize
 
     def fails(*given, **more):

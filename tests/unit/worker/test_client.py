@@ -15,7 +15,7 @@ import pytest
 from kernelmate.errors import InputError, ReferenceFailed, WorkerUnavailable
 from kernelmate.records import Judgement, JudgeTask
 from kernelmate.worker import protocol
-from kernelmate.worker.client import Death, State, Worker
+from kernelmate.worker.client import TaskDeath, Worker, WorkerState
 
 MakeTask = Callable[..., JudgeTask]
 
@@ -73,7 +73,7 @@ def test_each_way_to_die_is_told_and_the_next_task_is_judged(
     first = worker.pid
     assert first is not None
     death = worker.judge(task(code), timeout_s=2.0)
-    assert isinstance(death, Death)
+    assert isinstance(death, TaskDeath)
     assert death.kind == kind
     assert said in death.detail
     assert gone(first)
@@ -86,7 +86,7 @@ def test_each_way_to_die_is_told_and_the_next_task_is_judged(
 def test_a_death_names_its_stage_and_shows_the_last_lines_that_were_printed(worker: Worker, task: MakeTask) -> None:
     code = "progress('kernel', 2, 9)\nfor i in range(50): print('line', i)\nimport os; os._exit(1)"
     death = worker.judge(task(code))
-    assert isinstance(death, Death)
+    assert isinstance(death, TaskDeath)
     assert death.stage == "kernel"
     assert death.output.splitlines()[-1] == "line 49"
     assert "line 20" not in death.output
@@ -94,27 +94,27 @@ def test_a_death_names_its_stage_and_shows_the_last_lines_that_were_printed(work
 
 def test_a_task_that_takes_too_long_says_how_far_it_came(worker: Worker, task: MakeTask) -> None:
     death = worker.judge(task("progress('cases', 2, 9)\nprogress('other', 0, 1)\nwhile True: pass"), timeout_s=1.0)
-    assert isinstance(death, Death)
+    assert isinstance(death, TaskDeath)
     assert death.detail == "No verdict within 1 s; the last stage was other (2 of 9 done)."
 
 
 def test_a_fault_of_the_judge_is_told_apart_from_a_fault_of_the_kernel(worker: Worker, task: MakeTask) -> None:
     for code, judge_failed in (("raise KeyError('what')", True), ("import os; os.abort()", False)):
         death = worker.judge(task(code))
-        assert isinstance(death, Death)
+        assert isinstance(death, TaskDeath)
         assert (death.kind, death.judge_failed) == ("worker-crash", judge_failed)
 
 
 def test_a_crash_in_native_code_shows_the_python_line_it_came_from(worker: Worker, task: MakeTask) -> None:
     death = worker.judge(task("def softmax():\n  import ctypes; ctypes.string_at(8)\nsoftmax()"))
-    assert isinstance(death, Death)
+    assert isinstance(death, TaskDeath)
     assert "Segmentation fault" in death.output
     assert "in softmax" in death.output
 
 
 def test_control_characters_of_the_child_do_not_reach_the_terminal(worker: Worker, task: MakeTask) -> None:
     death = worker.judge(task("print('\\x1b]0;title\\x07\\x1b[2J'); import os; os._exit(1)"))
-    assert isinstance(death, Death)
+    assert isinstance(death, TaskDeath)
     assert "title" in death.output
     assert all(c.isprintable() or c == "\n" for c in death.output)
 
@@ -226,7 +226,7 @@ def test_closing_ends_the_child_and_what_it_started(
     worker.close()
     assert group_members(group) == []
     worker.close()
-    assert worker.state is State.CLOSED
+    assert worker.state is WorkerState.CLOSED
     with pytest.raises(WorkerUnavailable, match="closed"):
         worker.judge(task())
 
@@ -238,7 +238,7 @@ def test_a_death_takes_along_what_the_child_started(
     group = worker.pid
     assert group is not None
     death = worker.judge(task("import subprocess, os; subprocess.Popen(['sleep', '1000']); os._exit(1)"))
-    assert isinstance(death, Death)
+    assert isinstance(death, TaskDeath)
     assert group_members(group) == []
 
 
@@ -338,7 +338,7 @@ def test_a_child_that_stops_reading_does_not_block_the_session(task: MakeTask) -
     large = task("#" * 10_000_000)
     with Worker((sys.executable, "-c", code)) as worker:
         death = worker.judge(large, timeout_s=1.0)
-    assert isinstance(death, Death)
+    assert isinstance(death, TaskDeath)
     assert death.kind == "hang"
 
 
@@ -360,7 +360,7 @@ def test_states_follow_what_happens(command: tuple[str, ...], task: MakeTask) ->
     states.append(worker.state)
     worker.close()
     states.append(worker.state)
-    assert states == [State.IDLE, State.STARTED, State.BUSY, State.READY, State.CLOSED]
+    assert states == [WorkerState.IDLE, WorkerState.STARTED, WorkerState.BUSY, WorkerState.READY, WorkerState.CLOSED]
 
 
 def test_messages_that_follow_each_other_closely_arrive_whole_and_in_order(worker: Worker, task: MakeTask) -> None:

@@ -47,14 +47,14 @@ SLOW = settings(
 @SLOW
 @given(task=values(JudgeTask), number=st.integers(0, 1000))
 def test_a_task_arrives_as_it_was_sent(task: JudgeTask, number: int) -> None:
-    for message in (protocol.Judge(number, task, {"home/me/ref.py": b"\0\xff"}), protocol.Ahead(task)):
+    for message in (protocol.JudgeRequest(number, task, {"home/me/ref.py": b"\0\xff"}), protocol.PrefetchRequest(task)):
         assert protocol.read_to_child(io.BytesIO(protocol.frame(message))) == message
 
 
 @SLOW
 @given(judgement=values(Judgement))
 def test_a_judgement_arrives_as_it_was_sent(judgement: Judgement) -> None:
-    message = protocol.Result(7, judgement)
+    message = protocol.TaskResult(7, judgement)
     assert protocol.read_from_child(io.BytesIO(protocol.frame(message))) == message
 
 
@@ -62,9 +62,9 @@ def test_numbers_that_are_not_finite_and_numpys_scalars_arrive_as_plain_numbers(
     timing = Timing("predicted", np.float64(2.5), (np.float32(1.0), math.inf), math.nan, None, None, None, None)
     shape = LaunchShape((1, 1, 1), (np.int64(32), 1, 1))
     metrics = SizeMetrics({"n": np.int32(5)}, shape, None, timing)
-    sent = protocol.Result(1, Judgement(np.bool_(True), (), (), (metrics,)))
+    sent = protocol.TaskResult(1, Judgement(np.bool_(True), (), (), (metrics,)))
     got = protocol.read_from_child(io.BytesIO(protocol.frame(sent)))
-    assert isinstance(got, protocol.Result)
+    assert isinstance(got, protocol.TaskResult)
     assert got.judgement.correct is True
     assert got.judgement.metrics[0].size == {"n": 5}
     arrived = got.judgement.metrics[0].timing
@@ -75,7 +75,7 @@ def test_numbers_that_are_not_finite_and_numpys_scalars_arrive_as_plain_numbers(
 
 
 def test_messages_are_read_one_after_the_other_until_the_end() -> None:
-    messages = [protocol.Ready("v"), protocol.Progress(1, "kernel", 1, 2), protocol.OutOfMemory(1, "x")]
+    messages = [protocol.ReadyMessage("v"), protocol.ProgressMessage(1, "kernel", 1, 2), protocol.OutOfMemory(1, "x")]
     stream = io.BytesIO(b"".join(map(protocol.frame, messages)))
     assert [protocol.read_from_child(stream) for _ in range(4)] == [*messages, None]
 
@@ -94,7 +94,7 @@ def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
 
 @given(cut=st.integers(1, 10_000))
 def test_a_frame_that_is_cut_off_is_refused(cut: int) -> None:
-    whole = protocol.frame(protocol.Broken(1, "detail " * 10))
+    whole = protocol.frame(protocol.ChildFailed(1, "detail " * 10))
     with pytest.raises(protocol.FrameError):
         protocol.read_from_child(io.BytesIO(whole[: 1 + cut % (len(whole) - 1)]))
 
@@ -112,7 +112,7 @@ def test_a_length_beyond_the_limit_is_refused_without_reading_it() -> None:
 
 def test_text_that_is_no_unicode_is_refused_when_it_is_sent() -> None:
     with pytest.raises(protocol.FrameError):
-        protocol.frame(protocol.Broken(1, "\ud800"))
+        protocol.frame(protocol.ChildFailed(1, "\ud800"))
 
 
 def all_errors() -> list[type[errors.KernelmateError]]:
@@ -125,7 +125,7 @@ def all_errors() -> list[type[errors.KernelmateError]]:
 def test_every_error_arrives_as_its_own_class(kind: type[errors.KernelmateError]) -> None:
     sent = kind("What happened.", file="a.cu", line=3, column=None, hint="Do this.")
     message = protocol.read_from_child(io.BytesIO(protocol.frame(protocol.refusal(4, sent))))
-    assert isinstance(message, protocol.Refused)
+    assert isinstance(message, protocol.TaskRefused)
     got = protocol.error_of(message)
     assert type(got) is kind
     assert str(got) == str(sent)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kernelmate.records import Judgement, JudgeTask
-from kernelmate.worker.client import Death, Opening, Worker
+from kernelmate.worker.client import TaskDeath, Worker, WorkerSetup
 
 MakeTask = Callable[..., JudgeTask]
 PID = "import os; printed = os.getpid()"
@@ -18,7 +18,7 @@ PID = "import os; printed = os.getpid()"
 
 @pytest.fixture
 def worker(command: tuple[str, ...]) -> Iterator[Worker]:
-    with Worker(command, memory_limit_mb=300, opening=Opening(spare=True)) as worker:
+    with Worker(command, memory_limit_mb=300, opening=WorkerSetup(spare=True)) as worker:
         yield worker
 
 
@@ -60,7 +60,7 @@ def test_the_one_kept_ready_judges_next_after_a_death(
     before = children(os.getpid())
     first = judged(worker, task(PID))
     spare = waiting(before | {first})
-    assert isinstance(worker.judge(task("import os; os.abort()")), Death)
+    assert isinstance(worker.judge(task("import os; os.abort()")), TaskDeath)
     assert judged(worker, task(PID)) == spare
     assert gone(first)
     assert waiting(before | {first, spare}) not in {first, spare}
@@ -80,7 +80,7 @@ def test_no_task_waits_for_the_end_of_a_process_that_takes_its_time(
     monkeypatch.setattr(Process, "kill", slow)
     first = judged(worker, task(PID))
     began = time.monotonic()
-    assert isinstance(worker.judge(task("while True: pass"), timeout_s=0.2), Death)
+    assert isinstance(worker.judge(task("while True: pass"), timeout_s=0.2), TaskDeath)
     assert judged(worker, task(PID)) != first
     assert time.monotonic() - began < 2.9
 
@@ -94,7 +94,7 @@ def test_one_kept_ready_that_went_away_is_replaced_in_silence(
     os.kill(spare, signal.SIGKILL)
     assert gone(spare)
     time.sleep(0.2)
-    assert isinstance(worker.judge(task("import os; os.abort()")), Death)
+    assert isinstance(worker.judge(task("import os; os.abort()")), TaskDeath)
     assert judged(worker, task(PID)) not in {first, spare}
 
 

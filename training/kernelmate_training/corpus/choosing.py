@@ -14,8 +14,8 @@ from random import Random
 from kernelmate.decide.metrics import better, metric_value
 from kernelmate.records import Candidate, MetricName, Size, Verdict
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.base import Question, Unreadable, Untellable
-from kernelmate.suggest.codec.offers import Offer, assumed, candidates
+from kernelmate.suggest.codec.applicable import Offer, assumed, candidates
+from kernelmate.suggest.codec.base import NotEncodable, Question, UndecodableAnswer
 from kernelmate.suggest.codec.programs import Step, after
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate_training.corpus.judging import Judge, Judged, Rounds, content_of
@@ -96,7 +96,7 @@ def asking_of(judged: Judged, metric: MetricName) -> Asking | None:
     )
     try:
         return options_on(assumed(question), metric, judged.text)
-    except (Untellable, Unreadable):
+    except (NotEncodable, UndecodableAnswer):
         return None
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelmate.suggest.codec.base import Question, Unreadable, Untellable
-from kernelmate.suggest.codec.offers import Offer, candidates
+from kernelmate.suggest.codec.applicable import Offer, candidates
+from kernelmate.suggest.codec.base import NotEncodable, Question, UndecodableAnswer
 from kernelmate.suggest.codec.programs import Step
 from kernelmate_training.corpus.judging import Judge, Judged
 
@@ -32,7 +32,7 @@ def mended(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer
     """
     try:
         found = [(name, made) for name, made in candidates(question)]
-    except (Untellable, Unreadable):
+    except (NotEncodable, UndecodableAnswer):
         return (), None
     offers = tuple((name, len(made)) for name, made in found)
     # The first variant of each, then the second of each: what comes late in the list is not left out.

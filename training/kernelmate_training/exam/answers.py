@@ -15,7 +15,7 @@ from kernelmate.errors import SourceError
 from kernelmate.records import Candidate
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
 from kernelmate.suggest.codec import CHAT, codec_named
-from kernelmate.suggest.codec.base import Answer, Codec, Unreadable, Untellable
+from kernelmate.suggest.codec.base import Codec, DecodedAnswer, NotEncodable, UndecodableAnswer
 from kernelmate.suggest.codec.requests import candidate_of, question_of
 from kernelmate.suggest.local.author import LocalModel
 from kernelmate.suggest.proposals import proposed
@@ -112,17 +112,17 @@ class Sampled:
         texts = self._texts.get(goal, {})
         try:
             asked = self._codec.ask(question_of(request))
-        except Untellable as error:
+        except NotEncodable as error:
             raise AuthorFailed("request", f"The codec {self._codec.name} cannot show this kernel: {error}") from None
         for number in sorted(texts)[:k]:
             try:
                 candidate = self._read(request, asked.read(texts[number]))
-            except Unreadable as error:
+            except UndecodableAnswer as error:
                 yield Answered(number, None, str(error))
             else:
                 yield Answered(number, candidate)
 
-    def _read(self, request: SuggestRequest, answer: Answer) -> Candidate:
+    def _read(self, request: SuggestRequest, answer: DecodedAnswer) -> Candidate:
         return candidate_of(request.kernel, request.contract, answer, f"local:{self._name}")
 
 
@@ -146,9 +146,9 @@ class Local:
 
     def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
         """Its greedy answer, then drawn ones. The greedy one is asked for by itself, so that its time is its own."""
-        from kernelmate.session.authors import Wishes, local_model
+        from kernelmate.session.authors import SearchOptions, local_model
 
-        model = local_model(self._settings, request.kernel, Wishes(author="local"), wanted=True)
+        model = local_model(self._settings, request.kernel, SearchOptions(author="local"), wanted=True)
         assert model is not None
         greedy: Candidate | None = None
         for answer in self._asked(model, request, 1):

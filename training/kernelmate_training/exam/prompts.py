@@ -11,7 +11,7 @@ from kernelmate.records import Candidate
 from kernelmate.session import Session
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import Untellable
+from kernelmate.suggest.codec.base import NotEncodable
 from kernelmate_training.exam.answers import prompt_of
 from kernelmate_training.exam.goals import Goal, load_exam
 from kernelmate_training.exam.running import Wanted
@@ -69,7 +69,7 @@ def write_prompts(
             request = request_of(session, goal)
             try:
                 row = asdict(prompt_of(goal.name, asked, request))
-            except Untellable as error:
+            except NotEncodable as error:
                 untold.append(f"{goal.name}: {error}")
                 continue
             file.write(json.dumps({**row, "exam": exam.sha256}, ensure_ascii=False) + "\n")

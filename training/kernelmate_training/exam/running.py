@@ -193,15 +193,15 @@ def _read(line: str) -> Any:
 def _each(wanted: Wanted, goals: list[Goal]) -> Iterator[GoalResult]:
     """Results as they come."""
     if wanted.jobs <= 1 or len(goals) <= 1:
-        with _Desk(wanted) as desk:
+        with _ExamWorker(wanted) as worker:
             for goal in goals:
-                yield desk.sit(goal)
+                yield worker.sit(goal)
         return
     with multiprocessing.get_context("spawn").Pool(min(wanted.jobs, len(goals)), _open, (wanted,)) as pool:
         yield from pool.imap_unordered(_call, goals)
 
 
-class _Desk:
+class _ExamWorker:
     """What one process needs for goals: sessions and the model."""
 
     def __init__(self, wanted: Wanted) -> None:
@@ -209,7 +209,7 @@ class _Desk:
         self._answers = wanted.model_that_answers()
         self._stack = ExitStack()
 
-    def __enter__(self) -> _Desk:
+    def __enter__(self) -> _ExamWorker:
         wanted = self._wanted
         self._session = self._stack.enter_context(Session(wanted.settings(wanted.seed)))
         self._other = self._stack.enter_context(Session(wanted.settings(OTHER_SEED))) if wanted.terms.again else None
@@ -223,12 +223,12 @@ class _Desk:
         return sit(self._session, goal, self._answers, self._wanted.terms, other=self._other)
 
 
-_desks: list[_Desk] = []
-"""This process's desk, once it has one."""
+_desks: list[_ExamWorker] = []
+"""This process's worker, once it has one."""
 
 
 def _open(wanted: Wanted) -> None:
-    _desks.append(_Desk(wanted).__enter__())
+    _desks.append(_ExamWorker(wanted).__enter__())
 
 
 def _call(goal: Goal) -> GoalResult:

@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from kernelmate.errors import SourceError, UsageError
-from kernelmate.suggest.local.library import Model, read_facts, sha256_of
+from kernelmate.suggest.local.library import LocalModelFile, read_facts, sha256_of
 
 NAME = "starter"
 FOLDER = Path(__file__).resolve().parent
@@ -25,19 +25,19 @@ _CARD_KEY = "kernelmate.card"
 _HEAD = "| exam of | entrant | judged on | right | better | met |\n| --- | --- | --- | --- | --- | --- |\n"
 
 
-def shipped(folder: Path = FOLDER) -> Model | None:
+def shipped(folder: Path = FOLDER) -> LocalModelFile | None:
     """The model that comes with this installation; None where there is none, or its description is damaged."""
     file = folder / f"{NAME}.gguf"
     try:
         known = json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8"))
         if not file.is_file():
             return None
-        return Model(name=NAME, path=str(file), modified_ns=0, **known)
+        return LocalModelFile(name=NAME, path=str(file), modified_ns=0, **known)
     except (OSError, ValueError, TypeError):
         return None
 
 
-def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> Model:
+def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> LocalModelFile:
     """Put a file in place, with `starter.json` and `CARD.md` beside it.
 
     Args:
@@ -68,14 +68,14 @@ def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> Mo
     place = folder / f"{NAME}.gguf"
     data = file.read_bytes()
     place.write_bytes(data)
-    model = Model(NAME, str(place), sha256_of(place), len(data), 0, **facts)
+    model = LocalModelFile(NAME, str(place), sha256_of(place), len(data), 0, **facts)
     _describe(model, folder)
     end = f"sha256 of `{NAME}.gguf`: `{model.sha256}`"
     (folder / "CARD.md").write_text(f"{card.rstrip()}{card_figures}\n\n{end}\n", encoding="utf-8")
     return model
 
 
-def stamp(why: str, folder: Path = FOLDER) -> Model:
+def stamp(why: str, folder: Path = FOLDER) -> LocalModelFile:
     """Tell in the model's file, and beside it, the fingerprint of the rewrites that are installed; nothing else of it changes.
 
     Args:
@@ -106,7 +106,7 @@ def stamp(why: str, folder: Path = FOLDER) -> Model:
     return changed
 
 
-def _describe(model: Model, folder: Path) -> None:
+def _describe(model: LocalModelFile, folder: Path) -> None:
     known = {key: value for key, value in asdict(model).items() if key not in {"name", "path", "modified_ns"}}
     (folder / f"{NAME}.json").write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 

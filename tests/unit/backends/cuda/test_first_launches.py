@@ -20,7 +20,7 @@ from kernelmate.backends.emulators import Emulators
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, CompileOptions, Judgement, JudgeTask, Target
-from kernelmate.session.preparing import Workshop
+from kernelmate.session.preparing import KernelPreparer
 from kernelmate.source import contract_for, load_kernels, parse_contract
 
 EXPLOITS = Path(__file__).resolve().parents[3] / "exploits"
@@ -74,11 +74,11 @@ def judged(path: Path, backend: EmulatorBackend | StandIn) -> Judgement:
     name = re.search(r"^// baseline: (\S+)$", path.read_text(), flags=re.MULTILINE)
     assert name is not None
     target = find_target(None)
-    workshop = Workshop(target, CompileOptions(), 60.0)
+    preparer = KernelPreparer(target, CompileOptions(), 60.0)
     baseline, candidate = load_kernels(EXPLOITS / "baselines" / name[1])[0], load_kernels(path)[0]
     contract = contract_for(baseline)
-    first = workshop.prepare(baseline, contract, None)
-    second = workshop.prepare_candidate(candidate, parse_contract(candidate, contract) or contract, None)
+    first = preparer.prepare(baseline, contract, None)
+    second = preparer.prepare_candidate(candidate, parse_contract(candidate, contract) or contract, None)
     assert second.findings == ()
     directory = str(EXPLOITS / "baselines")
     task = JudgeTask(

@@ -8,7 +8,7 @@ import pytest
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.checks.guards.surroundings import Found, find, find_in_twin, reached
 from kernelmate.compiler import compile_kernel, find_target
-from kernelmate.records import Argument, Compiled, CompileOptions, Contract, LaunchShape, Target, Twin, Version
+from kernelmate.records import Argument, BuildVariant, Compiled, CompileOptions, Contract, LaunchShape, Target, Version
 from kernelmate.source import find_kernels, text_unit
 
 HEAD = "__global__ void k(const float* x, float* y, int n) {\n  const int i = blockIdx.x * blockDim.x + threadIdx.x;\n"
@@ -102,8 +102,8 @@ def test_what_only_decides_when_and_where_work_is_done_is_free(body: str, gpu: T
 def test_code_without_optimisation_shows_what_a_variable_without_a_value_does(gpu: Target) -> None:
     body = "float t; if (i % 2) t = 0; t += 2 * x[i]; y[i] = t;"
     _, version = compiled(body, gpu)
-    assert find_in_twin(version, Twin(version.compiled), RUN, gpu, doubled) is None
-    found = find_in_twin(version, Twin(compiled(body, gpu, "--device-debug")[0]), RUN, gpu, doubled)
+    assert find_in_twin(version, BuildVariant(version.compiled), RUN, gpu, doubled) is None
+    found = find_in_twin(version, BuildVariant(compiled(body, gpu, "--device-debug")[0]), RUN, gpu, doubled)
     assert found is not None
     assert found.code == "uninitialised-local"
 
@@ -111,8 +111,8 @@ def test_code_without_optimisation_shows_what_a_variable_without_a_value_does(gp
 def test_code_for_another_architecture_is_held_to_the_same_answer(gpu: Target) -> None:
     _, version = compiled("y[i] = 2 * x[i];", gpu)
     other, _ = compiled("y[i] = 3 * x[i];", gpu)
-    assert find_in_twin(version, Twin(version.compiled, "sm_80"), RUN, gpu, doubled) is None
-    found = find_in_twin(version, Twin(other, "sm_80"), RUN, gpu, doubled)
+    assert find_in_twin(version, BuildVariant(version.compiled, "sm_80"), RUN, gpu, doubled) is None
+    found = find_in_twin(version, BuildVariant(other, "sm_80"), RUN, gpu, doubled)
     assert found is not None
     assert found.code == "wrong-values"
     assert "compiled for sm_80" in found.message

@@ -11,7 +11,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Compiled, Contract, Counters, Kernel, Objective, Resources, Target, Verdict
 from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.codec.base import Launch, Question, Version
+from kernelmate.suggest.codec.base import CodecLaunch, CodecVersion, Question
 from kernelmate.suggest.codec.tokens import read_tokens
 from kernelmate.suggest.recipes import ALL
 
@@ -36,22 +36,22 @@ def kernels_of(path: Path) -> Iterator[tuple[Kernel, Contract]]:
             continue
 
 
-def launch_of(contract: Contract) -> Launch:
-    return Launch(contract.grid, contract.block, contract.shared, contract.require)
+def launch_of(contract: Contract) -> CodecLaunch:
+    return CodecLaunch(contract.grid, contract.block, contract.shared, contract.require)
 
 
 def question_of(kernel: Kernel, contract: Contract, **changes: object) -> Question:
     return Question(kernel.unit.text, kernel.name, launch_of(contract), contract=contract, **changes)  # type: ignore[arg-type]
 
 
-def recipe_versions(kernel: Kernel, contract: Contract) -> Iterator[tuple[str, Version]]:
+def recipe_versions(kernel: Kernel, contract: Contract) -> Iterator[tuple[str, CodecVersion]]:
     """What every recipe makes of a kernel, whatever it was asked for."""
     compiled = Compiled(kernel.name, None, kernel.name, "sm_90", "NVRTC", True, (), ptx=".f64")
     objective = Objective("time", "decrease", "faster", "Time is to go down.")
     request = SuggestRequest(kernel, contract, compiled, VERDICT, objective, H100, pytest.fail, tuple, bool)
     for recipe in ALL:
         for candidate in recipe.candidates(request):
-            yield recipe.name, Version(candidate.kernel.unit.text, launch_of(candidate.contract))
+            yield recipe.name, CodecVersion(candidate.kernel.unit.text, launch_of(candidate.contract))
 
 
 def words_of(text: str) -> list[str]:
@@ -65,4 +65,4 @@ def softmax() -> Question:
     return question_of(*next(kernels_of(ROOT / "examples" / "softmax.cu")))
 
 
-Versions = Callable[[Kernel, Contract], Iterator[tuple[str, Version]]]
+Versions = Callable[[Kernel, Contract], Iterator[tuple[str, CodecVersion]]]

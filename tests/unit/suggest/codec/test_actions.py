@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import Question, Unreadable, Untellable, Version
-from kernelmate.suggest.codec.offers import candidates
+from kernelmate.suggest.codec.applicable import candidates
+from kernelmate.suggest.codec.base import CodecVersion, NotEncodable, Question, UndecodableAnswer
 from tests.unit.suggest.codec.conftest import ROOT, VERDICT, kernels_of, question_of, recipe_versions
 
 ACTIONS = codec_named("actions-1")
@@ -45,16 +45,16 @@ def test_without_a_name_a_repair_is_found_by_trying_and_nothing_else_is() -> Non
     )
     assert broken.text != QUESTION.text
     name, after = next((name, found[0]) for name, found in candidates(broken))
-    version = Version(after.kernel.unit.text, QUESTION.launch)
+    version = CodecVersion(after.kernel.unit.text, QUESTION.launch)
     assert ACTIONS.answer(broken, version) == f"@use-{name}:@0:"
     _, better = next(iter(recipe_versions(KERNEL, CONTRACT)))
-    with pytest.raises(Untellable, match="No recipe"):
+    with pytest.raises(NotEncodable, match="No recipe"):
         ACTIONS.answer(QUESTION, better)
 
 
 def test_what_no_recipe_makes_is_untellable() -> None:
-    with pytest.raises(Untellable, match="No recipe"):
-        ACTIONS.answer(QUESTION, Version(QUESTION.text.replace("0.0f", "0.5f"), QUESTION.launch))
+    with pytest.raises(NotEncodable, match="No recipe"):
+        ACTIONS.answer(QUESTION, CodecVersion(QUESTION.text.replace("0.0f", "0.5f"), QUESTION.launch))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_what_no_recipe_makes_is_untellable() -> None:
     ],
 )
 def test_an_unreadable_answer_says_why(answer: str, says: str) -> None:
-    with pytest.raises(Unreadable, match=says):
+    with pytest.raises(UndecodableAnswer, match=says):
         ACTIONS.ask(QUESTION).read(answer)
 
 
@@ -80,7 +80,7 @@ def test_an_unreadable_answer_says_why(answer: str, says: str) -> None:
 def test_a_garbled_answer_is_unreadable_and_nothing_worse(parts: list[str]) -> None:
     try:
         assert ACTIONS.ask(QUESTION).read("".join(parts)).version is not None
-    except Unreadable:
+    except UndecodableAnswer:
         return
 
 

@@ -10,7 +10,7 @@ from kernelmate.compiler.targets import find_target
 from kernelmate.records import Verdict
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import Question, Tried, Unreadable, Untellable, Version
+from kernelmate.suggest.codec.base import CodecVersion, NotEncodable, Question, TriedVersion, UndecodableAnswer
 from kernelmate.suggest.codec.requests import question_of
 from kernelmate.suggest.local.author import fitted
 from kernelmate.suggest.prompts import RULES, kernel_part, questions, versions_part
@@ -38,7 +38,7 @@ def test_what_a_recipe_makes_comes_back_from_the_proposal_of_it(name: str) -> No
     for recipe, after in recipe_versions(kernel, contract):
         try:
             answer = CHAT.answer(question, after, ["Slow.", recipe])
-        except Untellable:
+        except NotEncodable:
             continue
         got = asked.read(answer + CHAT.end)
         assert got.version is not None
@@ -57,7 +57,9 @@ def test_the_prompt_is_chatml(softmax: Question) -> None:
 
 
 def test_earlier_versions_and_what_was_said_stand_in_the_prompt(softmax: Question) -> None:
-    tried = Tried(Version(softmax.text.replace("0.0f", "1.0f"), softmax.launch), False, None, ("wrong-values",))
+    tried = TriedVersion(
+        CodecVersion(softmax.text.replace("0.0f", "1.0f"), softmax.launch), False, None, ("wrong-values",)
+    )
     prompt = CHAT.ask(
         replace(softmax, tried=(tried,), broken="wrong-values: y[0] is 1", task="debug", metric="correct")
     ).prompt
@@ -75,12 +77,12 @@ def test_an_analysis_is_a_review(softmax: Question) -> None:
 
 @pytest.mark.parametrize("text", ["", "{}", "nonsense", '{"analysis": "", "changes": [], "kernel": "int x;"}', '{"analysis": "", "changes": [], "kernel": "__global__ void softmax() { fopen(); }", "block": ["x"]}'])  # fmt: skip
 def test_what_is_no_proposal_is_unreadable(softmax: Question, text: str) -> None:
-    with pytest.raises(Unreadable):
+    with pytest.raises(UndecodableAnswer):
         CHAT.ask(softmax).read(text)
 
 
 def test_a_kernel_that_is_not_there_is_untellable(softmax: Question) -> None:
-    with pytest.raises(Untellable, match="not in the text"):
+    with pytest.raises(NotEncodable, match="not in the text"):
         CHAT.ask(replace(softmax, kernel="other"))
 
 

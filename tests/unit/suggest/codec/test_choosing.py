@@ -10,6 +10,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelmate.suggest.codec.applicable import REWRITES, fits, offers_told
 from kernelmate.suggest.codec.choosing import (
     MOST_OF_ONE,
     MOST_PAIRS,
@@ -21,7 +22,6 @@ from kernelmate.suggest.codec.choosing import (
     in_order,
     texts_asked,
 )
-from kernelmate.suggest.codec.offers import REWRITES, fits, offers_told
 
 PROMPT = "@code@1:x;@offers@use-coalesce:@use-block-size:@#3@use-unroll:@#2@answer"
 

@@ -8,8 +8,8 @@ import pytest
 
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.codec import OFFERING
+from kernelmate.suggest.codec.applicable import REWRITES, candidates
 from kernelmate.suggest.codec.fingerprint import KEPT, computed, differing, fingerprint, questions
-from kernelmate.suggest.codec.offers import REWRITES, candidates
 from kernelmate.suggest.local.starter import shipped
 from kernelmate.suggest.recipes import unroll
 from kernelmate.suggest.recipes.base import Rewrite

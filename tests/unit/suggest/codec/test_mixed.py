@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 
 from kernelmate.records import Roofline
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import Answer, Launch, Question, Unreadable, Untellable, Version
-from kernelmate.suggest.codec.offers import REWRITES, offered, offers_told
+from kernelmate.suggest.codec.applicable import REWRITES, offered, offers_told
+from kernelmate.suggest.codec.base import (
+    CodecLaunch,
+    CodecVersion,
+    DecodedAnswer,
+    NotEncodable,
+    Question,
+    UndecodableAnswer,
+)
 from kernelmate.suggest.codec.splitting import canonical
 from kernelmate_training.examples import question_of as question_of_row
 from kernelmate_training.examples import version_of
@@ -34,7 +41,7 @@ __global__ void scale(const float* input, float* output, int count) {
   }
 }
 """
-QUESTION = Question(TEXT, "scale", Launch(("cdiv(count, 256)",), ("256",)))
+QUESTION = Question(TEXT, "scale", CodecLaunch(("cdiv(count, 256)",), ("256",)))
 
 
 def read(answer: str, question: Question = QUESTION) -> str:
@@ -49,7 +56,7 @@ def shown(text: str, kernel: str) -> list[list[str]]:
 
 @SLOW
 @given(st.sampled_from(PAIRS), st.integers(0, 2**32))
-def test_what_is_told_comes_back(pair: tuple[Question, Version, tuple[str, ...]], seed: int) -> None:
+def test_what_is_told_comes_back(pair: tuple[Question, CodecVersion, tuple[str, ...]], seed: int) -> None:
     question, after, reasoning = replace(pair[0], seed=seed), pair[1], pair[2]
     answer = MIXED.answer(question, after, reasoning)
     got = MIXED.ask(question).read(answer + MIXED.end).version
@@ -62,7 +69,7 @@ def test_what_is_told_comes_back(pair: tuple[Question, Version, tuple[str, ...]]
 @SLOW
 @given(st.sampled_from(PAIRS))
 def test_without_placeholders_names_stand_as_they_are_and_come_back(
-    pair: tuple[Question, Version, tuple[str, ...]],
+    pair: tuple[Question, CodecVersion, tuple[str, ...]],
 ) -> None:
     plain, (question, after, reasoning) = codec_named("mixed-2-plain"), pair
     answer = plain.answer(question, after, reasoning)
@@ -96,7 +103,7 @@ def test_several_recipes_follow_one_another_after_edits() -> None:
     assert "__syncthreads();" in text
     assert "__restrict__" in text
     assert "#pragma unroll" in text
-    with pytest.raises(Unreadable, match="after a recipe"):
+    with pytest.raises(UndecodableAnswer, match="after a recipe"):
         read("@use-unroll:@ins@0:@|__syncthreads();", question)
 
 
@@ -162,7 +169,7 @@ def test_heads_are_told_by_words_both_ways(head: str) -> None:
     after = TEXT.replace("__global__ void scale(const float* input, float* output, int count)", head)
     for one, other in ((TEXT, after), (after, TEXT)):
         question = replace(QUESTION, text=one)
-        answer = MIXED.answer(question, Version(other, QUESTION.launch))
+        answer = MIXED.answer(question, CodecVersion(other, QUESTION.launch))
         assert "@|" not in answer
         assert read(answer, question) == other
 
@@ -179,14 +186,14 @@ def test_heads_are_told_by_words_both_ways(head: str) -> None:
     ],
 )
 def test_what_stands_beside_the_kernel_cannot_be_changed(after: str) -> None:
-    with pytest.raises(Untellable):
-        MIXED.answer(QUESTION, Version(after, QUESTION.launch))
+    with pytest.raises(NotEncodable):
+        MIXED.answer(QUESTION, CodecVersion(after, QUESTION.launch))
 
 
 @pytest.mark.parametrize("helper", ["#define SIDE 16\n", "constexpr int side = 16;\n", "__device__ int same(int x) { return x; }\n"])  # fmt: skip
 def test_a_helper_or_a_constant_may_be_put_above_the_kernel(helper: str) -> None:
     after = TEXT.replace("__global__", helper + "__global__").replace("index < count", "index < count && count > 0")
-    answer = MIXED.answer(QUESTION, Version(after, QUESTION.launch))
+    answer = MIXED.answer(QUESTION, CodecVersion(after, QUESTION.launch))
     assert answer.startswith("@top@|")
     assert re.sub(r"\s", "", helper) in re.sub(r"\s", "", read(answer))
 
@@ -209,7 +216,7 @@ def test_a_helper_or_a_constant_may_be_put_above_the_kernel(helper: str) -> None
     ],
 )
 def test_an_unreadable_answer_says_why(answer: str, says: str) -> None:
-    with pytest.raises(Unreadable, match=says):
+    with pytest.raises(UndecodableAnswer, match=says):
         MIXED.ask(QUESTION).read(answer)
 
 
@@ -286,7 +293,7 @@ def test_a_judges_words_are_told_as_code_lines_and_names() -> None:
 def test_a_body_whose_braces_do_not_pair_is_numbered_to_its_end() -> None:
     broken = TEXT.replace("  if (index < count) {", "  if (index < count) {{")
     question = replace(QUESTION, text=broken, task="debug", metric="correct")
-    answer = MIXED.answer(question, Version(TEXT, QUESTION.launch))
+    answer = MIXED.answer(question, CodecVersion(TEXT, QUESTION.launch))
     assert read(answer, question).count("{") == TEXT.count("{")
 
 
@@ -309,16 +316,16 @@ def test_special_tokens_are_all_in_the_vocabulary() -> None:
 def test_a_garbled_answer_is_unreadable_and_nothing_worse(question: Question, parts: list[str]) -> None:
     try:
         got = MIXED.ask(question).read("".join(parts))
-    except Unreadable:
+    except UndecodableAnswer:
         return
-    assert isinstance(got, Answer)
+    assert isinstance(got, DecodedAnswer)
     assert got.version is not None
 
 
 @SLOW
 @given(st.sampled_from(PAIRS), st.data())
 def test_a_right_answer_with_parts_mixed_up_is_unreadable_and_nothing_worse(
-    pair: tuple[Question, Version, tuple[str, ...]], data: st.DataObject
+    pair: tuple[Question, CodecVersion, tuple[str, ...]], data: st.DataObject
 ) -> None:
     question, after, _ = pair
     answer = MIXED.answer(question, after)
@@ -326,7 +333,7 @@ def test_a_right_answer_with_parts_mixed_up_is_unreadable_and_nothing_worse(
     for text in (answer[:first] + answer[last:], answer[first:], answer[:last] * 2):
         try:
             MIXED.ask(question).read(text)
-        except Unreadable:
+        except UndecodableAnswer:
             continue
 
 
@@ -340,7 +347,7 @@ def test_what_applies_is_offered_before_the_answer_and_only_what_is_offered_is_t
     fewer = replace(QUESTION, offers=tuple(one for one in offers if one[0] != "restrict-pointers"))
     assert "restrict-pointers" not in MIXED.ask(fewer).prompt
     assert MIXED.answer(QUESTION, after, ("recipe:restrict-pointers",)) == "@use-restrict-pointers:"
-    with pytest.raises(Untellable, match="not offered"):
+    with pytest.raises(NotEncodable, match="not offered"):
         MIXED.answer(fewer, after, ("recipe:restrict-pointers",))
 
 
@@ -354,10 +361,10 @@ def test_a_repair_is_told_as_a_choice_wherever_one_makes_the_version() -> None:
     broken = TEXT.replace("twice(input[index]);", "twice(input[indx]);")
     words = 'compile-error: line 6: identifier "indx" is undefined'
     question = replace(QUESTION, text=broken, task="debug", metric="correct", broken=words)
-    answer = MIXED.answer(question, Version(TEXT, QUESTION.launch))
+    answer = MIXED.answer(question, CodecVersion(TEXT, QUESTION.launch))
     assert answer == "@use-misspelt-name:"
     assert read(answer, question) == TEXT
-    with pytest.raises(Unreadable, match="no variant"):
+    with pytest.raises(UndecodableAnswer, match="no variant"):
         MIXED.ask(QUESTION).read("@use-misspelt-name:")
 
 
@@ -392,7 +399,7 @@ def test_every_choice_among_the_offers_for_a_kernel_of_the_exam_comes_back(path:
             step = f"@use-{name}:" + (f"@#{count - 1}" if count > 1 else "")
             got = asked.read(step)
             assert got.version is not None
-            assert got.version != Version(question.text, question.launch)
+            assert got.version != CodecVersion(question.text, question.launch)
             # Two variants may come to the same version; then the first is told.
             told = MIXED.answer(question, got.version, (f"recipe:{name}",))
             assert told.startswith(f"@use-{name}:")

@@ -16,7 +16,7 @@ pytest.importorskip("gguf")
 
 from tiny_gguf import DEEP, write_tiny_gguf
 
-from kernelmate.suggest.local.library import Library, Model
+from kernelmate.suggest.local.library import LocalModelFile, ModelLibrary
 from kernelmate.suggest.local.serving import ModelServer, ServerSettings
 
 
@@ -26,12 +26,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def library(tmp_path: Path) -> Library:
-    return Library(tmp_path / "models")
+def library(tmp_path: Path) -> ModelLibrary:
+    return ModelLibrary(tmp_path / "models")
 
 
 @pytest.fixture
-def model(library: Library, tiny: Path) -> Model:
+def model(library: ModelLibrary, tiny: Path) -> LocalModelFile:
     return library.add(tiny)
 
 
@@ -41,7 +41,7 @@ def deep_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def deep(library: Library, deep_file: Path) -> Model:
+def deep(library: ModelLibrary, deep_file: Path) -> LocalModelFile:
     """A model that takes its time."""
     return library.add(deep_file)
 
@@ -56,7 +56,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def serve(library: Library, tmp_path: Path, engine: str) -> Iterator[Callable[..., ModelServer]]:
+def serve(library: ModelLibrary, tmp_path: Path, engine: str) -> Iterator[Callable[..., ModelServer]]:
     """A model server with a state file of its own, by each package that is installed."""
     servers: list[ModelServer] = []
 

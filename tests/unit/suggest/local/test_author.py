@@ -14,7 +14,7 @@ import pytest
 from kernelmate.records import Candidate, Judged, Verdict
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.local.author import LocalModel, fitted
-from kernelmate.suggest.local.library import Model
+from kernelmate.suggest.local.library import LocalModelFile
 from kernelmate.suggest.local.serving import Endpoint, ModelServer
 from kernelmate.suggest.prompts import RULES
 from kernelmate.suggest.proposals import proposed
@@ -223,7 +223,7 @@ def test_a_proposal_of_the_local_model_becomes_its_candidate(
 
 
 def test_the_nonsense_of_a_random_model_costs_one_line_and_the_loop_goes_on(
-    serve: Callable[..., ModelServer], model: Model, request_: SuggestRequest
+    serve: Callable[..., ModelServer], model: LocalModelFile, request_: SuggestRequest
 ) -> None:
     server = serve(context=4096)
     local = LocalModel(lambda: server.ensure(model), model.name, timeout_s=60.0)

@@ -15,9 +15,9 @@ import pytest
 
 from kernelmate.suggest.base import AuthorFailed
 from kernelmate.suggest.local import serving
-from kernelmate.suggest.local.chat import MOST_ANSWER, Answer, Question, ask
+from kernelmate.suggest.local.chat import MOST_ANSWER, ChatAnswer, ChatRequest, ask
 from kernelmate.suggest.local.serving import Endpoint, ModelServer
-from kernelmate.suggest.local.state import State, write_state
+from kernelmate.suggest.local.state import ServerState, write_state
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 END = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
@@ -60,8 +60,8 @@ def serve() -> Iterator[Serve]:
         server.close()
 
 
-def asked(endpoint: Endpoint, **limits: Any) -> Answer:
-    return ask(endpoint, Question("s", "u"), **limits)
+def asked(endpoint: Endpoint, **limits: Any) -> ChatAnswer:
+    return ask(endpoint, ChatRequest("s", "u"), **limits)
 
 
 def event(value: Any) -> bytes:
@@ -197,7 +197,7 @@ def test_whatever_listens_at_a_servers_port_is_no_server(
     monkeypatch.setattr(serving, "ALIVE_S", 0.3)
     port = urlsplit(serve(drip(answer) if answer.endswith(b" ") else [answer], 0.01, with_body=False).url).port
     file = tmp_path / "server.json"
-    write_state(file, State(os.getpid(), f"http://127.0.0.1:{port}", "key", "identity", "alias", 512))
+    write_state(file, ServerState(os.getpid(), f"http://127.0.0.1:{port}", "key", "identity", "alias", 512))
     assert ModelServer(file=file).running() is None
 
 

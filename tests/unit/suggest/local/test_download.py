@@ -18,8 +18,8 @@ from hub_server import COMMIT, REPOSITORY, Hub
 from tiny_gguf import Shape, write_tiny_gguf
 
 from kernelmate.errors import EnvironmentFailed, UsageError
-from kernelmate.suggest.local.download import Offer, download, look_up
-from kernelmate.suggest.local.library import Library
+from kernelmate.suggest.local.download import DownloadOffer, download, look_up
+from kernelmate.suggest.local.library import ModelLibrary
 
 pytest.importorskip("huggingface_hub")
 
@@ -39,18 +39,18 @@ def hub(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield hub
 
 
-def parts(library: Library) -> list[Path]:
+def parts(library: ModelLibrary) -> list[Path]:
     return list(library.folder.rglob("*.part"))
 
 
 def test_what_would_come_is_known_before_it_does(hub: Hub, tiny: Path) -> None:
     offer = look_up(REPOSITORY)
     body = tiny.read_bytes()
-    assert offer == Offer(REPOSITORY, NAME, COMMIT, len(body), hashlib.sha256(body).hexdigest(), "apache-2.0")
+    assert offer == DownloadOffer(REPOSITORY, NAME, COMMIT, len(body), hashlib.sha256(body).hexdigest(), "apache-2.0")
     assert hub.ranges == []
 
 
-def test_a_download_tells_of_its_progress_and_pins_its_hash(hub: Hub, tiny: Path, library: Library) -> None:
+def test_a_download_tells_of_its_progress_and_pins_its_hash(hub: Hub, tiny: Path, library: ModelLibrary) -> None:
     told: list[tuple[str, int, int]] = []
     model = download(library, look_up(REPOSITORY), on_bytes=lambda *what: told.append(what))
     size = tiny.stat().st_size
@@ -62,14 +62,14 @@ def test_a_download_tells_of_its_progress_and_pins_its_hash(hub: Hub, tiny: Path
     assert library.current() == model
 
 
-def test_a_connection_that_is_cut_is_taken_up_again(hub: Hub, tiny: Path, library: Library) -> None:
+def test_a_connection_that_is_cut_is_taken_up_again(hub: Hub, tiny: Path, library: ModelLibrary) -> None:
     hub.cuts = [1000, 5000]
     model = download(library, look_up(REPOSITORY))
     assert hub.ranges == [None, "bytes=1000-", "bytes=6000-"]
     assert Path(model.path).read_bytes() == tiny.read_bytes()
 
 
-def test_a_download_that_was_broken_off_goes_on_the_next_time(hub: Hub, tiny: Path, library: Library) -> None:
+def test_a_download_that_was_broken_off_goes_on_the_next_time(hub: Hub, tiny: Path, library: ModelLibrary) -> None:
     offer = look_up(REPOSITORY)
     hub.cuts = [4000, 0, 0, 0, 0, 0, 0]
     with pytest.raises(EnvironmentFailed) as caught:
@@ -84,7 +84,7 @@ def test_a_download_that_was_broken_off_goes_on_the_next_time(hub: Hub, tiny: Pa
 
 
 def test_a_file_that_is_not_the_announced_one_is_deleted_and_both_hashes_are_said(
-    hub: Hub, tiny: Path, library: Library
+    hub: Hub, tiny: Path, library: ModelLibrary
 ) -> None:
     hub.announced[NAME] = "f" * 64
     with pytest.raises(UsageError, match="not what the hub had announced") as caught:
@@ -96,7 +96,7 @@ def test_a_file_that_is_not_the_announced_one_is_deleted_and_both_hashes_are_sai
     assert list(library.folder.rglob("*.gguf")) == []
 
 
-def test_a_part_of_another_version_is_not_gone_on_with(hub: Hub, tiny: Path, library: Library) -> None:
+def test_a_part_of_another_version_is_not_gone_on_with(hub: Hub, tiny: Path, library: ModelLibrary) -> None:
     hub.cuts = [4000, 0, 0, 0, 0, 0, 0]
     with pytest.raises(EnvironmentFailed):
         download(library, look_up(REPOSITORY))
@@ -107,7 +107,7 @@ def test_a_part_of_another_version_is_not_gone_on_with(hub: Hub, tiny: Path, lib
     assert Path(model.path).read_bytes() == other
 
 
-def test_a_disk_that_is_full_is_said_and_what_has_come_is_kept(hub: Hub, tiny: Path, library: Library) -> None:
+def test_a_disk_that_is_full_is_said_and_what_has_come_is_kept(hub: Hub, tiny: Path, library: ModelLibrary) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     offer = look_up(REPOSITORY)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
@@ -123,7 +123,7 @@ def test_a_disk_that_is_full_is_said_and_what_has_come_is_kept(hub: Hub, tiny: P
 
 
 def test_too_little_room_is_said_before_anything_comes(
-    hub: Hub, library: Library, monkeypatch: pytest.MonkeyPatch
+    hub: Hub, library: ModelLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer = look_up(REPOSITORY)
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=5))
@@ -132,7 +132,7 @@ def test_too_little_room_is_said_before_anything_comes(
     assert hub.ranges == []
 
 
-def test_no_network_is_said(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network_is_said(library: ModelLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     nowhere = "http://127.0.0.1:9"
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", nowhere)
     monkeypatch.setattr(
@@ -141,7 +141,7 @@ def test_no_network_is_said(library: Library, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
     with pytest.raises(EnvironmentFailed, match="cannot be reached"):
         look_up(REPOSITORY)
-    offer = Offer(REPOSITORY, NAME, COMMIT, 10, None, None)
+    offer = DownloadOffer(REPOSITORY, NAME, COMMIT, 10, None, None)
     with pytest.raises(EnvironmentFailed) as caught:
         download(library, offer)
     assert "\n" not in caught.value.message
@@ -171,7 +171,7 @@ def test_of_several_files_one_must_be_named_and_a_part_of_one_is_refused(hub: Hu
         look_up(f"{REPOSITORY}:huge-00001-of-00003.gguf")
 
 
-def test_a_strangers_file_name_leads_nowhere_else(hub: Hub, library: Library, tmp_path: Path) -> None:
+def test_a_strangers_file_name_leads_nowhere_else(hub: Hub, library: ModelLibrary, tmp_path: Path) -> None:
     hub.files = {"../../../escaped.gguf": hub.files[NAME]}
     try:
         model = download(library, look_up(REPOSITORY))

@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from kernelmate.suggest.base import AuthorFailed
-from kernelmate.suggest.local.library import Model
+from kernelmate.suggest.local.library import LocalModelFile
 from kernelmate.suggest.local.presets import CONTEXTS, choose
 
 GIB = 1 << 30
-SEVEN_B = Model("seven", "/m.gguf", "0" * 64, int(4.4 * GIB), 0, "qwen2", 32_768, layers=28, cache_bytes=57_344)
+SEVEN_B = LocalModelFile(
+    "seven", "/m.gguf", "0" * 64, int(4.4 * GIB), 0, "qwen2", 32_768, layers=28, cache_bytes=57_344
+)
 """Qwen2.5 7B in four bits: 28 layers, four heads of 128 for keys and values."""
 
 

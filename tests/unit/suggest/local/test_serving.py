@@ -20,16 +20,18 @@ from tiny_gguf import write_tiny_gguf
 from kernelmate.backends.cuda.turns import Turns
 from kernelmate.errors import UsageError
 from kernelmate.suggest.base import AuthorFailed
-from kernelmate.suggest.local.chat import Question, ask
-from kernelmate.suggest.local.library import Library, Model
+from kernelmate.suggest.local.chat import ChatRequest, ask
+from kernelmate.suggest.local.library import LocalModelFile, ModelLibrary
 from kernelmate.suggest.local.serving import Endpoint, ModelServer
 from kernelmate.suggest.replies import Review, read_reply, schema_of
 
 Serve = Callable[..., ModelServer]
-SHORT = Question("Be brief.", "Hello.", most_tokens=24, temperature=0.8, seed=3)
+SHORT = ChatRequest("Be brief.", "Hello.", most_tokens=24, temperature=0.8, seed=3)
 
 
-def test_a_server_is_started_on_loopback_and_answers_in_pieces(serve: Serve, model: Model, engine: str) -> None:
+def test_a_server_is_started_on_loopback_and_answers_in_pieces(
+    serve: Serve, model: LocalModelFile, engine: str
+) -> None:
     endpoint = serve(engine=engine).ensure(model)
     assert endpoint.url.startswith("http://127.0.0.1:")
     heard: list[str] = []
@@ -39,21 +41,21 @@ def test_a_server_is_started_on_loopback_and_answers_in_pieces(serve: Serve, mod
     assert not answer.finished or (answer.output_tokens or 0) <= 24
 
 
-def test_equal_seeds_answer_alike_and_others_differ(serve: Serve, model: Model, engine: str) -> None:
+def test_equal_seeds_answer_alike_and_others_differ(serve: Serve, model: LocalModelFile, engine: str) -> None:
     endpoint = serve(engine=engine).ensure(model)
     first, again, other = (ask(endpoint, replace(SHORT, seed=seed)).text for seed in (3, 3, 4))
     assert first == again
     assert first != other
 
 
-def test_an_answer_is_held_to_its_schema(serve: Serve, model: Model) -> None:
+def test_an_answer_is_held_to_its_schema(serve: Serve, model: LocalModelFile) -> None:
     endpoint = serve().ensure(model)
     small = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
     answer = ask(endpoint, replace(SHORT, schema=small, most_tokens=100))
     assert json.loads(answer.text)["n"] in (1, 2)
 
 
-def test_nonsense_in_the_form_of_a_review_is_read_or_told_to_be_none(serve: Serve, model: Model) -> None:
+def test_nonsense_in_the_form_of_a_review_is_read_or_told_to_be_none(serve: Serve, model: LocalModelFile) -> None:
     endpoint = serve().ensure(model)
     question = replace(SHORT, schema=schema_of(Review), most_tokens=900, temperature=1.5)
     became = []
@@ -67,7 +69,7 @@ def test_nonsense_in_the_form_of_a_review_is_read_or_told_to_be_none(serve: Serv
     assert set(became) <= {"malformed", "unfinished", "Review"}
 
 
-def test_without_the_key_nothing_is_answered(serve: Serve, model: Model, engine: str) -> None:
+def test_without_the_key_nothing_is_answered(serve: Serve, model: LocalModelFile, engine: str) -> None:
     endpoint = serve(engine=engine).ensure(model)
     with pytest.raises(AuthorFailed) as caught:
         ask(replace(endpoint, key="wrong"), SHORT)
@@ -76,7 +78,9 @@ def test_without_the_key_nothing_is_answered(serve: Serve, model: Model, engine:
         urllib.request.urlopen(f"{endpoint.url}/models")
 
 
-def test_the_key_is_in_no_argument_and_no_environment_and_the_file_is_private(serve: Serve, model: Model) -> None:
+def test_the_key_is_in_no_argument_and_no_environment_and_the_file_is_private(
+    serve: Serve, model: LocalModelFile
+) -> None:
     server = serve()
     endpoint = server.ensure(model)
     state = server.running()
@@ -89,7 +93,7 @@ def test_the_key_is_in_no_argument_and_no_environment_and_the_file_is_private(se
 
 
 def test_the_server_sees_no_secret_of_the_environment(
-    serve: Serve, model: Model, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, model: LocalModelFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "a-secret-of-the-user")
     server = serve()
@@ -99,14 +103,14 @@ def test_the_server_sees_no_secret_of_the_environment(
     assert b"a-secret-of-the-user" not in Path(f"/proc/{state.pid}/environ").read_bytes()
 
 
-def test_two_processes_share_one_server(serve: Serve, model: Model) -> None:
+def test_two_processes_share_one_server(serve: Serve, model: LocalModelFile) -> None:
     first, second = serve(), serve()
     one, two = first.ensure(model), second.ensure(model)
     assert one == two
     assert first.running() == second.running()
 
 
-def test_two_that_start_at_once_start_one(serve: Serve, model: Model) -> None:
+def test_two_that_start_at_once_start_one(serve: Serve, model: LocalModelFile) -> None:
     found: list[Endpoint] = []
     threads = [threading.Thread(target=lambda: found.append(serve().ensure(model))) for _ in range(3)]
     for thread in threads:
@@ -117,7 +121,7 @@ def test_two_that_start_at_once_start_one(serve: Serve, model: Model) -> None:
     assert len(set(found)) == 1
 
 
-def test_two_clients_are_answered_at_once(serve: Serve, model: Model) -> None:
+def test_two_clients_are_answered_at_once(serve: Serve, model: LocalModelFile) -> None:
     endpoint = serve().ensure(model)
     texts: list[str] = []
     threads = [threading.Thread(target=lambda: texts.append(ask(endpoint, SHORT).text)) for _ in range(2)]
@@ -128,7 +132,7 @@ def test_two_clients_are_answered_at_once(serve: Serve, model: Model) -> None:
     assert len(texts) == 2
 
 
-def test_a_crashed_server_is_started_again(serve: Serve, model: Model) -> None:
+def test_a_crashed_server_is_started_again(serve: Serve, model: LocalModelFile) -> None:
     server = serve()
     before = server.ensure(model)
     state = server.running()
@@ -141,7 +145,7 @@ def test_a_crashed_server_is_started_again(serve: Serve, model: Model) -> None:
     assert ask(after, SHORT).text
 
 
-def test_another_model_takes_its_place(serve: Serve, model: Model, library: Library) -> None:
+def test_another_model_takes_its_place(serve: Serve, model: LocalModelFile, library: ModelLibrary) -> None:
     server = serve()
     server.ensure(model)
     old = server.running()
@@ -154,7 +158,7 @@ def test_another_model_takes_its_place(serve: Serve, model: Model, library: Libr
     assert not Path(f"/proc/{old.pid}/cmdline").exists() or Path(f"/proc/{old.pid}/cmdline").read_bytes() == b""
 
 
-def test_it_ends_when_nobody_asks_for_a_while(serve: Serve, model: Model) -> None:
+def test_it_ends_when_nobody_asks_for_a_while(serve: Serve, model: LocalModelFile) -> None:
     server = serve(idle_s=0.5)
     server.ensure(model)
     state = server.running()
@@ -164,7 +168,7 @@ def test_it_ends_when_nobody_asks_for_a_while(serve: Serve, model: Model) -> Non
     assert not server.file.exists()
 
 
-def test_stopping_ends_it(serve: Serve, model: Model) -> None:
+def test_stopping_ends_it(serve: Serve, model: LocalModelFile) -> None:
     server = serve()
     server.ensure(model)
     assert server.stop() is True
@@ -172,7 +176,7 @@ def test_stopping_ends_it(serve: Serve, model: Model) -> None:
     assert server.running() is None
 
 
-def test_interrupting_ends_the_servers_work(serve: Serve, model: Model) -> None:
+def test_interrupting_ends_the_servers_work(serve: Serve, model: LocalModelFile) -> None:
     server = serve(context=4096)
     endpoint = server.ensure(model)
     heard: list[str] = []
@@ -192,7 +196,7 @@ def test_interrupting_ends_the_servers_work(serve: Serve, model: Model) -> None:
     assert ask(endpoint, SHORT).text, "the server is free for the next one"
 
 
-def test_interrupting_while_the_prompt_is_read_does_not_wait_for_it(serve: Serve, deep: Model) -> None:
+def test_interrupting_while_the_prompt_is_read_does_not_wait_for_it(serve: Serve, deep: LocalModelFile) -> None:
     server = serve(context=4096)
     endpoint = server.ensure(deep)
     long = replace(SHORT, user="abcdefghij " * 300)
@@ -226,25 +230,27 @@ def _is_idle(server: ModelServer) -> bool:
     return False
 
 
-def test_the_common_beginning_of_two_questions_is_evaluated_once(serve: Serve, model: Model) -> None:
+def test_the_common_beginning_of_two_questions_is_evaluated_once(serve: Serve, model: LocalModelFile) -> None:
     endpoint = serve(context=4096, parallel=1).ensure(model)
     rules = "These are the rules, the same for every question of a search. " * 12
-    first = ask(endpoint, Question(rules, "The kernel. What limits it?", most_tokens=4))
-    second = ask(endpoint, Question(rules, "The kernel. What would be better?", most_tokens=4))
+    first = ask(endpoint, ChatRequest(rules, "The kernel. What limits it?", most_tokens=4))
+    second = ask(endpoint, ChatRequest(rules, "The kernel. What would be better?", most_tokens=4))
     assert first.input_tokens is not None
     assert second.known_tokens is not None
     assert second.known_tokens > 0.9 * first.input_tokens
     assert (first.known_tokens or 0) < 0.1 * first.input_tokens
 
 
-def test_a_prompt_beyond_the_context_is_said(serve: Serve, model: Model, engine: str) -> None:
+def test_a_prompt_beyond_the_context_is_said(serve: Serve, model: LocalModelFile, engine: str) -> None:
     endpoint = serve(engine=engine, context=512).ensure(model)
     with pytest.raises(AuthorFailed) as caught:
         ask(endpoint, replace(SHORT, user="many words " * 2000))
     assert caught.value.kind == "truncated"
 
 
-def test_a_form_that_no_grammar_can_be_made_of_is_said_and_the_server_lives(serve: Serve, model: Model) -> None:
+def test_a_form_that_no_grammar_can_be_made_of_is_said_and_the_server_lives(
+    serve: Serve, model: LocalModelFile
+) -> None:
     endpoint = serve().ensure(model)
     bad = {"type": "no type at all"}
     with pytest.raises(AuthorFailed) as caught:
@@ -261,7 +267,9 @@ TEMPLATES = {
 
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES.keys())
-def test_a_hostile_chat_template_costs_one_line(serve: Serve, library: Library, tmp_path: Path, template: str) -> None:
+def test_a_hostile_chat_template_costs_one_line(
+    serve: Serve, library: ModelLibrary, tmp_path: Path, template: str
+) -> None:
     model = library.add(write_tiny_gguf(tmp_path / "hostile.gguf", template=template))
     with pytest.raises(AuthorFailed) as caught:
         ask(serve().ensure(model), SHORT)
@@ -270,7 +278,7 @@ def test_a_hostile_chat_template_costs_one_line(serve: Serve, library: Library, 
 
 
 def test_a_chat_template_without_end_costs_one_line_and_the_server(
-    serve: Serve, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, library: ModelLibrary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kernelmate.suggest.local.serving.START_S", 5.0)
     endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
@@ -282,7 +290,7 @@ def test_a_chat_template_without_end_costs_one_line_and_the_server(
     assert server.running() is None
 
 
-def test_a_file_that_llama_cannot_load_is_said(serve: Serve, library: Library, tiny: Path, tmp_path: Path) -> None:
+def test_a_file_that_llama_cannot_load_is_said(serve: Serve, library: ModelLibrary, tiny: Path, tmp_path: Path) -> None:
     odd = tmp_path / "odd.gguf"
     odd.write_bytes(tiny.read_bytes().replace(b"blk.1.attn_q.weight", b"blk.1.attn_x.weight"))
     with pytest.raises(AuthorFailed) as caught:
@@ -291,7 +299,7 @@ def test_a_file_that_llama_cannot_load_is_said(serve: Serve, library: Library, t
     assert "tensor 'blk.1.attn_q.weight' not found" in str(caught.value)
 
 
-def test_a_removed_file_is_said(serve: Serve, model: Model, library: Library, tmp_path: Path) -> None:
+def test_a_removed_file_is_said(serve: Serve, model: LocalModelFile, library: ModelLibrary, tmp_path: Path) -> None:
     gone = tmp_path / "gone.gguf"
     gone.write_bytes(Path(model.path).read_bytes())
     entry = library.add(gone)
@@ -300,20 +308,24 @@ def test_a_removed_file_is_said(serve: Serve, model: Model, library: Library, tm
         serve().ensure(entry)
 
 
-def test_without_llama_it_says_what_to_install(serve: Serve, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_llama_it_says_what_to_install(
+    serve: Serve, model: LocalModelFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kernelmate.suggest.local.serving.engine_name", lambda: None)
     with pytest.raises(AuthorFailed, match=r"pip install 'kernelmate\[local\]'"):
         serve(engine=None).ensure(model)
 
 
-def test_a_model_beyond_the_memory_is_not_loaded(serve: Serve, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_beyond_the_memory_is_not_loaded(
+    serve: Serve, model: LocalModelFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("kernelmate.suggest.local.serving._free_memory", lambda: 1000)
     with pytest.raises(AuthorFailed, match="GiB of memory"):
         serve().ensure(model)
 
 
 def test_a_running_server_is_kept_when_it_has_taken_the_memory(
-    serve: Serve, model: Model, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, model: LocalModelFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve(context=None)
     endpoint = server.ensure(model)
@@ -321,7 +333,7 @@ def test_a_running_server_is_kept_when_it_has_taken_the_memory(
     assert server.ensure(model) == endpoint
 
 
-def test_a_model_on_a_gpu_is_not_asked_while_a_kernel_is_timed_there(serve: Serve, model: Model) -> None:
+def test_a_model_on_a_gpu_is_not_asked_while_a_kernel_is_timed_there(serve: Serve, model: LocalModelFile) -> None:
     endpoint = replace(serve().ensure(model), gpu=f"GPU-of-a-test-{os.getpid()}")
     assert endpoint.gpu is not None
     heard: list[str] = []

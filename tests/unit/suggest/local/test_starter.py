@@ -12,10 +12,10 @@ from tiny_gguf import write_tiny_gguf
 from kernelmate.config import Settings
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.session import authors
-from kernelmate.session.authors import Wishes, local_model
+from kernelmate.session.authors import SearchOptions, local_model
 from kernelmate.source import find_kernels, text_unit
 from kernelmate.suggest.codec.fingerprint import computed
-from kernelmate.suggest.local.library import Library
+from kernelmate.suggest.local.library import ModelLibrary
 from kernelmate.suggest.local.starter import MOST_BYTES, install, shipped, stamp
 from kernelmate.suggest.offline import Offline
 from kernelmate.suggest.router import Router
@@ -43,7 +43,7 @@ def test_a_trained_file_is_put_in_place_with_card_and_hash(installed: Path) -> N
     card = (installed / "CARD.md").read_text()
     assert "Random weights." in card
     assert model.sha256 in card
-    Library(installed / "models", model).check(model)
+    ModelLibrary(installed / "models", model).check(model)
 
 
 def test_its_card_has_the_figures_of_exams(tmp_path: Path, place: Path) -> None:
@@ -71,7 +71,7 @@ def test_it_is_stamped_with_the_recipes_that_are_installed_and_its_weights_stay(
     stamped = stamp("Nothing that a number means has changed.", place)
     assert stamped == replace(shipped(place), path=stamped.path)
     assert stamped.offers == computed() != old
-    Library(place / "models", stamped).check(stamped)
+    ModelLibrary(place / "models", stamped).check(stamped)
     assert Path(stamped.path).read_bytes().replace(stamped.offers.encode(), old.encode()) == trained.read_bytes()
     card = (place / "CARD.md").read_text()
     assert f"Fingerprint: `{stamped.offers}`." in card
@@ -102,7 +102,7 @@ def test_a_changed_file_is_not_served(installed: Path) -> None:
     file = Path(model.path)
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     with pytest.raises(UsageError, match="not the one that was added"):
-        Library(installed / "models", model).check(model)
+        ModelLibrary(installed / "models", model).check(model)
 
 
 def test_a_file_without_codec_or_too_large_is_refused(tmp_path: Path, place: Path, tiny: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_file_without_codec_or_too_large_is_refused(tmp_path: Path, place: Pat
 
 
 def test_it_is_in_use_until_the_user_chooses_another_one(tmp_path: Path, installed: Path, tiny: Path) -> None:
-    library = Library(tmp_path / "models", shipped(installed))
+    library = ModelLibrary(tmp_path / "models", shipped(installed))
     assert library.current() == library.starter
     assert [model.name for model in library.models()] == ["starter"]
     added = library.add(tiny)
@@ -125,22 +125,25 @@ def test_it_is_in_use_until_the_user_chooses_another_one(tmp_path: Path, install
     assert [model.name for model in library.models()] == ["tiny", "starter"]
     library.use("starter")
     assert library.current() == library.starter
-    assert [model.name for model in Library(tmp_path / "models").models()] == ["tiny"]
+    assert [model.name for model in ModelLibrary(tmp_path / "models").models()] == ["tiny"]
 
 
 def test_it_cannot_be_removed(tmp_path: Path, installed: Path) -> None:
     with pytest.raises(UsageError, match="comes with KernelMate"):
-        Library(tmp_path / "models", shipped(installed)).remove("starter")
+        ModelLibrary(tmp_path / "models", shipped(installed)).remove("starter")
 
 
 def test_a_search_asks_it_by_its_codec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, installed: Path) -> None:
     monkeypatch.setattr(authors, "shipped", lambda: shipped(installed))
     monkeypatch.setattr(authors, "engine_name", lambda: "xllamacpp")
     settings = Settings(models_dir=tmp_path / "models", starter=True)
-    found = local_model(settings, KERNEL, Wishes(), wanted=False)
+    found = local_model(settings, KERNEL, SearchOptions(), wanted=False)
     assert found is not None
     assert (found.name, found.codec) == ("local:starter", "lines-1")
-    assert local_model(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, Wishes(), wanted=False) is None
+    assert (
+        local_model(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, SearchOptions(), wanted=False)
+        is None
+    )
 
 
 def test_a_search_leaves_it_room_after_recipes_and_more_attempts(
@@ -148,14 +151,16 @@ def test_a_search_leaves_it_room_after_recipes_and_more_attempts(
 ) -> None:
     monkeypatch.setattr(authors, "shipped", lambda: shipped(installed))
     monkeypatch.setattr(authors, "engine_name", lambda: "xllamacpp")
-    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=True), KERNEL, Wishes())
+    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=True), KERNEL, SearchOptions())
     assert isinstance(router, Router)
     assert isinstance(router.recipes, Offline)
     assert (router.recipes.most, router.samples) == (24, 8)
-    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=True, samples=3), KERNEL, Wishes())
+    *_, router = authors.authors(
+        Settings(models_dir=tmp_path / "models", starter=True, samples=3), KERNEL, SearchOptions()
+    )
     assert isinstance(router, Router)
     assert router.samples == 3
-    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, Wishes())
+    *_, router = authors.authors(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, SearchOptions())
     assert isinstance(router, Router)
     assert isinstance(router.recipes, Offline)
     assert (router.local, router.recipes.most) == (None, None)
@@ -165,5 +170,5 @@ def test_without_llama_cpp_nobody_is_bothered(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(authors, "shipped", lambda: shipped(installed))
     monkeypatch.setattr(authors, "engine_name", lambda: None)
     settings = Settings(models_dir=tmp_path / "models", starter=True)
-    assert local_model(settings, KERNEL, Wishes(), wanted=False) is None
-    assert local_model(settings, KERNEL, Wishes(), wanted=True) is not None
+    assert local_model(settings, KERNEL, SearchOptions(), wanted=False) is None
+    assert local_model(settings, KERNEL, SearchOptions(), wanted=True) is not None

@@ -12,7 +12,7 @@ from kernelmate.records import Candidate, Judged, Optimization
 from kernelmate.session import Session
 from kernelmate.source import load_kernel
 from kernelmate.suggest.base import SuggestRequest
-from kernelmate.suggest.mending import Mending
+from kernelmate.suggest.repairing import RepairSequences
 from kernelmate.suggest.repairs import Repair
 
 ROW_CONTRACT = """\
@@ -82,7 +82,7 @@ def search(emulated: Session, tmp_path: Path) -> Callable[..., Optimization]:
     def run(source: str, repair: Repair | None = None) -> Optimization:
         path = tmp_path / "kernel.cu"
         path.write_text(source)
-        author = Mending() if repair is None else Alone(repair)
+        author = RepairSequences() if repair is None else Alone(repair)
         return emulated.optimize(load_kernel(str(path)), "fix it", suggesters=[author], objective="correct")
 
     return run

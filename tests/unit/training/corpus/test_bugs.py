@@ -111,12 +111,12 @@ __global__ void shares(const float* x, float* y, int rows, int cols) {
 
 def test_mistakes_lead_to_the_repairs_that_mend_them(judge: Judge) -> None:
     """Those whose repair puts back what was there, or the same in other words."""
-    from kernelmate.suggest.codec.base import Launch, Question
+    from kernelmate.suggest.codec.base import CodecLaunch, Question
     from kernelmate_training.corpus.mending import mended
 
     judge.begin(1)
     assert judge.judge(ROWS).right
-    launch = Launch(("cdiv(cols, 16)", "cdiv(rows, 16)"), ("16", "16"))
+    launch = CodecLaunch(("cdiv(cols, 16)", "cdiv(rows, 16)"), ("16", "16"))
     repairs = {
         "other-layout": "index-order",
         "whole-inverse": "integer-ratio",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kernelmate.suggest.codec.offers import offered
+from kernelmate.suggest.codec.applicable import offered
 from kernelmate.suggest.repairs import ALL
 from kernelmate_training.corpus.judging import Judge
 from kernelmate_training.corpus.mending import mended

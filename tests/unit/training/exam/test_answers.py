@@ -17,7 +17,7 @@ from kernelmate.session import authors
 from kernelmate.source import load_kernel, parse_contract, same_kernel, with_text
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import Launch, Question, Version
+from kernelmate.suggest.codec.base import CodecLaunch, CodecVersion, Question
 from kernelmate_training.exam import answers as answering
 from kernelmate_training.exam.answers import Sampled
 from kernelmate_training.exam.goals import load_exam
@@ -39,8 +39,8 @@ def good_answer(name: str) -> str:
         kernel = load_kernel(path)
         contract = parse_contract(kernel)
         assert contract is not None
-        launch = Launch(contract.grid, contract.block, contract.shared, contract.require)
-        sides.append((kernel, contract, Version(kernel.unit.text, launch)))
+        launch = CodecLaunch(contract.grid, contract.block, contract.shared, contract.require)
+        sides.append((kernel, contract, CodecVersion(kernel.unit.text, launch)))
     (kernel, contract, before), (_, _, after) = sides
     question = Question(before.text, kernel.name, before.launch, goal.metric, goal.prompt, "debug", contract=contract)
     return codec_named(CODEC).answer(question, after)

@@ -42,19 +42,19 @@ def test_every_solution_is_one_of_a_goal() -> None:
     assert {solution_of(goal) for goal in GOALS} == set(SOLUTIONS.glob("*.cu"))
 
 
-def glimpsed(goal: Goal, session: Session) -> tuple[Verdict, Verdict, Verdict]:
+def evaluated_quickly(goal: Goal, session: Session) -> tuple[Verdict, Verdict, Verdict]:
     """The kernel, the version written by hand, and the kernel once more as if it were one, at the headline size."""
     kernel = goal.load()
     (solution,) = load_kernels(solution_of(goal))
-    court = session._court(kernel, (), None, None)
-    court.worker.start()
-    instance = next(iter(court.contract.instances), None)
-    before = court._try(court.workshop.prepare(kernel, court.contract, instance), None, None, quick=True)
+    context = session._context(kernel, (), None, None)
+    context.worker.start()
+    instance = next(iter(context.contract.instances), None)
+    before = context._try(context.preparer.prepare(kernel, context.contract, instance), None, None, quick=True)
     objective = read_objective(goal.prompt, before.verdict)
-    own = parse_contract(solution, court.contract) or court.contract
+    own = parse_contract(solution, context.contract) or context.contract
     after, unchanged = (
-        court._try(court.workshop.prepare_candidate(*version, instance), before, objective, quick=True).verdict
-        for version in ((solution, own), (kernel, court.contract))
+        context._try(context.preparer.prepare_candidate(*version, instance), before, objective, quick=True).verdict
+        for version in ((solution, own), (kernel, context.contract))
     )
     return before.verdict, after, unchanged
 
@@ -72,7 +72,7 @@ def compared(goal: Goal, session: Session) -> tuple[Verdict, Verdict, Verdict]:
 def test_a_version_written_by_hand_meets_the_goal_and_the_kernel_itself_does_not(goal: Goal, session: Session) -> None:
     (solution,) = load_kernels(solution_of(goal))
     assert screen(goal.load(), solution) is None  # a model may write it
-    judge = compared if WHOLE or goal.metric == "correct" else glimpsed
+    judge = compared if WHOLE or goal.metric == "correct" else evaluated_quickly
     before, after, unchanged = judge(goal, session)
     assert bool(rightness(before)) is (goal.metric != "correct")
     assert after.objective is not None

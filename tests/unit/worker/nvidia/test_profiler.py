@@ -9,7 +9,7 @@ from kernelmate.records import Counters, Judgement, LaunchShape, SizeMetrics
 from kernelmate.worker.nvidia import examine as examining
 from kernelmate.worker.nvidia import profiler
 from kernelmate.worker.nvidia.profiler import METRICS, read
-from kernelmate.worker.nvidia.tool import Answer, NoAnswer
+from kernelmate.worker.nvidia.tool import ToolFailed, ToolOutput
 
 HEAD = (
     "==WARNING== Note: Running with unmodified GPU clocks.\n==PROF== Connected to process 1546 (/usr/bin/python3.12)\n"
@@ -25,7 +25,7 @@ def printed(values: dict[str, str]) -> str:
 
 def test_metrics_that_make_up_one_counter_are_added() -> None:
     found = read(
-        Answer(
+        ToolOutput(
             printed(
                 {
                     "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum": "32,768",
@@ -47,7 +47,7 @@ def test_metrics_that_make_up_one_counter_are_added() -> None:
 
 
 def test_a_counter_that_lacks_one_of_its_metrics_is_unknown() -> None:
-    found = read(Answer(printed({"smsp__sass_data_bytes_mem_global_op_st.sum": "n/a"}), "", 0), "ncu")
+    found = read(ToolOutput(printed({"smsp__sass_data_bytes_mem_global_op_st.sum": "n/a"}), "", 0), "ncu")
     assert found.counters.global_bytes_asked is None
     assert found.counters.global_store_sectors == 0
 
@@ -73,14 +73,14 @@ def test_a_counter_that_lacks_one_of_its_metrics_is_unknown() -> None:
     ],
 )  # fmt: skip
 def test_why_there_are_no_counters_is_one_line(text: str, line: str) -> None:
-    with pytest.raises(NoAnswer) as refusal:
-        read(Answer(text, "", 1), "ncu")
+    with pytest.raises(ToolFailed) as refusal:
+        read(ToolOutput(text, "", 1), "ncu")
     assert str(refusal.value) == line
 
 
 def test_where_the_profiler_is_refused_the_emulators_counters_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise NoAnswer("this user may not")
+        raise ToolFailed("this user may not")
 
     monkeypatch.setattr(profiler, "profile", refuse)
     counters = Counters("emulated", *([1] * 12))
@@ -94,7 +94,7 @@ def test_where_the_profiler_is_refused_the_emulators_counters_stand_in(monkeypat
 
 def test_what_was_recorded_on_a_gpu_is_read() -> None:
     recorded = json.loads((Path(__file__).parent / "recorded" / "ncu.json").read_text())
-    found = read(Answer(recorded["text"], "", recorded["code"]), "ncu 2025.3.1.0")
+    found = read(ToolOutput(recorded["text"], "", recorded["code"]), "ncu 2025.3.1.0")
     assert found.counters == Counters(
         source="hardware",
         global_load_requests=16384,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.worker.nvidia.reports import Place, read
+from kernelmate.worker.nvidia.reports import ReportedPlace, read
 
 OUTPUTS = json.loads((Path(__file__).parent / "recorded" / "sanitizer.json").read_text())["outputs"]
 
@@ -38,7 +38,7 @@ def test_every_kind_of_report_is_read_with_its_line(key: str, code: str, severit
     said = read(OUTPUTS[key])
     assert said.ended
     assert said.unread == ()
-    assert {(r.code, r.severity, r.place) for r in said.reports} == {(code, severity, Place("kernel.cu", line))}
+    assert {(r.code, r.severity, r.place) for r in said.reports} == {(code, severity, ReportedPlace("kernel.cu", line))}
 
 
 def test_the_first_thread_and_address_of_an_access_are_kept() -> None:
@@ -50,7 +50,7 @@ def test_the_first_thread_and_address_of_an_access_are_kept() -> None:
 
 def test_a_race_names_both_accesses() -> None:
     (race,) = read(OUTPUTS["racecheck:shared_read_after_write"]).reports
-    assert (race.place, race.other) == (Place("kernel.cu", 16), Place("kernel.cu", 17))
+    assert (race.place, race.other) == (ReportedPlace("kernel.cu", 16), ReportedPlace("kernel.cu", 17))
     assert race.message.startswith("write and read of one shared byte")
 
 

@@ -8,16 +8,16 @@ import pytest
 from kernelmate.records import Finding, Judgement, Unit
 from kernelmate.worker.nvidia.examine import with_findings
 from kernelmate.worker.nvidia.reports import read
-from kernelmate.worker.nvidia.sanitizer import TOOLS, Buffer, conclude, findings_of
-from kernelmate.worker.nvidia.tool import Answer
+from kernelmate.worker.nvidia.sanitizer import TOOLS, LaunchBuffer, conclude, findings_of
+from kernelmate.worker.nvidia.tool import ToolOutput
 
 OUTPUTS = json.loads((Path(__file__).parent / "recorded" / "sanitizer.json").read_text())["outputs"]
 UNIT = Unit("faulty.cu", "\n" * 40)
-CLEAN = Answer(OUTPUTS["memcheck:local_past_end"], "", 0)
+CLEAN = ToolOutput(OUTPUTS["memcheck:local_past_end"], "", 0)
 
 
-def answer(key: str, errors: str = "") -> Answer:
-    return Answer(OUTPUTS[key], errors, 1)
+def answer(key: str, errors: str = "") -> ToolOutput:
+    return ToolOutput(OUTPUTS[key], errors, 1)
 
 
 def test_many_threads_are_one_finding_at_the_users_line_and_buffer() -> None:
@@ -48,14 +48,14 @@ def test_the_line_is_where_the_text_stands_in_the_users_file() -> None:
 
 def test_a_report_from_a_header_names_the_header() -> None:
     text = OUTPUTS["memcheck:write_past_end"].replace("kernel.cu:15", "tiles.cuh:7")
-    (finding,) = findings_of(read(text).reports, "memcheck", (Buffer("y", 0x7F1C1EA01000, 4000),), UNIT)
+    (finding,) = findings_of(read(text).reports, "memcheck", (LaunchBuffer("y", 0x7F1C1EA01000, 4000),), UNIT)
     assert finding.line is None
     assert "(in tiles.cuh:7)" in finding.message
 
 
 def test_an_access_far_from_every_array_has_no_buffer() -> None:
     (finding,) = findings_of(
-        read(OUTPUTS["memcheck:null_pointer"]).reports, "memcheck", (Buffer("x", 0x7EF9EAA00000, 4000),), UNIT
+        read(OUTPUTS["memcheck:null_pointer"]).reports, "memcheck", (LaunchBuffer("x", 0x7EF9EAA00000, 4000),), UNIT
     )
     assert (finding.code, finding.buffer, finding.offset) == ("illegal-address", None, None)
 
@@ -71,20 +71,20 @@ def test_tools_that_find_nothing_are_one_line_together() -> None:
     [
         ("compute-sanitizer is not installed here (why)", "compute-sanitizer is not installed here (why)"),
         (
-            Answer(OUTPUTS["refused"], "", 255),
+            ToolOutput(OUTPUTS["refused"], "", 255),
             "compute-sanitizer (memcheck) refuses: Target application doesn't exist or is not a valid executable",
         ),
         (
-            Answer("========= COMPUTE-SANITIZER\n========= Error: Device not supported\n", "", 1),
+            ToolOutput("========= COMPUTE-SANITIZER\n========= Error: Device not supported\n", "", 1),
             "compute-sanitizer (memcheck) refuses: Device not supported",
         ),
         (
-            Answer("========= COMPUTE-SANITIZER\n", "kernelmate buffer y 0x10 4\nSegmentation fault\n", 139),
+            ToolOutput("========= COMPUTE-SANITIZER\n", "kernelmate buffer y 0x10 4\nSegmentation fault\n", 139),
             "compute-sanitizer (memcheck) did not come to its end (exit code 139): Segmentation fault",
         ),
     ],
 )
-def test_a_tool_without_an_answer_is_one_clear_line(given: Answer | str, line: str) -> None:
+def test_a_tool_without_an_answer_is_one_clear_line(given: ToolOutput | str, line: str) -> None:
     assert conclude({"memcheck": given}, UNIT, 1) == ((), (line,))
 
 
@@ -114,7 +114,7 @@ def test_a_warning_of_a_tool_rejects_nothing() -> None:
 def test_a_whole_answer_as_the_launching_process_gives_it_is_one_finding() -> None:
     recorded = json.loads((Path(__file__).parent / "recorded" / "sanitizer.json").read_text())["through_launch"]
     given = recorded["memcheck:write_past_end"]
-    ((finding,), lines) = conclude({"memcheck": Answer(given["text"], given["errors"], given["code"])}, UNIT, 1)
+    ((finding,), lines) = conclude({"memcheck": ToolOutput(given["text"], given["errors"], given["code"])}, UNIT, 1)
     assert (finding.code, finding.line, finding.buffer, finding.offset) == ("out-of-bounds-write", 15, "y", 4000)
     assert "the first of 24 reported" in finding.message
     assert lines == ()

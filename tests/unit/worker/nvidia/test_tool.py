@@ -16,9 +16,9 @@ import pytest
 from kernelmate.backends.cuda.availability import missing_for_gpu
 from kernelmate.records import JudgeTask, Unit
 from kernelmate.worker.nvidia import tool
-from kernelmate.worker.nvidia.launch import Job
+from kernelmate.worker.nvidia.launch import LaunchJob
 from kernelmate.worker.nvidia.sanitizer import conclude
-from kernelmate.worker.nvidia.tool import NoAnswer, _answer, locate
+from kernelmate.worker.nvidia.tool import ToolFailed, _answer, locate
 
 
 def program(folder: Path, name: str, text: str) -> Path:
@@ -30,7 +30,7 @@ def program(folder: Path, name: str, text: str) -> Path:
 
 def test_an_absent_tool_is_one_line_that_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool, "locate", lambda name: None)
-    with pytest.raises(NoAnswer, match=r"compute-sanitizer is not installed here \(it comes with the CUDA toolkit"):
+    with pytest.raises(ToolFailed, match=r"compute-sanitizer is not installed here \(it comes with the CUDA toolkit"):
         tool.run("compute-sanitizer", (), None, 0)  # type: ignore[arg-type]
 
 
@@ -45,7 +45,7 @@ def test_the_task_reaches_the_process_that_launches_it(
     given = replace(task(), sizes=({"n": 1024},), profile=True)
     answer = tool.run("ncu", ("--csv",), given, 3, headline_only=True)
     assert answer.text.split() == ["--csv", sys.executable, "-P", "-m", "kernelmate.worker.nvidia.launch"]
-    job = msgspec.msgpack.decode(kept.read_bytes(), type=Job)
+    job = msgspec.msgpack.decode(kept.read_bytes(), type=LaunchJob)
     assert (job.device, job.headline_only) == (3, True)
     assert job.task == given
 
@@ -54,7 +54,7 @@ def test_without_a_gpu_the_launching_process_says_why_and_ends(tmp_path: Path, t
     if missing_for_gpu() is None:
         pytest.skip("there is a GPU here")
     path = tmp_path / "task"
-    path.write_bytes(msgspec.msgpack.encode(Job(task(), 0, False)))
+    path.write_bytes(msgspec.msgpack.encode(LaunchJob(task(), 0, False)))
     answer = _answer("none", [sys.executable, "-P", "-m", "kernelmate.worker.nvidia.launch", str(path)], 120)
     assert answer.code == 2
     assert "The cuda backend cannot run here" in answer.errors
@@ -74,7 +74,9 @@ def test_a_tool_that_does_not_end_is_killed_and_told(tmp_path: Path) -> None:
         tmp_path, "slow", f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(600)\n"
     )
     began = time.monotonic()
-    with pytest.raises(NoAnswer, match=r"slow \(racecheck\) did not end within 3 s; judge a smaller size with --size"):
+    with pytest.raises(
+        ToolFailed, match=r"slow \(racecheck\) did not end within 3 s; judge a smaller size with --size"
+    ):
         _answer("slow", [str(path), "--tool", "racecheck"], 3)
     assert time.monotonic() - began < 60
     with pytest.raises(ProcessLookupError):
@@ -84,7 +86,7 @@ def test_a_tool_that_does_not_end_is_killed_and_told(tmp_path: Path) -> None:
 def test_a_tool_that_cannot_be_started_is_told(tmp_path: Path) -> None:
     path = tmp_path / "broken"
     path.write_text("no program")
-    with pytest.raises(NoAnswer, match="broken does not start"):
+    with pytest.raises(ToolFailed, match="broken does not start"):
         _answer("broken", [str(path)], 3)
 
 

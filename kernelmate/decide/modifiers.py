@@ -1,0 +1,281 @@
+"""Modifiers in a prompt beside its metric: constraints, preferred structure, and the sizes that decide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kernelmate.decide.stopwords import FILLERS
+from kernelmate.records import Constraint, Preference
+
+NOT = (
+    r"(?:(?:no|without|avoid\w*|not|never|don'?t|do not|remov\w+|get rid of|getting rid of|eliminat\w+|drop|free of|instead of)"
+    r" (?:(?:the|any|all|use|using|used|usage of|of|need\w*|rely\w*|on|to|do|doing|global|these|those|my|more calls to) )*)"
+)
+"""Words that turn what follows into what must not be."""
+
+AT_MOST = (
+    r"(?:at most|(?:a )?max(?:imum)?(?: of)?|(?:no|not) more than|up to|within|limit(?:ed)? (?:it )?to|capped at|cap (?:it )?at|<=|≤"
+    r"|(?:do not|don'?t|never|not) (?:use |take |need |have |go )+(?:more than|over|above|beyond)"
+    r"|(?:not|without) exceed\w*|not over|not above|down to|only|just)"
+)
+BELOW = r"(?:fewer than|less than|under|below|<)"
+REGISTERS = r"(?:registers?|regs?)"
+SHARED = r"(?:shared(?: memory| mem)?|smem|shmem)\b(?! (?:memory |mem )?(?:bank )?(?:conflicts?|traffic|access\w*|bandwidth))"
+
+BOUNDS: tuple[tuple[str, int], ...] = (
+    (rf"{BELOW} (\d+) {REGISTERS}(?: per thread)?", 1),
+    (rf"{REGISTERS}(?: count| usage| per thread)? ?(?:{BELOW}) ?(\d+)", 1),
+    (rf"(?:{AT_MOST}|use|using|with|in|to|have) (\d+) {REGISTERS}(?: per thread)?(?: or (?:fewer|less))?", 0),
+    (rf"(\d+) {REGISTERS}(?: per thread)?,? (?:or (?:fewer|less|below|under)|at most|max(?:imum)?|tops)", 0),
+    (rf"{REGISTERS}(?: count| usage| per thread)?(?: down)? ?(?:{AT_MOST}|to|at) ?(\d+)", 0),
+)
+"""How an upper bound of registers is said, and what is taken off the number."""
+
+SHARED_BOUND = (
+    rf"(?:{AT_MOST}|{BELOW}) (\d+) ?(k|kb|kib|bytes?|b)(?: of)? {SHARED}"
+    rf"|{SHARED}(?: usage)? (?:{AT_MOST}|{BELOW}|to) (\d+) ?(k|kb|kib|bytes?|b)\b"
+)
+
+NO_ATOMICS = rf"{NOT}(?:atomic ?(?:add|max|min|cas|exch|operations?|ops?|instructions?|adds)s?|atomics?)(?:\(\))?|atomics?[ -]free"
+DETERMINISTIC = (
+    r"(?:fully )?determinis(?:tic(?:ally)?|m)|reproducib\w+(?: results?)?|bit[ -]?(?:wise|for[ -]bit)?[ -]?(?:identical|exact|stable|reproducib\w+)"
+    r"|(?:the )?same (?:results?|answers?|bits|output) (?:each|every) (?:time|run)|run[ -]to[ -]run(?: stab\w+)?"
+    r"|(?:identical|equal|the same) (?:on|in|for|across|between|from) (?:each |every |all |different )?(?:runs?(?: to run)?|launch\w*)"
+)
+NEED_NOT = (
+    r"(?:(?:need(?:s)? not|need(?:s)?n'?t|does not (?:have|need) to|doesn'?t (?:have|need) to|not necessarily) be |non-?|not )"
+    r"determinis(?:tic(?:ally)?|m)|(?:bit[ -]?)?reproducibility does(?: not|n'?t) matter"
+)
+NOT_SLOWER = (
+    r"(?:not?|never|do not|don'?t|cannot|can'?t|won'?t|isn'?t|mustn'?t) (?:be |get |getting |become |made |make it |run |any |much )*slower"
+    r"|no slow[ -]?downs?|without (?:any )?(?:slow\w+(?: (?:it )?down)?|loss of speed|losing speed|getting slower|being slower)"
+    r"|keep\w* (?:up )?(?:the |its )*(?:speed|performance|run ?time)\b"
+    r"|(?:at |keep\w* |with )?(?:the )?same (?:speed|run ?time|performance)|as fast as (?:now|before|it is)"
+)
+
+STRUCTURES: tuple[tuple[str, str, str], ...] = (
+    (
+        "one warp per row",
+        r"rows-warp|warp-per-row|scan-warp",
+        r"(?:one |a |1 |single |each |use )*warps?[ -](?:per|for (?:each|every)|an?|each)[ -](?:\w+ )?row\b|(?:one |a |1 )?row per warp"
+        r"|(?:each|every|one|a) row (?:\w+ ){0,3}by (?:a|one|its own) warp|warp[ -]wise rows?|rows? (?:to )?(?:its own|one|a) warp"
+        r"|(?:(?:each|every|one|a) )?warp (?:\w+ ){0,3}(?:each|every|one|a) row\b",
+    ),
+    (
+        "one block per row",
+        r"rows-block|pointwise-rows|permutation-rows|scan-block",
+        r"(?:one |a |1 |single |each |use )*(?:thread ?)?(?:blocks?|ctas?)[ -](?:per|for (?:each|every)|an?|each)[ -](?:\w+ )?row\b"
+        r"|(?:one |a |1 )?row per (?:thread ?)?(?:block|cta)|(?:each|every|one|a) row (?:\w+ ){0,3}by (?:a|one|its own) block"
+        r"|rows? (?:to )?(?:its own|one|a) block|(?:(?:each|every|one|a) )?block (?:(?!of\b)\w+ ){0,3}(?:each|every|one|a) row\b",
+    ),
+    (
+        "one thread per row",
+        r"rows-thread|thread-per-row",
+        r"(?:one |a |1 |single |each |use )*threads?[ -](?:per|for (?:each|every)|an?|each)[ -](?:\w+ )?row\b|(?:one |a |1 )?row per thread",
+    ),
+    ("tensor cores", r"tensor|mma", r"tensor[ -]?cores?|wmma|w?mma(?:[. ]sync)?|wgmma|hmma"),
+    (
+        "loads in half precision",
+        r"half-storage",
+        r"(?:half|mixed)[ -]precision(?: floats?)?(?: for| in| on)?(?: the)?(?: global)?(?: loads?| reads?| storage| inputs?)?"
+        r"|(?:fp16|float16|bf16|bfloat16|16[ -]bit floats?)(?: for| in| on)?(?: the)?(?: loads?| reads?| storage| inputs?)?"
+        r"|(?:load|read|stor|keep)\w*(?: \w+){0,4} (?:in|as|with) hal(?:f|ves)\b(?:[ -]precision)?|half (?:loads?|storage|reads?)|hal(?:f|ves) instead of (?:floats?|single)",
+    ),
+    (
+        "wide loads and stores",
+        r"vectorize|pointwise|packs|rows-|columns-|scan-",
+        r"(?:float[24]|int[24]|uint4|double2|half2|vectori[sz]\w*|vector(?:ed)?(?= loads?| stores?| access| reads?| types?)|wider?(?= loads?| stores?| reads?)"
+        r"|(?:loads?|stores?) wider|(?:128|64)[ -]?bits?|16[ -]bytes?|pack(?:ed|s)?(?= loads?| stores?| access))"
+        r"(?:(?: the| all| its| my| of)*(?: memory)?(?: loads?| stores?| access\w*| reads?| types?| writes?)(?: and (?:stores?|loads?|writes?|reads?))?)?",
+    ),
+    (
+        "values in registers",
+        r"rows-|accumulate-in-register|hoist-loads|contraction",
+        r"(?:keep|hold|put|cach|stor|accumulat)\w*(?: \w+){0,4} in (?:a |the )?registers?",
+    ),
+    (
+        "tiles in shared memory",
+        r"tile|contraction|stage-records",
+        r"(?:(?:shared(?: memory)?|smem|register|cache) )?\btil(?:e|es|ed|ing)\b(?: it| the \w+)?(?: (?:in|through|into|with|by) shared(?: memory)?)?"
+        r"|(?:use|using|through|with|via|uses) (?:the )?(?:shared(?: memory| mem)?|smem)(?! less| more| (?:bank )?conflicts?| sparing\w*)"
+        r"|(?:put|cache|keep|load|stage|stag)\w*(?: \w+){0,4} (?:in|into|to|through) (?:shared(?: memory)?|smem)",
+    ),
+    (
+        "fused loops",
+        r"online-softmax|single-pass|rows-|total",
+        r"fus(?:e|ed|es|ing|ion)(?: (?:of )?(?:the |these |those |both |all |two |three |my |its )*(?:loops?|passes|kernels?|reductions?|steps?|stages?|operations?))?"
+        r"|(?:merge|combine|join)\w* (?:the |these |both |all |two |three )*(?:loops|passes)|(?:in |as )?(?:only |just )?(?:one|a single|single)[ -](?:pass|loop)\b",
+    ),
+    (
+        "input read once",
+        r"rows-|scan-|hoist-loads|single-pass|online-softmax|contraction|tile",
+        r"(?:read|load|fetch|touch|stream)\w*(?: \w+){0,4}? once(?: only)?|(?:re-?read|read(?:ing)? \w+(?: \w+)? (?:twice|again|more than once|(?:two|three|several|many|multiple|2|3) times))",
+    ),
+    ("shuffles within a warp", r"warp-reduction|warp-scan|rows-", r"warp[ -](?:level )?(?:shuffles?|reduc\w+|primitives?)|shuffles?|shfl\w*"),
+    ("unrolled loops", r"unroll", r"unroll\w*(?: (?:the |all |inner |my )*loops?)?"),
+    ("a grid-stride loop", r"grid-stride", r"grid[ -]?strided?(?: loops?)?"),
+    ("fast intrinsics", r"fast-intrinsics", r"fast[ -]?math|(?:fast )?intrinsics?|\bexpf\b"),
+    ("restrict on the pointers", r"restrict", r"(?:use |add )?restrict(?:ed)?(?: pointers?)?|read[ -]only cache|ldg\b"),
+    ("padded shared arrays", r"pad-shared", r"pad(?:ded|ding|s)?\b(?: the)?(?: (?:shared|arrays?|tiles?|memory))*"),
+    ("asynchronous copies", r"async|pipeline", r"cp ?\.? ?async(?: double[ -]buffer\w*)?|async(?:hronous)? cop\w+|double[ -]buffer\w*|pipelin\w+|prefetch\w*"),
+    ("online softmax", r"online-softmax|rows-", r"online[ -]softmax"),
+    ("private histograms", r"private-histogram", r"privati[sz]\w*(?: histograms?)?|private histograms?|(?:per[ -]block|block[ -]local) histograms?"),
+    ("atomics", r"atomic", r"(?:use|using|with|by) (?:block[ -]level )?atomics?(?: ?adds?)?"),
+    ("launch bounds", r"launch-bounds", r"launch[ -]bounds|max ?n?reg\w*"),
+)  # fmt: skip
+"""Structure that prompts name: how it is called, which authors' versions have it, and the words; the most specific first."""
+
+BLOCK = r"(?:blocks? (?:of |size (?:of |= ?)?)|use |with )?(\d+) threads(?: per| a| in a| in each)? ?(?:block)?|block ?size (?:of |= ?|to )?(\d+)"
+
+SIZE = re.compile(
+    r"\b([A-Za-z_]\w*)\s*(?:==?|:)\s*(\d[\d_]*)((?:\s*(?:,|and|or)\s*\d[\d_]*(?![\w]|\s*\w*\s*=))*)", re.IGNORECASE
+)
+COUNTED = re.compile(
+    r"\b(?:at|for|with|when there are|on)\s+(?:only\s+)?(\d+)\s+(rows?|cols?|columns?|elements?|tokens?|heads?|channels?)\b",
+    re.IGNORECASE,
+)
+NO_SIZES = frozenset({"error", "tolerance", "rtol", "atol", "block", "size", "registers", "regs", "threads"})
+
+_STRUCTURES = [
+    (words, authors, re.compile(rf"\b(?P<no>{NOT})?(?:{pattern})")) for words, authors, pattern in STRUCTURES
+]
+_QUESTION = re.compile(
+    r"^\W*(?:why|what(?:'s| is| are| does| do| limits?| makes?| was)|how (?:fast|slow|much|many|does|is|good|come|are)"
+    r"|tell me (?:why|what|about)|explain)\b"
+    r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will)\b.*\?"
+)
+
+
+@dataclass(slots=True)
+class PromptModifiers:
+    """What a prompt asks for beside its metric, and the folded text that is left of it."""
+
+    text: str
+    constraints: list[Constraint] = field(default_factory=list)
+    preferences: list[Preference] = field(default_factory=list)
+    limits: dict[str, float] = field(default_factory=dict)
+
+    def take(self, pattern: str) -> re.Match[str] | None:
+        """The first stretch of the text that a pattern matches, which is then read no more."""
+        found = re.search(rf"(?<!\w)(?:{pattern})(?!\w)", self.text)
+        if found is not None:
+            self.text = f"{self.text[: found.start()]} \0 {self.text[found.end() :]}"
+        return found
+
+    def __bool__(self) -> bool:
+        """Something is asked for, and not only what must not be lost."""
+        return bool(self.constraints or self.preferences)
+
+
+def read_modifiers(text: str) -> PromptModifiers:
+    """The modifiers in a folded prompt."""
+    modifiers = PromptModifiers(text)
+    while modifiers.take(NEED_NOT):
+        pass
+    if modifiers.take(NOT_SLOWER):
+        modifiers.limits["time"] = 0.0
+    for pattern, less in BOUNDS:
+        found = modifiers.take(pattern)
+        if found is not None:
+            most = int(found[1]) - less
+            modifiers.constraints.append(Constraint("registers", most, f"at most {most} registers"))
+            break
+    _shared(modifiers)
+    if modifiers.take(NO_ATOMICS):
+        modifiers.constraints.append(Constraint("atomics", 0, "no atomics"))
+    if modifiers.take(DETERMINISTIC):
+        modifiers.constraints.append(Constraint("deterministic", None, "the same bits in every run"))
+    _structures(modifiers)
+    return modifiers
+
+
+def _shared(modifiers: PromptModifiers) -> None:
+    found = modifiers.take(SHARED_BOUND)
+    if found is not None:
+        number, unit = (found[1], found[2]) if found[1] else (found[3], found[4])
+        most = int(number) * (1024 if unit.startswith("k") else 1)
+        modifiers.constraints.append(Constraint("shared_bytes", most, f"at most {most} bytes of shared memory"))
+    elif modifiers.take(rf"{NOT}{SHARED}"):
+        modifiers.constraints.append(Constraint("shared_bytes", 0, "no shared memory"))
+
+
+def _structures(modifiers: PromptModifiers) -> None:
+    block = modifiers.take(BLOCK)
+    if block is not None:
+        threads = int(block[1] or block[2])
+        modifiers.preferences.append(Preference(f"{threads} threads per block", rf"block-{threads}\b|block-size"))
+    for words, authors, pattern in _STRUCTURES:
+        found = pattern.search(modifiers.text)
+        if found is not None:
+            modifiers.text = pattern.sub(" \0 ", modifiers.text)
+            # "reading it twice" is only ever what shall not be
+            avoid = found["no"] is not None and words != "input read once"
+            modifiers.preferences.append(Preference(words, authors, avoid))
+
+
+def read_sizes(prompt: str) -> tuple[str, tuple[Mapping[str, int], ...]]:
+    """The prompt without the sizes that it names, and those: `rows = 8, cols = 64` is one, `rows = 8 and 16` are two."""
+    sizes: list[dict[str, int]] = []
+    spans: list[tuple[int, int]] = []
+    for found in SIZE.finditer(prompt):
+        name, values = found[1], [int(value) for value in re.findall(r"\d[\d_]*", found[2] + found[3])]
+        if name.lower() in NO_SIZES:
+            continue
+        spans.append(found.span())
+        if len(values) == 1 and sizes and name not in sizes[-1]:
+            sizes[-1][name] = values[0]
+        else:
+            sizes += ({name: value} for value in values)
+    for found in COUNTED.finditer(prompt):
+        spans.append(found.span())
+        sizes.append({found[2].lower(): int(found[1])})
+    for start, end in sorted(spans, reverse=True):
+        prompt = f"{prompt[:start]} \0 {prompt[end:]}"
+    return prompt, tuple(sizes)
+
+
+def without_questions(text: str) -> str:
+    """The sentences of a folded prompt that ask for something; empty where all of them only want to know."""
+    sentences = re.findall(r"[^?!;\n]+?(?:[?!;\n]|\.(?=\s|$)|$)", text)
+    return "".join(one for one in sentences if not _QUESTION.match(one)).strip()
+
+
+def unknown_words(text: str, known: re.Pattern[str]) -> tuple[str, ...]:
+    """Stretches of a folded prompt that nothing was read from: neither known phrases nor stopwords."""
+    found: list[str] = []
+    for stretch in re.split(r"[\0,;:!?()\"]|\.(?=\s|$)", known.sub(" \0 ", text)):
+        words = re.findall(r"[\w'/+.-]*\w", stretch)
+        telling = [place for place, word in enumerate(words) if not _is_filler(word)]
+        if telling:
+            found.append(" ".join(words[telling[0] : telling[-1] + 1]))
+    return tuple(dict.fromkeys(found))
+
+
+def _is_filler(word: str) -> bool:
+    return word in FILLERS or re.fullmatch(r"\d+(?:\.\d+)?(?:x|%)?|[ahbl]\d{2,3}s?|t4|v100|g[hb]200", word) is not None
+
+
+def wishes_sentence(
+    constraints: tuple[Constraint, ...],
+    preferences: tuple[Preference, ...],
+    sizes: tuple[Mapping[str, int], ...],
+    unknown: tuple[str, ...],
+) -> str:
+    """What the modifiers were read as, in sentences that follow the metric's."""
+    parts = []
+    if constraints:
+        parts.append(f"Must hold: {', '.join(one.words for one in constraints)}.")
+    wanted = [one.words for one in preferences if not one.avoid]
+    if wanted:
+        parts.append(f"Tried first: {', '.join(wanted)}.")
+    avoided = [one.words for one in preferences if one.avoid]
+    if avoided:
+        parts.append(f"Not tried: {', '.join(avoided)}.")
+    if sizes:
+        listed = "; ".join(", ".join(f"{name} = {value}" for name, value in size.items()) for size in sizes)
+        parts.append(f"Decided at {listed}.")
+    if unknown:
+        parts.append(f"Not understood: {', '.join(repr(one) for one in unknown)}.")
+    return "".join(f" {part}" for part in parts)

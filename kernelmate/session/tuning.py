@@ -1,0 +1,253 @@
+"""Searches at every listed size, and times of all versions at all of them: which is to be launched where."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kernelmate.compiler.device_part import device_part
+from kernelmate.config import Settings
+from kernelmate.decide.dispatch import dispatch_rule, few_versions
+from kernelmate.errors import UsageError
+from kernelmate.records import Contract, Kernel, Size, Tuned, TunedVersion, Verdict
+from kernelmate.session.building import options_for
+from kernelmate.session.candidates import content_key
+from kernelmate.session.searching import OnJudged, OnTrying
+from kernelmate.session.session import Session, Sizes
+from kernelmate.source import contract_for, parse_contract
+from kernelmate.source.dispatch import DispatchedVersion, dispatch_text
+from kernelmate.suggest.base import Suggester
+
+PROMPT = "make it faster"
+MOST_SHOWN = 6
+"""Versions of a table at most: the kernel itself, those that are chosen somewhere, then those that are near."""
+
+
+@dataclass(slots=True)
+class _Found:
+    """Right versions so far, by their content, with their times at each size."""
+
+    sizes: tuple[Size, ...]
+    versions: dict[str, TunedVersion] = field(default_factory=dict)
+
+    def add(self, author: str | None, why: str, kernel: Kernel, contract: Contract, verdict: Verdict) -> None:
+        """Keep a version that was judged right; of one that is known, times that were unknown."""
+        if verdict.correct is False or not verdict.compiled or any(f.severity == "error" for f in verdict.findings):
+            return
+        seen = {_key(case.size): case.median_us for case in verdict.cases if case.correct is not False}
+        times = [seen.get(_key(size)) for size in self.sizes]
+        key = content_key(kernel, contract)
+        known = self.versions.get(key)
+        if known is not None:
+            times = [new if old is None else old for old, new in zip(known.times_us, times, strict=True)]
+        self.versions[key] = TunedVersion(author, why, kernel, contract, tuple(times))
+
+
+def tune(
+    session: Session,
+    kernel: Kernel,
+    sizes: Sizes = (),
+    *,
+    suggesters: Callable[[], Sequence[Suggester]] | None = None,
+    max_candidates: int = 16,
+    budget_s: float | None = None,
+    reference: str | None = None,
+    on_judged: OnJudged | None = None,
+    on_trying: OnTrying | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Tuned:
+    """Search for faster versions with each size as the headline in turn; time every right one at all sizes.
+
+    Args:
+        session: judges.
+        kernel: the baseline.
+        sizes: in place of the contract's.
+        suggesters: gives fresh suggesters for each search; None for synthesis and the built-in recipes.
+        max_candidates: most candidates that are judged in each search.
+        budget_s: seconds for all searches together.
+        reference: in place of the contract's and the settings'.
+        on_judged: called with each candidate once it is judged.
+        on_trying: called with the state of the search before each evaluation.
+        stop: asked between candidates; True ends the search with what there is.
+
+    Raises:
+        KernelmateError: as `Session.optimize`; UsageError where the kernel itself is not right.
+    """
+    contract = contract_for(kernel)
+    listed = _ascending(tuple(sizes) or contract.sizes)
+    found, notes = _Found(listed), dict[str, None]()
+    began = time.monotonic()
+    baseline: Verdict | None = None
+    # The largest first: it is what time is spent on, and what a budget that is too short must not miss.
+    for done, headline in enumerate(reversed(listed)):
+        if stop is not None and stop():
+            break
+        left_s = None if budget_s is None else (budget_s - (time.monotonic() - began)) / (len(listed) - done)
+        if baseline is not None and left_s is not None and left_s <= 0:
+            notes[f"Ended where no other search fits into {budget_s:g} s, the time that was allowed."] = None
+            break
+        searched = session.optimize(
+            kernel, PROMPT, (headline, *(size for size in listed if size != headline)), max_candidates, on_judged, stop,
+            budget_s=left_s, suggesters=suggesters and suggesters(),
+            reference=reference, on_trying=on_trying,
+        )  # fmt: skip
+        baseline = baseline or searched.baseline
+        _require_right(kernel, searched.baseline)
+        found.add(None, "", kernel, contract, searched.baseline)
+        for one in searched.candidates:
+            found.add(
+                one.candidate.author, one.candidate.why, one.candidate.kernel, one.candidate.contract, one.verdict
+            )
+        notes |= dict.fromkeys(searched.notes)
+    if baseline is None:
+        raise UsageError("The search was stopped before anything was judged.", hint="Run it again.")
+    return _tuned(found, baseline, tuple(notes))
+
+
+def sweep(
+    session: Session,
+    kernel: Kernel,
+    sizes: Sizes,
+    others: Sequence[Kernel] = (),
+    *,
+    reference: str | None = None,
+) -> Tuned:
+    """Times of a kernel and of other versions of it at many sizes.
+
+    Args:
+        session: judges.
+        kernel: the baseline; its contract decides.
+        sizes: all that are judged and timed.
+        others: versions of the kernel in other files.
+        reference: in place of the contract's and the settings'.
+
+    Raises:
+        KernelmateError: as `Session.compare`; UsageError where the kernel itself is not right.
+    """
+    contract = contract_for(kernel)
+    listed = _ascending(tuple(sizes))
+    found, asked = _Found(listed), tuple(reversed(listed))
+    baseline, *_ = session.bench(kernel, asked, reference)
+    _require_right(kernel, baseline)
+    found.add(None, "", kernel, contract, baseline)
+    notes = []
+    for other in others:
+        (verdict, *_) = session.compare(kernel, other, None, asked, reference).candidate
+        count = len(found.versions)
+        found.add(other.unit.path, "", other, parse_contract(other, contract) or contract, verdict)
+        if len(found.versions) == count:
+            why = next((f"{f.code}: {f.message}" for f in verdict.findings if f.severity == "error"), "not right")
+            notes.append(f"{other.unit.path} is left out: {why}")
+    return _tuned(found, baseline, tuple(notes))
+
+
+def sweep_sizes(base: Mapping[str, int], name: str, first: int, last: int) -> tuple[dict[str, int], ...]:
+    """Sizes that differ in one name: its first and last value and every power of two between them.
+
+    Raises:
+        UsageError: there is no size of that name, or no value in the range.
+    """
+    if name not in base:
+        raise UsageError(f"There is no size {name}.", hint=f"Sizes of this contract: {', '.join(base)}.")
+    if not 0 < first <= last:
+        raise UsageError(f"{name}={first}..{last} holds no size.", hint="Write the smaller one first: rows=1..65536.")
+    powers = [1 << bit for bit in range(last.bit_length()) if first < 1 << bit < last]
+    return tuple({**base, name: value} for value in dict.fromkeys([first, *powers, last]))
+
+
+def _tuned(found: _Found, baseline: Verdict, notes: tuple[str, ...]) -> Tuned:
+    versions = tuple(found.versions.values())
+    chosen = few_versions([version.times_us for version in versions])
+    kept = _shown(versions, chosen)
+    number = {old: new for new, old in enumerate(kept)}
+    again = tuple(None if one is None else number[one] for one in chosen)
+    return Tuned(
+        "measured" if baseline.backend == "cuda" else "predicted", baseline.target, found.sizes, tuple(versions[one] for one in kept), again,
+        dispatch_rule(found.sizes, again), notes,
+    )  # fmt: skip
+
+
+def _shown(versions: Sequence[TunedVersion], chosen: Sequence[int | None]) -> list[int]:
+    """Versions that a table shows, in their order: the kernel itself, the chosen ones, then the fastest over all sizes."""
+    kept = dict.fromkeys([0, *(one for one in chosen if one is not None)])
+
+    def mean(number: int) -> float:
+        times = [math.log(time) for time in versions[number].times_us if time]
+        return sum(times) / len(times) if times else math.inf
+
+    kept |= dict.fromkeys(sorted(range(len(versions)), key=mean)[: max(MOST_SHOWN - len(kept), 0)])
+    return sorted(kept)
+
+
+def _require_right(kernel: Kernel, verdict: Verdict) -> None:
+    """Refuse a kernel that nothing can be held to.
+
+    Raises:
+        UsageError: it does not compile, or is not right.
+    """
+    if verdict.compiled and verdict.correct is not False and not any(f.severity == "error" for f in verdict.findings):
+        return
+    raise UsageError(
+        f"{kernel.name} itself is not right, so that no version can be held to it.",
+        hint=f"Run: kernelmate bench {kernel.unit.path}, then kernelmate fix {kernel.unit.path}",
+    )
+
+
+def _ascending(sizes: Sequence[Size]) -> tuple[Size, ...]:
+    """Each size once, from the smallest problem to the largest."""
+    once = {_key(size): size for size in sizes}
+    return tuple(sorted(once.values(), key=lambda size: (math.prod(size.values()), tuple(size.values()))))
+
+
+def _key(size: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(size.items()))
+
+
+def dispatch_file(tuned: Tuned, kernel: Kernel, settings: Settings, heading: str) -> str:
+    """A CUDA file that holds the versions of the rule and a host function that launches the right one.
+
+    Args:
+        tuned: with a rule.
+        kernel: the baseline.
+        settings: for include paths.
+        heading: comment above the host function, one line.
+
+    Raises:
+        UsageError: there is no rule, or one version is the best at every size. SourceError: a version cannot be launched
+            from host code.
+    """
+    rule = tuned.rule
+    if rule is None:
+        raise UsageError(
+            "No single size, and no product of sizes, separates the versions, so no dispatch is written.",
+            hint="Choose sizes that lie closer together, or launch the chosen versions from your own code.",
+        )
+    if len(rule.versions) == 1:
+        author = tuned.versions[rule.versions[0]].author or "the kernel itself"
+        raise UsageError(
+            f"One version ({author}) is the best at every size, so no dispatch is needed.",
+            hint=f'kernelmate optimize {kernel.unit.path} "{PROMPT}" --accept writes a faster version.',
+        )
+    used = sorted(set(rule.versions))
+    paths = options_for(settings, Path(kernel.unit.path)).include_paths
+    versions = [_dispatched(tuned.versions[one], number, kernel, paths) for number, one in enumerate(used)]
+    placed = replace(rule, versions=tuple(used.index(one) for one in rule.versions))
+    return dispatch_text(kernel, versions, placed, heading)
+
+
+def _dispatched(version: TunedVersion, number: int, kernel: Kernel, include_paths: Sequence[str]) -> DispatchedVersion:
+    """The device code of a version, without its contract, for a namespace of its own."""
+    one = version.kernel
+    part = device_part(
+        one.unit.text,
+        Path(kernel.unit.path).resolve().parent,
+        tuple(Path(path).resolve() for path in include_paths),
+        kernel=one.name,
+    )
+    text = re.sub(r"^// /// kernelmate$.*?^// ///$\n?", "", part.text, flags=re.MULTILINE | re.DOTALL)
+    label = "baseline" if version.author is None else re.sub(r"\W+", "_", version.author.partition(":")[2] or "other")
+    return DispatchedVersion(f"{kernel.name.rpartition('::')[2]}_{label}_{number}", text, version.contract)

@@ -1,0 +1,220 @@
+"""Characters, words and preprocessor lines of text that a model or a plugin wrote: which of them may be compiled.
+
+A macro means something else wherever its name stands, in the user's file, in headers, and in code that calls the kernel:
+so a candidate's macros have names of their own, and end with the kernel.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from kernelmate.compiler.prelude import STD_NAMES
+from kernelmate.compiler.words import words_of
+from kernelmate.source.tokens import Token, closing, lex
+
+MOST_TEXT = 256 * 1024
+"""Characters of one answer; the longest kernels that people write by hand have a fifth of it."""
+
+INCLUDES = re.compile(
+    r"<(?:cuda_(?:runtime|fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)(?:_primitives)?\.h|mma\.h|cooperative_groups\.h"
+    r"|cooperative_groups/(?:reduce|scan|memcpy_async)\.h|cub/[\w/]+\.cuh|cuda/[\w/]+|math_constants\.h"
+    r"|(?:math|stdint|stddef|stdio|limits|float|assert)\.h|c(?:math|stdint|stddef|stdio|limits|float|assert))>\Z"
+)
+"""Headers of CUDA and of the language that a candidate may add; any that the user's file has are allowed too."""
+
+CONDITIONS = frozenset({"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif"})
+DIRECTIVES = frozenset({"define", "undef", "include", "pragma"})
+PRAGMAS = frozenset({"unroll", "nounroll"})
+READS_FILES = frozenset(
+    {"__has_include", "__has_include_next", "__has_embed", "include_next", "import", "embed", "incbin"}
+)
+
+_LIBRARY = re.compile(
+    # CUDA: the runtime, the driver, vector types and what makes them, atomics, textures, cooperative groups.
+    r"__\w*|_[A-Z]\w*|cuda\w*|cu[A-Z]\w*|CU(?:DA|RT)?_\w*|CUDART\w*|nv_?\w*|NV_\w*|atomic\w*|make_\w+|tex[123C]?\w*|surf[123C]\w*"
+    r"|u?(?:char|short|int|long|longlong)[1-4]?|(?:float|double|half|nv_bfloat16|dim)[1-4]?|clock(?:64)?|warpSize"
+    r"|(?:thread|block)Idx|(?:block|grid)Dim|r?norm[34]?d?f?|rsqrtf?|rcbrtf?|sinpif?|cospif?|sincos(?:pi)?f?|saturate|wmma|cg"
+    # C: its types and its functions of numbers, of characters, of memory, of files, of time, and its limits.
+    r"|u?int(?:_least|_fast)?\d+_t|u?int(?:max|ptr)_t|(?:size|ssize|ptrdiff|wchar|time|clock|off|fpos|va)_t|(?:l?l)?abs|f?(?:min|max)f?"
+    r"|(?:a?(?:sin|cos|tan)h?|atan2|exp2?|expm1|exp10|log|log2|log10|log1p|logb|ilogb|sqrt|cbrt|pow|hypot|erfc?|erfinv|tgamma|lgamma"
+    r"|ceil|floor|trunc|l?l?round|l?l?rint|nearbyint|fmod|modf?|remainder|remquo|copysign|nextafter|fdim|fabs|fma|frexp|ldexp|scalbl?n|nan"
+    r"|j[01n]|y[01n])[fl]?|is(?:nan|inf|finite|normal|less\w*|greater\w*|unordered|alnum|alpha|digit|space|upper|lower|print|punct)|signbit"
+    r"|mem(?:cpy|set|move|cmp|chr)|str\w+|ato[fil]l?|[mc]alloc|realloc|free|exit|abort|atexit|system|getenv|s?rand|qsort|bsearch|l?l?div"
+    r"|v?[fs]?n?printf|v?[fs]?scanf|f?puts|f?putc|putchar|f?gets|f?getc|getchar|f(?:open|close|read|write|seek|tell|flush)|remove|rename|perror"
+    r"|signal|raise|setjmp|longjmp|errno|assert|va_(?:arg|start|end|copy)|offsetof|gmtime|localtime|mktime|difftime|std(?:in|out|err)?|main"
+    r"|E(?:OF|DOM|RANGE|INVAL|XIT_\w+)|NULL|NAN|INFINITY|HUGE_VALF?L?|M_\w+|RAND_MAX|BUFSIZ|FILE|SIG\w+|CLOCKS_PER_SEC|NDEBUG"
+    r"|U?(?:CHAR|SHRT|INT|LONG|LLONG|SCHAR)_(?:MIN|MAX)|CHAR_BIT|U?INT\w*_(?:MIN|MAX|C)|SIZE_MAX|(?:FLT|DBL|LDBL)_\w+|bool|true|false"
+)
+"""Names of CUDA and of the C library that no macro of a candidate may take, by their forms."""
+
+RESERVED = STD_NAMES | words_of(
+    "alignas alignof and asm auto break case catch class const constexpr continue default delete do else enum explicit extern for"
+    " friend goto if inline mutable namespace new noexcept not nullptr operator or private protected public register return signed"
+    " sizeof static static_assert struct switch template this throw try typedef typename union unsigned using virtual void volatile"
+    " while defined override final import module decltype typeid co_await concept requires wchar_t char8_t char16_t char32_t xor"
+    " bitand bitor compl and_eq or_eq xor_eq not_eq thread_local const_cast dynamic_cast reinterpret_cast static_cast dim3"
+)
+"""Words of the language and names of its library, under which what stands below would mean something else."""
+
+_ATTRIBUTES = words_of(
+    "aligned align noinline always_inline unused packed pure const maybe_unused nodiscard fallthrough likely unlikely gnu nv_pure"
+    " noreturn no_unique_address"
+)
+"""Attributes that a candidate may add; others run code at start-up, rename symbols or place them."""
+
+_ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029\ufeff\ud800-\udfff]")
+_SPELLINGS = re.compile(r"\?\?[=/'()!<>-]|%:|\\u[0-9a-fA-F]|\\U[0-9a-fA-F]")
+
+
+class ForbiddenText(Exception):
+    """The text is not taken; the message is one sentence for people."""
+
+
+def check_characters(text: str, extra: int = 0) -> None:
+    """Turn away what hides or steers what is read.
+
+    Raises:
+        Forbidden: it is too long, or holds such characters.
+    """
+    if len(text) > MOST_TEXT + extra:
+        raise ForbiddenText(f"The text has {len(text):,} characters; at most {MOST_TEXT + extra:,} are read.")
+    odd = _ODD.search(text)
+    if odd is not None:
+        raise ForbiddenText(
+            f"The text holds the character U+{ord(odd.group()):04X}, which hides or steers what is read."
+        )
+    spelling = _SPELLINGS.search(text)
+    if spelling is not None:
+        raise ForbiddenText(f"The text holds {spelling.group()!r}, another spelling of what could stand there plainly.")
+
+
+def check_words(text: str, baseline: str, kernel: str) -> None:
+    """Turn away preprocessor lines, and words that reach out of the text; those of the user's own file are allowed.
+
+    Args:
+        text: of the candidate.
+        baseline: the user's file.
+        kernel: the user's kernel, which may have conditions in it.
+
+    Raises:
+        Forbidden: it holds one.
+    """
+    joined = text.replace("\\\r\n", "").replace("\\\n", "")
+    tokens = lex(joined).tokens
+    if any(token.text == "\\" for token in tokens):
+        raise ForbiddenText("The text holds a stray backslash.")
+    known = lex(baseline).tokens
+    known_words = {token.text for token in known}
+    known_lines = Counter(_directives(known))
+    macros = frozenset(_defined(known_lines))
+    own = frozenset(_defined(_directives(tokens))) - macros
+    for line, count in Counter(_directives(tokens)).items():
+        if line[1:2] and line[1] in CONDITIONS:
+            if count > known_lines[line]:
+                raise ForbiddenText(f"The text compiles something else under a condition, by #{line[1]}.")
+        elif line not in known_lines:
+            _check_directive(line, macros, own)
+    _check_branches(tokens, lex(kernel).tokens, known_lines)
+    for index, token in enumerate(tokens):
+        if token.text in ("__attribute__", "__declspec", "["):
+            _check_attribute(tokens, index, known_words)
+        if token.text in known_words:
+            continue
+        if token.text in READS_FILES:
+            raise ForbiddenText(f"The text reaches for files by {token.text}.")
+        if token.text == "_Pragma" and not _is_unroll(tokens, index):
+            raise ForbiddenText("The text holds a _Pragma other than unroll.")
+        if re.fullmatch(r"cuda(?:rt)?[A-Z]\w*|cu[A-Z]\w+", token.text) and _is_called(tokens, index):
+            raise ForbiddenText(f"The kernel calls the runtime, by {token.text}.")
+
+
+def _check_branches(tokens: Sequence[Token], kernel: Sequence[Token], known: Counter[tuple[str, ...]]) -> None:
+    """Conditions of the user's file stand in a text that has as many of them as the file, or as the kernel alone."""
+    found = [line for line in _directives(tokens) if line[1:2] and line[1] in CONDITIONS]
+    own = [line for line in _directives(kernel) if line[1:2] and line[1] in CONDITIONS]
+    whole = [line for line in known.elements() if line[1:2] and line[1] in CONDITIONS]
+    if sorted(found) not in ([], sorted(own), sorted(whole)):
+        raise ForbiddenText("The text takes only some of the conditions that the file has.")
+
+
+def macros_added(text: str, baseline: str) -> tuple[str, ...]:
+    """The macros that a candidate's text defines and the user's file does not, in order."""
+    known = set(_directives(lex(baseline).tokens))
+    return tuple(dict.fromkeys(_defined(line for line in _directives(lex(text).tokens) if line not in known)))
+
+
+def left_defined(text: str, macros: Sequence[str]) -> str | None:
+    """A macro that is not undefined again below, of these; None where all are."""
+    last = {}
+    for line in _directives(lex(text).tokens):
+        if len(line) > 2 and line[1] in ("define", "undef"):
+            last[line[2]] = line[1]
+    return next((name for name in macros if last.get(name) != "undef"), None)
+
+
+def _defined(lines: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    return (line[2] for line in lines if line[1:2] == ("define",) and len(line) > 2)
+
+
+def _check_attribute(tokens: Sequence[Token], index: int, known_words: Collection[str]) -> None:
+    """An attribute in `__attribute__((...))` or `[[...]]` must be one that says nothing but how to compile."""
+    opening = index if tokens[index].text == "[" else index + 1
+    if tokens[opening : opening + 1] == [] or (
+        opening == index and [t.text for t in tokens[index : index + 2]] != ["[", "["]
+    ):
+        return
+    stop = closing(tokens, opening)
+    inside = tokens[opening:] if stop is None else tokens[opening:stop]
+    for token in inside:
+        if token.kind == "word" and token.text.strip("_") not in _ATTRIBUTES and token.text not in known_words:
+            raise ForbiddenText(f"The text holds the attribute {token.text}.")
+
+
+def _is_called(tokens: Sequence[Token], index: int) -> bool:
+    return index + 1 < len(tokens) and tokens[index + 1].text == "("
+
+
+def _is_unroll(tokens: Sequence[Token], index: int) -> bool:
+    if not _is_called(tokens, index) or closing(tokens, index + 1) is None:
+        return False
+    return re.match(r'"\s*(?:unroll|nounroll)\b', tokens[index + 2].text) is not None
+
+
+def _directives(tokens: Sequence[Token]) -> Iterator[tuple[str, ...]]:
+    """The words of each preprocessor line."""
+    line: list[str] = []
+    number = 0
+    for token in tokens:
+        if token.directive != number and line:
+            yield tuple(line)
+            line = []
+        number = token.directive
+        if number:
+            line.append(token.text)
+    if line:
+        yield tuple(line)
+
+
+def _check_directive(line: tuple[str, ...], macros: Collection[str], own: Collection[str]) -> None:
+    name = line[1] if len(line) > 1 else ""
+    if name and name not in DIRECTIVES:
+        raise ForbiddenText(f"The text holds the directive #{name}.")
+    if name == "include":
+        target = "".join(line[2:])
+        if INCLUDES.match(target) is None:
+            raise ForbiddenText(f"The text includes {target}, which is not among the headers that a candidate may add.")
+    elif name == "pragma" and (len(line) < 3 or line[2] not in PRAGMAS):
+        raise ForbiddenText(f"The text holds #pragma {' '.join(line[2:4])}.")
+    elif name in {"define", "undef"}:
+        macro = line[2] if len(line) > 2 else ""
+        if macro in macros or (name == "undef" and macro not in own):
+            raise ForbiddenText(f"The text redefines {macro}, under which the rest would mean something else.")
+        if macro in RESERVED or _LIBRARY.fullmatch(macro):
+            raise ForbiddenText(
+                f"The text redefines {macro}, which is a name of the language, of CUDA or of the C library."
+            )
+        if any(one == "#" and two == "#" for one, two in itertools.pairwise(line)):
+            raise ForbiddenText(f"The macro {macro} pastes tokens, which can spell what may not be written.")

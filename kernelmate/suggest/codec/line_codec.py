@@ -1,0 +1,396 @@
+"""The codecs of small models made for kernels: numbered lines and placeholders in, edits or whole kernels out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Literal
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Argument, Contract
+from kernelmate.source import change_launch, find_kernels, parse_contract, text_unit, write_contract
+from kernelmate.suggest.codec import edits as line_edits
+from kernelmate.suggest.codec import header
+from kernelmate.suggest.codec.base import (
+    CodecLaunch,
+    CodecVersion,
+    DecodedAnswer,
+    NotEncodable,
+    Question,
+    UndecodableAnswer,
+)
+from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
+from kernelmate.suggest.codec.layout import put_back, replaced
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, mark_object_macros
+from kernelmate.suggest.codec.names import Placeholders, placeholders
+from kernelmate.suggest.codec.spelling import dense
+from kernelmate.suggest.codec.splitting import canonical
+from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_told
+from kernelmate.suggest.codec.tokens import read_tokens
+
+END = "@end"
+MOST_ANSWER = 64 * 1024
+"""Characters of one answer that are read."""
+
+Form = Literal["edits", "whole"]
+
+_LAUNCH = re.compile(r"@(grid|block|shared|require)")
+_SPECIAL = re.compile(r"@(?:\d+:|\||[a-jl-uw-z!<,#]|v(?!\d)|k(?!\d))")
+_ENTRY = re.compile(r"[ \t]*(?://|#)[ \t]*(\w+)[ \t]*=[ \t]*\"([^\"]*)\"")
+_ARRAY = re.compile(r"(in|out|inout)[ \t]+\w+\[(.*?)\][ \t]*(?:~.*)?\Z")
+_SCALAR = re.compile(r"(\w+)(?:[ \t]*=[ \t]*(.+))?\Z")
+
+
+@dataclass(frozen=True)
+class LineCodec:
+    """A codec whose prompts are the canonical lines of a kernel.
+
+    Attributes:
+        name: as in `Codec`. form: what answers are: `edits` of lines, or the `whole` of them.
+        hides: names and long literals stand as placeholders.
+    """
+
+    name: str = "lines-1"
+    form: Form = "edits"
+    hides: bool = True
+    end: str = END
+
+    def ask(self, question: Question) -> LineQuestion:
+        """As `Codec.ask`. The last question is kept, since a corpus asks about each twice: for its prompt and its answer."""
+        last = _LAST.get(self.name)
+        if last is None or last.question is not question:
+            last = _LAST[self.name] = self._asked(question)
+        return last
+
+    def _asked(self, question: Question) -> LineQuestion:
+        unit = _canonical(question.text, question.kernel)
+        shown = unit.shown
+        if len(shown) > MOST_LINES:
+            raise NotEncodable(f"The kernel has {len(shown)} lines; the model knows {MOST_LINES}.")
+        if not any("__global__" in line.texts for line in shown):
+            raise NotEncodable(f"The kernel {question.kernel} is not in the text.")
+        names = Placeholders.of([line.texts for line in shown], question.seed, replace=self.hides)
+        lines = tuple(dense(names.hide(line.texts)) for line in shown)
+        return LineQuestion(self, question, unit, names, lines)
+
+    def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
+        """As `Codec.answer`."""
+        if after is None:
+            return tags_told(analysis, alone=True)
+        return tags_told(analysis) + self.ask(question).told(after)
+
+    def vocabulary(self) -> tuple[str, ...]:
+        """As `Codec.vocabulary`."""
+        return (
+            self.end,
+            *header.header_tokens(),
+            *line_edits.edit_tokens(),
+            *tag_tokens(),
+            *(line_token(number) for number in range(MOST_LINES + 1)),
+            *(placeholders() if self.hides else [mark for mark in placeholders() if mark.startswith("@k")]),
+        )
+
+
+@dataclass
+class LineQuestion:
+    """One question as lines, as `EncodedQuestion`."""
+
+    codec: LineCodec
+    question: Question
+    unit: Canonical
+    names: Placeholders
+    lines: tuple[str, ...]
+    messages: tuple[tuple[str, str], ...] = field(default=())
+
+    @property
+    def prompt(self) -> str:
+        """As `Asked.prompt`."""
+        question = self.question
+        arguments = arguments_of(question)
+        places = places_of(self.unit) if question.broken else {}
+        said = header.header(question, self.names, arguments, places)
+        tried = tried_told(question, self.told)
+        code = "".join(line_token(number) + line for number, line in enumerate(self.lines, 1))
+        return said + header.CODE + code + tried + header.ANSWER
+
+    def told(self, after: CodecVersion) -> str:
+        """The answer that leads to a version.
+
+        Raises:
+            Untellable: it differs where answers cannot reach.
+        """
+        unit, lines = self.compared(after)
+        edits = line_edits.difference(self.lines, lines)
+        self.must_keep_order(unit, edits)
+        if self.codec.form == "whole":
+            changes = "".join(LINE + line for line in lines) if edits else ""
+        else:
+            changes = line_edits.written(edits)
+        answer = self.launch_told(after.launch) + changes
+        if not answer:
+            raise NotEncodable("The version is the one that was asked about.")
+        return answer
+
+    def compared(self, after: CodecVersion) -> tuple[Canonical, list[str]]:
+        """A version in canonical form, and its shown lines as a model would see them beside those of the question.
+
+        Raises:
+            Untellable: it changes what is not shown.
+        """
+        unit = _canonical(after.text, self.question.kernel)
+        relaunched = after.launch != self.question.launch
+        if _hidden(unit, relaunched) != _hidden(self.unit, relaunched):
+            raise NotEncodable("The version changes code that the model is not shown.")
+        return unit, [dense(self.names.hide(line.texts)) for line in unit.shown]
+
+    def must_keep_order(self, unit: Canonical, edits: Sequence[Edit]) -> None:
+        """Edits must leave hidden lines where a version, as `unit`, has them.
+
+        Raises:
+            Untellable: they do not.
+        """
+        changed = replaced(self.unit, [(edit.start, edit.stop, [[line] for line in edit.lines]) for edit in edits])
+        if [isinstance(line, CanonicalLine) and line.hidden for line in changed] != [
+            line.hidden for line in unit.lines
+        ]:
+            raise NotEncodable("The version has new code among code that the model is not shown.")
+
+    def launch_told(self, launch: CodecLaunch) -> str:
+        """What makes the question's launch another one; empty for the same."""
+        old = self.question.launch
+        parts = []
+        for key, token in (("grid", header.GRID), ("block", header.BLOCK)):
+            if getattr(launch, key) != getattr(old, key):
+                sides = (header.shortened(self.names.hide_expression(side)) for side in getattr(launch, key))
+                parts.append(token + header.SIDE.join(sides))
+        if launch.shared != old.shared:
+            parts.append(header.SHARED_BYTES + header.shortened(self.names.hide_expression(launch.shared)))
+        if launch.require != old.require:
+            sides = (header.shortened(self.names.hide_expression(one)) for one in launch.require)
+            parts.append(header.REQUIRE + header.SIDE.join(sides))
+        return "".join(parts)
+
+    # ------------------------------------------------------------------------------------------------- reading
+
+    def read(self, answer: str) -> DecodedAnswer:
+        """As `Asked.read`."""
+        said, text = read_analysis(cleaned(answer, self.codec.end))
+        if self.question.task == "analyse":
+            return said
+        with readable():
+            launch, position = self.launch_read(text, 0, self.question.launch)
+            changed = self._changed(text[position:])
+            return replace(said, version=version_of(self.question, changed, launch))
+
+    def launch_read(self, text: str, position: int, launch: CodecLaunch) -> tuple[CodecLaunch, int]:
+        """A launch after the changes that stand in a text from `position` on, and where they end.
+
+        Raises:
+            Unreadable: a side is empty. KeyError: a placeholder stands for nothing.
+        """
+        while (found := _LAUNCH.match(text, position)) is not None:
+            following = after_sides(text, found.end())
+            sides = tuple(
+                header.lengthened(self.names.show_expression(side.strip()))
+                for side in text[found.end() : following].split(header.SIDE)
+            )
+            key = found[1]
+            if not all(sides) and not (key == "require" and sides == ("",)):
+                raise UndecodableAnswer(f"The answer leaves {key} empty.")
+            if key == "shared":
+                launch = replace(launch, shared=sides[0])
+            else:
+                launch = replace(launch, **{key: tuple(filter(None, sides))})  # type: ignore[arg-type]
+            position = following
+        return launch, position
+
+    def _changed(self, text: str) -> str:
+        """The unit's text after the edits of an answer."""
+        if not text:
+            return self.question.text
+        if self.codec.form == "edits":
+            edits = line_edits.read(text, len(self.lines))
+        else:
+            lead, *lines = text.split(LINE)
+            if lead.strip():
+                raise UndecodableAnswer(f"The answer holds {lead[:40]!r} where a line should begin.")
+            edits = line_edits.difference(self.lines, [line.strip() for line in lines])
+        changed = list(replaced(self.unit, [(edit.start, edit.stop, self._tokens(edit)) for edit in edits]))
+        return put_back(self.unit, changed)
+
+    def _tokens(self, edit: Edit) -> list[list[str]]:
+        """The tokens of an edit's lines, names and literals in their places."""
+        return [self.names.show(texts) for texts in tokens_of(edit.lines)]
+
+
+_LAST: dict[str, LineQuestion] = {}
+"""The last question of each codec."""
+
+
+def tried_told(question: Question, told: Callable[[CodecVersion], str]) -> str:
+    """Versions that were tried, each with what became of it; what cannot be told is left out.
+
+    Args:
+        question: with what was tried.
+        told: the answer that leads to a version; raises `NotEncodable`.
+    """
+    found = []
+    for one in question.tried[: header.MOST_TRIED]:
+        with suppress(NotEncodable):
+            found.append(header.TRIED + header.outcome(one) + told(one.version))
+    return "".join(found)
+
+
+def cleaned(answer: str, end: str) -> str:
+    """An answer without blanks around it and without the token that ends it.
+
+    Raises:
+        Unreadable: it is longer than what is read.
+    """
+    if len(answer) > MOST_ANSWER:
+        raise UndecodableAnswer(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
+    return answer.strip().removesuffix(end).strip()
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Whatever goes wrong when an answer is put into a text, as `UndecodableAnswer`."""
+    try:
+        yield
+    except KeyError as error:
+        raise UndecodableAnswer(f"The answer uses {error.args[0]}, which stands for nothing.") from None
+    except KernelmateError as error:
+        raise UndecodableAnswer(f"The answer cannot be put into the text: {error.message}") from None
+    except NotEncodable as error:
+        raise UndecodableAnswer(str(error)) from None
+    except RecursionError:
+        raise UndecodableAnswer("The answer is nested too deep.") from None
+
+
+def tokens_of(lines: Sequence[str]) -> list[list[str]]:
+    """The tokens of an answer's lines, placeholders as they are; empty lines are left out.
+
+    Raises:
+        Unreadable: a special token stands within a line.
+    """
+    found = []
+    for line in lines:
+        special = _SPECIAL.search(line)
+        if special is not None and not _in_literal(line, special.start()):
+            raise UndecodableAnswer(f"The answer has {special.group()!r} in the middle of a line.")
+        tokens = read_tokens(line)
+        mark_object_macros(tokens)
+        if tokens.texts:
+            found.append(tokens.texts)
+    return found
+
+
+def after_sides(text: str, position: int) -> int:
+    """Where the sides of a launch end: before the next special token that is no placeholder and no comma."""
+    for found in _SPECIAL.finditer(text, position):
+        if not text.startswith(header.SIDE, found.start()):
+            return found.start()
+    return len(text)
+
+
+def _in_literal(line: str, place: int) -> bool:
+    return line.count('"', 0, place) % 2 == 1 or line.count("'", 0, place) % 2 == 1
+
+
+@lru_cache(maxsize=64)
+def _canonical(text: str, kernel: str) -> Canonical:
+    return canonical(text, kernel)
+
+
+def _hidden(unit: Canonical, relaunched: bool) -> list[list[str]]:
+    """What is not shown; without the launches in it, which follow the contract, where that changes."""
+    return [_without_launches(line) if relaunched else line.texts for line in unit.lines if line.hidden]
+
+
+def _without_launches(line: CanonicalLine) -> list[str]:
+    """A line's tokens but those between a launch's brackets, and but the number of a name that is an argument there."""
+    kept: list[str] = []
+    inside: list[str] = []
+    depth = 0
+    for text in _split_angles(line.texts):
+        depth += text == "<<<"
+        (inside if depth else kept).append(text)
+        depth -= text == ">>>"
+    named = {name for before, name, after in zip(inside, inside[1:], inside[2:], strict=False) if before == "," and after in {",", ">>>"}}  # fmt: skip
+    pairs = zip(["", "", *kept], ["", *kept], kept, strict=False)
+    return [text for name, sign, text in pairs if not (text.isdigit() and sign == "=" and name in named)]
+
+
+def _split_angles(texts: Sequence[str]) -> list[str]:
+    """Tokens with the brackets of launches in one."""
+    joined: list[str] = []
+    for text in texts:
+        if text == "<" and joined[-1:] == ["<<"]:
+            joined[-1] = "<<<"
+        elif text == ">" and joined[-1:] == [">>"]:
+            joined[-1] = ">>>"
+        else:
+            joined.append(text)
+    return joined
+
+
+def places_of(unit: Canonical) -> dict[int, int]:
+    """Number of the shown line that each line of the text is part of; blank and hidden lines are part of none."""
+    starts: list[int] = []
+    line = 1
+    for gap, token in zip(unit.tokens.gaps, unit.tokens.texts, strict=True):
+        line += gap.count("\n")
+        starts.append(line)
+        line += token.count("\n")
+    found: dict[int, int] = {}
+    for number, shown in enumerate(unit.shown, 1):
+        for item in shown.items:
+            if item.place >= 0:
+                found.setdefault(starts[item.place], number)
+    return found
+
+
+def arguments_of(question: Question) -> tuple[Argument, ...]:
+    """What the contract says of arguments, as far as a prompt has it; the block in the text is read where none is given."""
+    if question.contract is not None:
+        return question.contract.args
+    return _arguments_in(question.text)
+
+
+@lru_cache(maxsize=256)
+def _arguments_in(text: str) -> tuple[Argument, ...]:
+    start = text.find("[args]")
+    end = text.find("///", start)
+    if start < 0 or end < 0:
+        return ()
+    found = []
+    for line in text[start:end].split("\n"):
+        entry = _ENTRY.match(line)
+        array = _ARRAY.match(entry[2]) if entry is not None else None
+        if entry is not None and array is not None:
+            shape = tuple(side.strip() for side in array[2].split(","))
+            found.append(Argument(entry[1], array[1], "", shape))  # type: ignore[arg-type]
+        elif entry is not None and (scalar := _SCALAR.match(entry[2])) is not None:
+            found.append(Argument(entry[1], None, "", None, None, scalar[2]))
+    return tuple(found)
+
+
+def version_of(question: Question, text: str, launch: CodecLaunch) -> CodecVersion:
+    """The text with a launch in its contract and wherever the file launches the kernel."""
+    if launch == question.launch:
+        return CodecVersion(text, launch)
+    short = question.kernel
+    kernel = next((one for one in find_kernels(text_unit(text)) if one.name == short), None)
+    if kernel is None:
+        raise UndecodableAnswer(f"The answer leaves no kernel {short}.")
+    contract: Contract | None = question.contract or parse_contract(kernel)
+    if contract is None:
+        return CodecVersion(text, launch)
+    changed = change_launch(kernel, grid=launch.grid, block=launch.block, shared=launch.shared, contract=contract)
+    if launch.require != contract.require:
+        written = replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)
+        changed = write_contract(changed, written)
+    return CodecVersion(changed.unit.text, launch)

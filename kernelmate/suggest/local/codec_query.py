@@ -1,0 +1,135 @@
+"""Asking a model by its codec: one exact text, read again as candidates, each different from those before it.
+
+Where rewrites are offered, candidates are choices among them first, the model's likeliest before the others; only what is
+wanted beyond them is written freely. Where its server tells no probabilities, there is nothing to weigh choices by: the model is
+shown what is offered all the same, and whether an answer is a choice is left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kernelmate.errors import UsageError
+from kernelmate.records import Candidate
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest, candidate_key
+from kernelmate.suggest.codec import codec_named
+from kernelmate.suggest.codec.applicable import fits, offers_in, without_offers
+from kernelmate.suggest.codec.base import CodecLaunch, NotEncodable, UndecodableAnswer
+from kernelmate.suggest.codec.base import Question as CodecQuestion
+from kernelmate.suggest.codec.choosing import Following, answers
+from kernelmate.suggest.codec.requests import candidate_of
+from kernelmate.suggest.local.chat import ChatAnswer, ChatRequest
+
+_SAMPLE = """\
+__global__ void scale(float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] = x[i] / 3.0;
+}
+"""
+MOST_TOKENS = 512
+"""Of an answer: several times what edits take."""
+LIKELY = 256
+"""Of the likeliest tokens that are looked at for those that choose: more than there are words to begin an answer with."""
+
+
+class CodecQuery:
+    """One question to a model with a codec, and what its answers have said so far.
+
+    Args:
+        codec: its name.
+        asked: the question.
+        request: of the search.
+        author: for candidates, and for messages.
+
+    Raises:
+        AuthorFailed: there is no such codec, or the kernel cannot be shown by it.
+
+    Attributes:
+        weighed: choices are taken by `choices`, so that what is written beyond them is no choice; else any answer may be one.
+        read_any: an answer could be read. unread: why the last one could not be.
+        repeated: free answers that meant what one before them did, the kernel as it is, or a choice that is not offered any more.
+    """
+
+    def __init__(self, codec: str, asked: CodecQuestion, request: SuggestRequest, author: str) -> None:
+        try:
+            self._codec, self._plain = codec_named(codec), asked
+            self._asked = self._first = self._codec.ask(asked)
+            self.prompt = self._shown = self._first.prompt
+        except UsageError as error:
+            raise AuthorFailed(
+                "request", f"{author} cannot be asked: {error.message} {error.hint or ''}".rstrip()
+            ) from None
+        except NotEncodable as error:
+            raise AuthorFailed("truncated", f"{author} cannot be asked about this kernel: {error}") from None
+        self._request, self._author = request, author
+        self._known = {_key(judged.candidate) for judged in request.versions()}
+        self._known.add((*candidate_key(request.kernel, request.contract), request.kernel.unit.text))
+        self.weighed = True
+        self.read_any = False
+        self.unread = ""
+        self.repeated = 0
+
+    def choices(self, following: Following) -> Iterator[Candidate]:
+        """What is offered, the likeliest choice first, then pairs of them, without what was judged before.
+
+        Args:
+            following: log probabilities of the tokens that follow a text; asked for as choices are taken.
+        """
+        for answer, _ in answers(self.prompt, following):
+            candidate = self._candidate(answer)
+            if candidate is not None:
+                yield candidate
+
+    def question(self, temperature: float, seed: int) -> ChatRequest:
+        """What the server is asked for an answer that the model writes; the next one that is read must be the one to it.
+
+        The names of the kernel are numbered by the seed for an answer that is drawn.
+        """
+        self._asked, self._shown = self._first, without_offers(self.prompt) if self.weighed else self.prompt
+        if temperature > 0:
+            self._asked = self._codec.ask(replace(self._plain, seed=seed, offers=offers_in(self._shown)))
+            self._shown = self._asked.prompt
+        return ChatRequest("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=self._shown)
+
+    def read(self, answer: ChatAnswer) -> Candidate | None:
+        """The candidate that an answer is; None for one that cannot be read, changes nothing, or came before."""
+        if not answer.finished:
+            self.unread = "The answer was cut off: it was longer than what was allowed for."
+            return None
+        if not fits(self._shown, answer.text):
+            self.repeated += 1
+            self.unread = "The answer chooses what is not offered." if answer.text else "The answer is empty."
+            return None
+        candidate = self._candidate(answer.text)
+        self.repeated += candidate is None and not self.unread
+        return candidate
+
+    def _candidate(self, answer: str) -> Candidate | None:
+        self.unread = ""
+        try:
+            found = self._asked.read(answer)
+            candidate = candidate_of(self._request.kernel, self._request.contract, found, self._author)
+        except UndecodableAnswer as error:
+            self.unread = str(error)
+            return None
+        self.read_any = True
+        key = _key(candidate)
+        if key in self._known:
+            return None
+        self._known.add(key)
+        return candidate
+
+
+def sample_question(codec: str, most_tokens: int) -> ChatRequest:
+    """A question that any model with this codec can be asked, to see whether and how fast it answers.
+
+    Raises:
+        UsageError: there is no such codec.
+    """
+    prompt = codec_named(codec).ask(CodecQuestion(_SAMPLE, "scale", CodecLaunch(("cdiv(n, 256)",), ("256",)))).prompt
+    return ChatRequest("", "", most_tokens=most_tokens, prompt=prompt)
+
+
+def _key(candidate: Candidate) -> tuple[str, ...]:
+    return (*candidate_key(candidate.kernel, candidate.contract), candidate.kernel.unit.text)

@@ -1,0 +1,152 @@
+"""Repairs one after another until the kernel is right: what one uncovers, the next mends.
+
+A beam search over versions that came nearer to being right: fewer messages of the compiler, then fewer faults, then fewer
+wrong sizes. Everything that is tried is judged and handed out, so that the user sees why it was not enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from kernelmate.checks.findings import CODES
+from kernelmate.records import Candidate, Contract, Judged, Kernel, Verdict
+from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.repairs import ALL, Repair
+
+BEAM = 2
+"""Versions that are gone on from at each depth."""
+DEPTH = 6
+"""Repairs in a sequence, at most."""
+VARIANTS = 6
+"""Candidates taken of one repair at one version."""
+
+Distance = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RepairStep:
+    """A version on the way: what it is, how it was judged, and which repairs led to it."""
+
+    kernel: Kernel
+    contract: Contract
+    verdict: Verdict
+    repairs: tuple[str, ...] = ()
+    whys: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class RepairSequences:
+    """The built-in repairs and sequences of them, as one suggester.
+
+    Attributes:
+        repairs: what is tried, in this order. most: candidates handed out; None for as many as it takes.
+        notes: what was looked for, where nothing fits.
+    """
+
+    repairs: tuple[Repair, ...] = ALL
+    most: int | None = None
+    notes: list[str] = field(default_factory=list)
+    name: str = "recipes"
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        """Candidates, each judged before it is handed out; ends with the first right one, or once the request says stop."""
+        for number, candidate in enumerate(self._search(request), 1):
+            yield candidate
+            if number == self.most:
+                return
+
+    def _search(self, request: SuggestRequest) -> Iterator[Candidate]:
+        frontier = [RepairStep(request.kernel, request.contract, request.verdict)]
+        known = {_content(frontier[0])}
+        for depth in range(DEPTH):
+            reached: list[RepairStep] = []
+            for step in frontier:
+                tried = 0
+                for candidate in self._candidates(request, step, known):
+                    tried += 1
+                    judged = request.judge(candidate)
+                    yield candidate
+                    if judged.verdict.accepted or request.stop():
+                        return
+                    if nearer(judged.verdict, step.verdict):
+                        reached.append(_step(step, candidate, judged))
+                if not tried:
+                    self._tell(step, depth)
+            right = [step for step in reached if distance(step.verdict) == (0, 0, 0)]
+            frontier = sorted(reached, key=lambda step: distance(step.verdict))[:BEAM]
+            if right or not frontier:
+                return
+
+    def _candidates(
+        self, request: SuggestRequest, step: RepairStep, known: set[tuple[str, str]]
+    ) -> Iterator[Candidate]:
+        here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
+        codes = {finding.code for finding in step.verdict.findings if finding.severity == "error"}
+        for repair in self.repairs:
+            if not codes & repair.codes:
+                continue
+            taken = 0
+            for alone in repair.candidates(here):
+                candidate = _joined(step, repair, alone)
+                content = _content(candidate)
+                if content in known:
+                    continue
+                known.add(content)
+                yield candidate
+                taken += 1
+                if taken == VARIANTS:
+                    break
+
+    def _tell(self, step: RepairStep, depth: int) -> None:
+        """What was looked for at a version that no repair applies to."""
+        codes = list(dict.fromkeys(finding.code for finding in step.verdict.findings if finding.severity == "error"))
+        fitting = [repair.name for repair in self.repairs if repair.codes & set(codes)]
+        after = f" after {', '.join(step.repairs)}" if depth else ""
+        if fitting:
+            self.notes.append(f"No repair applies to {', '.join(codes)}{after}. Looked for: {', '.join(fitting)}.")
+        else:
+            self.notes.append(f"There is no repair for {', '.join(codes) or 'what is wrong'}{after}.")
+
+
+def distance(verdict: Verdict) -> Distance:
+    """How far a version is from right: messages of the compiler, faults, wrong sizes; (0, 0, 0) for none that is known."""
+    if not verdict.compiled:
+        messages = sum(diagnostic.severity == "error" for diagnostic in verdict.diagnostics)
+        return max(messages, 1), 0, 0
+    faults = sum(finding.severity == "error" for finding in verdict.findings)
+    wrong = sum(case.correct is False for case in verdict.cases)
+    return 0, faults, wrong + (verdict.correct is False and not faults and not wrong)
+
+
+def nearer(after: Verdict, before: Verdict) -> bool:
+    """A version came nearer to being right, or as near with something else wrong, no worse than what was."""
+    if distance(after) != distance(before):
+        return distance(after) < distance(before)
+    if not after.compiled:
+        return _first_message(after) != _first_message(before)
+    old, new = (next((f for f in one.findings if f.severity == "error"), None) for one in (before, after))
+    if old is None or new is None or (old.code, old.buffer) == (new.code, new.buffer):
+        return False
+    return CODES.index(new.code) >= CODES.index(old.code)
+
+
+def _first_message(verdict: Verdict) -> str | None:
+    return next((one.message for one in verdict.diagnostics if one.severity == "error"), None)
+
+
+def _step(step: RepairStep, candidate: Candidate, judged: Judged) -> RepairStep:
+    names = tuple(candidate.author.removeprefix("recipe:").split("+"))
+    why = candidate.why.removeprefix(" Then: ".join(step.whys)).removeprefix(" Then: ")
+    return RepairStep(candidate.kernel, candidate.contract, judged.verdict, names, (*step.whys, why))
+
+
+def _joined(step: RepairStep, repair: Repair, alone: Candidate) -> Candidate:
+    """A repair's candidate with all the steps before it in its author and its reason."""
+    names = (*step.repairs, repair.name)
+    return replace(alone, author=f"recipe:{'+'.join(names)}", why=" Then: ".join((*step.whys, alone.why)))
+
+
+def _content(version: RepairStep | Candidate) -> tuple[str, str]:
+    contract = version.contract
+    return version.kernel.unit.text, repr((contract.grid, contract.block, contract.shared, contract.require))

@@ -1,0 +1,163 @@
+"""The text around a matrix product: which results a block takes, what follows from each sum, and the stores of results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import address
+from kernelmate.synthesis.contraction_shape import ContractionShape
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, camel, fresh_names
+from kernelmate.synthesis.packs import pack_struct
+from kernelmate.synthesis.plan import Key, Refused
+
+
+class ContractionText:
+    """What the texts of matrix products share, whatever computes the sums.
+
+    Args:
+        shape: the axes. kernel: whose text is written.
+        operands: the arrays that are read in tiles.
+        wanted: names of more locals.
+
+    Attributes:
+        total: the C++ type of a sum. whole: by array, the local that says whether it may be met in packs.
+        packs: the pack type of each array. structs: their declarations. lengths: of the axes, in C++. at: the position along each axis.
+    """
+
+    def __init__(self, shape: ContractionShape, kernel: KernelText, operands: Iterable[str], *wanted: str) -> None:
+        self.shape, self.kernel, self.plan = shape, kernel, shape.plan
+        self.operands = list(operands)
+        if {*self.operands} & {*shape.rest}:
+            raise Refused("it needs an array of a matrix product again for the results")
+        self.expressions = Expressions(self.plan, kernel, self.leaf, frozenset({"flat"}))
+        self.total = self.expressions.type_of(shape.reduction)
+        if self.total not in (kernel.real, "int", "unsigned int", "long long"):
+            raise Refused(f"the sum of {self.plan.node(shape.reduction).dtype}")
+        shared = ("kTileM", "kTileN", "kTileK", "kPack", "i", "j", "across", "down", "place")
+        self.names = fresh_names(kernel, *shared, *wanted)
+        self.names.sum = kernel.names.fresh("sums")
+        for side, name in (("m", "row"), ("n", "column"), ("k", "inner")):
+            more = {side: name, f"{side}_first": f"{name}_first", f"{side}_thread": f"{name}_thread"}
+            self.names.__dict__.update({one: kernel.names.fresh(wanted) for one, wanted in more.items()})
+        self.outputs = [one.name for one in kernel.outputs()]
+        self.packs: dict[str, str] = {}
+        self.structs: list[str] = []
+        self.whole: dict[str, str] = {}
+        self.opening: list[str] = []
+        sides = {shape.m: "height", shape.n: "width", shape.k: "depth"}
+        self.lengths = shape.axes.lengths(kernel, sides, self.opening, skipped=shape.outermost)
+        self.at: dict[int | str, str] = {axis: kernel.names.fresh("batch") for axis in shape.batch}
+        for axis, name in ((shape.m, self.names.m), (shape.n, self.names.n), (shape.k, self.names.k)):
+            self.at[axis] = name
+
+    def leaf(self, key: Key) -> str:
+        """An element beside the sum, at a result's row and column."""
+        node = self.plan.node(key)
+        name = str(node.data[0])
+        if node.op == "scalar":
+            return self.kernel.loaded(name, name)
+        order = {**self.shape.left, **self.shape.right, **self.shape.rest}[name]
+        if order == tuple(self.shape.whole):
+            return self.kernel.loaded(name, f"{name}[{self.names.place}]")
+        return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
+
+    def side(self, name: str) -> int:
+        """The axis of an operand that its sum does not have."""
+        return self.shape.m if name in self.shape.left else self.shape.n
+
+    def order(self, name: str) -> tuple[int | str, ...]:
+        """The axes of an operand in its memory."""
+        return (self.shape.left if name in self.shape.left else self.shape.right)[name]
+
+    def along(self, name: str) -> int:
+        """The axis along which a thread loads a pack: the contiguous one of an operand, or the sum's."""
+        return self.side(name) if self.order(name)[-1] == self.side(name) else self.shape.k
+
+    def blocks(self, m: int, n: int) -> str:
+        """The number of blocks of m x n results, in the contract's language."""
+        sides = self.shape.axes.sides
+        counts = [f"cdiv({sides[self.shape.m]}, {m})", f"cdiv({sides[self.shape.n]}, {n})"]
+        return " * ".join([*counts, *(sides[one] for one in self.shape.batch)])
+
+    def promise(self, m: int, n: int) -> str:
+        """The arithmetic at the headline's size, and what tiles of m x n read of global memory and L2."""
+        size = self.kernel.contract.sizes[0]
+        count = math.prod(int(evaluate(side, size)) for side in self.shape.axes.sides)
+        widths = {name: ITEM_BYTES[self.kernel.arguments[name].dtype] for name in self.operands}
+        read = sum(count * width / (n if name in self.shape.left else m) for name, width in widths.items())
+        moved = self.kernel.promise(dict.fromkeys([*self.shape.left, *self.shape.right, *self.shape.rest]))
+        return f"{moved} It computes {2 * count / 1e9:.3g} GFLOP, and reads {read / 1e6:.3g} MB, most of it from L2."
+
+    def take_packs(self, arrays: Iterable[str], word: str, count: str) -> None:
+        """Give arrays a pack type of so many elements; arrays of the same elements have one."""
+        arrays = list(arrays)
+        met = dict.fromkeys(map(self.kernel.element, arrays))
+        types = {one: self.kernel.names.fresh(word if len(met) == 1 else f"{camel(one)}{word}") for one in met}
+        self.packs.update({name: types[self.kernel.element(name)] for name in arrays})
+        self.structs += [line for element, pack in types.items() for line in pack_struct(pack, element, count)]
+
+    def position_in_grid(self, *, grouped: bool = False) -> list[str]:
+        """Lengths, the number of tiles across (and down, where there are batches or they are met in groups), and the batch."""
+        names, shape, lengths = self.names, self.shape, self.lengths
+        lines = [*self.opening]
+        lines.append(f"const int {names.across} = ({lengths[shape.n]} + {names.kTileN} - 1) / {names.kTileN};")
+        if shape.batch or grouped:
+            lines.append(f"const int {names.down} = ({lengths[shape.m]} + {names.kTileM} - 1) / {names.kTileM};")
+        if shape.batch:
+            left = f"blockIdx.x / {names.across} / {names.down}"
+            for number, axis in enumerate(reversed(shape.batch), 1):
+                rest = "" if number == len(shape.batch) else f" % {lengths[axis]}"
+                lines.append(f"const int {self.at[axis]} = {left}{rest};")
+                left = f"{left} / {lengths[axis]}"
+        return lines
+
+    def whole_lines(self, counts: Mapping[str, int]) -> list[str]:
+        """Whether the packs of each array begin at addresses of whole packs and end within a row, by elements of a pack."""
+        lines = []
+        for name, count in counts.items():
+            axis = self.shape.n if name in self.outputs else self.along(name)
+            order = tuple(self.shape.whole) if name in self.outputs else self.order(name)
+            if order[-1] != axis:
+                continue
+            bytes_ = count * ITEM_BYTES[self.kernel.arguments[name].dtype]
+            tests = [f"{self.lengths[axis]} % {count} == 0"]
+            if (self.kernel.arguments[name].align or 1) % bytes_:
+                tests.append(f"reinterpret_cast<size_t>({name}) % {bytes_} == 0")
+            self.whole[name] = self.kernel.names.fresh(f"{name}_whole")
+            lines.append(f"const bool {self.whole[name]} = {' && '.join(tests)};")
+        return [*(["// Packed accesses need aligned rows."] if lines else []), *lines]
+
+    def placed(self) -> str:
+        """The declaration of `place`, a result's number."""
+        return f"const size_t {self.names.place} = {address(tuple(self.shape.whole), self.lengths, self.at)};"
+
+    def values(self, total: str, factors: Iterable[Key] = ()) -> tuple[list[str], dict[str, str]]:
+        """The values that follow from a sum, at a row and a column of the result.
+
+        Args:
+            total: the text of the sum.
+            factors: what the sum is still to be multiplied by.
+
+        Returns:
+            Lines before them, some of which may need `place`, the element's number, and the text of each output's element.
+        """
+        shape, kernel = self.shape, self.kernel
+        lines: list[str] = []
+        self.expressions.known[shape.reduction] = total
+        keys = list(factors)
+        if keys:
+            texts = [f"({one})" if " " in one else one for one in self.expressions.locals_for(keys, lines)]
+            product = kernel.names.fresh("total")
+            lines.append(f"const {self.total} {product} = {' * '.join([total, *texts])};")
+            self.expressions.known[shape.reduction] = product
+        found = {}
+        for name, key, text in zip(
+            self.outputs, self.plan.outputs, self.expressions.locals_for(self.plan.outputs, lines), strict=True
+        ):
+            if len(self.outputs) > 1 and name in shape.rest:
+                raise Refused(f"{name} is read for several results")
+            found[name] = kernel.stored(name, text, self.plan.node(key).dtype)
+        return lines, found

@@ -1,0 +1,417 @@
+"""Sums over products of two arrays on tensor cores: `mma.sync` on fragments that `ldmatrix` reads from shared tiles.
+
+Tiles of both operands are copied to shared memory by `cp.async`, several of them under way while one is multiplied. Each row of a
+tile is cut into chunks of 16 bytes, whose places are exchanged by the row's number, so that the eight rows that `ldmatrix` reads
+at a time lie in different banks. An operand whose contiguous axis is the sum's is read as it is, another one is transposed by
+`ldmatrix`. Where arrays are not aligned, or end within a chunk, a thread puts the chunk together from single elements.
+
+Traffic: of M x N results over K, tiles of m x n read each array N / n and M / m times, nearly all from L2. Arithmetic: M x N x K
+products with sums in float (or int), m x n for each (m + n) elements that are copied.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.axes import address
+from kernelmate.synthesis.contraction_shape import ContractionShape, Factors
+from kernelmate.synthesis.contraction_text import ContractionText
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, indented
+from kernelmate.synthesis.plan import Plan, Refused
+from kernelmate.synthesis.tensor_text import TensorText
+from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STATIC_BYTES, STEP, TILES, TensorTile, ranked
+
+
+def makers(plan: Plan, kernel: KernelText) -> list[partial[Written]]:
+    """What writes the kernel's texts, the likely fastest first.
+
+    Raises:
+        Refused: tensor cores do not multiply these arrays.
+    """
+    shape = ContractionShape(plan, kernel)
+    factors = Factors.of(shape)
+    _TensorContraction(shape, factors, KernelText(kernel.kernel, kernel.contract), TILES[0])
+    size = kernel.contract.sizes[0]
+    m, n, k, *batch = (
+        int(evaluate(shape.axes.sides[axis], size)) for axis in (shape.m, shape.n, shape.k, *shape.batch)
+    )
+    item = ITEM_BYTES[kernel.arguments[factors.left].dtype]
+    fixed = bool(kernel.kernel.launches) or kernel.kernel.unit.language == "python"
+    tiles = ranked(m, n, k, math.prod(batch), item, fixed=fixed)
+    return [partial(_text, plan, kernel, tile) for tile in tiles]
+
+
+def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> Written:
+    kernel = KernelText(kernel.kernel, kernel.contract)
+    shape = ContractionShape(plan, kernel)
+    return _TensorContraction(shape, Factors.of(shape), kernel, tile).written()
+
+
+class _TensorContraction(ContractionText):
+    """The text for one tile."""
+
+    def __init__(self, shape: ContractionShape, factors: Factors, kernel: KernelText, tile: TensorTile) -> None:
+        more = (
+            "kWarpM", "kWarpN", "kWarpsK", "kStages", "kThreads", "kStep", "kGroup", "kChunks", "Tiles", "tiles", "tile",
+            "shared", "line", "warp", "lane", "step", "steps", "pack", "chunk", "held", "part", "block", "first",
+            "together", "partial", "staged", "e", "kWide",
+        )  # fmt: skip
+        super().__init__(shape, kernel, (factors.left, factors.right), *more)
+        self.tile, self.outside = tile, factors.outside
+        left, right = (kernel.arguments[name].dtype for name in self.operands)
+        self.text = TensorText(kernel, left, right, self.total)
+        self.item = ITEM_BYTES[left]
+        if self.item == 1 and any(self.along(name) != shape.k for name in self.operands):
+            raise Refused("ldmatrix does not transpose bytes")
+        self.wide = CHUNK // max(ITEM_BYTES[kernel.arguments[name].dtype] for name in self.outputs)
+        self.take_packs(self.outputs, "Results", self.names.kWide)
+        self.fragments = {name: kernel.names.fresh(f"{name}_part") for name in self.operands}
+        self.lanes = {name: kernel.names.fresh(f"{name}_lane") for name in self.operands}
+        self.chunks = {name: kernel.names.fresh(f"{name}_chunk") for name in self.operands}
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, tile = self.kernel, self.tile
+        held = tile.part[0] * tile.part[1] // 32
+        resident = 2 if tile.threads * held <= 64 * 256 else 1
+        body = self._body()
+        turned = {self._turned(name) for name in self.operands}
+        shared = tile.shared_bytes if tile.shared_bytes > STATIC_BYTES else 0
+        return Written(
+            f"tensor-{tile.name}",
+            f"Written from the reference for tensor cores: tiles of {tile.m} x {tile.n} results, {tile.stages} tiles of each operand "
+            f"in use or under way by cp.async, and {tile.part[0]} x {tile.part[1]} results in the registers of each warp."
+            + self.promise(tile.m, tile.n),
+            kernel.definition(kernel.head(f"__launch_bounds__({tile.threads}, {resident}) "), body),
+            self.text.helpers(turned),
+            (self.blocks(tile.m, tile.n),),
+            tile.threads,
+            shared=shared,
+            capability=80,
+        )
+
+    def _turned(self, name: str) -> bool:
+        """Whether fragments of an operand are transposed on their way to registers."""
+        return self.along(name) != self.shape.k
+
+    def _body(self) -> list[str]:
+        """The lines between the kernel's braces."""
+        names, k = self.names, self.lengths[self.shape.k]
+        packs = {**dict.fromkeys(self.operands, CHUNK // self.item), **dict.fromkeys(self.outputs, self.wide)}
+        whole = self.whole_lines(packs)
+        copies = [line for name in self.operands for line in self._copy(name)]
+        multiply, results = self._multiply(), self._results()
+        return [
+            *self._constants(),
+            *self.structs,
+            *self._shared(),
+            *self._block(),
+            *whole,
+            *self.expressions.outer,
+            *self._lanes(),
+            f"{self.total} {names.sum}[{names.kWarpM} / 16][{names.kWarpN} / 8][4] = {{}};",
+            f"const int {names.steps} = ({k} + {names.kTileK} - 1) / {names.kTileK};",
+            *block_of(
+                f"for (int {names.step} = 0; {names.step} < {names.steps} + {names.kStages} - 1; ++{names.step})",
+                [
+                    "// The tiles of this turn's products have arrived, and no warp reads those that are overwritten now.",
+                    f'asm volatile("cp.async.wait_group %0;" ::"n"({names.kStages} - 2) : "memory");',
+                    "__syncthreads();",
+                    *block_of(f"if ({names.step} < {names.steps})", copies),
+                    'asm volatile("cp.async.commit_group;" ::: "memory");',
+                    *block_of(f"if ({names.step} >= {names.kStages} - 1)", multiply),
+                ],
+            ),
+            *self._joined(),
+            *results,
+        ]
+
+    def _constants(self) -> list[str]:
+        names, tile = self.names, self.tile
+        warp_m, warp_n = tile.part
+        lines = [
+            f"constexpr int {names.kTileM} = {tile.m}, {names.kTileN} = {tile.n};  // results of a block",
+            f"constexpr int {names.kTileK} = {tile.chunks * CHUNK // self.item};  // elements of the sum at a time",
+            f"constexpr int {names.kWarpM} = {warp_m}, {names.kWarpN} = {warp_n};  // results of a warp",
+            f"constexpr int {names.kStages} = {tile.stages};  // tiles of each operand in use or under way",
+            f"constexpr int {names.kThreads} = {tile.threads};",
+            f"constexpr int {names.kPack} = {CHUNK // self.item};  // elements of 16 bytes",
+            f"constexpr int {names.kWide} = {self.wide};  // neighbouring results that a lane stores at a time",
+            f"constexpr int {names.kStep} = {STEP // self.item};  // elements of the sum in one mma.sync",
+            f"constexpr int {names.kGroup} = {GROUP};  // rows of tiles that blocks take together, so that operands stay in L2",
+        ]
+        if tile.warps[2] > 1:
+            lines.append(
+                f"constexpr int {names.kWarpsK} = {tile.warps[2]};  // warps that share the sums of their results"
+            )
+        return lines
+
+    def _shared(self) -> list[str]:
+        """The tiles in shared memory."""
+        names = self.names
+        members = []
+        for name in self.operands:
+            side = names.kTileM if name in self.shape.left else names.kTileN
+            rows, columns = (names.kTileK, side) if self._turned(name) else (side, names.kTileK)
+            members.append(f"{self.kernel.element(name)} {name}[{rows}][{columns}];")
+        lines = block_of(f"struct {names.Tiles}", members)
+        lines[-1] += ";"
+        if self.tile.shared_bytes <= STATIC_BYTES:
+            return [*lines, f"__shared__ __align__(128) {names.Tiles} {names.tiles}[{names.kStages}];"]
+        return [
+            *lines,
+            "// More than 48 KB: a launch needs cudaFuncAttributeMaxDynamicSharedMemorySize.",
+            f"extern __shared__ __align__(128) unsigned char {names.shared}[];  // kStages * sizeof(Tiles)",
+            f"{names.Tiles}* {names.tiles} = reinterpret_cast<{names.Tiles}*>({names.shared});",
+        ]
+
+    def _block(self) -> list[str]:
+        """Which results a block and its warps take."""
+        names, tile = self.names, self.tile
+        within = f"({names.kGroup} * {names.across})"
+        count = f"{names.across} * {names.down}"
+        lines = self.position_in_grid(grouped=True)
+        lines.append(f"const int {names.block} = blockIdx.x" + (f" % ({count});" if self.shape.batch else ";"))
+        lines += [
+            f"const int {names.first} = {names.block} / {within} * {names.kGroup};",
+            f"const int {names.together} = min({names.down} - {names.first}, {names.kGroup});",
+            f"const int {names.m_first} = ({names.first} + {names.block} % {within} % {names.together}) * {names.kTileM};",
+            f"const int {names.n_first} = {names.block} % {within} / {names.together} * {names.kTileN};",
+            f"const int {names.warp} = threadIdx.x / 32, {names.lane} = threadIdx.x % 32;",
+        ]
+        across, down = tile.warps[1], tile.warps[0]
+        lines.append(f"const int {names.m_thread} = {self._share(down, across)} * {names.kWarpM};")
+        lines.append(f"const int {names.n_thread} = {self._share(across, 1)} * {names.kWarpN};")
+        if tile.warps[2] > 1:
+            lines.append(f"const int {names.part} = {names.warp}{f' / {down * across}' if down * across > 1 else ''};")
+        return lines
+
+    def _share(self, count: int, behind: int) -> str:
+        """A warp's number along an axis of `count` warps."""
+        if count == 1:
+            return "0"
+        text = self.names.warp + (f" / {behind}" if behind > 1 else "")
+        return text if count * behind * 32 == self.tile.threads else f"{text} % {count}"
+
+    def _row_chunks(self, name: str) -> int:
+        """Chunks of 16 bytes in a row of an operand's tile."""
+        side = self.tile.m if name in self.shape.left else self.tile.n
+        return side * self.item // CHUNK if self._turned(name) else self.tile.chunks
+
+    def _exchange(self, name: str) -> str:
+        """What the number of a chunk is exchanged by: its row's, or that of the two or four rows that share the banks."""
+        wide = self._row_chunks(name)
+        return f"{self.names.line} % 8" if wide >= 8 else f"{self.names.line} / {8 // wide} % {wide}"
+
+    def _copy(self, name: str) -> list[str]:
+        """The copy of a tile: in chunks of 16 bytes where rows are whole, else element by element."""
+        names, lengths, left = self.names, self.lengths, name in self.shape.left
+        turned, wide = self._turned(name), self._row_chunks(name)
+        side, first = (self.shape.m, names.m_first) if left else (self.shape.n, names.n_first)
+        extent = names.kTileM if left else names.kTileN
+        deep = f"{names.step} * {names.kTileK}"
+        across, along = (self.shape.k, side) if turned else (side, self.shape.k)
+        row_first, along_first = (deep, first) if turned else (first, deep)
+        width = extent if turned else names.kTileK
+        inside = f"{self.at[across]} < {lengths[across]} && {self.at[along]} < {lengths[along]}"
+        element = f"{name}[{address(self.order(name), lengths, self.at)}]"
+        row = f"{names.tiles}[{names.step} % {names.kStages}].{name}[{names.line}]"
+
+        def positions(chunk: str) -> str:
+            return (
+                f"const int {self.at[across]} = {row_first} + {names.line}, {self.at[along]} = {along_first} + {chunk};"
+            )
+
+        total, threads = self._rows(name) * wide, self.tile.threads
+        chunks = [
+            f"const int {names.line} = {names.pack} / ({width} / {names.kPack}), {names.chunk} = {names.pack} % ({width} / {names.kPack});",
+            positions(f"{names.chunk} * {names.kPack}"),
+            f"{self.text.copy}(&{row}[({names.chunk} ^ {self._exchange(name)}) * {names.kPack}], &{element}, {inside});",
+        ]
+        if total % threads:
+            chunks = block_of(f"if ({names.pack} < {total})", chunks)
+        whole = [
+            "#pragma unroll",
+            *block_of(
+                f"for (int {names.j} = 0; {names.j} < {-(-total // threads)}; ++{names.j})",
+                [f"const int {names.pack} = {names.j} * {names.kThreads} + threadIdx.x;", *chunks],
+            ),
+        ]
+        single = [
+            "#pragma unroll 1",
+            *block_of(
+                f"for (int {names.e} = threadIdx.x; {names.e} < {self._rows(name)} * {width}; {names.e} += {names.kThreads})",
+                [
+                    f"const int {names.line} = {names.e} / {width}, {names.chunk} = {names.e} % {width} / {names.kPack};",
+                    positions(f"{names.e} % {width}"),
+                    f"{self.kernel.element(name)} {names.held} = {{}};",
+                    f"if ({inside}) {names.held} = {element};",
+                    f"{row}[({names.chunk} ^ {self._exchange(name)}) * {names.kPack} + {names.e} % {names.kPack}] = {names.held};",
+                ],
+            ),
+        ]
+        if name not in self.whole:
+            return single
+        return [f"if ({self.whole[name]}) {{", *indented(whole), "} else {", *indented(single), "}"]
+
+    def _rows(self, name: str) -> int:
+        """The rows of an operand's tile."""
+        if self._turned(name):
+            return self.tile.chunks * CHUNK // self.item
+        return self.tile.m if name in self.shape.left else self.tile.n
+
+    def _lanes(self) -> list[str]:
+        """Which row of a tile a lane gives to `ldmatrix`, and which chunk of it, exchanged."""
+        names, lines = (
+            self.names,
+            ["// The rows of 16 bytes whose addresses a lane gives to ldmatrix: in a tile, and which chunk of them."],
+        )
+        for name in self.operands:
+            row, chunk = f"{names.lane} % 16", f"{names.lane} / 16"
+            if self._turned(name) == (name in self.shape.left):
+                row, chunk = f"{names.lane} / 16 * 8 + {names.lane} % 8", f"{names.lane} / 8 % 2"
+            wide = self._row_chunks(name)
+            by = f"{names.lane} % 8" + (f" / {8 // wide}" if wide < 8 else "")
+            lines.append(f"const int {self.lanes[name]} = {row}, {self.chunks[name]} = {chunk} ^ {by};")
+        return lines
+
+    def _multiply(self) -> list[str]:
+        """The products of one tile."""
+        names = self.names
+        loads = []
+        for name, count in zip(self.operands, (names.kWarpM, names.kWarpN), strict=True):
+            start = names.m_thread if name in self.shape.left else names.n_thread
+            row, chunk = f"{start} + {names.i} * 16", f"{names.k}"
+            if self._turned(name):
+                row, chunk = chunk, f"({row})"
+            place = f"{names.tile}.{name}[{row} + {self.lanes[name]}][({chunk} / {names.kPack} ^ {self.chunks[name]}) * {names.kPack}]"
+            loads += [
+                "#pragma unroll",
+                *block_of(
+                    f"for (int {names.i} = 0; {names.i} < {count} / 16; ++{names.i})",
+                    [f"{self.text.load_of(turned=self._turned(name))}({self.fragments[name]}[{names.i}], &{place});"],
+                ),
+            ]
+        left, right = (self.fragments[name] for name in self.operands)
+        half = f"{right}[{names.j} / 2]"
+        product = (
+            f"{self.text.multiply}({names.sum}[{names.i}][{names.j}], {left}[{names.i}], "
+            f"{half}[{names.j} % 2 * 2], {half}[{names.j} % 2 * 2 + 1]);"
+        )
+        shared = self.tile.warps[2] > 1
+        begin = f"{names.part} * {names.kStep}" if shared else "0"
+        stride = f"{names.kWarpsK} * {names.kStep}" if shared else names.kStep
+        return [
+            f"const {names.Tiles}& {names.tile} = {names.tiles}[({names.step} + 1) % {names.kStages}];",
+            "#pragma unroll",
+            *block_of(
+                f"for (int {names.k} = {begin}; {names.k} < {names.kTileK}; {names.k} += {stride})",
+                [
+                    f"unsigned {left}[{names.kWarpM} / 16][4], {right}[{names.kWarpN} / 16][4];",
+                    *loads,
+                    "#pragma unroll",
+                    *block_of(
+                        f"for (int {names.i} = 0; {names.i} < {names.kWarpM} / 16; ++{names.i})",
+                        [
+                            "#pragma unroll",
+                            *block_of(
+                                f"for (int {names.j} = 0; {names.j} < {names.kWarpN} / 8; ++{names.j})", [product]
+                            ),
+                        ],
+                    ),
+                ],
+            ),
+        ]
+
+    def _joined(self) -> list[str]:
+        """The sums of warps that share results, added up by the first of them."""
+        names = self.names
+        if self.tile.warps[2] == 1:
+            return []
+        count = f"{names.kWarpM} * {names.kWarpN} / 32"
+        flat = f"(&{names.sum}[0][0][0])[{names.i}]"
+        over = ["#pragma unroll", f"for (int {names.i} = 0; {names.i} < {count}; ++{names.i})"]
+        mine = f"{names.partial}[{names.i}][threadIdx.x"
+        return [
+            "// The first of the warps with the same results adds up the sums of all; the tiles are no longer needed.",
+            f"auto {names.partial} = reinterpret_cast<{self.total}(*)[{names.kThreads}]>({names.tiles});",
+            "__syncthreads();",
+            over[0],
+            f"{over[1]} {mine}] = {flat};",
+            "__syncthreads();",
+            f"if ({names.part} > 0) return;",
+            *block_of(
+                f"for (int {names.j} = 1; {names.j} < {names.kWarpsK}; ++{names.j})",
+                [over[0], f"{over[1]} {flat} += {mine} + {names.j} * ({names.kThreads} / {names.kWarpsK})];"],
+            ),
+        ]
+
+    def _results(self) -> list[str]:
+        """The values that follow from each sum, and their stores."""
+        names = self.names
+        lines = [
+            f"const int {names.line} = {names.pack} / ({names.kWarpN} / {names.kWide});",
+            f"const int {names.chunk} = {names.pack} % ({names.kWarpN} / {names.kWide}) * {names.kWide};",
+            f"const int {names.m} = {names.m_first} + {names.m_thread} + {names.i} * 16 + {names.line};",
+            f"const int {names.first} = {names.n_first} + {names.n_thread} + {names.chunk};",
+            *block_of(f"if ({names.m} < {self.lengths[self.shape.m]})", self._stored()),
+        ]
+        place = f"{names.staged}[{names.lane} / 4 + {names.e} / 2 * 8][{names.j} * 8 + {names.lane} % 4 * 2 + {names.e} % 2]"
+        return [
+            "// Results leave through shared memory, 16 rows of a warp at a time, so that a lane gets neighbouring ones of a row.",
+            f"auto {names.staged} = reinterpret_cast<{self.total}(*)[16][{names.kWarpN} + 8]>({names.tiles})[{names.warp}];",
+            "__syncthreads();",
+            "#pragma unroll",
+            *block_of(
+                f"for (int {names.i} = 0; {names.i} < {names.kWarpM} / 16; ++{names.i})",
+                [
+                    "#pragma unroll",
+                    *block_of(
+                        f"for (int {names.j} = 0; {names.j} < {names.kWarpN} / 8; ++{names.j})",
+                        [
+                            f"for (int {names.e} = 0; {names.e} < 4; ++{names.e}) {place} = {names.sum}[{names.i}][{names.j}][{names.e}];"
+                        ],
+                    ),
+                    "__syncwarp();",
+                    *block_of(
+                        f"for (int {names.pack} = {names.lane}; {names.pack} < 16 * {names.kWarpN} / {names.kWide}; {names.pack} += 32)",
+                        lines,
+                    ),
+                    "__syncwarp();",
+                ],
+            ),
+        ]
+
+    def _stored(self) -> list[str]:
+        """The values of neighbouring results of a row, and their stores: as packs where they are whole."""
+        names, width = self.names, self.lengths[self.shape.n]
+        inner, values = self.values(f"{names.staged}[{names.line}][{names.chunk} + {names.e}]", self.outside)
+        packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values}
+        if any(names.place in line for line in (*inner, *values.values())):
+            inner.insert(0, self.placed())
+        inner += [f"{packs[name]}.at[{names.e}] = {value};" for name, value in values.items()]
+        each = f"for (int {names.e} = 0; {names.e} < {names.kWide}; ++{names.e})"
+        lines = [
+            *(f"{self.packs[name]} {pack};" for name, pack in packs.items()),
+            "#pragma unroll",
+            *block_of(
+                each,
+                [f"const int {names.n} = {names.first} + {names.e};", *block_of(f"if ({names.n} < {width})", inner)],
+            ),
+        ]
+        for name, pack in packs.items():
+            at = address(tuple(self.shape.whole), self.lengths, {**self.at, self.shape.n: names.first})
+            single = f"if ({names.first} + {names.e} < {width}) {name}[{at} + {names.e}] = {pack}.at[{names.e}];"
+            if name in self.whole:
+                lines += [
+                    f"if ({self.whole[name]}) {{",
+                    f"  if ({names.first} < {width}) *reinterpret_cast<{self.packs[name]}*>(&{name}[{at}]) = {pack};",
+                    "} else {",
+                    *indented(["#pragma unroll", f"{each} {{", f"  {single}", "}"]),
+                    "}",
+                ]
+            else:
+                lines += ["#pragma unroll", f"{each} {{", f"  {single}", "}"]
+        return lines

@@ -1,0 +1,70 @@
+"""Device functions around the PTX of tensor cores: copies to shared memory, fragments of matrices, and their products."""
+
+from __future__ import annotations
+
+from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.plan import Refused
+
+_KINDS = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "uint8": "u8"}
+_COPY = """\
+// Starts a copy of 16 bytes from global to shared memory, which are zeros unless they are inside of the array.
+__device__ __forceinline__ void {name}(void* to, const void* from, bool inside) {{
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}}"""
+_LOAD = """\
+// Reads four matrices of 8 rows of 16 bytes from shared memory: lane l gives the address of row l % 8 of matrix l / 8.
+__device__ __forceinline__ void {name}(unsigned (&to)[4], const void* from) {{
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(from));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address));
+}}"""
+_TURN = """\
+// Reads four matrices of 8 x 8 elements likewise, each transposed.
+__device__ __forceinline__ void {name}(unsigned (&to)[4], const void* from) {{
+  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(from));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{%0, %1, %2, %3}}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address));
+}}"""
+_MULTIPLY = """\
+// Adds the product of 16 rows of a and 8 columns of b over {deep} elements to 16 x 8 sums, all of them spread over a warp.
+__device__ __forceinline__ void {name}({total} (&sum)[4], const unsigned (&a)[4], unsigned b_low, unsigned b_high) {{
+  asm("mma.sync.aligned.m16n8k{deep}.row.col.{out}.{left}.{right}.{out} "
+      "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
+      : "+{register}"(sum[0]), "+{register}"(sum[1]), "+{register}"(sum[2]), "+{register}"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
+}}"""
+
+
+class TensorText:
+    """The helpers of one kernel, with names that its file leaves free.
+
+    Raises:
+        Refused: tensor cores do not multiply these types.
+    """
+
+    def __init__(self, kernel: KernelText, left: str, right: str, total: str) -> None:
+        pair, whole = (left, right), {"int8", "uint8"}
+        known = pair in (("float16", "float16"), ("bfloat16", "bfloat16")) and total == "float"
+        if not known and not ({*pair} <= whole and total == "int"):
+            raise Refused(f"tensor cores do not multiply {left} by {right} into {total}")
+        self._kinds, self._total = (_KINDS[left], _KINDS[right]), total
+        self.copy, self.load = kernel.names.outermost("copy_async"), kernel.names.outermost("load_matrices")
+        self.turn, self.multiply = kernel.names.outermost("load_transposed"), kernel.names.outermost("multiply_add")
+
+    def load_of(self, *, turned: bool) -> str:
+        """The function that reads fragments, transposed or not."""
+        return self.turn if turned else self.load
+
+    def helpers(self, turned: set[bool]) -> str:
+        """Definitions of the helpers, with the loads that are needed."""
+        left, right = self._kinds
+        product = {
+            "deep": 32 if self._total == "int" else 16, "total": self._total, "left": left, "right": right,
+            "out": "s32" if self._total == "int" else "f32", "register": "r" if self._total == "int" else "f",
+        }  # fmt: skip
+        parts = [_COPY.format(name=self.copy)]
+        parts += [_LOAD.format(name=self.load)] * (False in turned) + [_TURN.format(name=self.turn)] * (True in turned)
+        return "\n\n".join([*parts, _MULTIPLY.format(name=self.multiply, **product)])

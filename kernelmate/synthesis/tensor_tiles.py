@@ -1,0 +1,92 @@
+"""Tiles of matrix products on tensor cores: which fit a shape, by the time that arithmetic and traffic take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CHUNK = 16
+"""Bytes of a load by `cp.async`, and of a row of the matrices that `ldmatrix` reads."""
+STEP = 32
+"""Bytes of the sum's axis that one `mma.sync` takes of each row: 16 halves, 32 bytes, 8 floats."""
+STATIC_BYTES = 48 * 1024
+"""Shared memory that a block may declare: CUDA C++ Programming Guide, technical specifications per compute capability."""
+
+GROUP = 8
+"""Rows of tiles that blocks take together: their operands stay in L2."""
+
+PROCESSORS = 132
+"""Multiprocessors of an H100 or H200 SXM."""
+BYTES_PER_CLOCK = 40
+"""Bytes that a multiprocessor gets from L2 in a clock, where all read: 5.5 to 7 TB/s of the whole GPU at 1.2 to 1.7 GHz."""
+PRODUCTS_PER_CLOCK = 1200
+"""Products of halves that a multiprocessor adds in a clock by `mma.sync`: of 2048 by `wgmma`, about 60 %."""
+START = 2000
+"""Clocks until a block's first tile has arrived, and for its results."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorTile:
+    """A block's part of the results (`m` x `n`), the `chunks` of 16 bytes of the sum at a time, its warps along each axis.
+
+    `stages` tiles of both operands are in use or under way. Warps along `k` share each tile's part of the sum.
+    """
+
+    m: int
+    n: int
+    chunks: int
+    warps: tuple[int, int, int]
+    stages: int
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.warps[0] * self.warps[1] * self.warps[2]
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """The rows and columns of a warp's results."""
+        return self.m // self.warps[0], self.n // self.warps[1]
+
+    @property
+    def shared_bytes(self) -> int:
+        """Of all stages."""
+        return self.stages * (self.m + self.n) * self.chunks * CHUNK
+
+    @property
+    def name(self) -> str:
+        """The schedule's, as part of an author."""
+        deep = f"-w{self.warps[0] * self.warps[1] * self.warps[2]}s{self.stages}k{self.chunks * CHUNK}"
+        return f"{self.m}x{self.n}{deep}"
+
+
+TILES = (
+    TensorTile(256, 128, 4, (4, 2, 1), 3),
+    TensorTile(128, 256, 4, (2, 4, 1), 3),
+    TensorTile(128, 128, 4, (2, 2, 1), 3),
+    TensorTile(128, 128, 8, (2, 2, 1), 3),
+    TensorTile(128, 128, 4, (2, 4, 1), 3),
+    TensorTile(128, 64, 4, (2, 2, 1), 4),
+    TensorTile(64, 128, 4, (2, 2, 1), 4),
+    TensorTile(64, 64, 8, (2, 2, 1), 3),
+    TensorTile(64, 32, 8, (2, 1, 2), 4),
+    TensorTile(32, 64, 8, (1, 2, 2), 4),
+    TensorTile(32, 32, 16, (1, 1, 4), 3),
+    TensorTile(16, 64, 8, (1, 1, 4), 4),
+    TensorTile(16, 32, 16, (1, 1, 4), 4),
+)
+
+
+def ranked(m: int, n: int, k: int, batch: int, item: int, *, fixed: bool) -> Sequence[TensorTile]:
+    """Tiles for a product, the likely fastest first; those that need dynamic shared memory only where a launch may give it."""
+    usable = [tile for tile in TILES if not fixed or tile.shared_bytes <= STATIC_BYTES]
+    return sorted(usable, key=lambda tile: _clocks(tile, m, n, k, batch, item))
+
+
+def _clocks(tile: TensorTile, m: int, n: int, k: int, batch: int, item: int) -> float:
+    """About how long the busiest multiprocessor takes."""
+    blocks = -(-m // tile.m) * -(-n // tile.n) * batch
+    arithmetic = tile.m * tile.n * k * item / 2 / PRODUCTS_PER_CLOCK
+    traffic = (tile.m + tile.n) * k * item / BYTES_PER_CLOCK
+    rounds = -(-blocks // PROCESSORS)
+    return START + rounds * (max(arithmetic, traffic) + START / 4)

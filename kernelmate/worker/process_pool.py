@@ -1,0 +1,82 @@
+"""The worker's processes before and after their turn: one kept ready where that pays, and the spent ones seen off."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import functools
+import threading
+from collections.abc import Callable
+from typing import TypeAlias
+
+from kernelmate.worker.process import Process
+
+Started: TypeAlias = "concurrent.futures.Future[Process]"
+
+
+class ProcessPool:
+    """Starts processes, and ends them without anybody having to wait for that.
+
+    The end of a process on a GPU takes as long as the driver needs to stop its kernels and free its memory, and the
+    start of one as long as CUDA's context does. Neither keeps the next task waiting where one is kept ready.
+
+    Args:
+        start: makes a process; called in a thread that lives as long as this program, since the system ties a child's
+            life to the thread that started it.
+        greet: told of each process once it is there.
+        spare: keep one ready for the time after the present one.
+    """
+
+    def __init__(self, start: Callable[[], Process], greet: Callable[[Started], None], *, spare: bool) -> None:
+        self._start, self._greet, self._spare = start, greet, spare
+        self._waiting: Started | None = None
+        self._leaving: list[threading.Thread] = []
+        self._closed = False
+
+    def take(self) -> Started:
+        """A process for the next tasks: the one that waits, where there is one and it lives, else a new one."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            if not waiting.done() or (not waiting.exception() and waiting.result().lives()):
+                return waiting
+            self.see_off(waiting)
+        return self._new()
+
+    def prepare(self) -> None:
+        """Begin to start the process for the time after the present one, where one is to be kept."""
+        if self._spare and not self._closed and self._waiting is None:
+            self._waiting = self._new()
+
+    def see_off(self, process: Started) -> None:
+        """Kill a process now, and wait for its end in the background."""
+        with contextlib.suppress(OSError):
+            if process.done():
+                process.result().stop()
+        thread = threading.Thread(target=_kill, args=(process,), daemon=True, name="kernelmate-worker-end")
+        thread.start()
+        self._leaving = [one for one in self._leaving if one.is_alive()] + [thread]
+
+    def close(self) -> None:
+        """End the process that waits, and wait until all that were seen off are gone."""
+        self._closed = True
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self.see_off(waiting)
+        for thread in self._leaving:
+            thread.join()
+        self._leaving = []
+
+    def _new(self) -> Started:
+        process = _spawner().submit(self._start)
+        process.add_done_callback(self._greet)
+        return process
+
+
+def _kill(process: Started) -> None:
+    with contextlib.suppress(OSError):
+        process.result().kill()
+
+
+@functools.cache
+def _spawner() -> concurrent.futures.ThreadPoolExecutor:
+    return concurrent.futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="kernelmate-spawner")

@@ -1,0 +1,244 @@
+"""Answering a session's tasks, one after another: the backend that each names, how far it is, and what is said of one that fails.
+
+Nothing heavy is loaded with this module: it is imported before the process is tied to its parent's life.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from kernelmate.errors import BackendUnavailable, DeviceFailed, KernelmateError
+from kernelmate.worker import protocol
+from kernelmate.worker.unpacking import UnpackedFiles
+
+if TYPE_CHECKING:
+    from kernelmate.backends.base import Backend
+    from kernelmate.backends.cuda.backend import CudaBackend
+    from kernelmate.backends.cuda.isolated import IsolatedCuda, Runner
+    from kernelmate.backends.emulators import Emulators
+    from kernelmate.backends.helped import HelpedEmulator
+    from kernelmate.records import Judgement, JudgeTask
+
+PROGRESS_INTERVAL_S = 0.05
+"""Least time between two progress messages of one stage; a new stage is always told at once."""
+
+AHEAD_STEP_S = 0.5
+"""Longest step of a user's reference that is taken ahead of a task: what a task may have to wait for."""
+
+
+class TaskServer:
+    """Answers tasks, one after another.
+
+    Args:
+        hello: what the session wants opened.
+        arrival: where files of the user's that come with tasks are kept; None where they lie where the task says.
+        send: to the session.
+        emulators: processes that emulate beside this one.
+        runner: the process in which kernels under judgement run on a GPU; None where this one does it.
+    """
+
+    def __init__(
+        self,
+        hello: protocol.Hello,
+        arrival: UnpackedFiles | None,
+        send: Callable[[protocol.FromChild], None],
+        emulators: Emulators | None,
+        runner: Runner | None = None,
+    ) -> None:
+        self._hello, self._arrival, self._send, self._emulators = hello, arrival, send, emulators
+        self._runner = runner
+        self._slowest_reference_s = 0.0
+        self._helped: HelpedEmulator | None = None
+
+    def serve(self, request: protocol.JudgeRequest | protocol.TraceRequest) -> bool:
+        """Answer one task; False when this process is not to be trusted with another one."""
+        report = _Reporter(request.number, self._send)
+        number = request.number
+        backend: Backend | None = None
+        try:
+            task = self._settled(request.task, request.files)
+            if isinstance(request, protocol.TraceRequest):
+                self._send(protocol.TraceResult(number, _trace(task, report)))
+                return True
+            backend = self._backend(task)
+            judgement = _judge(task, backend, report)
+            self._send(protocol.TaskResult(number, judgement, last=spent(backend)))
+        except KernelmateError as error:
+            if self._arrival is not None:
+                error = self._arrival.homeward(error, request.task)
+            self._send(protocol.refusal(number, error, last=spent(backend)))
+        except MemoryError as error:
+            self._send(protocol.OutOfMemory(number, str(error) or "an allocation failed"))
+            return False
+        except BaseException as error:  # noqa: BLE001 -- whatever it is, the session must hear of it
+            if _ran_out_of_memory(error):
+                self._send(protocol.OutOfMemory(number, str(error)))
+                return False
+            traceback.print_exc()
+            self._send(protocol.ChildFailed(number, f"{type(error).__name__}: {error}"[:2000]))
+            return False
+        self._slowest_reference_s = report.slowest_reference_s
+        return not spent(backend)
+
+    def work_ahead(self, request: protocol.PrefetchRequest, interrupted: Callable[[], bool]) -> None:
+        """Work out what a task may need, until there is one; what goes wrong is the task's to tell.
+
+        Not where a call of the reference takes so long that another task would have to wait for its end.
+        """
+        if self._slowest_reference_s > AHEAD_STEP_S:
+            return
+        from kernelmate.checks.ahead import work_ahead
+
+        try:
+            work_ahead(self._settled(request.task, {}), interrupted)
+        except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
+            traceback.print_exc()
+
+    def begin(self, request: protocol.PrefetchRequest) -> None:
+        """Begin what a glance may need while the one before it is taken; what goes wrong is the glance's to tell."""
+        if self._slowest_reference_s > AHEAD_STEP_S or request.task.backend != "emulator":
+            return
+        from kernelmate.checks.ahead import begin_glance
+
+        try:
+            begin_glance(self._settled(request.task, {}), self._backend(request.task))
+        except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
+            traceback.print_exc()
+
+    def _settled(self, task: JudgeTask, files: Mapping[str, bytes]) -> JudgeTask:
+        if self._arrival is None:
+            return task
+        self._arrival.unpack(files)
+        return self._arrival.settle(task)
+
+    def _backend(self, task: JudgeTask) -> Backend:
+        """The backend that the task names.
+
+        Raises:
+            BackendUnavailable: the GPU cannot be used.
+        """
+        if task.backend == "emulator":
+            from kernelmate.backends.emulator import EmulatorBackend
+
+            if self._emulators is None:
+                return EmulatorBackend()
+            from kernelmate.backends.helped import HelpedEmulator
+
+            self._helped = self._helped or HelpedEmulator(self._emulators)
+            return self._helped
+        gpu = opened_gpu(self._hello.device, self._hello.device_memory_limit, self._emulators, self._runner)
+        if self._runner is not None:
+            cast("IsolatedCuda", gpu).limit(task.timeout_s)
+        return gpu
+
+
+class _Reporter:
+    """The judge's progress as messages, thinned out, and the last stage for what is said after a failure.
+
+    Attributes:
+        stage: the last that was told.
+        slowest_reference_s: seconds of the longest step in which the user's Python ran.
+    """
+
+    def __init__(self, number: int, send: Callable[[protocol.FromChild], None]) -> None:
+        self._number = number
+        self._send = send
+        self._sent = float("-inf")
+        self._told = time.monotonic()
+        self.stage = "start"
+        self.slowest_reference_s = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self.stage == "reference":
+            self.slowest_reference_s = max(self.slowest_reference_s, now - self._told)
+        self._told = now
+        if stage == self.stage and now - self._sent < PROGRESS_INTERVAL_S:
+            return
+        self.stage, self._sent = stage, now
+        self._send(protocol.ProgressMessage(self._number, stage, done, total))
+
+
+def _trace(task: JudgeTask, report: Callable[[str, int, int], None]) -> str:
+    """The graph of the reference, which the evaluator traces where there is one."""
+    from kernelmate.checks import reference_process
+    from kernelmate.synthesis.results import traced_text
+
+    report("reference", 0, 1)
+    contract, directory = task.candidate.contract, Path(task.directory)
+    process = reference_process.current()
+    return traced_text(contract, directory) if process is None else process.trace(contract, directory)
+
+
+def spent(backend: Backend | None = None) -> bool:
+    """No more tasks can be answered here: the GPU's context, or the process that references run in, is gone."""
+    from kernelmate.checks import reference_process
+
+    process = reference_process.current()
+    return (backend is not None and backend.poisoned) or (process is not None and process.ended is not None)
+
+
+def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], None]) -> Judgement:
+    from kernelmate.checks.judge import judge
+    from kernelmate.worker.timers import model_for, timer_for
+
+    judgement = judge(task, backend, report, timer_for(task, backend), model_for(task, backend))
+    if backend.name != "cuda":
+        return judgement
+    gpu = cast("CudaBackend | IsolatedCuda", backend)
+    judgement = replace(judgement, reasons=judgement.reasons + gpu.take_remarks())
+    if not (task.sanitize or task.profile):
+        return judgement
+    from kernelmate.worker.nvidia.examine import examine
+
+    return examine(task, judgement, int(own_of(gpu).device.id), report)
+
+
+def _ran_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is how the system, or the loader of a library, says that there is no more memory."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    # glibc: dl-map-segments.h and dl-load.c.
+    signs = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
+    return isinstance(error, ImportError) and any(sign in str(error).lower() for sign in signs)
+
+
+def own_of(gpu: CudaBackend | IsolatedCuda) -> CudaBackend:
+    """The backend in this process."""
+    from kernelmate.backends.cuda.isolated import IsolatedCuda
+
+    return gpu.own if isinstance(gpu, IsolatedCuda) else gpu
+
+
+@functools.cache
+def opened_gpu(
+    device: int, memory_limit: int | None, emulators: Emulators | None, runner: Runner | None
+) -> CudaBackend | IsolatedCuda:
+    """The backend of a GPU, opened once for each process, and in its runner where it has one.
+
+    Raises:
+        BackendUnavailable: the GPU cannot be used.
+    """
+    from kernelmate.backends.cuda.backend import CudaBackend
+
+    if runner is None:
+        return CudaBackend(device, memory_limit, emulators)
+    from kernelmate.backends.cuda.isolated import IsolatedCuda
+
+    runner.open(device, memory_limit)
+    own = CudaBackend(device, memory_limit, emulators)
+    try:
+        runner.receive()
+    except DeviceFailed as error:
+        raise BackendUnavailable(error.message, hint=error.hint) from None
+    from kernelmate.checks.answers import bound_device
+
+    bound_device(own.memory.limit)
+    return IsolatedCuda(runner, own)

@@ -1,0 +1,84 @@
+"""The user's files on a worker's machine that is not the user's: unpacked where a task finds them as at home."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath, PureWindowsPath
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Argument, Contract, JudgeTask, Version
+from kernelmate.source import parse_distribution
+from kernelmate.worker.protocol import rootless
+
+
+@dataclass(frozen=True, slots=True)
+class UnpackedFiles:
+    """A folder that stands for the root of the user's machine.
+
+    Attributes:
+        folder: where files are kept, each at its path at home.
+    """
+
+    folder: Path
+
+    def unpack(self, files: Mapping[str, bytes]) -> None:
+        """Write the files; one that is there already, with the same contents, stays as old as it is.
+
+        What was loaded from an unchanged file is then not loaded again.
+
+        Raises:
+            ValueError: a path leads out of the folder.
+        """
+        root = self.folder.resolve()
+        for name, content in files.items():
+            path = (root / name).resolve()
+            if not path.is_relative_to(root):
+                raise ValueError(f"{name!r} leads out of the worker's folder")
+            if not path.is_file() or path.read_bytes() != content:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+
+    def settle(self, task: JudgeTask) -> JudgeTask:
+        """The task with its paths as they are here."""
+        (self.folder / rootless(task.directory)).mkdir(parents=True, exist_ok=True)
+        return replace(
+            task,
+            directory=str(self.folder.resolve() / rootless(task.directory)),
+            candidate=self._moved(task.candidate),
+            baseline=None if task.baseline is None else self._moved(task.baseline),
+            reference_version=None if task.reference_version is None else self._moved(task.reference_version),
+        )
+
+    def homeward(self, error: KernelmateError, task: JudgeTask) -> KernelmateError:
+        """The error with paths as the user knows them; `task` is the one that came."""
+        home = PurePosixPath(task.directory).anchor or PureWindowsPath(task.directory).anchor
+        prefix = f"{self.folder.resolve()}/"
+        error.message = error.message.replace(prefix, home)
+        error.args = (error.message,)
+        if error.file is not None:
+            error.file = error.file.replace(prefix, home)
+        return error
+
+    def _moved(self, version: Version) -> Version:
+        contract = version.contract
+        moved = replace(
+            contract,
+            reference=self._reference(contract),
+            inputs=contract.inputs and self._here(contract.inputs),
+            args=tuple(self._argument(argument) for argument in contract.args),
+        )
+        return replace(version, contract=moved)
+
+    def _argument(self, argument: Argument) -> Argument:
+        path = None if argument.distribution is None else parse_distribution(argument.distribution).path
+        return argument if path is None else replace(argument, distribution=f"file({self._here(path)!r})")
+
+    def _reference(self, contract: Contract) -> str | None:
+        if contract.reference is None or contract.reference_kind != "function":
+            return contract.reference
+        return self._here(contract.reference)
+
+    def _here(self, path: str) -> str:
+        absolute = PurePosixPath(path).is_absolute() or PureWindowsPath(path).is_absolute()
+        return str(self.folder.resolve() / rootless(path)) if absolute else path

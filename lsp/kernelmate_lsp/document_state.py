@@ -1,0 +1,134 @@
+"""What is known of each open document: what stands in it, what the compiler said, what the last benchmark found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Candidate, Contract, Kernel, LaunchShape, Occupancy, Optimization, Resources, Verdict
+from kernelmate_lsp.reading import DocumentKernel, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFit:
+    """What a kernel takes on another GPU than the target."""
+
+    target: str
+    arch: str
+    resources: Resources
+    occupancy: Occupancy | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompileResult:
+    """What compiling told of one kernel.
+
+    Attributes:
+        verdicts: one per instance; empty where `error` kept it from being compiled.
+        contract: in force, or guessed; None where not even that is possible.
+        shape: the launch at the headline size. lifts: what would raise occupancy.
+        error: what is wrong with the contract, the settings or the machine.
+    """
+
+    kernel: Kernel
+    verdicts: tuple[Verdict, ...] = ()
+    contract: Contract | None = None
+    shape: LaunchShape | None = None
+    lifts: tuple[str, ...] = ()
+    error: KernelmateError | None = None
+    others: tuple[TargetFit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Benched:
+    """A kernel as it was judged last.
+
+    Attributes:
+        at: seconds since 1970. version: of the document. of: which text it was ("saved", "HEAD", "pinned"), None for the
+            document's own.
+    """
+
+    kernel: Kernel
+    verdicts: tuple[Verdict, ...]
+    at: float
+    version: int
+    of: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOutcome:
+    """One search: what was asked for and what came of it, for the kernel as it then was."""
+
+    kernel: Kernel
+    optimization: Optimization
+    at: float
+
+
+@dataclass(slots=True)
+class DocumentState:
+    """All that is known of one open document.
+
+    Attributes:
+        uri: of it. language: as the client names it.
+        reading: of the newest version that was looked at.
+        checked: by kernel, of `checked_version`. benched, found: by kernel, of whatever text they were made for.
+        pinned: texts that later ones are compared with. compared: what was last compared with, and its verdicts.
+        offers: rewrites that apply to a kernel, by kernel, of `checked_version`.
+    """
+
+    uri: str
+    language: str | None = None
+    reading: Reading | None = None
+    checked: dict[str, CompileResult] = field(default_factory=dict)
+    checked_version: int = -1
+    benched: dict[str, Benched] = field(default_factory=dict)
+    found: dict[str, SearchOutcome] = field(default_factory=dict)
+    pinned: dict[str, Kernel] = field(default_factory=dict)
+    compared: dict[str, Benched] = field(default_factory=dict)
+    offers: dict[str, Mapping[str, Candidate]] = field(default_factory=dict)
+
+
+def is_current(then: Kernel, spot: DocumentKernel) -> bool:
+    """Whether what was found out about a kernel still holds: its whole unit and its contract are as they were."""
+    now = spot.kernel
+    return then.unit.text == now.unit.text and then.unit.contract_text == now.unit.contract_text
+
+
+class LineMap:
+    """Where the lines of a kernel's file went since it was judged.
+
+    Args:
+        then: the unit's text. now: likewise.
+    """
+
+    def __init__(self, then: Kernel, now: Kernel) -> None:
+        self._then, self._now = then.unit, now.unit
+        self._moved: dict[int, int] | None = None
+
+    def line(self, line: int) -> int | None:
+        """The document's line now of one that a finding named; None where that line was changed or is gone."""
+        if self._then.text == self._now.text and self._then.anchors == self._now.anchors:
+            return line
+        if self._moved is None:
+            self._moved = self._follow()
+        return self._moved.get(line)
+
+    def _follow(self) -> dict[int, int]:
+        old, new = self._then.text.split("\n"), self._now.text.split("\n")
+        head = 0
+        while head < min(len(old), len(new)) and old[head] == new[head]:
+            head += 1
+        tail = 0
+        while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
+            tail += 1
+        matcher = SequenceMatcher(None, old[head : len(old) - tail], new[head : len(new) - tail], autojunk=False)
+        same = [(0, 0, head)]
+        same += [(block.a + head, block.b + head, block.size) for block in matcher.get_matching_blocks()]
+        same.append((len(old) - tail, len(new) - tail, tail))
+        return {
+            self._then.locate(before + index + 1, 1)[0]: self._now.locate(after + index + 1, 1)[0]
+            for before, after, size in same
+            for index in range(size)
+        }

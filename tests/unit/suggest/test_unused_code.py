@@ -1,0 +1,95 @@
+"""What lost its last use when a kernel was written anew goes; what anything else may use stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelmate.records import Kernel
+from kernelmate.source import apply_edits, find_kernels, text_unit
+from kernelmate.suggest.untrusted import screen
+from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
+
+KERNEL = """__global__ void scale(const float* x, float* y, int n) {
+  int i = blockIdx.x * kThreads + threadIdx.x;
+  if (i < n) y[i] = twice(x[i]);
+}
+"""
+ANEW = """__global__ void scale(const float* x, float* y, int n) {
+  int i = blockIdx.x * 128 + threadIdx.x;
+  if (i < n) y[i] = 2 * x[i];
+}
+"""
+CONSTANT = "constexpr int kThreads = 256;\n"
+HELPERS = """// Adds.
+__device__ float sum(float a, float b) { return a + b; }
+
+// Doubles.
+__device__ __forceinline__ float twice(float v) { return sum(v, v); }
+
+"""
+
+
+def kernel_of(text: str, path: str = "k.cu") -> Kernel:
+    return next(one for one in find_kernels(text_unit(text, path)) if one.name == "scale")
+
+
+def anew(text: str, path: str = "k.cu") -> str:
+    old = kernel_of(text, path)
+    bare = without_own_helpers(old)
+    new = apply_edits(bare, [(bare.start, bare.end, ANEW.rstrip("\n"))])
+    changed = without_unused_numbers(old, new)
+    assert screen(old, changed) is None
+    return changed.unit.text
+
+
+def test_helpers_of_helpers_and_constants_go_with_the_comments_above_them() -> None:
+    assert anew(f"// A file.\n\n{CONSTANT}\n{HELPERS}{KERNEL}") == f"// A file.\n\n{ANEW}"
+
+
+def test_the_comment_at_the_top_of_a_file_stays() -> None:
+    assert anew(f"// What this file is about.\n{CONSTANT}\n{HELPERS}{KERNEL}").startswith(
+        "// What this file is about.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("user", "kept"),
+    [
+        ("__global__ void other(float* y) { y[0] = twice(y[0]); }\n", "float twice"),
+        ("__global__ void other(float* y) { y[0] = sum(y[0], 1); }\n", "float sum"),
+        ("float host(float v) { return v * kThreads; }\n", "kThreads = 256"),
+        ("#define LAUNCH scale<<<1, kThreads>>>\n", "kThreads = 256"),
+        ("__device__ float (*taken)(float) = twice;\n", "float twice"),
+    ],
+)
+def test_what_anything_else_names_stays(user: str, kept: str) -> None:
+    assert kept in anew(f"{CONSTANT}{HELPERS}{KERNEL}{user}")
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "__host__ __device__ float twice(float v) { return 2 * v; }\n",
+        "float twice(float v);\n",
+        "inline constexpr int kThreads = 256;\n",
+        "extern const int kThreads;\n",
+        "__device__ int kThreads = 256;\n",
+        "__constant__ int kThreads = 256;\n",
+        "#define kThreads 256\n",
+    ],
+)
+def test_what_other_files_may_see_or_memory_holds_stays(declared: str) -> None:
+    assert declared in anew(declared + "\n" + KERNEL)
+
+
+def test_nothing_goes_from_a_file_that_others_include() -> None:
+    text = CONSTANT + HELPERS + KERNEL
+    assert anew(text, "k.cuh") == CONSTANT + HELPERS + ANEW
+
+
+def test_a_constant_of_a_launch_goes_when_the_launch_no_longer_names_it() -> None:
+    host = "void launch(float* x, int n) { scale<<<n / 256, THREADS>>>(x, x, n); }\n"
+    old = kernel_of(CONSTANT + KERNEL + host.replace("THREADS", "kThreads"))
+    assert "kThreads = 256" in without_own_helpers(old).unit.text
+    new = kernel_of(CONSTANT + ANEW + host.replace("THREADS", "128"))
+    assert "kThreads" not in without_unused_numbers(old, new).unit.text

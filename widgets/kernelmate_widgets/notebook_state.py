@@ -1,0 +1,204 @@
+"""What a notebook has open: settings, warm sessions, and the kernels that its cells defined."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelmate.compiler import find_target
+from kernelmate.config import Settings, load_settings
+from kernelmate.errors import SourceError, UsageError
+from kernelmate.records import Compiled, Contract, Kernel, Verdict
+from kernelmate.session import Session
+from kernelmate.session.authors import SpendingBudget
+from kernelmate_widgets.failing import FOLDER_PREFIX
+from kernelmate_widgets.handle import KernelHandle, KernelVersion, Prepare
+from kernelmate_widgets.launching import Launcher, make_launcher
+
+OnStage = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundKernel:
+    """A kernel that is bound, as it was judged.
+
+    Attributes:
+        contract: by which it was judged; None where its own was, or a guess.
+        options: settings that its cell named.
+    """
+
+    kernel: Kernel
+    contract: Contract | None
+    verdict: Verdict
+    options: Mapping[str, Any]
+
+
+class NotebookState:
+    """One notebook's sessions and kernels.
+
+    Attributes:
+        settings_given: settings that the notebook itself has set, by name.
+        known: by the name that a kernel is bound under.
+    """
+
+    def __init__(self) -> None:
+        self.settings_given: dict[str, Any] = {}
+        self.known: dict[str, BoundKernel] = {}
+        self._sessions: dict[tuple[str, str], Session] = {}
+        self._turn = threading.RLock()
+        self._listeners = threading.local()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._copies = 0
+        self._kept: dict[str, Path] = {}
+        self._spending: SpendingBudget | None = None
+        _desks.add(self)
+
+    def settings(self, options: Mapping[str, Any] | None = None) -> Settings:
+        """The settings in force: a cell's options, then the notebook's, then all that the command line has.
+
+        Raises:
+            UsageError: a value is wrong.
+        """
+        return load_settings(**{**self.settings_given, **(options or {})})
+
+    def session(self, options: Mapping[str, Any] | None = None, owner: str = "") -> Session:
+        """A session with a warm worker, the same one for the same settings and owner.
+
+        Args:
+            options: of a cell.
+            owner: who else than the cells it is for; what runs in the background has a worker of its own.
+
+        Raises:
+            UsageError: a setting is wrong. BackendUnavailable: the backend cannot run here.
+        """
+        settings = self.settings(options)
+        key = owner, settings.model_dump_json()
+        with self._turn:
+            if key not in self._sessions:
+                self._sessions[key] = Session(settings, self._stage)
+            return self._sessions[key]
+
+    def spending(self, settings: Settings) -> SpendingBudget:
+        """What the notebook's searches may pay for, all of them together; what was spent counts when the limit is raised."""
+        with self._turn:
+            if self._spending is None:
+                self._spending = SpendingBudget(settings.claude_budget_usd)
+            self._spending.limit_usd = settings.claude_budget_usd
+            return self._spending
+
+    def close_session(self, owner: str) -> None:
+        """Give back an owner's workers, whatever they are doing."""
+        with self._turn:
+            closing = [self._sessions.pop(key) for key in list(self._sessions) if key[0] == owner]
+        for session in closing:
+            session.close()
+
+    def set(self, name: str, value: str) -> None:
+        """Set one setting for this notebook; workers of other settings are given back.
+
+        Raises:
+            UsageError: there is no such setting, or it does not take the value.
+        """
+        given = {**self.settings_given, name: value}
+        target = load_settings(**given).target
+        if target is not None:
+            find_target(target)
+        self.settings_given = given
+        self.close_sessions()
+
+    @contextmanager
+    def listening(self, listener: OnStage) -> Iterator[None]:
+        """What is done in this thread meanwhile tells this listener of its stages."""
+        before = getattr(self._listeners, "listener", None)
+        self._listeners.listener = listener
+        try:
+            yield
+        finally:
+            self._listeners.listener = before
+
+    def _stage(self, stage: str, done: int, total: int) -> None:
+        listener: OnStage | None = getattr(self._listeners, "listener", None)
+        if listener is not None:
+            listener(stage, done, total)
+
+    def folder(self) -> Path:
+        """A fresh folder for one judgement's copies of live objects, gone when the notebook ends."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)
+        self._copies += 1
+        path = Path(self._folder.name) / str(self._copies)
+        path.mkdir()
+        return path
+
+    def keep(self, name: str, folder: Path | None) -> None:
+        """A kernel is judged by the copies in this folder from now on; those that it was judged by before are deleted."""
+        self.drop(self._kept.pop(name, None))
+        if folder is not None:
+            self._kept[name] = folder
+
+    def drop(self, folder: Path | None) -> None:
+        """Delete the copies in a folder, which nothing is judged by."""
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def preparer(self, session: Session) -> Prepare:
+        """How versions judged by a session are loaded into this process."""
+
+        def prepare(version: KernelVersion) -> tuple[Compiled, Launcher]:
+            prepared = session.prepare(version.kernel, version.verdict.instance, version.contract)[0]
+            compiled = prepared.compiled
+            if not compiled.ok or compiled.binary != version.verdict.binary:
+                raise SourceError(
+                    f"{version.kernel.name} does not compile to the code that was judged.",
+                    file=version.kernel.unit.path,
+                    hint="A header or a setting has changed since: run the cell again.",
+                )
+            return compiled, make_launcher(session.backend, version.kernel, compiled, session.target)
+
+        return prepare
+
+    def close_sessions(self) -> None:
+        """Give back every worker; the next judgement starts a fresh one."""
+        with self._turn:
+            sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            session.close()
+
+    def close(self) -> None:
+        """Give back everything: workers, and the copies of live objects."""
+        self.close_sessions()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def handle_named(namespace: Mapping[str, Any], name: str) -> KernelHandle:
+    """The kernel that is bound under a name.
+
+    Raises:
+        UsageError: the name is free, or something else.
+    """
+    found = namespace.get(name)
+    if isinstance(found, KernelHandle):
+        return found
+    kernels = sorted(key for key, value in namespace.items() if isinstance(value, KernelHandle))
+    hint = f"Kernels here are {', '.join(kernels)}." if kernels else "Run a cell that begins with %%kernelmate first."
+    what = "There is nothing called" if found is None else "No kernel is called"
+    raise UsageError(f"{what} {name} in this notebook.", hint=hint)
+
+
+_desks: weakref.WeakSet[NotebookState] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for notebook in tuple(_desks):
+        notebook.close()
