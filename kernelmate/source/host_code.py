@@ -89,7 +89,7 @@ def _times(node: ast.expr, names: Mapping[str, str]) -> str:
 def _product(text: str) -> str:
     """A product in a sum, without parentheses around it."""
     inner = strip_parentheses(text)
-    return inner if re.fullmatch(r"[A-Za-z_]\w* \* \d+", inner) else text
+    return inner if re.fullmatch(r"[A-Za-z_]\w* [*/] \d+", inner) else text
 
 
 def _grouped(text: str) -> str:
