@@ -44,19 +44,24 @@ demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, wi
 
 # The tests in an editor wait for what a user would see, so they come last, with nothing beside them.
 EDITOR_TESTS := tests/extension/test_editor.py
-test: $(VENV)/.installed-dev  ## every test that needs no GPU
+# A sample of the exhaustive tests, whose seed pytest names, and in CI all of them. SAMPLE=all or SAMPLE=SEED overrides.
+SAMPLE ?= $(if $(CI),all,random)
+# Seconds after which a test has hung: the longest takes a third of that where nothing runs beside the tests.
+TEST_TIMEOUT ?= 150
+PYTEST := $(BIN)/python -m pytest --timeout $(TEST_TIMEOUT)
+test: $(VENV)/.installed-dev  ## every test that needs no GPU, and a sample of the exhaustive ones; SAMPLE=all for all
 ifeq ($(strip $(PYTEST_ARGS)),)
-	@$(BIN)/python -m pytest -n auto --ignore=$(EDITOR_TESTS)
+	@$(PYTEST) -n auto --dist worksteal --sample $(SAMPLE) --ignore=$(EDITOR_TESTS)
 	@$(MAKE) --no-print-directory editor-test
 else
-	@$(BIN)/python -m pytest -n auto $(PYTEST_ARGS)
+	@$(PYTEST) -n auto --dist worksteal $(PYTEST_ARGS)
 endif
 
 # What fails there is tried once more, and both results are said: a test that is not steady passes, and is heard of.
 editor-test: $(VENV)/.installed-dev  ## those in a real VS Code alone; skipped where `make extension-test` has not installed it
-	@$(BIN)/python -m pytest $(EDITOR_TESTS) || { \
+	@$(PYTEST) $(EDITOR_TESTS) || { \
 	  echo; echo "==== FIRST RUN: tests in the editor failed, as above. What failed is run once more. ===="; echo; \
-	  if $(BIN)/python -m pytest $(EDITOR_TESTS) --last-failed --last-failed-no-failures none; then \
+	  if $(PYTEST) $(EDITOR_TESTS) --last-failed --last-failed-no-failures none; then \
 	    echo; echo "==== FIRST RUN failed, SECOND RUN passed: tests in the editor are not steady on this machine. The first run's failures are above. ===="; \
 	  else \
 	    echo; echo "==== FIRST RUN failed, SECOND RUN failed: tests in the editor. ===="; exit 1; \

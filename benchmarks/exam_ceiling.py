@@ -3,7 +3,7 @@
     python -m benchmarks.exam_ceiling                                     # on the emulator
     python -m benchmarks.exam_ceiling --backend cuda --jobs 8 -o OUT.json # measured, on a GPU
 
-The versions (`tests/data/exam`) are told as answers of the starter's codec, and read again by it: what is met here is met by
+The versions (`tests/data/exam`) are told as proposals of an instruct model, and read again by its codec: what is met here is met by
 answers that a model could write. Goals that are not met are named last.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.machine import describe
 from kernelmate.records import Contract
 from kernelmate.source import load_kernel, parse_contract
-from kernelmate.suggest.codec import STARTER, codec_named
+from kernelmate.suggest.codec import CHAT, codec_named
 from kernelmate.suggest.codec.base import CodecVersion, Question
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate_training.exam import Goal, Terms, Wanted, load_exam, run, to_json
@@ -41,7 +41,7 @@ def main() -> None:
         ]
         answers.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         wanted = Wanted(
-            goals=tuple(given.goals), backend=given.backend, answers=answers, codec=STARTER, model="by-hand",
+            goals=tuple(given.goals), backend=given.backend, answers=answers, codec=CHAT, model="by-hand",
             terms=Terms(k=1, recipes=0), jobs=given.jobs,
         )  # fmt: skip
         keep = None if given.output is None else given.output.with_name(given.output.name + ".part")
@@ -63,7 +63,7 @@ def answer_of(goal: Goal) -> str:
         before.text, kernel, before.launch, goal.metric, goal.prompt, "debug" if goal.metric == "correct" else "generate",
         contract=contract,
     )  # fmt: skip
-    return codec_named(STARTER).answer(question, after)
+    return codec_named(CHAT).answer(question, after)
 
 
 def _side(path: Path) -> tuple[str, Contract, CodecVersion]:

@@ -66,7 +66,7 @@ class Known:
         """As a model of the codec that offers is asked.
 
         Raises:
-            Untellable: it cannot be told.
+            NotEncodable: it cannot be told.
         """
         return codec_named("mixed-2").ask(question_of(self.row)).prompt
 

@@ -1,6 +1,6 @@
 """What codecs come to on a corpus: what they can tell, what comes back, how long answers are, how fast examples are varied.
 
-    python -m benchmarks.upskill_codecs CORPUS [--rows 2000] [--codec mixed-2 --codec lines-1] [--out results.txt]
+    python -m benchmarks.upskill_codecs CORPUS [--rows 2000] [--codec mixed-2] [--out results.txt]
 
 Rows are drawn by chance from all of the corpus; those for analyses have no version and are counted in tokens only. A version came
 back byte for byte, or in the same statements with other blanks or comments. Tokens are of a vocabulary of 4096 that is learned
@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.machine import describe
+from kernelmate.suggest.codec import OFFERING, codec_named
 from kernelmate.suggest.codec.base import Codec, NotEncodable, UndecodableAnswer
 from kernelmate.suggest.codec.splitting import canonical
 from kernelmate_training.batches import Packer
 from kernelmate_training.encoded import Encoded, encode
-from kernelmate_training.examples import TASKS, codec_named, lines_of, question_of, tell, version_of
+from kernelmate_training.examples import TASKS, lines_of, question_of, tell, version_of
 from kernelmate_training.plans import TASK_WEIGHTS
 from kernelmate_training.varying import Variation, Varying
 from kernelmate_training.vocabulary import train_tokenizer
@@ -50,7 +51,7 @@ def main() -> None:
     lines = lines_of(given.corpus)
     lines = random.Random(1).sample(lines, min(given.rows, len(lines)))
     said = [f"{describe()} · python -m benchmarks.upskill_codecs CORPUS --rows {len(lines)}", ""]
-    for name in given.codec or ["lines-1", "mixed-2"]:
+    for name in given.codec or OFFERING:
         said += [*report(lines, name), ""]
     text = "\n".join(said)
     print(text)
@@ -79,7 +80,7 @@ def report(lines: Sequence[str], name: str) -> Iterator[str]:
     tokens = int(data.starts[-1])
     yield f"  {too_long} examples longer than {CONTEXT} tokens; vocabulary {tokenizer.get_vocab_size()}; telling {tokens / seconds:,.0f} tokens/s of a core"  # fmt: skip
     for what, how in KINDS.items():
-        varying = Varying(Variation.of(how), tokenizer.to_str(), name) if how else None
+        varying = Varying(Variation.of(how), tokenizer.to_str()) if how else None
         yield f"  batches, {what}: {speed(data, varying):,.0f} tokens/s of a core"
 
 

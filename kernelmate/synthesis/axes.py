@@ -13,7 +13,7 @@ from kernelmate.synthesis.sizes import joined
 Order: TypeAlias = "tuple[int | str, ...]"
 """The axes of an array in its own order, the last one contiguous, by their numbers in a domain.
 
-The first may be `@7`: rows whose numbers are the value of node 7.
+The first may be `@7`: rows whose numbers are the value of node 7. `#1/3` is position 1 of an axis of length 3.
 """
 
 
@@ -25,7 +25,7 @@ def order_of(index: Index) -> Order:
     """
     if index == (FLAT,):
         raise Refused("it changes the shape of an array between operations")
-    if any(isinstance(one, str) for one in index[1:]):
+    if any(isinstance(one, str) and not one.startswith("#") for one in index[1:]):
         raise Refused("it gathers one element for each result")
     return tuple(one for one in index if one is not None)
 
@@ -87,11 +87,19 @@ def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mappin
     """The number of an element in an array, from positions along the axes."""
     if not order:
         return "0"
-    text = at[order[0]]
+    text = _position(order[0], at)
     for number, axis in enumerate(order[1:]):
         text = f"static_cast<size_t>({text})" if number == 0 else f"({text})"
-        text = f"{text} * {lengths[int(axis)]} + {at[axis]}"
+        length = str(axis).partition("/")[2] if isinstance(axis, str) else lengths[axis]
+        position = _position(axis, at)
+        text = f"{text} * {length}{f' + {position}' * (position != '0')}"
     return text
+
+
+def _position(axis: int | str, at: Mapping[int | str, str]) -> str:
+    """The position along an axis, or that of a part of an array."""
+    is_part = isinstance(axis, str) and axis.startswith("#")
+    return str(axis)[1:].partition("/")[0] if is_part else at[axis]
 
 
 def _follows(order: Order, first: int, second: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelmate.synthesis.axes import Axes, Order, order_of
@@ -19,6 +19,7 @@ class ContractionShape:
     Attributes:
         m: the axis of the first operand alone. n: of the second. k: of both, which the results do not have. batch: of all.
         root: what is summed. left: arrays with `m`, right: with `n`, by their orders. rest: orders of what the results need besides.
+        beside: those of them that are factors of all terms of a sum.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
@@ -28,21 +29,27 @@ class ContractionShape:
         kept = order_of(plan.outputs[0][1])
         inside = self._orders([self.root])
         outside = self._orders(plan.outputs)
-        self.axes = Axes.merged(plan.domain, [kept, *inside.values(), *outside.values()])
+        orders = [kept, *inside.values(), *outside.values(), *self._positions(plan.outputs)]
+        self.axes = Axes.merged(plan.domain, orders)
         merged = {name: self.axes.order(order) for name, order in inside.items()}
         self.rest = {name: self.axes.order(order) for name, order in outside.items()}
         self.whole = [axis for axis in self.axes.order(kept) if isinstance(axis, int)]
         if plan.node(self.reduction).data[0] != "sum" or not merged:
             raise Refused("it reduces a product of arrays other than by a sum")
-        self.batch = [axis for axis in self.whole if all(axis in order for order in merged.values())]
         summed = [axis for axis in range(len(self.axes.sides)) if axis not in self.whole]
+        terms = {name: order for name, order in merged.items() if {*order} & {*summed}}
+        self.batch = [axis for axis in self.whole if terms and all(axis in order for order in terms.values())]
         single = [axis for axis in self.whole if axis not in self.batch]
-        if len(summed) != 1 or len(single) != 2 or any(summed[0] not in order for order in merged.values()):
+        if len(summed) != 1 or len(single) != 2:
             raise Refused("it sums products over other axes than a matrix product does")
         self.m, self.n, self.k = *single, summed[0]
-        self.left = {name: order for name, order in merged.items() if self.n not in order}
-        self.right = {name: order for name, order in merged.items() if self.m not in order}
-        if not self.left or not self.right or {*self.left, *self.right} != {*merged} or {*self.left} & {*self.right}:
+        self.left = {name: order for name, order in terms.items() if self.n not in order}
+        self.right = {name: order for name, order in terms.items() if self.m not in order}
+        self.beside = {name: order for name, order in merged.items() if name not in terms}
+        if any(self.rest.get(name, order) != order for name, order in self.beside.items()):
+            raise Refused("it meets a factor of a product along other axes elsewhere")
+        self.rest |= self.beside
+        if not self.left or not self.right or {*self.left, *self.right} != {*terms} or {*self.left} & {*self.right}:
             raise Refused("it sums products of arrays that have all axes, or only one")
         outputs = {one.name for one in kernel.outputs()}
         if outputs & {*merged} or any(
@@ -61,24 +68,38 @@ class ContractionShape:
         """Whether a value differs along the sum's axis."""
         return any(self.k in self.axes.order(order) for order in self._orders([key]).values())
 
-    def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
-        """The arrays that some values need without the reduction, and how they are met."""
-        found: dict[str, Order] = {}
+    def _without_reduction(self, roots: Sequence[Key]) -> Iterator[Key]:
+        """Everything that some values need besides the reduction."""
         stack, seen = list(roots), set[Key]()
         while stack:
             key = stack.pop()
-            node = self.plan.node(key)
-            if node.op == "reduce" or key in seen:
+            if self.plan.node(key).op == "reduce" or key in seen:
                 continue
             seen.add(key)
-            if node.op in ("iota", "take"):
-                raise Refused("it uses positions or rows by their numbers beside a matrix product")
+            yield key
+            stack += self.plan.operands(key)
+
+    def _positions(self, roots: Sequence[Key]) -> list[Order]:
+        """The axes along which some values need positions, each alone: it is not merged with others."""
+        return [order_of(key[1]) for key in self._without_reduction(roots) if self.plan.node(key).op == "iota"]
+
+    def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
+        """The arrays that some values need without the reduction, and how they are met."""
+        found: dict[str, Order] = {}
+        for key in self._without_reduction(roots):
+            node = self.plan.node(key)
+            if node.op == "take" or (node.op == "iota" and self.root in roots):
+                raise Refused("it uses positions or rows by their numbers in what a matrix product sums")
             if node.op == "input":
                 name, order = str(node.data[0]), order_of(key[1])
                 if found.setdefault(name, order) != order:
                     raise Refused(f"it meets {name} along different axes")
-            stack += self.plan.operands(key)
         return found
+
+    def position(self, key: Key) -> int:
+        """The axis along which positions are."""
+        (axis,) = self.axes.order(order_of(key[1]))
+        return int(axis)
 
 
 def vanishes(expressions: Expressions, key: Key) -> bool:
@@ -103,11 +124,13 @@ class Factors:
     """A sum of plain products: one array of each side, and what is the same for all terms of a sum.
 
     Attributes:
-        left: the array with rows. right: the array with columns. outside: factors without the sum's axis.
+        left: the array with rows. right: the array with columns. terms: both, as they are met.
+        outside: factors without the sum's axis.
     """
 
     left: str
     right: str
+    terms: tuple[Key, ...]
     outside: tuple[Key, ...]
 
     @staticmethod
@@ -117,7 +140,7 @@ class Factors:
         Raises:
             Refused: it is something else than a product of two arrays, or computes in other types than the sum's.
         """
-        plan, found, outside = shape.plan, list[str](), list[Key]()
+        plan, found, outside = shape.plan, list[Key](), list[Key]()
         total = plan.node(shape.reduction).dtype
         stack = [shape.root]
         while stack:
@@ -126,14 +149,15 @@ class Factors:
             if not shape.is_summed(key):
                 outside.append(key)
             elif node.op == "input":
-                found.append(str(node.data[0]))
+                found.append(key)
             elif node.op in ("view", "cast") or (node.op == "map" and node.data[0] == "multiply"):
                 if node.op != "view" and node.dtype != total and not {node.dtype, total} <= {"float32", "float64"}:
                     raise Refused(f"it computes products in {node.dtype}")
                 stack += plan.operands(key)
             else:
                 raise Refused("it sums something else than products of elements")
-        left, right = ([one for one in found if one in side] for side in (shape.left, shape.right))
+        names = [str(plan.node(key).data[0]) for key in found]
+        left, right = ([one for one in names if one in side] for side in (shape.left, shape.right))
         if len(left) != 1 or len(right) != 1 or len(found) != 2:
             raise Refused("it sums products of more than two arrays")
-        return Factors(left[0], right[0], tuple(reversed(outside)))
+        return Factors(left[0], right[0], tuple(found), tuple(reversed(outside)))

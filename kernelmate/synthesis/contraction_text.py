@@ -12,6 +12,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, camel, fresh_names
 from kernelmate.synthesis.packs import pack_struct
 from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.triangles import computed_where, corner
 
 
 class ContractionText:
@@ -56,6 +57,8 @@ class ContractionText:
     def leaf(self, key: Key) -> str:
         """An element beside the sum, at a result's row and column."""
         node = self.plan.node(key)
+        if node.op == "iota":
+            return f"static_cast<long long>({self.at[self.shape.position(key)]})"
         name = str(node.data[0])
         if node.op == "scalar":
             return self.kernel.loaded(name, name)
@@ -113,6 +116,24 @@ class ContractionText:
                 lines.append(f"const int {self.at[axis]} = {left}{rest};")
                 left = f"{left} / {lengths[axis]}"
         return lines
+
+    def untouched(self) -> list[str]:
+        """The end of a block whose results all stay as they are."""
+        shape, names = self.shape, self.names
+        condition = computed_where(self.plan, self.plan.outputs[0], self.outputs[0])
+        if condition is None or len(self.outputs) > 1:
+            return []
+        firsts = {shape.m: (names.m_first, names.kTileM), shape.n: (names.n_first, names.kTileN)}
+        places = {shape.axes.order((axis,))[0]: last for axis, last in corner(self.plan, condition).items()}
+        if not {*places} <= {*firsts}:
+            return []
+        before, self.at = self.at, dict(self.at)
+        for axis, last in places.items():
+            first, tile = firsts[int(axis)]
+            self.at[axis] = f"{first} + {tile} - 1" if last else str(first)
+        (text,) = Expressions(self.plan, self.kernel, self.leaf, frozenset()).locals_for([condition], [])
+        self.at = before
+        return ["// Of results that stay as they are, whole tiles are left out.", f"if (!({text})) return;"]
 
     def whole_lines(self, counts: Mapping[str, int]) -> list[str]:
         """Whether the packs of each array begin at addresses of whole packs and end within a row, by elements of a pack."""

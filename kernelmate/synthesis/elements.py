@@ -89,10 +89,15 @@ def _operands(graph: Graph, key: Key, summed: int) -> tuple[Key, ...]:
         return (found, chosen) if isinstance(chosen, tuple) else (found,)
     if node.op in ADDING:
         summands = node.args if node.op == "scatter" else node.args[1:]
-        return tuple((one, (summed,) if graph.nodes[one].shape else ()) for one in summands)
+        return tuple((one, _of_summand(graph.nodes[one], (summed, *index[1:]))) for one in summands)
     if node.op not in ("input", "scalar", "size", "constant", "iota"):
         raise Refused(f"it has elements by number, and another operation besides ({node.op})")
     return ()
+
+
+def _of_summand(node: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The index of what is summed by number, or of the numbers."""
+    return tuple(None if side == "1" else one for side, one in zip(node.shape, index, strict=False))
 
 
 def _aligned(arg: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:

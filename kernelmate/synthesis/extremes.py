@@ -44,7 +44,7 @@ class Extremes:
         self._test(kind, ctype)
         found = self._functions.get((kind, ctype, index))
         if found is None:
-            found = self._kernel.names.outermost(f"{self._reductions.team.name}_{kind}")
+            found = self._kernel.names.outermost(f"{self._reductions.team.noun}_{kind}")
             self._functions[kind, ctype, index] = found
         return found
 
@@ -92,10 +92,10 @@ class Extremes:
 
         offset, warp = team.names.offset, team.names.warp
         body = block_of(
-            f"for (int {offset} = 16; {team.while_exchanged(offset)}; {offset} /= 2)",
+            f"for (int {offset} = {min(32, team.team.threads) // 2}; {team.while_exchanged(offset)}; {offset} /= 2)",
             [
-                f"const {ctype} {names.other} = __shfl_xor_sync(0xffffffffu, {value}, {offset});",
-                f"const {index} {names.where} = __shfl_xor_sync(0xffffffffu, {at}, {offset});",
+                f"const {ctype} {names.other} = __shfl_xor_sync({team.mask}, {value}, {offset});",
+                f"const {index} {names.where} = __shfl_xor_sync({team.mask}, {at}, {offset});",
                 *kept(names.other, names.where),
             ],
         )

@@ -10,7 +10,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
 - `pick` (axis): elements of an axis by number, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
 - `scan` (kind as of `reduce`, axis, and whether from its end): the results of all beginnings of the axis;
-- `scatter`: for each number the sum of the second operand where the first has that number, or how often it occurs;
+- `scatter`: for each number the sum of the second operand (its elements or rows) where the first has it, or how often it occurs;
 - `segment`: sums of the second operand between neighbouring offsets, which the first has.
 - `window`: elements of the first operand by index maps (data: an `AxisMap` for each of its axes); where they leave it, elements of
   the second operand, which has the result's shape or is a number.
@@ -108,7 +108,7 @@ def _indexed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
     if node.op == "scan":
         return _scan(node, args[0])
     if node.op in ("scatter", "segment"):
-        return _summed(node, args, shape[0])
+        return _summed(node, args, shape)
     source, index = args[0], args[1].astype(np.int64)
     if node.op == "gather":
         return np.take_along_axis(source, index[..., None], axis=-1)[..., 0]
@@ -127,9 +127,9 @@ def _scan(node: Node, array: Any) -> Any:
     )
 
 
-def _summed(node: Node, args: Sequence[Any], length: int) -> Any:
-    index = np.repeat(np.arange(length), np.diff(args[0])) if node.op == "segment" else args[0]
-    total = np.zeros(length, node.dtype)
+def _summed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    index = np.repeat(np.arange(shape[0]), np.diff(args[0])) if node.op == "segment" else args[0]
+    total = np.zeros(shape, node.dtype)
     np.add.at(total, index, args[1] if len(args) > 1 else 1)
     return total
 

@@ -101,12 +101,29 @@ def added_at(target: Any, index: Any, values: Any) -> None:
         target.assign(_added(target, index.summed(values, target.shape[0])))
         return
     index, values = target.builder.lift(index), target.builder.lift(values)
-    if target.ndim != 1 or index.dtype.kind not in "iu" or index.ndim != 1 or values.ndim > 1:
-        raise Untraceable("np.add.at of other than elements of a vector")
+    if not target.ndim or index.dtype.kind not in "iu" or not index.ndim:
+        raise Untraceable("np.add.at of other than elements or rows of an array by whole numbers")
     if values.dtype.kind == "f" and target.dtype.kind != "f":
         raise Untraceable("np.add.at that rounds its values")
-    sums = target.builder.add("scatter", [index, values], target.shape, target.dtype)
-    target.assign(_added(target, sums))
+    target.assign(_added(target, _sums_by_number(target, index, values)))
+
+
+def _sums_by_number(target: Array, index: Array, values: Array) -> Array:
+    """Elements, or whole rows, summed by number, in the shape of a target."""
+    from kernelmate.synthesis.functions import broadcast_to, reshape
+
+    rest = target.shape[1:]
+    if index.ndim > 1 or (target.ndim > 1 and values.ndim != index.ndim + len(rest)):
+        values = broadcast_to(values, (*index.shape, *rest))
+    if index.ndim > 1:
+        index = reshape(index, -1)
+    if target.ndim == 1:
+        values = reshape(values, -1) if values.ndim > 1 else values
+        return target.builder.add("scatter", [index, values], target.shape, target.dtype)
+    wide = target if target.ndim == 2 else reshape(target, (target.shape[0], -1))
+    values = reshape(values, (index.shape[0], wide.shape[1]))
+    sums = target.builder.add("scatter", [index, values], wide.shape, target.dtype)
+    return sums if target.ndim == 2 else reshape(sums, target.shape)
 
 
 def _added(target: Array, sums: Array) -> Array:

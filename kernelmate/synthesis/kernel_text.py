@@ -139,19 +139,24 @@ def c_type(dtype: str, real: str) -> str:
 class KernelText:
     """What the text of a kernel depends on: the baseline's parameters, style and types.
 
+    Args:
+        kernel: the baseline. contract: of it.
+        others: further names of array arguments, of which several parts are met.
+
     Raises:
         Refused: the kernel has a form that is not written here.
     """
 
-    def __init__(self, kernel: Kernel, contract: Contract) -> None:
-        self.kernel, self.contract = kernel, contract
+    def __init__(self, kernel: Kernel, contract: Contract, others: Mapping[str, str] | None = None) -> None:
+        self.kernel, self.contract, self.others = kernel, contract, others or {}
         self.parameters = {one.name: one for one in kernel.signature.parameters}
         self.arguments = {one.name: one for one in contract.args}
         self._refuse()
         beside = kernel.unit.text[: kernel.start] + kernel.unit.text[kernel.end :]
         plain = without_comments(beside)
         outer = {*words_of(_without_bodies(plain)), kernel.name}
-        self.names = Names(outer, words_of(plain), {*contract.sizes[0], *self.parameters})
+        self.names = Names(outer, words_of(plain), {*contract.sizes[0], *self.parameters, *self.others})
+        self.arguments |= {name: replace(self.arguments[one], name=name) for name, one in self.others.items()}
         wide = any(one.dtype == "float64" for one in contract.args) or re.search(r"\bdouble\b", kernel.source)
         self.real = "double" if wide or contract.accumulate == "float64" else "float"
         single = self.real == "float"
@@ -169,6 +174,10 @@ class KernelText:
         self.sizes = {
             (one.value or one.name): one.name for one in contract.args if one.shape is None and _is_size(one, contract)
         }
+
+    def again(self) -> KernelText:
+        """The same for another text, all names free."""
+        return KernelText(self.kernel, self.contract, self.others)
 
     def _refuse(self) -> None:
         if self.kernel.signature.template_parameters:
@@ -225,14 +234,14 @@ class KernelText:
         name = self.names.fresh(wanted)
         return name, [f"constexpr int {name} = {value};"]
 
-    def promise(self, read: Iterable[str], passes: int = 1) -> str:
+    def promise(self, read: Iterable[str]) -> str:
         """A sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
         size = self.contract.sizes[0]
         shapes = argument_shapes(self.contract, size)
-        several = [*read, *(one.name for one in self.outputs())]
+        several = [*dict.fromkeys(self.others.get(one, one) for one in read), *(one.name for one in self.outputs())]
         moved = sum(math.prod(shapes[one]) * ITEM_BYTES[self.arguments[one].dtype] for one in several)
         at = ", ".join(f"{name} = {value}" for name, value in size.items())
-        return f" At {at} it moves {moved / 1e6:.3g} MB{', and reads again from the cache' if passes > 1 else ''}."
+        return f" At {at} it moves {moved / 1e6:.3g} MB."
 
     def outputs(self) -> list[Argument]:
         """The out and inout arguments in their order."""
@@ -240,7 +249,7 @@ class KernelText:
 
     def element(self, name: str) -> str:
         """The type of an array's elements, as the file writes it."""
-        return self.parameters[name].base
+        return self.parameters[self.others.get(name, name)].base
 
     def loaded(self, name: str, text: str) -> str:
         """An element as a value that is computed with."""
@@ -296,6 +305,9 @@ class KernelText:
 
     def definition(self, head: str, body: Sequence[str]) -> str:
         """A function from its head and lines, in the file's style of braces and indentation."""
+        words = words_of(" ".join(body)) if self.others else set()
+        several = [f"const {self.element(name)}* {name} = {one};" for name, one in self.others.items() if name in words]
+        body = [*several, *body]
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
         body = [_WIDENED.sub(r"static_cast<size_t>(\1)", line) for line in body]
         for wide in dict.fromkeys(re.findall(r"\bsize_t (\w+)(?: =|,|\)|;)", "\n".join([head, *body]))):

@@ -148,6 +148,11 @@ class Names:
         self._taken = {*self._outer, *kernels}
         self._numbered: dict[str, str] = {}
 
+    @property
+    def outer(self) -> frozenset[str]:
+        """Names at the outermost level."""
+        return frozenset(self._outer)
+
     def outermost(self, wanted: str) -> str:
         """A name for a function or constant beside the kernel."""
         name, number = wanted, 2

@@ -13,7 +13,7 @@ Index: TypeAlias = "tuple[int | str | None, ...]"
 """For each axis of a node, the axis of the domain that moves along it, None for the only element, or `FLAT` alone.
 
 `@7` stands for the value of node 7: a gather along the last axis, or rows that are taken by their numbers.
-`flat/pixels%channels` is an axis of an array of another shape: the element's number in the whole domain, by the elements
+`#1/3` is position 1 of an axis of length 3: a part of an array. `flat/pixels%channels` is an axis of an array of another shape: the element's number in the whole domain, by the elements
 behind the axis, and within its length (the first axis has no such).
 """
 
@@ -81,6 +81,8 @@ class Plan:
             if self.kind != "rows" or sum(one is not None for one in key[1]) > 1:
                 raise Refused("it broadcasts arrays of which the shape was changed")
             return "across"
+        if self.kind != "free" and any(str(one).startswith("#") for one in key[1]):
+            raise Refused("it takes parts of arrays")
         if self.kind == "free":
             return "flat" if any(one is not None for one in key[1]) else "once"
         rows = [one for one in key[1] if one is not None]
@@ -237,12 +239,15 @@ def _viewed(source: Node, node: Node, index: Index) -> Index:
         places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
         return tuple(None if side == "1" else index[places[axis]] for axis, side in enumerate(source.shape))
     if index == (FLAT,):
+        if any(side.startswith("#") for side in source.shape):
+            raise Refused("it changes the shape of a part of an array")
         kept = [int(axis) for axis in node.data if axis is not None and source.shape[int(axis)] != "1"]
         if kept != sorted(kept):
             raise Refused("it changes the shape of a transposed array")
         return index
     places = {axis: place for place, axis in enumerate(node.data) if axis is not None}
-    return tuple(None if side == "1" else index[places[axis]] for axis, side in enumerate(source.shape))
+    sides = enumerate(source.shape)
+    return tuple(None if side == "1" else side if side.startswith("#") else index[places[axis]] for axis, side in sides)
 
 
 def _operand(graph: Graph, reduction: int) -> int:

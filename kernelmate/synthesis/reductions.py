@@ -24,11 +24,16 @@ _KEEPING = {"max": ">", "min": "<"}
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """Who computes a row: a warp of a block of several, or a block of so many threads."""
+    """Who computes a row: a warp of a block of several, some neighbouring threads of one, or a block of so many threads."""
 
     name: str
     threads: int
     block: int
+
+    @property
+    def noun(self) -> str:
+        """The first word of its functions."""
+        return "lanes" if self.threads < WARP else self.name
 
 
 class Reductions:
@@ -56,6 +61,14 @@ class Reductions:
         self.shares, self.slots, self.slot = team.name != "warp", "", ""
         self.leads = f"threadIdx.x % {WARP} == 0"
 
+    @property
+    def mask(self) -> str:
+        """The threads of a warp that exchange values: all, or those that share a row, since others may have none."""
+        if self.team.name != "warp" or self.team.threads >= WARP:
+            return "0xffffffffu"
+        count = self.team.threads
+        return f"{(1 << count) - 1:#x}u << threadIdx.x % {WARP} / {count} * {count}"
+
     def while_exchanged(self, offset: str) -> str:
         """The condition of the loop in which the threads of a warp exchange values at halved distances."""
         return f"{offset} > 0"
@@ -81,8 +94,8 @@ class Reductions:
     def function(self, kind: str, ctype: str) -> str:
         """The name of the function for a reduction of a type."""
         if (kind, ctype) not in self._functions:
-            wanted = f"{self.team.name}_{kind}"
-            wanted = f"{kind}_of_{self.team.name}" if wanted == self.kernel.kernel.name else wanted
+            wanted = f"{self.team.noun}_{kind}"
+            wanted = f"{kind}_of_{self.team.noun}" if wanted == self.kernel.kernel.name else wanted
             self._functions[kind, ctype] = self.kernel.names.outermost(wanted)
         return self._functions[kind, ctype]
 
@@ -114,8 +127,10 @@ class Reductions:
     def _within(self, kind: str, ctype: str) -> list[str]:
         """A warp's values are exchanged in halves."""
         value, offset = self.names.value, self.names.offset
-        step = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})", ctype)
-        loop = block_of(f"for (int {offset} = {WARP // 2}; {offset} > 0; {offset} /= 2)", [step])
+        step = self.combined(kind, value, f"__shfl_xor_sync({self.mask}, {value}, {offset})", ctype)
+        loop = block_of(
+            f"for (int {offset} = {min(WARP, self.team.threads) // 2}; {offset} > 0; {offset} /= 2)", [step]
+        )
         return [*loop, f"return {value};"]
 
     def _across(self, kind: str, warp: str, ctype: str) -> list[str]:

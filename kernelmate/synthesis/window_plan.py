@@ -126,6 +126,8 @@ class Windows(Plan):
                 if not never_negative(limit, self.ranges):
                     found.append(limit.bare())
             if entry.every > 1 and (at.constant % entry.every or any(step % entry.every for _, step in at.terms)):
+                if all(step % entry.every == 0 for _, step in at.terms):
+                    return None
                 found.append(f"{at.text()} % {entry.every}")
         return tuple(found)
 
@@ -144,6 +146,9 @@ class Windows(Plan):
             return "0"
         at = self._position(entry, index)
         if entry.every > 1:
+            if at.constant % entry.every == 0 and all(step % entry.every == 0 for _, step in at.terms):
+                terms = tuple((name, step // entry.every) for name, step in at.terms)
+                return Linear(terms, at.constant // entry.every).text()
             return f"({at.text()} // {entry.every})"
         upper = existing(side).plus(at, -1).plus(-1)
         if entry.beyond in (ORDINARY, OTHERWISE, ABOVE):

@@ -12,9 +12,11 @@ from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.merging import merged, merged_shape
+from kernelmate.synthesis.parts import with_parts
 from kernelmate.synthesis.pitches import with_pitches
 from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of
 from kernelmate.synthesis.schedules import (
+    apart,
     attention,
     bags,
     both_ways,
@@ -23,8 +25,10 @@ from kernelmate.synthesis.schedules import (
     convolution,
     gather,
     histogram,
+    interleaved,
     permutation,
     pointwise,
+    row_sums,
     rows,
     scan,
     segments,
@@ -58,7 +62,18 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment"}:
         raise Refused("it has elements by number beside parts of arrays")
+    if "window" in found:
+        parted = with_parts(graph, [*text.parameters])
+        if parted is not None:
+            try:
+                yield from _free(parted[0], KernelText(text.kernel, text.contract, parted[1]))
+                return
+            except Refused:
+                pass
     padded = with_pitches(graph, [one.name for one in text.outputs()]) if "window" in found else None
+    if len(graph.outputs) > 1 and "scatter" in found:
+        yield from apart.written(graph, text, _by_operation)
+        return
     bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
     ways: list[Callable[[KernelText], Iterator[Written]]] = [partial(_by_operation, graph)]
     if bagged:
@@ -81,6 +96,8 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[Written]:
     found = {node.op for node in graph.nodes}
     for op, own in _OWN.items():
         if op in found:
+            if op == "scatter" and any(node.op == "scatter" and len(node.shape) > 1 for node in graph.nodes):
+                own = row_sums
             yield from (_windowed if own is windows else own.written)(graph, text)
             return
     try:
@@ -107,7 +124,7 @@ def _either(ways: Sequence[Callable[[KernelText], Iterator[Written]]], text: Ker
     """
     for place, way in enumerate(ways, 1):
         try:
-            yield from way(KernelText(text.kernel, text.contract))
+            yield from way(text.again())
             return
         except Refused:
             if place == len(ways):
@@ -127,7 +144,8 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:
     rank = len(few.nodes[few.outputs[0]].shape)
     fewer = names, tuple(merged_shape(one, rank) for one in shapes)
     pooled = partial(windows.written, few, shapes=fewer)
-    yield from _either([partial(convolution.written, graph), pooled, partial(windows.written, graph)], text)
+    packed = [partial(interleaved.written, one) for one in (few, graph)]
+    yield from _either([partial(convolution.written, graph), *packed, pooled, partial(windows.written, graph)], text)
 
 
 def _free(graph: Graph, text: KernelText) -> Iterator[Written]:

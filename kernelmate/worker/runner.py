@@ -21,6 +21,7 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument, UnsupportedInstruction
 from kernelmate.backends.cuda.exchange import Exchange, Layout
 from kernelmate.backends.cuda.isolated import (
+    Begun,
     Failed,
     Launch,
     Launched,
@@ -78,7 +79,7 @@ def _serve(connection: Connection, exchange: Exchange) -> None:
             return
         connection.send((None, False))
         _warm_up(backend)
-        server = Server(backend, exchange)
+        server = Server(backend, exchange, lambda: connection.send((Begun(), False)))
         while True:
             dropped, request = connection.recv()
             answer = server.answer(dropped, request)
@@ -103,11 +104,11 @@ class Server:
     """Answers requests by a backend.
 
     Args:
-        backend: of the GPU. exchange: shared with the worker.
+        backend: of the GPU. exchange: shared with the worker. begun: tells the worker that a launch has the GPU.
     """
 
-    def __init__(self, backend: CudaBackend, exchange: Exchange) -> None:
-        self._backend, self._exchange = backend, exchange
+    def __init__(self, backend: CudaBackend, exchange: Exchange, begun: Callable[[], None]) -> None:
+        self._backend, self._exchange, self._begun = backend, exchange, begun
         self._modules: dict[int, CudaModule] = {}
         self._numbers = 0
 
@@ -136,7 +137,7 @@ class Server:
     def _launched(self, request: Launch) -> Launched:
         module, layout = self._modules[request.module], request.layout
         if layout is None:
-            return Launched(module.launch(request.run))
+            return Launched(module.launch(request.run, begun=self._begun))
         self._exchange.pin(layout.end)
         written: list[str] = []
 
@@ -145,7 +146,7 @@ class Server:
             written.append(f"{argument.name}/0")
             return None
 
-        result = module.launch(self._exchange.resolved(request.run), take)
+        result = module.launch(self._exchange.resolved(request.run), take, self._begun)
         return Launched(replace(result, arrays={}), tuple(written))
 
     def _taken(self, layout: Layout, name: str, address: int) -> None:

@@ -234,6 +234,9 @@ def opened_gpu(
 
     runner.open(device, memory_limit)
     own = CudaBackend(device, memory_limit, emulators)
+    # CuPy imports it, and SciPy with it, at the first NumPy function of one of its arrays: here while the runner starts.
+    import cupyx  # noqa: F401
+
     try:
         runner.receive()
     except DeviceFailed as error:

@@ -12,6 +12,8 @@ from playwright.sync_api import Error, expect
 from tests.browser.lab import SIZE, Book, Lab
 from tests.chat_server import ChatServer
 
+pytestmark = pytest.mark.exhaustive(share=0.4)
+
 KERNEL = """\
 __global__ void row_sum(const float* x, float* y, int rows, int cols) {
     __shared__ float part[128];

@@ -29,6 +29,7 @@ def test_there_are_enough_examples_and_each_has_a_contract() -> None:
     assert all(len(contract.sizes) >= 3 for contract in contracts)
 
 
+@pytest.mark.exhaustive(share=0.3)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_an_example_is_right_and_clean(session, kernel) -> None:
     for verdict in session.bench(kernel):

@@ -51,10 +51,12 @@ def outputs_of(notebook: Any) -> list[Any]:
     return [one for cell in notebook.cells if cell.cell_type == "code" for one in cell.outputs]
 
 
+@pytest.mark.exhaustive(share=0.3)
 def test_there_are_three() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["diffusion_step", "first_steps", "softmax_by_prompts"]
 
 
+@pytest.mark.exhaustive(share=0.3)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_an_example_runs_and_its_outputs_need_nothing(path, done) -> None:
     bundles = [one.data for one in outputs_of(done(path.stem)) if "data" in one]
@@ -66,6 +68,7 @@ def test_an_example_runs_and_its_outputs_need_nothing(path, done) -> None:
         assert not re.search(r"<script|<iframe|<link|src=\"(?!data:)|url\(", bundle.get("text/html", ""))
 
 
+@pytest.mark.exhaustive(share=0.3)
 def test_a_failing_kernel_fails_the_run(tmp_path) -> None:
     notebook = nbformat.read(ROOT / "examples" / "first_steps.ipynb", as_version=4)
     for cell in notebook.cells:
@@ -78,6 +81,7 @@ def test_a_failing_kernel_fails_the_run(tmp_path) -> None:
     assert last.execution_count is None, "nothing ran after it"
 
 
+@pytest.mark.exhaustive(share=0.3)
 def test_a_page_made_of_a_run_shows_charts_and_asks_for_nothing(done) -> None:
     nbconvert = pytest.importorskip("nbconvert", reason="nbconvert is not installed: pip install nbconvert")
     exporter = nbconvert.HTMLExporter(template_name="basic")

@@ -28,6 +28,7 @@ def expected(path: Path) -> str:
     return found[1]
 
 
+@pytest.mark.exhaustive(share=0.2)
 @pytest.mark.parametrize("path", FAULTY, ids=lambda path: path.stem)
 def test_a_faulty_kernel_is_found_out(session, path) -> None:
     (verdict,) = session.bench(load_kernels(path)[0])

@@ -14,6 +14,8 @@ from lsprotocol import types
 
 from tests.lsp.client import SCALE, STORE_LINE, editor, run, until
 
+pytestmark = pytest.mark.exhaustive(share=0.4)
+
 SLOW = SCALE.replace("{ n = 4096 }", "{ n = 262144 }").replace(
     "    if (i < n)", "    for (int k = 0; k < 4000; ++k) a = a * 0.5f + x[(i + k) % n];\n    if (i < n)"
 )

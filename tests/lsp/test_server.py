@@ -17,6 +17,8 @@ from lsprotocol import types
 
 from tests.lsp.client import KERNEL_LINE, SCALE, STORE_LINE, editor, run, until
 
+pytestmark = pytest.mark.exhaustive(share=0.4)
+
 BROKEN = SCALE.replace("y[i] = a * x[i];", "y[i] = a * z[i];")
 ENDLESS = (
     "template <int D, unsigned long long P> struct N { static __device__ int v() "

@@ -28,6 +28,7 @@ def judged(context: Court, mutant: Mutant) -> str | None:
         return "does not compile"
 
 
+@pytest.mark.exhaustive(share=0.1)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_kernel_is_clean_and_its_mutants_are_noticed(kernel) -> None:
     context = Court(kernel)

@@ -30,6 +30,7 @@ def test_there_are_twenty_and_each_has_sizes_that_are_no_multiples() -> None:
         assert any(any(value % 2 for value in size.values()) for size in contract.sizes[1:])
 
 
+@pytest.mark.exhaustive(share=0.2)
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_a_naive_kernel_is_right(session, kernel) -> None:
     for verdict in session.bench(kernel):

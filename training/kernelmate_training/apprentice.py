@@ -78,7 +78,7 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
 
     with place(plan.precision) as here:
         held_out = prepared.held_out if len(prepared.held_out) else None
-        varying = Varying(Variation.of(plan.augment), prepared.tokenizer, model.codec) if plan.augment else None
+        varying = Varying(Variation.of(plan.augment), prepared.tokenizer) if plan.augment else None
         trainer = Trainer(plan, shape, prepared.train, held_out, folder, here, varying=varying, on_progress=line, stop=asked_to_stop)  # fmt: skip
         done = trainer.run()
         facts: dict[str, Any] = {
@@ -183,7 +183,7 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
     section = settings.sampling
     how = Drawing(section.k, section.temperature, greedy_first=True, seed=section.seed, most_tokens=section.most_tokens, spread=section.spread, top_p=section.top_p, redraws=section.redraws)  # fmt: skip
     tokenizer = Tokenizer.from_str(found.tokenizer)
-    renumber = Varying(Variation(), found.tokenizer, found.codec) if section.renumber else None
+    renumber = Varying(Variation(), found.tokenizer) if section.renumber else None
     over = (lambda: False) if seconds is None else (lambda: time.monotonic() - begun > seconds)
     drawn = answered(model, tokenizer, [prompt["prompt"] for prompt in prompts], how, renumber=renumber, stop=over)
     path = folder / "answers.jsonl"
@@ -372,7 +372,7 @@ def _keep(folder: Path, model: Any, tokenizer: str, facts: dict[str, Any]) -> No
 
 
 def _end(codec: str) -> str:
-    from kernelmate_training.examples import codec_named
+    from kernelmate.suggest.codec import codec_named
 
     end: str = codec_named(codec).end
     return end

@@ -113,6 +113,7 @@ def _mapped(told: Any, chunks: list[list[tuple[int, str]]], processes: int, pool
 
 
 def _told(lines: Iterable[tuple[int, str]], codec: str, copies: int, seed: int) -> tuple[list[Example], Counter[str]]:
+    from kernelmate.suggest.codec import codec_named
     from kernelmate.suggest.codec.base import NotEncodable
 
     by = codec_named(codec)
@@ -132,12 +133,12 @@ def _told(lines: Iterable[tuple[int, str]], codec: str, copies: int, seed: int) 
 
 
 def _example(line: Mapping[str, Any], codec: Codec, seed: int | None) -> Example:
-    from kernelmate.suggest.codec import TELL_RECIPES
+    from kernelmate.suggest.codec import OFFERING
 
     question = question_of(line, seed)
     after = None if question.task == "analyse" else version_of(line["after"])
     asked = codec.ask(question)
-    said = (*(line.get("reasoning") or ()), *(_recipes(line) if codec.name in TELL_RECIPES else ()))
+    said = (*(line.get("reasoning") or ()), *(_recipes(line) if codec.name in OFFERING else ()))
     answer = codec.answer(question, after, said)
     held_out = line.get("split") == "held-out"
     group = str(line.get("group") or "")
@@ -259,21 +260,6 @@ def verdict_of(line: Mapping[str, Any], document: object) -> Any:
         return msgspec.convert({**nothing, **shared, **document, **said}, Verdict, strict=False)
     except msgspec.ValidationError:
         return None
-
-
-def codec_named(name: str) -> Codec:
-    """The codec of a name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    from kernelmate.suggest import codec
-
-    if name == codec.CHAT:
-        from kernelmate_training.chat import ChatCodec
-
-        return ChatCodec()
-    return codec.codec_named(name)
 
 
 def hash_seed(*parts: int) -> int:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import EnvironmentFailed, UsageError
-from kernelmate_training.examples import TASKS, Example, codec_named, lines_of, tell
+from kernelmate.suggest.codec import codec_named
+from kernelmate_training.examples import TASKS, Example, lines_of, tell
 from kernelmate_training.journal import Journal
 from kernelmate_training.needs import need
 from kernelmate_training.settings import FineTuneSection, Upskill

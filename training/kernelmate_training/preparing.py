@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
-from kernelmate.suggest.codec import OFFERING
+from kernelmate.suggest.codec import OFFERING, codec_named
 from kernelmate.suggest.codec.fingerprint import fingerprint
 from kernelmate_training.encoded import Encoded, encode, load_encoded, words_of
-from kernelmate_training.examples import Example, Told, codec_named, lines_of, tell
+from kernelmate_training.examples import Example, Told, lines_of, tell
 from kernelmate_training.settings import ModelSection, Upskill
 from kernelmate_training.vocabulary import load_tokenizer, train_tokenizer
 

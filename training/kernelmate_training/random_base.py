@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernelmate_training.examples import Example, codec_named
+from kernelmate.suggest.codec import codec_named
+from kernelmate_training.examples import Example
 from kernelmate_training.settings import FineTuneSection
 from kernelmate_training.vocabulary import PAD, train_tokenizer
 

@@ -18,7 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernelmate_training.examples import Example, codec_named, hash_seed, lines_of, question_of, version_of
+from kernelmate.suggest.codec import codec_named
+from kernelmate_training.examples import Example, hash_seed, lines_of, question_of, version_of
 from kernelmate_training.judges import Case, Judges, judge_all
 from kernelmate_training.rewards import Grade, Weighed, advantages, reward
 from kernelmate_training.settings import ModelSection, RoundsSection, Upskill

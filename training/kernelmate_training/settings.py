@@ -90,7 +90,7 @@ class ModelSection(Section):
     """
 
     name: Name
-    codec: str = "lines-1"
+    codec: str = "mixed-2"
     vocabulary: int = Field(default=4096, gt=300)
     hidden: int = Field(default=512, gt=0)
     layers: int = Field(default=10, gt=0)

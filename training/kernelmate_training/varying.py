@@ -88,12 +88,11 @@ class Varying:
     """Draws variations of encoded examples.
 
     Attributes:
-        how: what is varied. tokenizer: the text of `tokenizer.json`. codec: the name of the examples' codec.
+        how: what is varied. tokenizer: the text of `tokenizer.json`.
     """
 
     how: Variation
     tokenizer: str
-    codec: str
 
     def draw(self, tokens: Array, cut: int, task: str, random: np.random.Generator) -> tuple[Array, int]:
         """An example otherwise, never longer than it was.
@@ -119,7 +118,7 @@ class Varying:
         table = self._ids.identity
         if chances[1] < self.how.names:
             table = self._renamed(random)
-        if chances[2] < self.how.numbers and self.codec != "actions-1":
+        if chances[2] < self.how.numbers:
             table = self._shifted(table, tokens, random)
         return (tokens if table is self._ids.identity else table[tokens].astype(tokens.dtype)), cut
 

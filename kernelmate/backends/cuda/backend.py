@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -231,12 +231,13 @@ class CudaModule:
             printed=result.printed or seen.printed,
         )
 
-    def launch(self, run: Run, take: Take | None = None) -> RunResult:
+    def launch(self, run: Run, take: Take | None = None, begun: Callable[[], None] | None = None) -> RunResult:
         """Make the launch on the GPU, whatever it does to it.
 
         Args:
             run: the launch.
             take: how arrays of a large launch are read afterwards, as of `LargeArena`.
+            begun: called once no other process keeps the GPU to itself.
 
         Raises:
             DeviceFailed: the GPU failed, which says nothing of the kernel.
@@ -251,6 +252,8 @@ class CudaModule:
         printed = Printed()
         try:
             with self.backend.turns.shared(), self.backend.device, self.backend.stream:
+                if begun is not None:
+                    begun()
                 if run.shape.cooperative and run.shape.blocks > self._blocks_at_once(run.shape):
                     return RunResult(given, (fault_of(720, "cooperative launch too large", traps=False).finding,))
                 large = take is not None or is_large(run)

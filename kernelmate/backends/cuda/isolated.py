@@ -48,6 +48,11 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """Precedes the answer to a `Launch` once other processes have made room for it; time limits count from here."""
+
+
+@dataclass(frozen=True, slots=True)
 class Launched:
     """Effects of one launch. Of a large one, `written` names what lies in the exchange; other arrays are as they were given."""
 
@@ -139,17 +144,19 @@ class Runner:
             self._end_alike()
 
     def receive(self, limit_s: float | None = None) -> Any:
-        """The answer; None where there is none after `limit_s` seconds, which ends the runner.
+        """The answer; None where a launch has not ended `limit_s` seconds after it began, which ends the runner.
 
         Raises:
             DeviceFailed: the GPU failed. UnsupportedInstruction: the driver cannot load the code.
         """
         try:
-            if limit_s is not None and not self._connection.poll(limit_s):
-                os.kill(self._pid, signal.SIGKILL)
-                self.poisoned = True
-                return None
             answer, self.poisoned = self._connection.recv()
+            if isinstance(answer, Begun):
+                if limit_s is not None and not self._connection.poll(limit_s):
+                    os.kill(self._pid, signal.SIGKILL)
+                    self.poisoned = True
+                    return None
+                answer, self.poisoned = self._connection.recv()
         except (EOFError, OSError):
             self._end_alike()
         if isinstance(answer, Refused):

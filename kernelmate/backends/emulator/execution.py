@@ -87,8 +87,11 @@ class Execution:
         assert self._scheduler is not None
         began = time.thread_time()
         self._scheduler.run(lanes)
+        took = time.thread_time() - began
         if self._native is None:
-            self.tally.seconds += time.thread_time() - began
+            self.tally.seconds += took
+        else:
+            self._choice.chooser.spend_native(took)
         self._threads += len(lanes)
         self._batches += 1
 
@@ -100,7 +103,7 @@ class Execution:
         program = None
         if not choice.exact:
             counts, work = self._counted is not None, 0.0 if choice.settled else chooser.work(threads, batches)
-            program = chooser.choose(choice.mode, self._machine, work, counts=counts, checks=False)
+            program = chooser.choose(choice.mode, self._machine, work, threads, counts=counts, checks=False)
         if program is None:
             if self._scheduler is None:
                 blocks = Binder(self._decoded, self._machine, self._shadows).blocks()

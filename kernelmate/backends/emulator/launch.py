@@ -257,9 +257,10 @@ class Launch:
     def _watched(self, choice: Choice) -> Watched | None:
         """Native code that tells whether there is anything to find; None where the exact checks are to be made at once."""
         chooser = choice.chooser
-        work = EXACT_CHECKS_COST * chooser.work(self.shape.threads * self.shape.blocks, self.lanes.batches())
+        threads = self.shape.threads * self.shape.blocks
+        work = EXACT_CHECKS_COST * chooser.work(threads, self.lanes.batches())
         work = 0.0 if choice.settled else work
-        program = chooser.choose(choice.mode, self.machine, work, counts=self.run.count, checks=True)
+        program = chooser.choose(choice.mode, self.machine, work, threads, counts=self.run.count, checks=True)
         watch = None if program is None else chooser.watch(self.machine)
         return None if program is None or watch is None else (program, watch)
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from kernelmate.errors import UsageError
 from kernelmate.suggest.codec.base import Codec
 
-STARTER = "lines-1"
-"""The codec of the model that ships."""
+STARTER, PLAIN = "mixed-2", "mixed-2-plain"
+"""The codec of the model that ships, and the same with names and literals as they are, to measure placeholders by."""
 CHAT = "chat-1"
-"""How ordinary instruct models are asked, and every model whose file names no codec."""
-NAMES = (STARTER, "lines-1-plain", "whole-1", "whole-1-plain", "actions-1", "mixed-2", "mixed-2-plain", CHAT)
-"""All codecs: line edits, whole kernels and programs, each also without placeholders, recipes by name, and conversations."""
-
-OFFERING = ("mixed-2", "mixed-2-plain")
-"""Codecs whose prompts say which rewrites apply, by numbers that mean what `fingerprint` says."""
-TELL_RECIPES = ("actions-1", *OFFERING)
-"""Codecs that tell a version by the recipes that made it, where its author names them."""
+"""The codec of ordinary instruct models, and of every model whose file names no codec."""
+NAMES = (STARTER, PLAIN, CHAT)
+OFFERING = (STARTER, PLAIN)
+"""Codecs whose prompts say which rewrites apply, by numbers that mean what `fingerprint` says; they tell a version by them."""
 
 
 def codec_named(name: str) -> Codec:
@@ -33,14 +29,6 @@ def codec_named(name: str) -> Codec:
         from kernelmate.suggest.codec.chat import ChatCodec
 
         return ChatCodec()
-    if name == "actions-1":
-        from kernelmate.suggest.codec.actions import ActionCodec
+    from kernelmate.suggest.codec.mixed import MixedCodec
 
-        return ActionCodec()
-    if name in OFFERING:
-        from kernelmate.suggest.codec.mixed import MixedCodec
-
-        return MixedCodec(name, hides=not name.endswith("-plain"))
-    from kernelmate.suggest.codec.line_codec import LineCodec
-
-    return LineCodec(name, "whole" if name.startswith("whole") else "edits", not name.endswith("-plain"))
+    return MixedCodec(name, hides=name == STARTER)

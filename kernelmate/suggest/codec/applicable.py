@@ -38,7 +38,7 @@ def assumed(question: Question) -> SuggestRequest:
     """A question as a request for rewrites.
 
     Raises:
-        Untellable: the text does not hold the kernel, or no contract can be had for it.
+        NotEncodable: the text does not hold the kernel, or no contract can be had for it.
     """
     return _assumed(request_of(question), question.broken)
 
@@ -50,7 +50,7 @@ def offered(asked: SuggestRequest | Question) -> tuple[Offer, ...]:
         asked: a search's request for the kernel, or a question about it.
 
     Raises:
-        Untellable: a question's text does not hold the kernel, or no contract can be had for it.
+        NotEncodable: a question's text does not hold the kernel, or no contract can be had for it.
     """
     return tuple((name, len(found)) for name, found in candidates(asked))
 
@@ -59,7 +59,7 @@ def candidates(asked: SuggestRequest | Question) -> Iterator[tuple[str, list[Can
     """The variants of each rewrite that `offered` names, by their numbers.
 
     Raises:
-        Untellable: as `offered`.
+        NotEncodable: as `offered`.
     """
     request = assumed(asked) if isinstance(asked, Question) else _assumed(asked, None)
     codes = {finding.code for finding in request.verdict.findings if finding.severity == "error"}

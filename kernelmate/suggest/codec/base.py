@@ -132,7 +132,7 @@ class EncodedQuestion(Protocol):
         """What an answer means; the codec's `end` may stand at its end.
 
         Raises:
-            Unreadable: nothing that could be judged. No other exception, whatever the text.
+            UndecodableAnswer: nothing that could be judged. No other exception, whatever the text.
         """
         ...
 
@@ -154,7 +154,7 @@ class Codec(Protocol):
         """The question as the model reads it.
 
         Raises:
-            Untellable: the kernel cannot be shown.
+            NotEncodable: the kernel cannot be shown.
         """
         ...
 
@@ -167,7 +167,7 @@ class Codec(Protocol):
             analysis: reasons and steps, as sentences or as tags; a codec keeps what it has words for.
 
         Raises:
-            Untellable: the version differs where the codec's answers cannot reach.
+            NotEncodable: the version differs where the codec's answers cannot reach.
         """
         ...
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -16,7 +17,7 @@ import msgspec
 
 from kernelmate.compiler.targets import find_target
 from kernelmate.decide.objective import read_objective
-from kernelmate.errors import KernelmateError
+from kernelmate.errors import KernelmateError, UsageError
 from kernelmate.records import Candidate, Compiled, Contract, Judged, Kernel, Objective, Verdict
 from kernelmate.source import find_kernels, infer_contract, parse_contract, text_unit
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
@@ -159,7 +160,7 @@ def request_of(question: Question) -> SuggestRequest:
     """A search's request as far as a question tells it: what prompts are made of.
 
     Raises:
-        Untellable: the text does not hold the kernel, or no contract can be had for it.
+        NotEncodable: the text does not hold the kernel, or no contract can be had for it.
     """
     kernel = _kernel_in(question.text, question.kernel)
     try:
@@ -192,7 +193,7 @@ def _with(contract: Contract, launch: CodecLaunch) -> Contract:
 
 def _objective(question: Question, verdict: Verdict) -> Objective:
     """As the prompt is read, where that gives the metric; else the metric in plain words."""
-    if question.prompt.strip():
+    with suppress(UsageError):
         read = read_objective(question.prompt, verdict)
         if read.metric == question.metric:
             return read

@@ -79,7 +79,7 @@ def read(text: str, count: int) -> list[Edit]:
         count: lines that there are.
 
     Raises:
-        Unreadable: it is not that, or edits overlap or leave the kernel.
+        UndecodableAnswer: it is not that, or edits overlap or leave the kernel.
     """
     edits = sorted(_edits(text, count), key=lambda edit: (edit.start, edit.stop))
     for one, other in itertools.pairwise(edits):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from kernelmate.checks.findings import CODES
 from kernelmate.records import Argument, Counters, Verdict
@@ -108,7 +107,7 @@ def header_tokens() -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def header(question: Question, names: Placeholders, arguments: Sequence[Argument], places: dict[int, int], *, wants: Sequence[str] = (), coarse: bool = False) -> str:  # fmt: skip
+def header(question: Question, names: Placeholders, arguments: Sequence[Argument], places: dict[int, int], wants: Sequence[str] = ()) -> str:  # fmt: skip
     """Everything before the code.
 
     Args:
@@ -117,17 +116,15 @@ def header(question: Question, names: Placeholders, arguments: Sequence[Argument
         arguments: of the contract, where there is one.
         places: number of the shown line that each line of the text is part of.
         wants: special tokens of what the user's words ask for by name.
-        coarse: the judge's words are told as their code with the lines and names in them; the figures are left out.
     """
     parts = [f"@{question.task}", f"@for-{question.metric}", f"@{_family(question.arch)}", *wants]
     if question.verdict is not None:
-        # Corpora keep no roofline, so what a model was never shown is not told to it either.
-        facts = _facts(replace(question.verdict, roofline=None) if coarse else question.verdict)
-        parts += [fact for fact in facts if not (coarse and question.broken and fact.startswith("@!"))]
+        facts = _facts(question.verdict)
+        parts += [fact for fact in facts if not (question.broken and fact.startswith("@!"))]
     parts += _launch(question, names)
     parts += [_argument(argument, names) for argument in arguments]
     if question.broken:
-        parts.append(SAYS + (_coarse_words if coarse else _words)(question.broken, names, places))
+        parts.append(SAYS + _coarse_words(question.broken, names, places))
     return "".join(parts)
 
 
@@ -154,8 +151,6 @@ def _facts(verdict: Verdict) -> Iterator[str]:
         yield f"@occ<={_bucket(verdict.occupancy.theoretical * 100, OCCUPANCY)}"
         if verdict.occupancy.limiter in LIMITERS:
             yield f"@by-{verdict.occupancy.limiter}"
-    if verdict.roofline is not None:
-        yield f"@{verdict.roofline.bound}"
     if verdict.counters is not None:
         yield from _counted(verdict.counters)
     for code in dict.fromkeys(finding.code for finding in verdict.findings if finding.code in CODES):
@@ -207,7 +202,7 @@ def outcome(tried: TriedVersion) -> str:
 
 
 def _words(text: str, names: Placeholders, places: dict[int, int]) -> str:
-    """The compiler's or the judge's words, lines as numbers of shown ones, paths left out, names as placeholders."""
+    """A compiler's words, lines as numbers of shown ones, paths left out, names as placeholders."""
 
     def place(found: re.Match[str]) -> str:
         number = next((group for group in found.groups() if group), None)

@@ -48,7 +48,7 @@ def head_told(before: Sequence[str], after: Sequence[str], names: Placeholders) 
     """The words that make one head of another, both as tokens.
 
     Raises:
-        Untellable: no words do.
+        NotEncodable: no words do.
     """
     if list(before) == list(after):
         return ""
@@ -92,7 +92,7 @@ def head_changed(before: Sequence[str], words: Iterable[tuple[str, str]], names:
     A name that is no pointer's where only a pointer can be meant changes nothing.
 
     Raises:
-        Unreadable: a word is without what it needs, or the head is not of the form of one.
+        UndecodableAnswer: a word is without what it needs, or the head is not of the form of one.
         KeyError: a placeholder stands for nothing.
     """
     texts = list(before)
@@ -134,7 +134,7 @@ def _parameters(texts: Sequence[str]) -> list[_Parameter]:
     """The parameters of a head.
 
     Raises:
-        Unreadable: it has none that could be found.
+        UndecodableAnswer: it has none that could be found.
     """
     opening = _opening(texts)
     found: list[_Parameter] = []

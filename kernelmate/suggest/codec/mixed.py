@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import chain
 
 from kernelmate.errors import KernelmateError
-from kernelmate.suggest.codec import corrections, header
+from kernelmate.suggest.codec import STARTER, corrections, header
 from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec.applicable import Offer, assumed, offer_tokens, offered, offers_told
 from kernelmate.suggest.codec.base import (
@@ -30,10 +30,14 @@ from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
 from kernelmate.suggest.codec.heads import HEAD_WORDS, head_changed, head_told, parameter_names
 from kernelmate.suggest.codec.launch_names import in_parameters, values_of
 from kernelmate.suggest.codec.layout import put_back, replaced
-from kernelmate.suggest.codec.line_codec import (
+from kernelmate.suggest.codec.lines import Canonical, CanonicalLine
+from kernelmate.suggest.codec.names import placeholders
+from kernelmate.suggest.codec.programs import Named, Step, named_steps, path, taken
+from kernelmate.suggest.codec.regions import Regions, regions
+from kernelmate.suggest.codec.requests import launch_of
+from kernelmate.suggest.codec.shown import (
     END,
-    LineCodec,
-    LineQuestion,
+    ShownLines,
     after_sides,
     arguments_of,
     cleaned,
@@ -43,17 +47,9 @@ from kernelmate.suggest.codec.line_codec import (
     tried_told,
     version_of,
 )  # fmt: skip
-from kernelmate.suggest.codec.lines import Canonical, CanonicalLine
-from kernelmate.suggest.codec.names import placeholders
-from kernelmate.suggest.codec.programs import Named, Step, named_steps, path, taken
-from kernelmate.suggest.codec.regions import Regions, regions
-from kernelmate.suggest.codec.requests import launch_of
 from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_of, tags_told
 from kernelmate.suggest.codec.utilisation import fill_tokens, filled
 
-NAME = "mixed-2"
-PLAIN = "mixed-2-plain"
-"""The same with names and literals as they are, to see what placeholders are worth."""
 TOP, WANTS = "@top", "@wants"
 
 _SECTION = re.compile(
@@ -74,7 +70,7 @@ class MixedCodec:
         name: as in `Codec`. hides: names and long literals stand as placeholders.
     """
 
-    name: str = NAME
+    name: str = STARTER
     hides: bool = True
     end: str = END
 
@@ -82,7 +78,7 @@ class MixedCodec:
         """As `Codec.ask`. The last question is kept, since a corpus asks about each twice: for its prompt and its answer."""
         last = _LAST.get(self.name)
         if last is None or last.question is not question:
-            lines = LineCodec(self.name, hides=self.hides).ask(question)
+            lines = ShownLines.of(question, hides=self.hides)
             last = _LAST[self.name] = MixedQuestion(self, question, lines, regions(lines.unit.shown, question.kernel))
         return last
 
@@ -134,19 +130,19 @@ class MixedQuestion:
 
     codec: MixedCodec
     question: Question
-    lines: LineQuestion
+    lines: ShownLines
     where: Regions
     messages: tuple[tuple[str, str], ...] = ()
 
     @property
     def prompt(self) -> str:
-        """As `Asked.prompt`."""
+        """As `EncodedQuestion.prompt`."""
         question, where, names = self.question, self.where, self.lines.names
         places = places_of(self.lines.unit) if question.broken else {}
         numbers = {at: n - where.start for at, n in places.items() if where.start < n <= where.stop}
         asked_for = [tag.token for tag in tags_of([question.prompt]) if tag.kind == "do"] if question.prompt else []
         wants = [*([WANTS, *asked_for] if asked_for else []), *filled(question)]
-        said = header.header(question, names, arguments_of(question), numbers, wants=wants, coarse=True)
+        said = header.header(question, names, arguments_of(question), numbers, wants)
         code = "".join(
             (line_token(number - where.start + 1) if where.start <= number < where.stop else LINE) + line
             for number, line in enumerate(self.lines.lines)
@@ -173,7 +169,7 @@ class MixedQuestion:
         """The rewrites that lead to a version; of something broken also where none is named. None where none do.
 
         Raises:
-            Untellable: the first of them is not among the offers.
+            NotEncodable: the first of them is not among the offers.
         """
         steps = path(self.question, after, names, lambda: self.offers)
         if steps is not None and steps[0][1] >= dict(self.offers).get(steps[0][0], 0):
@@ -184,7 +180,7 @@ class MixedQuestion:
         """The answer that leads to a version, without recipes.
 
         Raises:
-            Untellable: it differs where answers cannot reach.
+            NotEncodable: it differs where answers cannot reach.
         """
         lines, where = self.lines, self.where
         unit, changed = lines.compared(after)
@@ -221,7 +217,7 @@ class MixedQuestion:
     # ------------------------------------------------------------------------------------------------- reading
 
     def read(self, answer: str) -> DecodedAnswer:
-        """As `Asked.read`."""
+        """As `EncodedQuestion.read`."""
         said, text = read_analysis(cleaned(answer, self.codec.end))
         if self.question.task == "analyse":
             return said

@@ -30,7 +30,7 @@ def taken(request: SuggestRequest, steps: Sequence[Step]) -> tuple[SuggestReques
     """The request after steps, and why each was taken.
 
     Raises:
-        Unreadable: a rewrite is none, has no such variant there, or there are too many steps.
+        UndecodableAnswer: a rewrite is none, has no such variant there, or there are too many steps.
     """
     whys: list[str] = []
     if len(steps) > MOST_STEPS:
@@ -73,7 +73,7 @@ def path(question: Question, goal: CodecVersion, names: Sequence[Named] | None, 
         The steps; None where none lead there.
 
     Raises:
-        Untellable: the text does not hold the kernel, or no contract can be had for it.
+        NotEncodable: the text does not hold the kernel, or no contract can be had for it.
     """
     tries = [names] if names else [[(name, None)] for name, _ in offers()] if question.broken else []
     request, left = assumed(question) if tries else None, iter(range(MOST_TRIED))

@@ -27,7 +27,7 @@ def regions(shown: Sequence[CanonicalLine], kernel: str) -> Regions:
     """The regions of the shown lines of a unit.
 
     Raises:
-        Untellable: the kernel is not among them.
+        NotEncodable: the kernel is not among them.
     """
     heads = [number for number, line in enumerate(shown) if "__global__" in line.texts]
     opened = [number for number in heads if shown[number].texts[-1] == "{"]

@@ -132,7 +132,7 @@ def candidate_of(kernel: Kernel, contract: Contract, answer: DecodedAnswer, auth
         author: who answered.
 
     Raises:
-        Unreadable: it holds no version, or the user's file cannot hold it.
+        UndecodableAnswer: it holds no version, or the user's file cannot hold it.
     """
     version, analysis = answer.version, answer.analysis
     if version is None:

@@ -103,7 +103,7 @@ def tags_told(analysis: Iterable[str], *, alone: bool = False) -> str:
     """What an analysis says, as an answer begins with it; `alone` where that is the whole answer.
 
     Raises:
-        Untellable: it is, and nothing is said.
+        NotEncodable: it is, and nothing is said.
     """
     told = "".join(tag.token for tag in tags_of(analysis))
     if alone and not told:

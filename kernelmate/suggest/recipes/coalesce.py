@@ -16,7 +16,7 @@ from kernelmate.records import Claim, Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
-from kernelmate.suggest.recipes.launch import block_sides
+from kernelmate.suggest.recipes.literal_blocks import block_sides
 from kernelmate.suggest.strides import LaneEvaluator, Thread, lanes_of
 from kernelmate.suggest.syntax import Tree, read_tree
 from kernelmate.suggest.syntax_effects import BUILTINS, calls, only_pure_calls

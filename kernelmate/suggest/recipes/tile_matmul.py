@@ -16,7 +16,8 @@ from kernelmate.records import Claim, Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
-from kernelmate.suggest.recipes.launch import block_sides, follow_block
+from kernelmate.suggest.recipes.launch import follow_block
+from kernelmate.suggest.recipes.literal_blocks import block_sides
 from kernelmate.suggest.recipes.named import named
 from kernelmate.suggest.recipes.restructure import ZERO, further_in, known, last_return
 from kernelmate.suggest.strides import LaneEvaluator, lanes_of

@@ -14,7 +14,7 @@ from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
-from kernelmate.suggest.recipes.launch import block_sides
+from kernelmate.suggest.recipes.literal_blocks import block_sides
 from kernelmate.suggest.recipes.tiles import ROWS, SIDE, TransposedTile, sides
 from kernelmate.suggest.strides import lanes_of
 from kernelmate.suggest.syntax import (  # fmt: skip

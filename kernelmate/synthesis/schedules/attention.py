@@ -89,7 +89,7 @@ def _single(plan: Attention, kernel: KernelText, width: int) -> Written:
 
 
 def _text(plan: Attention, kernel: KernelText, tile: Tile, width: int) -> Written:
-    return _Tiles(plan, KernelText(kernel.kernel, kernel.contract), tile, width).written()
+    return _Tiles(plan, kernel.again(), tile, width).written()
 
 
 class _Tiles(AttentionText):

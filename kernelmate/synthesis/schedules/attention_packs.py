@@ -29,7 +29,7 @@ def text(plan: Attention, kernel: KernelText) -> Written:
         Refused: queries, keys or values are not vectors of one dtype in memory.
     """
     single = replace(plan, query=None)
-    return _Packs(single, KernelText(kernel.kernel, kernel.contract), plan.query, reach(plan)).written()
+    return _Packs(single, kernel.again(), plan.query, reach(plan)).written()
 
 
 class _Packs(Rows):

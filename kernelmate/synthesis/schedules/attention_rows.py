@@ -31,7 +31,7 @@ def text(plan: Attention, kernel: KernelText, width: int) -> Written:
     """
     width = max(WARP, min(width, BLOCK))
     single = replace(plan, query=None)
-    return Rows(single, KernelText(kernel.kernel, kernel.contract), width, plan.query, reach(plan)).written()
+    return Rows(single, kernel.again(), width, plan.query, reach(plan)).written()
 
 
 class Rows(AttentionText):

@@ -51,11 +51,11 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
 
 
 def _lanes(plan: Bags, kernel: KernelText, lanes: int) -> Written:
-    return _Lanes(plan, KernelText(kernel.kernel, kernel.contract), lanes).written()
+    return _Lanes(plan, kernel.again(), lanes).written()
 
 
 def _packs(plan: Bags, kernel: KernelText, by_rows: bool, shared: bool) -> Written:
-    kernel = KernelText(kernel.kernel, kernel.contract)
+    kernel = kernel.again()
     return _SharedBags(plan, kernel).written() if shared else _BagPacks(plan, kernel, by_rows).written()
 
 

@@ -43,14 +43,14 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     Raises:
         Refused: there is none.
     """
-    text = KernelText(kernel.kernel, kernel.contract)
+    text = kernel.again()
     columns = Columns(plan, text)
     size = kernel.contract.sizes[0]
     count = int(evaluate(columns.count, size))
     rows = int(evaluate(columns.layout.axes.sides[columns.along], size))
     if count < MANY_COLUMNS and rows >= FEW_ROWS:
         width = WARP if count >= ENOUGH_BLOCKS * WARP else WARP // 2
-        yield Tiles(plan, KernelText(kernel.kernel, kernel.contract), width).written()
+        yield Tiles(plan, kernel.again(), width).written()
     yield columns.written()
 
 

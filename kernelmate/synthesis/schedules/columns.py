@@ -66,7 +66,7 @@ def _other_text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Wri
 
 
 def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
-    return Columns(plan, KernelText(kernel.kernel, kernel.contract), width, threads).written()
+    return Columns(plan, kernel.again(), width, threads).written()
 
 
 class Layout:
@@ -216,7 +216,7 @@ class Columns(Passes):
         why = (
             f"Written from the reference: a block of {self.threads} threads for {what}, which reads them "
             f"{'once' if passes == 1 else f'{passes} times'} and combines partial results in shared memory, without atomics."
-            + kernel.promise(self.inputs, passes)
+            + kernel.promise(self.inputs)
         )
         column = self.layout.column
         blocks = [f"cdiv({sides[column]}, {self.width})"] if column is not None else []

@@ -16,7 +16,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
-from kernelmate.synthesis.contraction_shape import ContractionShape, vanishes
+from kernelmate.synthesis.contraction_shape import ContractionShape, Factors, vanishes
 from kernelmate.synthesis.contraction_text import ContractionText
 from kernelmate.synthesis.kernel_text import (
     KernelText,
@@ -79,7 +79,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Plan, kernel: KernelText, tile: Tile) -> Written:
-    kernel = KernelText(kernel.kernel, kernel.contract)
+    kernel = kernel.again()
     return _Contraction(ContractionShape(plan, kernel), kernel, tile).written()
 
 
@@ -90,6 +90,8 @@ class _Contraction(ContractionText):
         super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage")
         self.tile = tile
         self.take_packs((*self.operands, *self.outputs), "Pack", self.names.kPack)
+        factors = Factors.of(shape) if shape.beside else None
+        self.terms, self.outside = ((shape.root,), ()) if factors is None else (factors.terms, factors.outside)
         if not vanishes(self.expressions, shape.root):
             raise Refused("what it sums is not zero where its arrays are: tiles at the edge would count")
         self.tiles = {name: kernel.names.fresh(f"{name}_tile") for name in self.operands}
@@ -98,7 +100,7 @@ class _Contraction(ContractionText):
 
     def leaf(self, key: Key) -> str:
         """An element of a thread's part of a tile, or beside the sum."""
-        name = str(self.plan.node(key).data[0])
+        name = str(self.plan.node(key).data[0]) if self.plan.node(key).data else ""
         if name in self.parts:
             return f"{self.parts[name]}[{self.names.i if name in self.shape.left else self.names.j}]"
         return super().leaf(key)
@@ -136,6 +138,7 @@ class _Contraction(ContractionText):
             "// what is stored by column meets different banks.",
             *self._shared(),
             *self._block(),
+            *self.untouched(),
             *whole,
             *self.expressions.outer,
             f"{self.total} {names.sum}[{names.kSide}][{names.kSide}] = {{}};",
@@ -261,7 +264,7 @@ class _Contraction(ContractionText):
         """The products of one tile, from registers."""
         names = self.names
         inner: list[str] = []
-        (text,) = self.expressions.locals_for([self.shape.root], inner)
+        text = " * ".join(self.expressions.locals_for(self.terms, inner))
         inner.append(f"{names.sum}[{names.i}][{names.j}] += {text};")
         parts: dict[str, list[str]] = {held: [] for held in map(self._held, self.parts)}
         for name, part in self.parts.items():
@@ -293,7 +296,7 @@ class _Contraction(ContractionText):
     def _results(self) -> list[str]:
         """The values that follow from each sum, and stores within the result."""
         names, shape = self.names, self.shape
-        lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]")
+        lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]", self.outside)
         packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values if name in self.whole}
         last = f"{names.j} % {names.kPack}"
         for name, value in values.items():

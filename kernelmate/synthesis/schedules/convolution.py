@@ -60,7 +60,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Windows, found: Convolution, kernel: KernelText, tile: Tile) -> Written:
-    return _Convolving(plan, found, KernelText(kernel.kernel, kernel.contract), tile).written()
+    return _Convolving(plan, found, kernel.again(), tile).written()
 
 
 class _Convolving:

@@ -42,7 +42,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Elements, kernel: KernelText, by_rows: bool) -> Written:
-    return Gather(plan, KernelText(kernel.kernel, kernel.contract), by_rows).written()
+    return Gather(plan, kernel.again(), by_rows).written()
 
 
 class Gather:

@@ -49,7 +49,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Elements, kernel: KernelText, many: bool) -> Written:
-    return _Histogram(plan, KernelText(kernel.kernel, kernel.contract), many).written()
+    return _Histogram(plan, kernel.again(), many).written()
 
 
 def _plan(graph: Graph) -> Elements:

@@ -36,7 +36,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Plan, kernel: KernelText, way: type[_Tiles | _Packs]) -> Written:
-    return way(plan, KernelText(kernel.kernel, kernel.contract)).written()
+    return way(plan, kernel.again()).written()
 
 
 class _Free:

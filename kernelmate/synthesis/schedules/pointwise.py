@@ -52,7 +52,7 @@ def _is_known(kernel: KernelText, size: str) -> bool:
 
 
 def _text(plan: Plan, kernel: KernelText, way: type[_Flat | _ByRows]) -> Written:
-    return way(plan, KernelText(kernel.kernel, kernel.contract)).written()
+    return way(plan, kernel.again()).written()
 
 
 def _headline(plan: Plan, kernel: KernelText) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from kernelmate.source import evaluate
@@ -23,7 +24,7 @@ from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.row_ends import RowEnd, ends_of
-from kernelmate.synthesis.schedules.row_elements import RowElements
+from kernelmate.synthesis.schedules.row_loops import RowLoops
 
 ROWS_PER_BLOCK = 8
 """Rows, each of a warp, in one block."""
@@ -34,6 +35,15 @@ SHORT_ROW = 1024
 
 LONG_ROW = 8192
 """Elements of a row that is not read again from a cache: maxima and sums of exponentials are found in one pass."""
+
+KEPT = 32
+"""Registers of a thread for elements of its row, at best: enough loads are on their way at once, and enough threads fit."""
+
+LONGEST_KEPT = 32768
+"""Elements of a row of which a block of 1024 threads keeps 32 each."""
+
+WARPS_THAT_KEEP = 4
+"""Warps of a block, each with rows of its own."""
 
 FEWEST = 4
 """Elements of a row for each thread, below which a block is not tried."""
@@ -52,15 +62,39 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     # Threads without a pack of their own only wait: on an H200, 512 for a row of 1024 took twice as long as 128.
     more = [Team("block", threads, threads) for threads in (64, 128, 256, 512, 1024) if threads * FEWEST <= headline]
     others = [team for team in more if team not in teams[:3]]
-    makers, rest = (
-        [partial(_text, plan, kernel, team, online=headline > LONG_ROW) for team in some]
-        for some in (teams[:3], others)
-    )
-    yield from those_written(makers, rest)
+    kept = _kept(plan, kernel, headline)
+    again = [partial(_text, plan, kernel, team, online=headline > LONG_ROW) for team in [*teams, *others]]
+    if not kept:
+        yield from those_written(again[: len(teams[:3])], again[len(teams[:3]) :])
+        return
+    yield from kept[:2]
+    yield from those_written([], [*again[:1], *(partial(replace, one) for one in kept[2:]), *again[1:]])
 
 
 def _text(plan: Plan, kernel: KernelText, team: Team, *, online: bool) -> Written:
-    return Rows(plan, KernelText(kernel.kernel, kernel.contract), team, online=online).written()
+    return Rows(plan, kernel.again(), team, online=online).written()
+
+
+def _kept(plan: Plan, kernel: KernelText, columns: int) -> list[Written]:
+    """Kernels that keep rows in registers, of three teams the likeliest first: the fewest threads with at most `KEPT` each."""
+    found: list[tuple[int, Written]] = []
+    if columns > LONGEST_KEPT:
+        return []
+    for threads in (4, 8, 16, 32, 64, 128, 256, 512, 1024):
+        if threads > 4 and threads * 2 > columns:
+            break
+        team = Team("block", threads, threads) if threads > WARP else Team("warp", threads, WARP * WARPS_THAT_KEEP)
+        try:
+            rows = Rows(plan, kernel.again(), team, keeps=True)
+            found.append((rows.registers, rows.written()))
+        except Refused:
+            continue
+    enough = [place for place, (registers, _) in enumerate(found) if registers <= KEPT]
+    # Of rows that are shorter than a warp's loads, several share one: two packs for each of a row's threads.
+    paired = [place for place in enough if found[place][0] >= 8 and columns <= 8 * WARP]
+    first = paired[-1] if paired else (enough or [0])[0]
+    order = [place for place in (first, first + 1, first - 1) if 0 <= place < len(found)]
+    return [found[place][1] for place in order]
 
 
 def block_sizes(columns: int) -> list[int]:
@@ -71,12 +105,14 @@ def block_sizes(columns: int) -> list[int]:
     return [fitting, 512] if columns > LONG_ROW else [fitting]
 
 
-class Rows(RowElements):
+class Rows(RowLoops):
     """The text for one team."""
 
     schedule = "rows"
 
-    def __init__(self, plan: Plan, kernel: KernelText, team: Team, *, online: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, kernel: KernelText, team: Team, *, online: bool = False, keeps: bool = False
+    ) -> None:
         self.plan, self.kernel, self.team = plan, kernel, team
         self.online = online_of(plan, self.levels()) if online else {}
         if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
@@ -105,7 +141,8 @@ class Rows(RowElements):
         for key in walk(plan):
             if plan.node(key).op in ("input", "iota") and plan.access(key) == "across":
                 self._meet_across(key)
-        self.ahead = self._ahead()
+        self.kept: list[str] = []
+        self.ahead = 0 if keeps else self._ahead()
         if self.ahead:
             comment = "elements per thread whose loads overlap"
             self.names.kAhead, declared = kernel.constant("Ahead", self.ahead, comment)
@@ -114,6 +151,8 @@ class Rows(RowElements):
         self.reductions = Reductions(plan, kernel, team, self.names.kThreads)
         self.end = self._end()
         self.last = self.names.columns
+        if keeps:
+            self.keep(self.passes())
 
     def _end(self) -> RowEnd | None:
         """Where the part of a row ends that is read, if that is known from the row alone."""
@@ -148,11 +187,9 @@ class Rows(RowElements):
         head = "\n".join(
             [*template, kernel.wrapped(f"{inline}{self.function}(", [*kernel.declared(passed), f"size_t {names.row}"])]
         )
-        comment = (
-            f"// One row by a {team.name}, {names.kPack} neighbouring elements per access."
-            if width > 1
-            else f"// One row by a {team.name}."
-        )
+        team_text = team.noun if team.threads >= WARP else f"{team.threads} neighbouring threads"
+        comment = f"// One row by {'a ' * (team.threads >= WARP)}{team_text}"
+        comment += f", {names.kPack} neighbouring elements per access." if width > 1 else "."
         helpers = [
             *self.constants,
             "",
@@ -160,9 +197,9 @@ class Rows(RowElements):
             *self.helpers(),
             "\n".join([comment, kernel.definition(head, body)]),
         ]
-        grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, block // {WARP})",)
+        grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, block // {team.threads})",)
         return Written(
-            f"{self.schedule}-{team.name}" if team.name == "warp" else f"{self.schedule}-block-{team.block}",
+            f"{self.schedule}-{team.name if team.threads == WARP else f'{team.noun}-{team.threads}'}{'-kept' * bool(self.kept)}",
             self.why(),
             kernel.definition(kernel.head(), self._dispatch(passed, length)),
             "\n".join(helpers).lstrip(),
@@ -190,7 +227,7 @@ class Rows(RowElements):
             names.columns = length
         else:
             lines.append(f"const int {names.columns} = {length};")
-        rank = "threadIdx.x" if self.team.name == "block" else f"threadIdx.x % {WARP}"
+        rank = "threadIdx.x" if self.team.name == "block" else f"threadIdx.x % {self.threads}"
         count = names.kPack if self.packs.width > 1 else "1"
         lines += self.packs.structs(count)
         lines.append(f"const int {names.rank} = {rank};")
@@ -202,11 +239,7 @@ class Rows(RowElements):
             const = "const " if self.kernel.arguments[name].direction == "in" else ""
             pitch = self.pitches.get(name, names.columns)
             lines.append(f"{const}{self.kernel.element(name)}* {self.pointers[name]} = {name} + {names.row} * {pitch};")
-        return [*lines, *self._end_lines()]
-
-    def _stays(self, key: Key) -> bool:
-        """Whether the text of a value that differs between elements is the same in every pass."""
-        return key[0] < 0 or (self.end is not None and key in self.end.conditions)
+        return [*lines, *self._end_lines(), *self.kept_lines()]
 
     def _end_lines(self) -> list[str]:
         """The declaration of where the part of a row ends that is read."""
@@ -231,89 +264,6 @@ class Rows(RowElements):
         """The number of an element in its row, and its type."""
         return f"{self.names.c} + {self.names.j}", "int"
 
-    def loop(
-        self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
-    ) -> list[str]:
-        """A pass over a row: packs of what the roots need, the work for each element, and `stores`."""
-        names, packs = self.names, self.packs
-        outer, self.expressions.outer = self.expressions.outer, []
-        read = self.read(roots)
-        places = [
-            f"const int {name} = {first} + ({names.c} + {names.j}) / {behind};"
-            for name, first, behind in self.firsts.values()
-            if any(re.search(rf"\b{name}\b", line) for line in body)
-        ]
-        kpack = names.kPack if packs.width > 1 else "1"
-        lines = [packs.load(one, f"{self.pointers.get(one, one)} + {names.c}") for one in read]
-        lines += [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in stores]
-        lines += ["#pragma unroll"] if packs.width > 1 else []
-        lines += block_of(f"for (int {names.j} = 0; {names.j} < {kpack}; ++{names.j})", [*places, *body])
-        lines += [
-            f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self.stored_pack(one)};"
-            for one in stores
-        ]
-        threads = WARP if self.team.name == "warp" else names.kThreads
-        step = f"{threads} * {kpack}" if packs.width > 1 else str(threads)
-        start = f"{names.rank} * {kpack}" if packs.width > 1 else names.rank
-        skips = stores and self.last != names.columns
-        first = "" if skips else f"int {names.c} = {start}"
-        head = f"for ({first}; {names.c} < {self.last}; {names.c} += {step})"
-        if skips:
-            before = [*before, f"int {names.c} = {start};"]
-        known = self.expressions.known
-        self.expressions.known = {
-            key: name for key, name in known.items() if self._stays(key) or not self.expressions.varies(key)
-        }
-        unroll = []
-        if self.ahead:
-            unroll = [f"#pragma unroll {f'({names.kAhead} / {kpack})' if packs.width > 1 else f'({names.kAhead})'}"]
-        rest = self._rest(stores, step) if skips else []
-        return [*outer, *before, *unroll, *block_of(head, lines), *rest]
-
-    def _rest(self, stores: Sequence[str], step: str) -> list[str]:
-        """The loop over the part of a row that does not count: its results are the same number for all elements."""
-        names, packs = self.names, self.packs
-        lines, body = [], []
-        for key, name in zip(self.plan.outputs, self.outputs, strict=True):
-            if name not in stores:
-                continue
-            value = float(self._beyond(key) or 0)
-            pack = packs.type_of(name)
-            filled = f"{pack}{{}}"
-            if value:
-                filled = self.kernel.names.fresh(f"{name}_rest")
-                text = self.kernel.stored(name, self.expressions.number(value), self.plan.node(key).dtype)
-                element = self.kernel.names.fresh("element")
-                each = block_of(f"for ({self.kernel.element(name)}& {element} : {filled}.at)", [f"{element} = {text};"])
-                lines += [f"{pack} {filled};", *each]
-            body.append(f"*reinterpret_cast<{pack}*>({self.pointers[name]} + {names.c}) = {filled};")
-        return [*lines, *block_of(f"for (; {names.c} < {names.columns}; {names.c} += {step})", body)]
-
-    def _beyond(self, output: Key) -> float | None:
-        """The number that an output is where nothing counts; None where that is not one number."""
-        return None if self.end is None else self.end.values[output]
-
-    def stored_pack(self, output: str) -> str:
-        """The local of the pack that is stored."""
-        return self.packs.locals[output] if output not in self.inputs else f"{self.packs.locals[output]}_next"
-
-    def read(self, roots: Sequence[Key]) -> list[str]:
-        """Arrays of which packs are needed for some values, in the parameters' order."""
-        needed: set[str] = set()
-        seen: set[Key] = set()
-        stack = list(roots)
-        while stack:
-            key = stack.pop()
-            node = self.plan.node(key)
-            outside = key in self.expressions.known and not self.expressions.varies(key)
-            if key in seen or outside or node.op == "reduce":
-                continue
-            seen.add(key)
-            if node.op == "input" and self.plan.access(key) in ("flat", "column"):
-                needed.add(str(node.data[0]))
-            stack += self.plan.operands(key)
-        return [one for one in self.packs.arrays if one in needed]
-
     def results(self) -> list[str]:
         """The outputs: those of whole rows in a last pass, those of one element per row by one thread."""
         plan = self.plan
@@ -323,11 +273,11 @@ class Rows(RowElements):
         if single:
             body = self.stores(single, lambda name: f"{name}[{self.names.row}]")
             lines += block_of(f"if ({self.names.rank} == 0)", body)
-            self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or self._stays(key)}  # fmt: skip
+            self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or self.stays(key)}  # fmt: skip
         whole = [(key, name) for key, name in pairs if self.full[name]]
         if whole:
             body = self.stores(whole, lambda name: f"{self.stored_pack(name)}.at[{self.names.j}]")
-            self.last = self.names.end if all(self._beyond(key) is not None for key, _ in whole) else self.names.columns
+            self.last = self.names.end if all(self.beyond(key) is not None for key, _ in whole) else self.names.columns
             lines += self.loop([key for key, _ in whole], body, [name for _, name in whole])
         return lines
 
@@ -338,7 +288,7 @@ class Rows(RowElements):
         if self.team.name == "warp":
             rows = self.kernel.count(self.plan.domain[: self.plan.split])
             lines = [
-                f"const size_t {names.row} = static_cast<size_t>(blockIdx.x) * ({names.kThreads} / {WARP}) + threadIdx.x / {WARP};",
+                f"const size_t {names.row} = static_cast<size_t>(blockIdx.x) * ({names.kThreads} / {self.threads}) + threadIdx.x / {self.threads};",
                 f"if ({names.row} >= {rows}) return;",
             ]
         else:
@@ -359,15 +309,17 @@ class Rows(RowElements):
     def why(self) -> str:
         """One or two sentences."""
         passes = len(self.passes()) + any(self.full.values())
-        times = (
-            "reads it once"
-            if passes == 1
-            else f"reads it {_TIMES.get(passes, f'{passes} times')}, from the cache after the first"
+        again = (
+            f"{_TIMES.get(passes, f'{passes} times')}, from {'registers' if self.kept else 'the cache'} after the first"
         )
-        team = f"one {self.team.name}" + (f" of {self.team.threads} threads" if self.team.name == "block" else "")
+        times = "once" if passes == 1 else again
+        count = self.team.threads
+        team = f"one block of {count} threads" if self.team.name == "block" else "one warp"
+        team = f"{count} neighbouring threads" if count < WARP else team
+        verbs = ("read", "combine") if count < WARP else ("reads", "combines")
         return (
-            f"Written from the reference: {team} per row {times}, in accesses of {self.packs.bytes_at_once()} bytes, and combines "
-            f"partial results by shuffles." + self.kernel.promise(self.inputs, passes)
+            f"Written from the reference: {team} per row {verbs[0]} it {times}, in accesses of {self.packs.bytes_at_once()} bytes, and "
+            f"{verbs[1]} partial results by shuffles." + self.kernel.promise(self.inputs)
         )
 
 

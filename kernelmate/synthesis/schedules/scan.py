@@ -45,7 +45,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Plan, kernel: KernelText, team: Team) -> Written:
-    return _Rows(plan, KernelText(kernel.kernel, kernel.contract), team).written()
+    return _Rows(plan, kernel.again(), team).written()
 
 
 def _plan(graph: Graph) -> Plan:
@@ -247,7 +247,7 @@ class _Rows(Rows):
         how = "its threads' partial results are combined in order by shuffles, tile after tile of the row"
         return (
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, {self.packs.width} elements per load; "
-            f"{how}." + self.kernel.promise(self.inputs, len(self.levels()) + 1)
+            f"{how}." + self.kernel.promise(self.inputs)
         )
 
 

@@ -39,7 +39,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Elements, kernel: KernelText, lanes: int) -> Written:
-    return _Segments(plan, KernelText(kernel.kernel, kernel.contract), lanes).written()
+    return _Segments(plan, kernel.again(), lanes).written()
 
 
 def _plan(graph: Graph) -> Elements:

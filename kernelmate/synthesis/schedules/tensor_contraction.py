@@ -12,6 +12,7 @@ products with sums in float (or int), m x n for each (m + n) elements that are c
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 from kernelmate.source import evaluate
@@ -23,6 +24,9 @@ from kernelmate.synthesis.plan import Plan, Refused
 from kernelmate.synthesis.tensor_text import TensorText
 from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STATIC_BYTES, STEP, TILES, TensorTile, ranked
 
+IN_FLIGHT = 8
+"""Elements that a thread loads before it stores the first, where it cannot copy chunks."""
+
 
 def makers(plan: Plan, kernel: KernelText) -> list[partial[Written]]:
     """What writes the kernel's texts, the likely fastest first.
@@ -32,7 +36,7 @@ def makers(plan: Plan, kernel: KernelText) -> list[partial[Written]]:
     """
     shape = ContractionShape(plan, kernel)
     factors = Factors.of(shape)
-    _TensorContraction(shape, factors, KernelText(kernel.kernel, kernel.contract), TILES[0])
+    _TensorContraction(shape, factors, kernel.again(), TILES[0])
     size = kernel.contract.sizes[0]
     m, n, k, *batch = (
         int(evaluate(shape.axes.sides[axis], size)) for axis in (shape.m, shape.n, shape.k, *shape.batch)
@@ -44,9 +48,28 @@ def makers(plan: Plan, kernel: KernelText) -> list[partial[Written]]:
 
 
 def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> Written:
-    kernel = KernelText(kernel.kernel, kernel.contract)
+    kernel = kernel.again()
     shape = ContractionShape(plan, kernel)
     return _TensorContraction(shape, Factors.of(shape), kernel, tile).written()
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an operand's tile comes from: texts of its rows and width, of positions and lengths along both axes.
+
+    `positions` declares those of a thread, up to what is added along a row; `pitch` is from one row to the next.
+    """
+
+    name: str
+    rows: str
+    width: str
+    across: str
+    along: str
+    across_length: str
+    along_length: str
+    positions: str
+    element: str
+    pitch: str
 
 
 class _TensorContraction(ContractionText):
@@ -55,7 +78,7 @@ class _TensorContraction(ContractionText):
     def __init__(self, shape: ContractionShape, factors: Factors, kernel: KernelText, tile: TensorTile) -> None:
         more = (
             "kWarpM", "kWarpN", "kWarpsK", "kStages", "kThreads", "kStep", "kGroup", "kChunks", "Tiles", "tiles", "tile",
-            "shared", "line", "warp", "lane", "step", "steps", "pack", "chunk", "held", "part", "block", "first",
+            "shared", "line", "stage", "source", "kApart", "warp", "lane", "step", "steps", "pack", "chunk", "held", "part", "block", "first",
             "together", "partial", "staged", "e", "kWide",
         )  # fmt: skip
         super().__init__(shape, kernel, (factors.left, factors.right), *more)
@@ -108,6 +131,7 @@ class _TensorContraction(ContractionText):
             *self.structs,
             *self._shared(),
             *self._block(),
+            *self.untouched(),
             *whole,
             *self.expressions.outer,
             *self._lanes(),
@@ -119,6 +143,7 @@ class _TensorContraction(ContractionText):
                     "// The tiles of this turn's products have arrived, and no warp reads those that are overwritten now.",
                     f'asm volatile("cp.async.wait_group %0;" ::"n"({names.kStages} - 2) : "memory");',
                     "__syncthreads();",
+                    f"const int {names.stage} = {names.step} % {names.kStages};",
                     *block_of(f"if ({names.step} < {names.steps})", copies),
                     'asm volatile("cp.async.commit_group;" ::: "memory");',
                     *block_of(f"if ({names.step} >= {names.kStages} - 1)", multiply),
@@ -208,53 +233,86 @@ class _TensorContraction(ContractionText):
     def _copy(self, name: str) -> list[str]:
         """The copy of a tile: in chunks of 16 bytes where rows are whole, else element by element."""
         names, lengths, left = self.names, self.lengths, name in self.shape.left
-        turned, wide = self._turned(name), self._row_chunks(name)
         side, first = (self.shape.m, names.m_first) if left else (self.shape.n, names.n_first)
         extent = names.kTileM if left else names.kTileN
         deep = f"{names.step} * {names.kTileK}"
+        turned = self._turned(name)
         across, along = (self.shape.k, side) if turned else (side, self.shape.k)
         row_first, along_first = (deep, first) if turned else (first, deep)
-        width = extent if turned else names.kTileK
-        inside = f"{self.at[across]} < {lengths[across]} && {self.at[along]} < {lengths[along]}"
-        element = f"{name}[{address(self.order(name), lengths, self.at)}]"
-        row = f"{names.tiles}[{names.step} % {names.kStages}].{name}[{names.line}]"
+        rows, width = (names.kTileK, extent) if turned else (extent, names.kTileK)
+        place = _Place(
+            name, rows, width, self.at[across], self.at[along], lengths[across], lengths[along],
+            f"const int {self.at[across]} = {row_first} + {names.line}, {self.at[along]} = {along_first}",
+            f"{name}[{address(self.order(name), lengths, self.at)}]", self._pitch(name, across),
+        )  # fmt: skip
+        if name not in self.whole:
+            return self._singles(place)
+        whole, single = indented(self._chunks(place)), indented(self._singles(place))
+        return [f"if ({self.whole[name]}) {{", *whole, "} else {", *single, "}"]
 
-        def positions(chunk: str) -> str:
-            return (
-                f"const int {self.at[across]} = {row_first} + {names.line}, {self.at[along]} = {along_first} + {chunk};"
-            )
+    def _pitch(self, name: str, axis: int) -> str:
+        """Elements from one position along an axis to the next, in an operand's memory."""
+        order = self.order(name)
+        return " * ".join(self.lengths[int(one)] for one in order[order.index(axis) + 1 :]) or "1"
 
-        total, threads = self._rows(name) * wide, self.tile.threads
-        chunks = [
-            f"const int {names.line} = {names.pack} / ({width} / {names.kPack}), {names.chunk} = {names.pack} % ({width} / {names.kPack});",
-            positions(f"{names.chunk} * {names.kPack}"),
-            f"{self.text.copy}(&{row}[({names.chunk} ^ {self._exchange(name)}) * {names.kPack}], &{element}, {inside});",
-        ]
-        if total % threads:
-            chunks = block_of(f"if ({names.pack} < {total})", chunks)
-        whole = [
+    def _chunks(self, place: _Place) -> list[str]:
+        """The copy by `cp.async`: a thread takes the same chunk of rows that are apart by a multiple of eight."""
+        names, wide = self.names, self._row_chunks(place.name)
+        packs = f"({place.width} / {names.kPack})"
+        apart = self.tile.threads // wide
+        to = f"{names.tiles}[{names.stage}].{place.name}[{names.line} + {names.j}][({names.chunk} ^ {self._exchange(place.name)}) * {names.kPack}]"
+        inside = f"{place.across} + {names.j} < {place.across_length} && {place.along} < {place.along_length}"
+        copy = f"{self.text.copy}(&{to}, {names.source} + static_cast<size_t>({names.j}) * {place.pitch}, {inside});"
+        guard = f"if ({names.line} < {place.rows}) " if apart > self._rows(place.name) else ""
+        return [
+            f"constexpr int {names.kApart} = {names.kThreads} / {packs};  // rows from one chunk of a thread to its next",
+            f"const int {names.line} = threadIdx.x / {packs}, {names.chunk} = threadIdx.x % {packs};",
+            f"{place.positions} + {names.chunk} * {names.kPack};",
+            f"const {self.kernel.element(place.name)}* {names.source} = &{place.element};",
             "#pragma unroll",
             *block_of(
-                f"for (int {names.j} = 0; {names.j} < {-(-total // threads)}; ++{names.j})",
-                [f"const int {names.pack} = {names.j} * {names.kThreads} + threadIdx.x;", *chunks],
+                f"for (int {names.j} = 0; {names.j} < {place.rows}; {names.j} += {names.kApart})", [f"{guard}{copy}"]
             ),
         ]
-        single = [
+
+    def _singles(self, place: _Place) -> list[str]:
+        """The copy through registers: eight elements of a thread are under way at a time."""
+        names = self.names
+        total = self._rows(place.name) * self._row_chunks(place.name) * CHUNK // self.item
+        flight = min(IN_FLIGHT, total // self.tile.threads)
+        number = (
+            f"const int {names.e} = {names.j} + {names.i} * {names.kThreads}, {names.line} = {names.e} / {place.width};"
+        )
+        over = ["#pragma unroll", f"for (int {names.i} = 0; {names.i} < {flight}; ++{names.i})"]
+        inside = f"{place.across} < {place.across_length} && {place.along} < {place.along_length}"
+        column = f"{names.e} % {place.width}"
+        chunk = f"({column} / {names.kPack} ^ {self._exchange(place.name)}) * {names.kPack} + {names.e} % {names.kPack}"
+        return [
             "#pragma unroll 1",
             *block_of(
-                f"for (int {names.e} = threadIdx.x; {names.e} < {self._rows(name)} * {width}; {names.e} += {names.kThreads})",
+                f"for (int {names.j} = threadIdx.x; {names.j} < {place.rows} * {place.width}; {names.j} += {flight} * {names.kThreads})",
                 [
-                    f"const int {names.line} = {names.e} / {width}, {names.chunk} = {names.e} % {width} / {names.kPack};",
-                    positions(f"{names.e} % {width}"),
-                    f"{self.kernel.element(name)} {names.held} = {{}};",
-                    f"if ({inside}) {names.held} = {element};",
-                    f"{row}[({names.chunk} ^ {self._exchange(name)}) * {names.kPack} + {names.e} % {names.kPack}] = {names.held};",
+                    f"{self.kernel.element(place.name)} {names.held}[{flight}] = {{}};",
+                    over[0],
+                    *block_of(
+                        over[1],
+                        [
+                            number,
+                            f"{place.positions} + {column};",
+                            f"if ({inside}) {names.held}[{names.i}] = {place.element};",
+                        ],
+                    ),
+                    over[0],
+                    *block_of(
+                        over[1],
+                        [
+                            number,
+                            f"{names.tiles}[{names.stage}].{place.name}[{names.line}][{chunk}] = {names.held}[{names.i}];",
+                        ],
+                    ),
                 ],
             ),
         ]
-        if name not in self.whole:
-            return single
-        return [f"if ({self.whole[name]}) {{", *indented(whole), "} else {", *indented(single), "}"]
 
     def _rows(self, name: str) -> int:
         """The rows of an operand's tile."""

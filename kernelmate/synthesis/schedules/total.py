@@ -44,7 +44,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
 
 
 def _text(plan: Plan, kernel: KernelText, threads: int, many: bool) -> Written:
-    return _Total(plan, KernelText(kernel.kernel, kernel.contract), threads, many).written()
+    return _Total(plan, kernel.again(), threads, many).written()
 
 
 class _Total(Passes):
@@ -123,7 +123,7 @@ class _Total(Passes):
         return Written(
             "total-atomic" if self.many else "total",
             f"Written from the reference: {how}; within a block, shuffles combine partial results."
-            + kernel.promise(self.inputs, len(self.levels()) + any(map(self.is_whole, self.plan.outputs))),
+            + kernel.promise(self.inputs),
             kernel.definition(kernel.head(), body),
             "\n".join([*self.constants, "", *self.reductions.texts()]).strip(),
             (grid,),

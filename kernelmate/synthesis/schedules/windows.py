@@ -55,7 +55,7 @@ def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None
 
 
 def _text(plan: Windows, kernel: KernelText, way: type[_Threads]) -> Written:
-    return way(plan, KernelText(kernel.kernel, kernel.contract)).written()
+    return way(plan, kernel.again()).written()
 
 
 class _Threads:

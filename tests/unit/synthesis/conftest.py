@@ -9,6 +9,9 @@ import pytest
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import contract_for, load_kernel
+from tests.sampling import sweep_of
+
+pytest_itemcollected = sweep_of("session", share=0.15)
 
 Make = Callable[..., tuple[Kernel, Contract]]
 

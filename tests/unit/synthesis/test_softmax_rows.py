@@ -35,6 +35,12 @@ def softmax(end: str = "cols", *, real: str = "float") -> str:
     return f"{ROW}{largest_and_sum(end, real=real)}  for (int c = 0; c < cols; ++c) y[r * cols + c] = {stored};"
 
 
+HALF = (
+    f"{ROW}  float t = -INFINITY, s = 0;\n"
+    "  for (int c = 0; c < cols; ++c) t = fmaxf(t, __half2float(x[r * cols + c]));\n"
+    "  for (int c = 0; c < cols; ++c) s += expf(__half2float(x[r * cols + c]) - t);\n"
+    "  for (int c = 0; c < cols; ++c) y[r * cols + c] = __float2half(expf(__half2float(x[r * cols + c]) - t) / s);"
+)
 WHOLE = (
     "def reference(x):\n    e = np.exp(x - x.max(axis=1, keepdims=True))\n    return e / e.sum(axis=1, keepdims=True)"
 )
@@ -59,6 +65,7 @@ def session() -> Iterator[Session]:
 @pytest.fixture
 def online(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "LONG_ROW", 16)
+    monkeypatch.setattr(rows, "LONGEST_KEPT", 16)
 
 
 def built(make: Any, reference: str, body: str, args: dict[str, str], dtype: str = "float32", **more: Any) -> Any:
@@ -113,12 +120,44 @@ def test_masked_ends_of_rows_are_neither_read_nor_computed(
     long_row: int, make: Any, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rows, "LONG_ROW", long_row)
+    monkeypatch.setattr(rows, "LONGEST_KEPT", 16)
     kernel, _ = built(make, CAUSAL, softmax("min(r + 1, cols)"), MATRIX)
     for one in judged(session, kernel):
         text = one.candidate.kernel.unit.text
         assert "const int end = min(cols, static_cast<int>(row) + 1);" in text
         assert "for (; c < end;" in text
         assert "for (; c < cols;" in text
+
+
+def test_rows_that_are_kept_in_registers_are_loaded_once(make: Any, session: Session) -> None:
+    kernel, _ = built(make, WHOLE, softmax(), MATRIX)
+    for one in judged(session, kernel):
+        text = one.candidate.kernel.unit.text
+        assert one.candidate.author.endswith("-kept")
+        assert text.count("reinterpret_cast<const Pack*>(x_row") == 1
+        assert text.count("if (cols > kRow) load(first);") == 2
+
+
+@pytest.mark.parametrize(("dtype", "cols"), [("float32", 40), ("float16", 41), ("float64", 300)])
+def test_rows_longer_than_the_registers_are_loaded_again_part_by_part(
+    dtype: str, cols: int, make: Any, session: Session
+) -> None:
+    args = {name: entry.format(dtype) for name, entry in MATRIX.items()}
+    real = "double" if dtype == "float64" else "float"
+    body = softmax(real=real) if dtype != "float16" else HALF
+    sizes = f"{{ rows = 7, cols = {cols} }}, {{ rows = 3, cols = 2100 }}, {{ rows = 2, cols = 1 }}"
+    above = "#include <cuda_fp16.h>\n" if dtype == "float16" else ""
+    more = 'require = ["cols > 0"]'
+    kernel, _ = make(args, WHOLE, body=body, grid="cdiv(rows, block)", sizes=sizes, more=more, above=above)
+    assert all(one.candidate.author.endswith("-kept") for one in judged(session, kernel))
+
+
+def test_masked_rows_in_registers_store_what_is_masked(make: Any, session: Session) -> None:
+    kernel, _ = built(make, CAUSAL, softmax("min(r + 1, cols)"), MATRIX)
+    for one in judged(session, kernel):
+        text = one.candidate.kernel.unit.text
+        assert "} else if (c < cols) {" in text
+        assert text.count("for (int first = 0; first < end;") == 2
 
 
 def test_lengths_of_rows_end_their_loops(make: Any, session: Session) -> None:

@@ -576,7 +576,7 @@ def test_candidates_say_what_is_different(make: Any, session: Session) -> None:
 
 
 PROMISED = {
-    "softmax": "At rows = 1000, cols = 500 it moves 4 MB, and reads again from the cache.",
+    "softmax": "At rows = 1000, cols = 500 it moves 4 MB.",
     "silu float16": "At rows = 1000, cols = 500 it moves 2 MB.",
     "linear layer": "it moves 4.7 MB. It computes 0.14 GFLOP, and reads 17.5 MB, most of it from L2.",
 }

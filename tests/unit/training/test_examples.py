@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from kernelmate.errors import UsageError
+from kernelmate.suggest.codec import codec_named
 from kernelmate_training.corpus.files import PACKED
-from kernelmate_training.examples import codec_named, lines_of, question_of, tell
+from kernelmate_training.examples import lines_of, question_of, tell
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
 
 
-@pytest.mark.parametrize("name", ["lines-1", "whole-1"])
+@pytest.mark.parametrize("name", ["mixed-2", "mixed-2-plain"])
 def test_answers_of_a_stored_corpus_lead_back_to_its_versions(name: str) -> None:
     codec = codec_named(name)
     lines = lines_of(CORPUS)
@@ -42,7 +43,7 @@ def test_a_packed_corpus_is_read_like_a_plain_one_and_a_damaged_one_is_said(tmp_
 
 def test_copies_differ_in_placeholders_alone() -> None:
     lines = lines_of(CORPUS)[:2]
-    told = tell(lines, "lines-1", copies=3, processes=1).examples
+    told = tell(lines, "mixed-2", copies=3, processes=1).examples
     assert len(told) == 6
     assert len({example.prompt for example in told[:3]}) == 3
     assert len({len(example.prompt.split("@v")) for example in told[:3]}) == 1
@@ -53,7 +54,7 @@ def test_what_a_version_gains_in_time_is_told_and_nothing_else_is() -> None:
 
     def gain(task: str = "generate", **objective: object) -> float | None:
         line.update(task=task, verdict={"objective": objective})
-        return tell([json.dumps(line)], "lines-1", processes=1).examples[0].gain
+        return tell([json.dumps(line)], "mixed-2", processes=1).examples[0].gain
 
     assert gain(name="time", before=12.0, after=8.0) == 1.5
     assert gain(name="registers", before=40, after=32) is None

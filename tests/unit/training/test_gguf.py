@@ -26,7 +26,7 @@ from kernelmate_training.torch_sampling import Drawing, sample  # noqa: E402
 from kernelmate_training.vocabulary import PAD  # noqa: E402
 from tests.unit.training.small_models import shaken  # noqa: E402
 
-LABEL = Label("tiny", "lines-1", "Apache-2.0", "# A card", "abc", more={OFFERS_KEY: "0123456789abcdef"})
+LABEL = Label("tiny", "mixed-2", "Apache-2.0", "# A card", "abc", more={OFFERS_KEY: "0123456789abcdef"})
 TEXT = "<|ask|>float x = a[i] +  <v1>;\n\n  for (int <v2> = 0; x != 1.5e-3f; ++i)\n\tsum += 42;"
 ENGINES = [name for name in ("xllamacpp", "llama_cpp") if find_spec(name)]
 
@@ -37,7 +37,7 @@ def llama(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shape = Shape(
         tokenizer.get_vocab_size() + 3, hidden=64, layers=2, heads=4, kv_heads=2, feed_forward=96, context=128
     )
-    facts = {"codec": "lines-1", "end": "<|end|>", "pad": PAD}
+    facts = {"codec": "mixed-2", "end": "<|end|>", "pad": PAD}
     # The same model each time: llama.cpp keeps keys and values in 16 bits, so of models drawn anew some are at a tie somewhere.
     torch.manual_seed(7)
     save_folder(folder, shaken(Llama(shape), seed=1), tokenizer.to_str(), facts)
@@ -114,7 +114,7 @@ def test_the_models_server_answers_what_torch_answers(llama: Path, kind: str) ->
 def test_the_file_says_what_it_is(llama: Path) -> None:
     path = export(llama, "q8_0")
     fields = {name: field.contents() for name, field in gguf.GGUFReader(path).fields.items() if len(field.data) == 1}
-    assert fields["kernelmate.codec"] == "lines-1"
+    assert fields["kernelmate.codec"] == "mixed-2"
     assert fields["kernelmate.card"] == "# A card"
     facts = read_facts(path)
     assert facts["licence"] == "Apache-2.0"

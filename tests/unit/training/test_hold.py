@@ -52,33 +52,33 @@ def test_files_come_back_in_pieces_over_as_many_calls_as_it_takes(tmp_path: Path
 
 def test_a_hold_leaves_the_seconds_to_the_configuration_and_shrinks_everything_to_be_smoked(ablations: Upskill) -> None:
     own = settled(ablations, smoke=False)
-    assert [own.plan(model).seconds for model in own.models] == [150] * 9
+    assert [own.plan(model).seconds for model in own.models] == [150] * 6
     assert (own.exam.run, own.rounds.kind) == (False, "none")
     assert own.rounds.prompts > 10
-    assert spent(own, ["lines-35m=5"]).plan(own.model("lines-35m")).seconds == 150
-    assert spent(own, ["lines-35m=5"]).plan(spent(own, ["lines-35m=5"]).model("lines-35m")).seconds == 5
+    assert spent(own, ["mixed-15m=5"]).plan(own.model("mixed-15m")).seconds == 150
+    assert spent(own, ["mixed-15m=5"]).plan(spent(own, ["mixed-15m=5"]).model("mixed-15m")).seconds == 5
     with pytest.raises(UsageError):
         spent(own, ["nobody=5"])
-    assert [model.name for model in only(own, ["lines-35m", "mixed-35m"]).models] == ["mixed-35m", "lines-35m"]
+    assert [model.name for model in only(own, ["mixed-15m", "mixed-35m"]).models] == ["mixed-35m", "mixed-15m"]
     assert only(own, []).models == own.models
     small = settled(ablations, smoke=True)
-    assert len(small.models) == 9
+    assert len(small.models) == 6
     assert {small.plan(model).seconds for model in small.models} == {None}
     assert max(model.shape(model.vocabulary).parameters for model in small.models) < 100_000
 
 
 def test_models_are_ranked_by_their_choices_on_held_out_families_whatever_the_exam_says(ablations: Upskill, tmp_path: Path) -> None:  # fmt: skip
     settings = ablations.model_copy(update={"folder": tmp_path})
-    names = ["mixed-80m", "mixed-35m", "lines-35m"]
+    names = ["mixed-80m", "mixed-35m", "mixed-15m"]
     with pytest.raises(KernelmateError, match="No model was trained"):
         ranked(settings, names)
     for name, first in zip(names, (0.5, 0.75, None), strict=True):
         settings.model_folder(name).mkdir(parents=True)
         choices = "{}" if first is None else f'{{"generate": {{"first": {first}}}, "debug": {{"first": {first}}}}}'
         (settings.model_folder(name) / "kernelmate.json").write_text(f'{{"choices": {choices}}}')
-    assert ranked(settings, names) == ["mixed-35m", "mixed-80m", "lines-35m"]
+    assert ranked(settings, names) == ["mixed-35m", "mixed-80m", "mixed-15m"]
     sat = GoalResult("fix-trapezoid", "trapezoid", "right", None, (Attempt("model", 0, "met", "local:mixed-80m"),))
     result_of(settings.model_folder("mixed-80m"), "emulator").write_text(json.dumps({"goals": [asdict(sat)]}))
     assert standing(settings, "mixed-80m")["met"] == 1
-    assert ranked(settings, names) == ["mixed-35m", "mixed-80m", "lines-35m"]
+    assert ranked(settings, names) == ["mixed-35m", "mixed-80m", "mixed-15m"]
     assert [has_played(name) for name in ("mixed-35m", "mixed-35m-grpo", "mixed-35m-self")] == [False, True, True]

@@ -23,8 +23,8 @@ SHAPE = {"vocabulary": 1400, "hidden": 32, "layers": 1, "heads": 2, "feed_forwar
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Upskill:
     folder = tmp_path_factory.mktemp("p")
     (folder / "prompts").mkdir()
-    prompt = tell(lines_of(CORPUS), "lines-1", processes=1).examples[0].prompt
-    (folder / "prompts" / "lines-1.jsonl").write_text(json.dumps({"goal": "g", "prompt": prompt}) + "\n")
+    prompt = tell(lines_of(CORPUS), "mixed-2", processes=1).examples[0].prompt
+    (folder / "prompts" / "mixed-2.jsonl").write_text(json.dumps({"goal": "g", "prompt": prompt}) + "\n")
     made = Upskill.model_validate(
         {
             "name": "p", "folder": folder, "corpus": {"folder": CORPUS, "workers": 1},

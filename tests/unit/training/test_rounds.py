@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from kernelmate_training.examples import codec_named, lines_of, question_of, version_of
+from kernelmate.suggest.codec import codec_named
+from kernelmate_training.examples import lines_of, question_of, version_of
 from kernelmate_training.judges import Case, Judges, judge_all
 from kernelmate_training.rounds import Asked, figures, lessons, play, tried_of, weighed
 from kernelmate_training.settings import Upskill
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
-CODEC = codec_named("lines-1")
+CODEC = codec_named("mixed-2")
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,7 @@ def test_names_that_are_numbered_otherwise_come_back_as_they_were(model: Llama, 
             table[[one, other]] = [other, one]
             return table[tokens], table
 
-    turned = Turned(Variation(), tokenizer.to_str(), "lines-1")
+    turned = Turned(Variation(), tokenizer.to_str())
     how = Drawing(k=2, temperature=1e-4, greedy_first=True, most_tokens=16)
     swap = {"<v1>": "<v2>", "<v2>": "<v1>"}
 

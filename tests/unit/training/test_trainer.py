@@ -86,7 +86,7 @@ def pairs() -> tuple[Encoded, Shape, Varying]:
     tokenizer = train_tokenizer(texts, codec.vocabulary(), codec.end, 1400)
     data, _ = encode(examples, tokenizer, 512)
     shape = Shape(tokenizer.get_vocab_size(), hidden=32, layers=2, heads=2, kv_heads=1, feed_forward=64, context=512)
-    return data, shape, Varying(Variation.of(VARIED.augment), tokenizer.to_str(), "mixed-2")
+    return data, shape, Varying(Variation.of(VARIED.augment), tokenizer.to_str())
 
 
 @pytest.mark.parametrize("cut", [1, 6, 11])

@@ -64,9 +64,9 @@ def invoke(*arguments: object) -> Result:
 def test_one_command_trains_exports_and_asks(config: Callable[..., Path], tmp_path: Path) -> None:
     prompts = tmp_path / "prompts"
     prompts.mkdir()
-    told = tell(lines_of(CORPUS), "lines-1", processes=1).examples[:3]
+    told = tell(lines_of(CORPUS), "mixed-2", processes=1).examples[:3]
     rows = [{"goal": f"g{number}", "prompt": example.prompt} for number, example in enumerate(told)]
-    (prompts / "lines-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (prompts / "mixed-2.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     result = invoke("upskill", "run", config(), "--json")
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)

@@ -16,9 +16,9 @@ from kernelmate_training.exam.records import GoalResult
     epilog="""\b
 Examples:
   python -m kernelmate_training.exam list
-  python -m kernelmate_training.exam prompts --codec lines-1 -o prompts.jsonl
+  python -m kernelmate_training.exam prompts --codec mixed-2 -o prompts.jsonl
   python -m kernelmate_training.exam run -o recipes.json
-  python -m kernelmate_training.exam run --answers answers.jsonl --codec lines-1 --k 8 --jobs 16 -o exam.json
+  python -m kernelmate_training.exam run --answers answers.jsonl --codec mixed-2 --k 8 --jobs 16 -o exam.json
   python -m kernelmate_training.exam join exam.json benchmarks/results/exam_recipes.json
   python -m kernelmate_training.exam near corpus/"""
 )
@@ -38,7 +38,7 @@ def list_goals() -> None:
 
 
 @main.command()
-@click.option("--codec", default="lines-1", show_default=True, help="How the model is asked.")
+@click.option("--codec", default="mixed-2", show_default=True, help="How the model is asked.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Where prompts go, one per line.")
 @click.option("--goals", multiple=True, help="Names of goals or kernels; all when not given.")
 def prompts(codec: str, output: Path, goals: tuple[str, ...]) -> None:
@@ -51,7 +51,7 @@ def prompts(codec: str, output: Path, goals: tuple[str, ...]) -> None:
 
 @main.command()
 @click.option("--answers", type=click.Path(path_type=Path, exists=True), help="Answers sampled elsewhere.")
-@click.option("--codec", default="lines-1", show_default=True, help="That the prompts were written with.")
+@click.option("--codec", default="mixed-2", show_default=True, help="That the prompts were written with.")
 @click.option("--model", help="Ask this local model; with --answers, what to call their author.")
 @click.option("--k", type=click.IntRange(1), default=8, show_default=True, help="Answers to each goal.")
 @click.option(

@@ -65,7 +65,7 @@ def prompt_of(goal: str, codec: Codec, request: SuggestRequest) -> Prompt:
     """The exact text of the question.
 
     Raises:
-        Untellable: the codec cannot show the kernel.
+        NotEncodable: the codec cannot show the kernel.
     """
     question = question_of(request)
     return Prompt(goal, question.task, codec.name, codec.ask(question).prompt)

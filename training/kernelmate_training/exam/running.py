@@ -54,7 +54,7 @@ class Wanted:
     backend: Literal["emulator", "cuda"] = "emulator"
     answers: Path | None = None
     together: tuple[Sitter, ...] = ()
-    codec: str = "lines-1"
+    codec: str = "mixed-2"
     model: str | None = None
     terms: Terms = field(default_factory=Terms)
     jobs: int = 1

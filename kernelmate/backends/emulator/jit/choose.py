@@ -23,8 +23,12 @@ MODES: tuple[Mode, ...] = ("auto", "always", "never")
 LOADING_S = 0.008
 """CPU seconds that loading a program takes which is on disk."""
 COMPILING_S = 0.03
-COMPILING_A_STEP_S = 0.0011
-"""CPU seconds that compiling one takes: so many, and so many more for each of its instructions."""
+COMPILING_A_STEP_S = 0.0005
+"""CPU seconds that compiling one quickly takes: so many, and so many more for each of its instructions."""
+OPTIMIZING_A_STEP_S = 0.0006
+"""CPU seconds for each of its instructions by which compiling it for speed takes longer."""
+UNOPTIMIZED_S = 1e-9
+"""CPU seconds by which a thread-instruction takes longer in code that was compiled quickly: about twice as long."""
 NUMPY_S = 4e-9
 NUMPY_A_CALL_S = 4e-6
 """CPU seconds that NumPy takes for an instruction, where nothing else is known: for each thread, and for being called."""
@@ -62,6 +66,8 @@ class Chooser:
         self._per_thread = self._per_batch = float(len(decoded.steps))
         self._pace = Pace(NUMPY_S, NUMPY_A_CALL_S)
         self._spent, self._made = 0.0, 0
+        self._native_s = 0.0
+        self._optimizing = OPTIMIZING_A_STEP_S * len(decoded.steps)
         self._hasty = hasty
         self.suspicions = 0
         self._watchable: bool | None = None
@@ -82,6 +88,18 @@ class Chooser:
         self._spent += tally.seconds
         self._made += 1
 
+    def spend_native(self, seconds: float) -> None:
+        """Native code has taken so many CPU seconds."""
+        self._native_s += seconds
+
+    def is_soon_done(self, threads: int) -> bool:
+        """Whether code that is compiled quickly does, and is then half as fast.
+
+        As for `to_come`, what native code has taken so far stands for what is to come: half of it would be saved.
+        """
+        saved = UNOPTIMIZED_S * self._per_thread * threads + self._native_s / 2
+        return saved < self._optimizing
+
     def to_come(self, work: float) -> float:
         """CPU seconds that NumPy would take for a launch of so much work, and for others that are to be expected.
 
@@ -97,14 +115,16 @@ class Chooser:
             possible = not self._suspicious and self._may_watch() and fits(machine, self._checks().global_shift)
         return self._cost if possible else math.inf
 
-    def choose(self, mode: Mode, machine: Machine, work: float, *, counts: bool, checks: bool) -> Program | None:
-        """The program to run, or None where NumPy is to do it, which would take `work` CPU seconds more."""
+    def choose(
+        self, mode: Mode, machine: Machine, work: float, threads: int, *, counts: bool, checks: bool
+    ) -> Program | None:
+        """The program to run `threads`, or None where NumPy is to do it, which would take `work` CPU seconds more."""
         if checks and (self._suspicious or not self._may_watch()):
             return None
         if mode == "never" or self._broken or (mode == "auto" and work < LOADING_S):
             return None
         try:
-            return self._choose(mode, machine, work, counts, checks)
+            return self._choose(mode, machine, work, counts, checks, quick=self.is_soon_done(threads))
         except Exception as error:  # noqa: BLE001 - LLVM fails in its own ways, and the NumPy operations do all it does
             _log.warning("the emulator goes on without native code: %s: %s", type(error).__name__, error)
             self._broken = True
@@ -138,7 +158,9 @@ class Chooser:
             frozenset(number for number in linear if is_linear(decoded.steps[number])),
         )
 
-    def _choose(self, mode: Mode, machine: Machine, work: float, counts: bool, checks: bool) -> Program | None:
+    def _choose(
+        self, mode: Mode, machine: Machine, work: float, counts: bool, checks: bool, *, quick: bool
+    ) -> Program | None:
         from kernelmate.backends.emulator.jit import program
         from kernelmate.backends.emulator.jit.build import Shape
         from kernelmate.backends.emulator.jit.refine import refine
@@ -151,7 +173,7 @@ class Chooser:
         shape = Shape(frozenset(registers.constants), fixed, counts, self._checks() if checks else None)
         if mode == "auto" and self.to_come(work) < self._cost and not program.is_at_hand(shape, self._text):
             return None
-        return program.program_for(self._refined, shape, self._text)
+        return program.program_for(self._refined, shape, self._text, quick=quick)
 
 
 @dataclass(frozen=True, slots=True)

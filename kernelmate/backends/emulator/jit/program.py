@@ -31,16 +31,23 @@ class Program:
     loaded: engine.Loaded
 
 
-def program_for(refined: Refined, shape: Shape, text: str) -> Program:
-    """The program of a kernel; `text` is its PTX with its name.
+def program_for(refined: Refined, shape: Shape, text: str, *, quick: bool = False) -> Program:
+    """The program of a kernel.
+
+    Args:
+        refined: the kernel.
+        shape: of the launches.
+        text: the kernel's PTX with its name.
+        quick: one that is compiled quickly does, where there is none that was compiled for speed.
 
     Raises:
         Exception: LLVM is missing or fails, in whatever way it does.
     """
-    key = _key(shape, text)
+    quick = quick and not _is_there(_key(shape, text))
+    key = _key(shape, text, quick=quick)
     found = _loaded.get(key)
     if found is None:
-        found = _load(refined, shape, key)
+        found = _load(refined, shape, key, quick=quick)
         while len(_loaded) >= MOST_LOADED:
             _loaded.popitem(last=False)
         _loaded[key] = found
@@ -60,13 +67,16 @@ def forget() -> None:
 
 def is_at_hand(shape: Shape, text: str) -> bool:
     """Whether the program need not be compiled."""
-    key = _key(shape, text)
+    return any(_is_there(_key(shape, text, quick=quick)) for quick in (False, True))
+
+
+def _is_there(key: str) -> bool:
     return key in _loaded or store.has(key)
 
 
-def _key(shape: Shape, text: str) -> str:
+def _key(shape: Shape, text: str, *, quick: bool = False) -> str:
     parts = (
-        VERSION, _own_code(), engine.describe(), text,
+        VERSION, _own_code(), engine.describe(), text, repr(quick),
         repr(sorted(shape.constants)), repr(sorted(shape.fixed)), repr(shape.counts), _text_of(shape.checks),
     )  # fmt: skip
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -88,13 +98,13 @@ def _own_code() -> str:
     return found.hexdigest()
 
 
-def _load(refined: Refined, shape: Shape, key: str) -> Program:
+def _load(refined: Refined, shape: Shape, key: str, *, quick: bool) -> Program:
     found = _kept(refined, key)
     if found is not None:
         return found
     with store.alone(key):
         # Processes that emulate for one verdict all want it at the same moment: another may just have made it.
-        return _kept(refined, key) or _made(refined, shape, key)
+        return _kept(refined, key) or _made(refined, shape, key, quick=quick)
 
 
 def _kept(refined: Refined, key: str) -> Program | None:
@@ -108,9 +118,9 @@ def _kept(refined: Refined, key: str) -> Program | None:
         return None  # An entry that does not load is as good as none.
 
 
-def _made(refined: Refined, shape: Shape, key: str) -> Program:
+def _made(refined: Refined, shape: Shape, key: str, *, quick: bool) -> Program:
     text, interface = build(refined, shape)
-    code = engine.compile_text(text)
+    code = engine.compile_text(text, quick=quick)
     program = Program(refined, interface, engine.Loaded(code))
     store.write(key, _head_of(interface), code)
     return program

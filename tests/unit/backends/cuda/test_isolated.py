@@ -13,16 +13,18 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run
-from kernelmate.backends.cuda.isolated import LAUNCH_LEAST_S, LAUNCH_SHARE, IsolatedCuda, IsolatedModule, Runner
+from kernelmate.backends.cuda.isolated import LAUNCH_LEAST_S, LAUNCH_SHARE, Begun, IsolatedCuda, IsolatedModule, Runner
 from kernelmate.records import LaunchShape
 
 
-def silent() -> tuple[Runner, int]:
-    """A runner that reads nothing and never answers, and its process."""
+def silent(waits_s: float = 0.0) -> tuple[Runner, int]:
+    """A runner whose launch begins after some seconds and never ends, and its process."""
     ours, theirs = Pipe()
     pid = os.fork()
     if not pid:
         ours.close()
+        time.sleep(waits_s)
+        theirs.send((Begun(), False))
         while True:
             time.sleep(60)
     theirs.close()
@@ -36,6 +38,21 @@ def test_a_runner_without_an_answer_in_time_is_killed_and_its_context_lost() -> 
     _, status = os.waitpid(pid, 0)
     assert os.WIFSIGNALED(status)
     assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+def test_the_wait_for_other_processes_is_no_part_of_a_launch() -> None:
+    runner, pid = silent(waits_s=0.5)
+    began = time.monotonic()
+    assert runner.ask("anything", 0.05) is None
+    assert time.monotonic() - began >= 0.5
+    os.waitpid(pid, 0)
+
+
+def test_an_answer_after_the_beginning_is_given() -> None:
+    ours, theirs = Pipe()
+    theirs.send((Begun(), False))
+    theirs.send(("answer", False))
+    assert Runner(ours, os.getpid(), cast(Any, None)).ask("anything", 5.0) == "answer"
 
 
 def test_a_launch_without_an_end_is_a_hang_that_keeps_the_arrays_as_they_were() -> None:

@@ -15,6 +15,9 @@ from kernelmate.backends.emulator import decode as decoding
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, LaunchShape, Target
 from kernelmate.source import find_kernels, text_unit
+from tests.sampling import sweep_of
+
+pytest_itemcollected = sweep_of("_jit", share=0.25)
 
 HEADER = ".version 8.6\n.target sm_90\n.address_size 64\n"
 SIZES = {"8": 1, "16": 2, "32": 4, "64": 8}

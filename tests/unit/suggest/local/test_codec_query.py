@@ -13,7 +13,7 @@ from tiny_gguf import write_tiny_gguf
 
 from kernelmate.records import Candidate, Judged, Verdict
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
-from kernelmate.suggest.codec import codec_named
+from kernelmate.suggest.codec import codec_named, mixed
 from kernelmate.suggest.codec.requests import question_of
 from kernelmate.suggest.local.author import LocalModel
 from kernelmate.suggest.local.chat import ChatRequest, ask
@@ -27,7 +27,7 @@ from tests.unit.suggest.local.test_author import SOURCE, Chat, chat
 
 __all__ = ["chat"]
 
-BETTER = "@why-arithmetic:@do-cheaper:@rep@2:@|@v1[threadIdx.x]+=@v1[threadIdx.x];"
+BETTER = "@why-arithmetic:@do-cheaper:@rep@1:@|@v1[threadIdx.x]+=@v1[threadIdx.x];"
 
 
 @pytest.fixture
@@ -35,9 +35,15 @@ def request_(ask: Callable[..., SuggestRequest]) -> SuggestRequest:
     return ask(SOURCE)
 
 
+@pytest.fixture
+def nothing_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No rewrite applies, so that the model writes its answers itself."""
+    monkeypatch.setattr(mixed, "offered", lambda question: ())
+
+
 @pytest.fixture(scope="session")
 def coded_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "coded.gguf", codec="lines-1")
+    return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "coded.gguf", codec="mixed-2")
 
 
 @pytest.fixture
@@ -45,10 +51,11 @@ def coded(library: ModelLibrary, coded_file: Path) -> LocalModelFile:
     return library.add(coded_file)
 
 
-def author(server: Chat, codec: str = "lines-1") -> LocalModel:
+def author(server: Chat, codec: str = "mixed-2") -> LocalModel:
     return LocalModel(server.endpoint, "small", codec=codec)
 
 
+@pytest.mark.usefixtures("nothing_offered")
 def test_the_model_gets_the_codecs_text_and_its_answer_is_the_candidate(
     chat: Callable[..., Chat], request_: SuggestRequest
 ) -> None:
@@ -61,18 +68,20 @@ def test_the_model_gets_the_codecs_text_and_its_answer_is_the_candidate(
     (body,) = server.bodies
     assert "messages" not in body
     assert body["prompt"].startswith("@generate@for-")
-    assert "@1:__global__ void@v0(float*@v1,int@v2){" in body["prompt"]
+    assert "@|__global__ void@v0(float*@v1,int@v2){@1:" in body["prompt"]
 
 
+@pytest.mark.usefixtures("nothing_offered")
 def test_equal_answers_and_answers_that_change_nothing_are_left_out(
     chat: Callable[..., Chat], request_: SuggestRequest
 ) -> None:
-    server = chat(BETTER, BETTER + "@end", "@rep@2:@|@v1[threadIdx.x]*=2.0f;", "nonsense", "@block128")
+    server = chat(BETTER, BETTER + "@end", "@rep@1:@|@v1[threadIdx.x]*=2.0f;", "nonsense", "@block128")
     found = list(author(server).samples(request_, 5))
     assert len(server.bodies) == 5
     assert [one.contract.block for one in found if isinstance(one, Candidate)] == [("256",), ("128",)]
 
 
+@pytest.mark.usefixtures("nothing_offered")
 def test_an_answer_that_says_the_same_is_drawn_again_with_the_names_numbered_otherwise(
     chat: Callable[..., Chat], request_: SuggestRequest
 ) -> None:
@@ -110,7 +119,7 @@ def test_what_is_offered_is_chosen_the_likeliest_first_whatever_the_model_would_
     chat: Callable[..., Chat], offering: SuggestRequest
 ) -> None:
     server = chat("", likely=LIKELY)
-    found = [one for one in author(server, "mixed-2").samples(offering, 4) if isinstance(one, Candidate)]
+    found = [one for one in author(server).samples(offering, 4) if isinstance(one, Candidate)]
     assert [one.author.partition(",")[0] for one in found] == ["recipe:restrict-pointers"] + ["recipe:block-size"] * 3
     assert [one.author.partition(", ")[2] for one in found] == ["chosen by local:small"] * 4
     sides = [one.contract.block for one in found]
@@ -128,10 +137,10 @@ def test_what_is_offered_is_chosen_the_likeliest_first_whatever_the_model_would_
 def test_a_choice_that_was_judged_before_is_left_out(
     chat: Callable[..., Chat], offering: SuggestRequest, verdict: Callable[..., Verdict]
 ) -> None:
-    (first,) = author(chat("", likely=LIKELY), "mixed-2").samples(offering, 1)
+    (first,) = author(chat("", likely=LIKELY)).samples(offering, 1)
     assert isinstance(first, Candidate)
     known = replace(offering, versions=lambda: (Judged(first, verdict(accepted=False)),))
-    (other,) = author(chat("", likely=LIKELY), "mixed-2").samples(known, 1)
+    (other,) = author(chat("", likely=LIKELY)).samples(known, 1)
     assert isinstance(other, Candidate)
     assert (first.author[:13], other.author[:17]) == ("recipe:restri", "recipe:block-size")
 
@@ -140,7 +149,7 @@ def test_once_nothing_is_offered_any_more_the_model_writes_and_is_not_shown_the_
     chat: Callable[..., Chat], offering: SuggestRequest
 ) -> None:
     server = chat("@use-block-size:", "@del@1:@end", "@block77", likely=LIKELY)
-    found = [one for one in author(server, "mixed-2").samples(offering, 40) if isinstance(one, Candidate)]
+    found = [one for one in author(server).samples(offering, 40) if isinstance(one, Candidate)]
     written = [one for one in found if one.author == "local:small"]
     assert found[-len(written) :] == written
     assert len(written) in (1, 2)
@@ -154,7 +163,7 @@ def test_once_nothing_is_offered_any_more_the_model_writes_and_is_not_shown_the_
 def test_what_choices_cost_is_counted_where_they_were_asked_for(
     chat: Callable[..., Chat], offering: SuggestRequest
 ) -> None:
-    found = Router(None, author(chat("", likely=LIKELY), "mixed-2"), samples=3).propose(offering)
+    found = Router(None, author(chat("", likely=LIKELY)), samples=3).propose(offering)
     costs = [one.cost.input_tokens for one in found if one.cost is not None]
     assert costs == [7, 7, None]
 
@@ -164,7 +173,7 @@ def test_choices_that_cannot_be_weighed_are_written_and_that_is_said_once(
 ) -> None:
     # The first answer is the one to the question for probabilities.
     server = chat("@", "@use-restrict-pointers:@end", "@use-block-size:@#2", "@use-restrict-pointers:", "@use-coalesce:", "@block77")  # fmt: skip
-    model = author(server, "mixed-2")
+    model = author(server)
     router = Router(None, model, samples=3)
     found = list(router.propose(offering))
     assert [one.author for one in found] == ["recipe:restrict-pointers, chosen by local:small", "recipe:block-size, chosen by local:small"]  # fmt: skip
@@ -190,7 +199,7 @@ def test_choices_that_cannot_be_weighed_are_written_and_that_is_said_once(
 def test_a_server_that_refuses_to_tell_probabilities_is_asked_to_write(
     chat: Callable[..., Chat], offering: SuggestRequest
 ) -> None:
-    model = author(chat("@use-restrict-pointers:", likely=LIKELY, most_likely=20), "mixed-2")
+    model = author(chat("@use-restrict-pointers:", likely=LIKELY, most_likely=20))
     (found,) = model.samples(offering, 1)
     assert isinstance(found, Candidate)
     assert found.author == "recipe:restrict-pointers, chosen by local:small"
@@ -199,7 +208,7 @@ def test_a_server_that_refuses_to_tell_probabilities_is_asked_to_write(
 
 
 def test_a_server_that_refuses_every_question_is_one_line(chat: Callable[..., Chat], offering: SuggestRequest) -> None:
-    model = author(chat("", most_likely=-1), "mixed-2")
+    model = author(chat("", most_likely=-1))
     with pytest.raises(AuthorFailed, match="refused"):
         list(model.samples(offering, 1))
     assert model.notes == []
@@ -208,7 +217,7 @@ def test_a_server_that_refuses_every_question_is_one_line(chat: Callable[..., Ch
 def test_a_model_that_was_taught_with_other_recipes_says_so_once(
     chat: Callable[..., Chat], request_: SuggestRequest
 ) -> None:
-    model = author(chat("", likely=LIKELY), "mixed-2")
+    model = author(chat("", likely=LIKELY))
     model.taught = "0123456789abcdef"
     router = Router(None, model, samples=1, rounds=2)
     list(router.propose(request_))
@@ -220,17 +229,19 @@ def test_what_a_model_wrote_itself_is_its_own_even_where_a_recipe_follows(
     chat: Callable[..., Chat], request_: SuggestRequest
 ) -> None:
     server = chat("@ins@1:@|__syncthreads();@use-block-size:", "@restrict@ins@1:@|__syncwarp();", likely=LIKELY)
-    found = [one for one in author(server, "mixed-2").samples(request_, 40) if isinstance(one, Candidate)]
+    found = [one for one in author(server).samples(request_, 40) if isinstance(one, Candidate)]
     assert [one.author for one in found[-2:]] == ["local:small", "local:small"]
     assert "__syncthreads" in found[-2].kernel.source
 
 
+@pytest.mark.usefixtures("nothing_offered")
 def test_where_none_can_be_read_that_is_one_line(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
-    with pytest.raises(AuthorFailed, match="where an edit should begin") as caught:
+    with pytest.raises(AuthorFailed, match="where a change should begin") as caught:
         list(author(chat("nonsense")).samples(request_, 2))
     assert caught.value.kind == "malformed"
 
 
+@pytest.mark.usefixtures("nothing_offered")
 def test_an_answer_that_was_cut_off_is_none(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
     with pytest.raises(AuthorFailed, match="cut off"):
         list(author(chat(BETTER, finish="length")).samples(request_, 1))
@@ -241,11 +252,12 @@ def test_a_codec_of_a_newer_version_is_said(chat: Callable[..., Chat], request_:
         list(author(chat(BETTER), "lines-99").samples(request_, 1))
 
 
+@pytest.mark.usefixtures("nothing_offered")
 def test_a_repair_asks_about_the_version_that_failed(
     chat: Callable[..., Chat], request_: SuggestRequest, verdict: Callable[..., Verdict]
 ) -> None:
     server = chat(BETTER)
-    (candidate,) = author(chat("@rep@2:@|@v1[0]=2.0f;")).samples(request_, 1)
+    (candidate,) = author(chat("@rep@1:@|@v1[0]=2.0f;")).samples(request_, 1)
     assert isinstance(candidate, Candidate)
     list(author(server).repair(request_, Judged(candidate, verdict(error="shared-race", accepted=False))))
     prompt = server.bodies[0]["prompt"]
@@ -255,6 +267,7 @@ def test_a_repair_asks_about_the_version_that_failed(
     assert "@v1[0]=2.0f;" in prompt
 
 
+@pytest.mark.usefixtures("nothing_offered")
 def test_the_router_takes_candidates_as_they_are(chat: Callable[..., Chat], request_: SuggestRequest) -> None:
     (candidate,) = Router(None, author(chat(BETTER)), samples=1).propose(request_)
     assert candidate.author == "local:small"
@@ -263,7 +276,7 @@ def test_the_router_takes_candidates_as_they_are(chat: Callable[..., Chat], requ
 
 
 def test_a_files_metadata_name_its_codec(coded_file: Path, tiny: Path) -> None:
-    assert read_facts(coded_file)["codec"] == "lines-1"
+    assert read_facts(coded_file)["codec"] == "mixed-2"
     assert read_facts(tiny)["codec"] is None
 
 
@@ -302,7 +315,7 @@ def test_probabilities_are_those_of_what_it_would_write(
 
 def test_a_real_server_goes_on_from_the_exact_text(serve: Callable[..., ModelServer], coded: LocalModelFile) -> None:
     endpoint = serve(context=2048).ensure(coded)
-    answer = ask(endpoint, sample_question("lines-1", 24))
+    answer = ask(endpoint, sample_question("mixed-2", 24))
     # 22 special tokens and few others stand in the prompt: were they read as text, there would be several times as many.
     assert answer.input_tokens is not None
     assert 40 < answer.input_tokens < 140
@@ -311,6 +324,7 @@ def test_a_real_server_goes_on_from_the_exact_text(serve: Callable[..., ModelSer
     assert again.input_tokens <= 20
 
 
+@pytest.mark.usefixtures("nothing_offered")
 def test_the_nonsense_of_a_random_model_costs_one_line_and_the_loop_goes_on(
     serve: Callable[..., ModelServer], coded: LocalModelFile, request_: SuggestRequest
 ) -> None:

@@ -32,14 +32,14 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def installed(tmp_path: Path, place: Path) -> Path:
-    install(write_tiny_gguf(tmp_path / "trained.gguf", 2048, codec="lines-1"), place)
+    install(write_tiny_gguf(tmp_path / "trained.gguf", 2048, codec="mixed-2"), place)
     return place
 
 
 def test_a_trained_file_is_put_in_place_with_card_and_hash(installed: Path) -> None:
     model = shipped(installed)
     assert model is not None
-    assert (model.name, model.codec, model.context) == ("starter", "lines-1", 2048)
+    assert (model.name, model.codec, model.context) == ("starter", "mixed-2", 2048)
     card = (installed / "CARD.md").read_text()
     assert "Random weights." in card
     assert model.sha256 in card
@@ -52,7 +52,7 @@ def test_its_card_has_the_figures_of_exams(tmp_path: Path, place: Path) -> None:
     told = {"model": {"name": "mine"}, "backend": "emulator", "target": "H100 SXM", "figures": figures}
     exam.write_text(json.dumps(told))
     control.write_text(json.dumps({**told, "model": None}))
-    file = write_tiny_gguf(tmp_path / "trained.gguf", 2048, codec="lines-1")
+    file = write_tiny_gguf(tmp_path / "trained.gguf", 2048, codec="mixed-2")
     install(file, place, [exam, control])
     card = (place / "CARD.md").read_text()
     assert "| mine | model, greedy | emulator, H100 SXM | 50 of 68 | 48 of 68 | 41 of 68 |" in card
@@ -139,7 +139,7 @@ def test_a_search_asks_it_by_its_codec(monkeypatch: pytest.MonkeyPatch, tmp_path
     settings = Settings(models_dir=tmp_path / "models", starter=True)
     found = local_model(settings, KERNEL, SearchOptions(), wanted=False)
     assert found is not None
-    assert (found.name, found.codec) == ("local:starter", "lines-1")
+    assert (found.name, found.codec) == ("local:starter", "mixed-2")
     assert (
         local_model(Settings(models_dir=tmp_path / "models", starter=False), KERNEL, SearchOptions(), wanted=False)
         is None

@@ -14,6 +14,9 @@ from kernelmate.source import load_kernel
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.composition import new_warnings
 from kernelmate.suggest.recipes import Recipe
+from tests.sampling import sweep_of
+
+pytest_itemcollected = sweep_of("emulated", share=0.25)
 
 
 @pytest.fixture(scope="session")

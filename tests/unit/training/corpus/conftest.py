@@ -12,6 +12,9 @@ from kernelmate.compiler import find_target
 from kernelmate_training.corpus.families import registry
 from kernelmate_training.corpus.judging import Judge
 from kernelmate_training.corpus.study import study
+from tests.sampling import sweep_of
+
+pytest_itemcollected = sweep_of("judge", share=0.1)
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,8 @@ from kernelmate_training.corpus.families.catalogue import HELD_OUT
 from kernelmate_training.corpus.files import CORPUS
 from kernelmate_training.corpus.journal import PARTS
 
+pytestmark = pytest.mark.exhaustive(share=0.2, together=True)
+
 FEW = ("column-map", "sum-all", "transpose", "multistep-solver")
 
 

@@ -31,6 +31,8 @@ from kernelmate_training.corpus.judging import Judge, Judged, content_of
 from kernelmate_training.corpus.study import draw_group
 from kernelmate_training.examples import question_of, verdict_of, version_of
 
+pytestmark = pytest.mark.exhaustive(share=0.2, together=True)
+
 FAMILIES = ("heavy-map", "dense-rows", "sum-all", "offset-variance")
 
 

@@ -43,6 +43,7 @@ def test_groups_come_from_the_kinds_in_their_shares() -> None:
         assert abs(kinds[kind] / 3000 - share) < 0.04
 
 
+@pytest.mark.exhaustive(share=0.1)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_equal_seeds_give_equal_groups_and_others_other_ones(name: str) -> None:
     one, again, other = (draw_group(FAMILIES[name], number, 11) for number in (4, 4, 5))
@@ -52,6 +53,7 @@ def test_equal_seeds_give_equal_groups_and_others_other_ones(name: str) -> None:
     assert one.texts != other.texts
 
 
+@pytest.mark.exhaustive(share=0.1)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_is_compared_differs_and_has_a_contract(name: str) -> None:
     group = draw_group(FAMILIES[name], 1, 5)
@@ -67,6 +69,7 @@ def test_what_is_compared_differs_and_has_a_contract(name: str) -> None:
         assert one.reference == other.reference
 
 
+@pytest.mark.exhaustive(share=0.1)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_worst_and_the_best_form_are_right(name: str, judge: Judge) -> None:
     rng = Random(seed_of("forms", name))
@@ -79,6 +82,7 @@ def test_the_worst_and_the_best_form_are_right(name: str, judge: Judge) -> None:
         assert [dict(case.size) for case in judged.verdict.cases][:2] == [dict(size) for size in problem.sizes[1:]]
 
 
+@pytest.mark.exhaustive(share=0.1)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_has_many_problems(name: str) -> None:
     best = [FAMILIES[name].draw(Random(seed_of("many", name, number))).text(frozenset()) for number in range(24)]

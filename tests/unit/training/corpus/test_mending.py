@@ -13,6 +13,8 @@ from kernelmate_training.corpus.judging import Judge
 from kernelmate_training.corpus.mending import mended
 from kernelmate_training.examples import question_of, version_of
 
+pytestmark = pytest.mark.exhaustive(share=0.2, together=True)
+
 REPAIRS = {repair.name for repair in ALL}
 
 

@@ -28,7 +28,7 @@ from kernelmate_training.exam.together import Sitter, Together, apart
 
 SOLUTIONS = Path(__file__).resolve().parents[3] / "data" / "exam"
 NAME = "fix-last-rows"
-CODEC = "lines-1"
+CODEC = "mixed-2"
 
 
 def good_answer(name: str) -> str:
@@ -52,6 +52,7 @@ def answers(path: Path, *texts: str) -> Path:
     return path
 
 
+@pytest.mark.exhaustive(share=0.2)
 def test_answers_of_a_file_are_read_by_the_codec_and_judged(tmp_path: Path) -> None:
     file = answers(tmp_path / "answers.jsonl", "nothing of use", good_answer(NAME), good_answer(NAME))
     wanted = Wanted(goals=(NAME,), answers=file, codec=CODEC, terms=Terms(k=2, recipes=0))
@@ -65,6 +66,7 @@ def test_answers_of_a_file_are_read_by_the_codec_and_judged(tmp_path: Path) -> N
     assert result.model["answers_sha256"]
 
 
+@pytest.mark.exhaustive(share=0.2)
 def test_models_that_sit_together_come_out_as_if_each_sat_alone(tmp_path: Path) -> None:
     good = good_answer(NAME)
     files = [

@@ -71,6 +71,7 @@ def test_a_packed_corpus_is_held_against_the_exam_as_well(tmp_path: Path) -> Non
         nearest_of(packed)
 
 
+@pytest.mark.exhaustive(share=0.2)
 def test_what_the_starter_learned_from_is_what_its_card_says_and_holds_no_kernel_of_the_exam() -> None:
     lines = lines_of(STARTERS)
     assert {json.loads(line)["judged_on"] for line in lines} == {"measured"}
@@ -81,6 +82,7 @@ def test_what_the_starter_learned_from_is_what_its_card_says_and_holds_no_kernel
     assert report.near == ()
 
 
+@pytest.mark.exhaustive(share=0.2)
 def test_no_kernel_of_the_exam_or_near_duplicate_of_one_is_in_what_the_corpus_draws() -> None:
     families = list(registry().values())
     groups = [

@@ -67,6 +67,7 @@ def compared(goal: Goal, session: Session) -> tuple[Verdict, Verdict, Verdict]:
     return found.baseline[0], found.candidate[0], session.compare(kernel, kernel, goal.prompt).candidate[0]
 
 
+@pytest.mark.exhaustive(share=0.1)
 @pytest.mark.slow
 @pytest.mark.parametrize("goal", GOALS, ids=lambda goal: goal.name)
 def test_a_version_written_by_hand_meets_the_goal_and_the_kernel_itself_does_not(goal: Goal, session: Session) -> None:

@@ -20,6 +20,8 @@ from kernelmate_training.exam.records import GoalResult
 from kernelmate_training.exam.running import Wanted, run
 from kernelmate_training.exam.sitting import Terms, sit
 
+pytestmark = pytest.mark.exhaustive(share=0.2, together=True)
+
 SOLUTIONS = Path(__file__).resolve().parents[3] / "data" / "exam"
 
 

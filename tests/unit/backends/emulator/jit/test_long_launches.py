@@ -133,6 +133,18 @@ def test_a_launch_that_others_follow_is_compiled_sooner_than_one_alone() -> None
     assert alone.to_come(0.01) == 0.01
 
 
+def test_native_code_is_compiled_quickly_until_its_launches_have_taken_as_long_as_compiling_it_for_speed() -> None:
+    decoded: Any = SimpleNamespace(steps=range(1000))
+    chooser = Chooser(decoded, frozenset(), Any, "k")
+    assert chooser.is_soon_done(100)
+    assert not chooser.is_soon_done(1_000_000)
+    for seconds in (0.5, 0.5):
+        chooser.spend_native(seconds)
+        assert chooser.is_soon_done(100)
+    chooser.spend_native(0.5)
+    assert not chooser.is_soon_done(100)
+
+
 @pytest.mark.parametrize(("instructions", "issued", "seconds"), [(1e8, 100, 2.0), (3e4, 2000, 0.05), (1e6, 1e3, 1e-3)])
 def test_a_pace_explains_the_time_that_it_comes_from(instructions: float, issued: float, seconds: float) -> None:
     assert Pace.of(instructions, issued, seconds).seconds(instructions, issued) == pytest.approx(seconds, rel=0.2)

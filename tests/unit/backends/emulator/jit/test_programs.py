@@ -63,9 +63,9 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     compile_text = engine.compile_text
 
-    def counted(text: str) -> bytes:
+    def counted(text: str, *, quick: bool) -> bytes:
         seen.append(text)
-        return compile_text(text)
+        return compile_text(text, quick=quick)
 
     monkeypatch.setattr(engine, "compile_text", counted)
     return seen
@@ -187,6 +187,32 @@ assert (done.arrays['a'] == 2 * data).all()
     assert right(double())
 
 
+def test_a_kernel_is_compiled_for_speed_once_its_launches_take_longer_than_that(
+    cache: Path, compiled: Callable[..., Compiled], gpu: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    efforts: list[bool] = []
+    compile_text = engine.compile_text
+
+    def noted(text: str, *, quick: bool) -> bytes:
+        efforts.append(quick)
+        return compile_text(text, quick=quick)
+
+    monkeypatch.setattr(engine, "compile_text", noted)
+    module = EmulatorBackend("always").load(compiled(doubling(), "k"), gpu)
+    run = Run(LaunchShape((1, 1, 1), (64, 1, 1)), (ArrayArgument("a", np.arange(64, dtype=np.uint32)),), check=False)
+    assert right(module.run(run))
+    assert efforts == [True]
+    monkeypatch.setattr(choose.Chooser, "is_soon_done", lambda *_: False)
+    assert right(module.run(run))
+    assert efforts == [True, False]
+    monkeypatch.undo()
+    program.forget()
+    monkeypatch.setattr(engine, "compile_text", noted)
+    monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(cache.parent))
+    assert right(module.run(run))
+    assert efforts == [True, False], "the faster one is taken where it is there"
+
+
 def test_another_kernel_or_another_cpu_is_another_program(
     cache: Path, double: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +226,7 @@ def test_another_kernel_or_another_cpu_is_another_program(
 def test_without_llvmlite_numpy_does_it_all(
     cache: Path, double: Launch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(text: str) -> bytes:
+    def broken(text: str, *, quick: bool) -> bytes:
         raise RuntimeError("LLVM ERROR: no such target")
 
     monkeypatch.setattr(engine, "compile_text", broken)

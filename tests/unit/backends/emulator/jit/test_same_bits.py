@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.decode import decode
+from kernelmate.backends.emulator.jit.choose import Chooser
 from kernelmate.backends.emulator.jit.refine import refine
 from kernelmate.backends.emulator.link import link
 from kernelmate.backends.emulator.ptx import parse_program
@@ -31,6 +32,12 @@ i32, f32 = np.int32, np.float32
 def _jit(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Each test here compares both ways by itself."""
     monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "emulator-cache"))
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["quickly", "for speed"])
+def _compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How native code is compiled changes none of its bits."""
+    monkeypatch.setattr(Chooser, "is_soon_done", lambda *_: request.param)
 
 
 @pytest.fixture(autouse=True)

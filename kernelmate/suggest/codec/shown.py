@@ -1,41 +1,28 @@
-"""The codecs of small models made for kernels: numbered lines and placeholders in, edits or whole kernels out."""
+"""A kernel as the numbered lines and placeholders that a small model is shown, and the parts of an answer that refer to them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal
 
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Argument, Contract
 from kernelmate.source import change_launch, find_kernels, parse_contract, text_unit, write_contract
-from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec import header
-from kernelmate.suggest.codec.base import (
-    CodecLaunch,
-    CodecVersion,
-    DecodedAnswer,
-    NotEncodable,
-    Question,
-    UndecodableAnswer,
-)
-from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
-from kernelmate.suggest.codec.layout import put_back, replaced
+from kernelmate.suggest.codec.base import CodecLaunch, CodecVersion, NotEncodable, Question, UndecodableAnswer
+from kernelmate.suggest.codec.edits import MOST_LINES
 from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, mark_object_macros
-from kernelmate.suggest.codec.names import Placeholders, placeholders
+from kernelmate.suggest.codec.names import Placeholders
 from kernelmate.suggest.codec.spelling import dense
 from kernelmate.suggest.codec.splitting import canonical
-from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_told
 from kernelmate.suggest.codec.tokens import read_tokens
 
 END = "@end"
 MOST_ANSWER = 64 * 1024
 """Characters of one answer that are read."""
-
-Form = Literal["edits", "whole"]
 
 _LAUNCH = re.compile(r"@(grid|block|shared|require)")
 _SPECIAL = re.compile(r"@(?:\d+:|\||[a-jl-uw-z!<,#]|v(?!\d)|k(?!\d))")
@@ -44,119 +31,47 @@ _ARRAY = re.compile(r"(in|out|inout)[ \t]+\w+\[(.*?)\][ \t]*(?:~.*)?\Z")
 _SCALAR = re.compile(r"(\w+)(?:[ \t]*=[ \t]*(.+))?\Z")
 
 
-@dataclass(frozen=True)
-class LineCodec:
-    """A codec whose prompts are the canonical lines of a kernel.
+@dataclass(frozen=True, slots=True)
+class ShownLines:
+    """A kernel's unit as numbered canonical lines, as a model sees it.
 
     Attributes:
-        name: as in `Codec`. form: what answers are: `edits` of lines, or the `whole` of them.
-        hides: names and long literals stand as placeholders.
+        unit: the whole unit in canonical form. names: placeholders of its names and literals.
+        lines: the lines that are shown, names hidden.
     """
 
-    name: str = "lines-1"
-    form: Form = "edits"
-    hides: bool = True
-    end: str = END
+    question: Question
+    unit: Canonical
+    names: Placeholders
+    lines: tuple[str, ...]
 
-    def ask(self, question: Question) -> LineQuestion:
-        """As `Codec.ask`. The last question is kept, since a corpus asks about each twice: for its prompt and its answer."""
-        last = _LAST.get(self.name)
-        if last is None or last.question is not question:
-            last = _LAST[self.name] = self._asked(question)
-        return last
+    @classmethod
+    def of(cls, question: Question, *, hides: bool) -> ShownLines:
+        """The lines of a question's kernel; `hides`: names and long literals stand as placeholders.
 
-    def _asked(self, question: Question) -> LineQuestion:
+        Raises:
+            NotEncodable: there are too many lines, or the kernel is not among them.
+        """
         unit = _canonical(question.text, question.kernel)
         shown = unit.shown
         if len(shown) > MOST_LINES:
             raise NotEncodable(f"The kernel has {len(shown)} lines; the model knows {MOST_LINES}.")
         if not any("__global__" in line.texts for line in shown):
             raise NotEncodable(f"The kernel {question.kernel} is not in the text.")
-        names = Placeholders.of([line.texts for line in shown], question.seed, replace=self.hides)
-        lines = tuple(dense(names.hide(line.texts)) for line in shown)
-        return LineQuestion(self, question, unit, names, lines)
-
-    def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
-        """As `Codec.answer`."""
-        if after is None:
-            return tags_told(analysis, alone=True)
-        return tags_told(analysis) + self.ask(question).told(after)
-
-    def vocabulary(self) -> tuple[str, ...]:
-        """As `Codec.vocabulary`."""
-        return (
-            self.end,
-            *header.header_tokens(),
-            *line_edits.edit_tokens(),
-            *tag_tokens(),
-            *(line_token(number) for number in range(MOST_LINES + 1)),
-            *(placeholders() if self.hides else [mark for mark in placeholders() if mark.startswith("@k")]),
-        )
-
-
-@dataclass
-class LineQuestion:
-    """One question as lines, as `EncodedQuestion`."""
-
-    codec: LineCodec
-    question: Question
-    unit: Canonical
-    names: Placeholders
-    lines: tuple[str, ...]
-    messages: tuple[tuple[str, str], ...] = field(default=())
-
-    @property
-    def prompt(self) -> str:
-        """As `Asked.prompt`."""
-        question = self.question
-        arguments = arguments_of(question)
-        places = places_of(self.unit) if question.broken else {}
-        said = header.header(question, self.names, arguments, places)
-        tried = tried_told(question, self.told)
-        code = "".join(line_token(number) + line for number, line in enumerate(self.lines, 1))
-        return said + header.CODE + code + tried + header.ANSWER
-
-    def told(self, after: CodecVersion) -> str:
-        """The answer that leads to a version.
-
-        Raises:
-            Untellable: it differs where answers cannot reach.
-        """
-        unit, lines = self.compared(after)
-        edits = line_edits.difference(self.lines, lines)
-        self.must_keep_order(unit, edits)
-        if self.codec.form == "whole":
-            changes = "".join(LINE + line for line in lines) if edits else ""
-        else:
-            changes = line_edits.written(edits)
-        answer = self.launch_told(after.launch) + changes
-        if not answer:
-            raise NotEncodable("The version is the one that was asked about.")
-        return answer
+        names = Placeholders.of([line.texts for line in shown], question.seed, replace=hides)
+        return cls(question, unit, names, tuple(dense(names.hide(line.texts)) for line in shown))
 
     def compared(self, after: CodecVersion) -> tuple[Canonical, list[str]]:
         """A version in canonical form, and its shown lines as a model would see them beside those of the question.
 
         Raises:
-            Untellable: it changes what is not shown.
+            NotEncodable: it changes what is not shown.
         """
         unit = _canonical(after.text, self.question.kernel)
         relaunched = after.launch != self.question.launch
         if _hidden(unit, relaunched) != _hidden(self.unit, relaunched):
             raise NotEncodable("The version changes code that the model is not shown.")
         return unit, [dense(self.names.hide(line.texts)) for line in unit.shown]
-
-    def must_keep_order(self, unit: Canonical, edits: Sequence[Edit]) -> None:
-        """Edits must leave hidden lines where a version, as `unit`, has them.
-
-        Raises:
-            Untellable: they do not.
-        """
-        changed = replaced(self.unit, [(edit.start, edit.stop, [[line] for line in edit.lines]) for edit in edits])
-        if [isinstance(line, CanonicalLine) and line.hidden for line in changed] != [
-            line.hidden for line in unit.lines
-        ]:
-            raise NotEncodable("The version has new code among code that the model is not shown.")
 
     def launch_told(self, launch: CodecLaunch) -> str:
         """What makes the question's launch another one; empty for the same."""
@@ -173,23 +88,11 @@ class LineQuestion:
             parts.append(header.REQUIRE + header.SIDE.join(sides))
         return "".join(parts)
 
-    # ------------------------------------------------------------------------------------------------- reading
-
-    def read(self, answer: str) -> DecodedAnswer:
-        """As `Asked.read`."""
-        said, text = read_analysis(cleaned(answer, self.codec.end))
-        if self.question.task == "analyse":
-            return said
-        with readable():
-            launch, position = self.launch_read(text, 0, self.question.launch)
-            changed = self._changed(text[position:])
-            return replace(said, version=version_of(self.question, changed, launch))
-
     def launch_read(self, text: str, position: int, launch: CodecLaunch) -> tuple[CodecLaunch, int]:
         """A launch after the changes that stand in a text from `position` on, and where they end.
 
         Raises:
-            Unreadable: a side is empty. KeyError: a placeholder stands for nothing.
+            UndecodableAnswer: a side is empty. KeyError: a placeholder stands for nothing.
         """
         while (found := _LAUNCH.match(text, position)) is not None:
             following = after_sides(text, found.end())
@@ -206,28 +109,6 @@ class LineQuestion:
                 launch = replace(launch, **{key: tuple(filter(None, sides))})  # type: ignore[arg-type]
             position = following
         return launch, position
-
-    def _changed(self, text: str) -> str:
-        """The unit's text after the edits of an answer."""
-        if not text:
-            return self.question.text
-        if self.codec.form == "edits":
-            edits = line_edits.read(text, len(self.lines))
-        else:
-            lead, *lines = text.split(LINE)
-            if lead.strip():
-                raise UndecodableAnswer(f"The answer holds {lead[:40]!r} where a line should begin.")
-            edits = line_edits.difference(self.lines, [line.strip() for line in lines])
-        changed = list(replaced(self.unit, [(edit.start, edit.stop, self._tokens(edit)) for edit in edits]))
-        return put_back(self.unit, changed)
-
-    def _tokens(self, edit: Edit) -> list[list[str]]:
-        """The tokens of an edit's lines, names and literals in their places."""
-        return [self.names.show(texts) for texts in tokens_of(edit.lines)]
-
-
-_LAST: dict[str, LineQuestion] = {}
-"""The last question of each codec."""
 
 
 def tried_told(question: Question, told: Callable[[CodecVersion], str]) -> str:
@@ -248,7 +129,7 @@ def cleaned(answer: str, end: str) -> str:
     """An answer without blanks around it and without the token that ends it.
 
     Raises:
-        Unreadable: it is longer than what is read.
+        UndecodableAnswer: it is longer than what is read.
     """
     if len(answer) > MOST_ANSWER:
         raise UndecodableAnswer(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
@@ -274,7 +155,7 @@ def tokens_of(lines: Sequence[str]) -> list[list[str]]:
     """The tokens of an answer's lines, placeholders as they are; empty lines are left out.
 
     Raises:
-        Unreadable: a special token stands within a line.
+        UndecodableAnswer: a special token stands within a line.
     """
     found = []
     for line in lines:

@@ -3,28 +3,18 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kernelmate.suggest.codec import codec_named
-from kernelmate.suggest.codec.base import (
-    CodecLaunch,
-    CodecVersion,
-    DecodedAnswer,
-    NotEncodable,
-    Question,
-    TriedVersion,
-    UndecodableAnswer,
-)
+from kernelmate.suggest.codec.base import CodecLaunch, CodecVersion, NotEncodable, Question, TriedVersion
 from kernelmate.suggest.codec.spelling import dense
 from kernelmate.suggest.codec.splitting import canonical
-from tests.unit.suggest.codec.conftest import FILES, ROOT, kernels_of, question_of, recipe_versions, words_of
+from tests.unit.suggest.codec.conftest import FILES, kernels_of, question_of, words_of
 
-LINES = codec_named("lines-1")
-ALL_OF_THEM = [codec_named(name) for name in ("lines-1", "lines-1-plain", "whole-1", "whole-1-plain")]
+LINES = codec_named("mixed-2")
 SLOW = settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
@@ -37,44 +27,18 @@ def forced(text: str, kernel: str) -> list[list[str]]:
     return [line.texts for line in canonical(text, kernel).shown]
 
 
-WORD_BY_WORD = {"restrict-pointers", "narrow-index", "float-literals"}
-"""Recipes that exchange words and leave every line where it was."""
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_what_a_recipe_makes_comes_back_from_the_answer_that_tells_it(path: Path) -> None:
-    exact = []
-    for kernel, contract in kernels_of(path):
-        question = question_of(kernel, contract)
-        for name, after in recipe_versions(kernel, contract):
-            got = LINES.ask(question).read(LINES.answer(question, after, (name,)))
-            assert got.version is not None
-            assert got.version.launch == after.launch
-            assert words_of(got.version.text) == words_of(after.text)
-            assert LINES.ask(question).read(LINES.answer(question, got.version)).version == got.version
-            exact.append(got.version.text == after.text)
-            # The others may differ in braces around one statement and in blanks, where a recipe writes as no author does.
-            assert exact[-1] or name not in WORD_BY_WORD
-    assert sum(exact) >= len(exact) // 4
-
-
-@pytest.mark.parametrize("codec", ALL_OF_THEM, ids=lambda codec: codec.name)
-@pytest.mark.parametrize("seed", [None, 1, 2])
-def test_every_form_gives_the_version_back(codec, seed: int | None) -> None:
-    kernel, contract = next(kernels_of(ROOT / "examples" / "layernorm.cu"))
-    question = question_of(kernel, contract, seed=seed)
-    for _, after in recipe_versions(kernel, contract):
-        got = codec.ask(question).read(codec.answer(question, after) + codec.end).version
-        assert got is not None
-        assert (words_of(got.text), got.launch) == (words_of(after.text), after.launch)
+def body(asked) -> tuple[str, ...]:
+    """The lines of the kernel's body, which have numbers, from 1."""
+    return asked.lines.lines[asked.where.start : asked.where.stop]
 
 
 @st.composite
 def mutated(draw: st.DrawFn) -> tuple[Question, str]:
-    """A kernel and the same with some lines taken out, doubled, moved, changed or put in."""
+    """A kernel and the same with some lines of its body taken out, doubled, moved, changed or put in."""
     question = draw(st.sampled_from(QUESTIONS))
     lines = question.text.split("\n")
-    start = next(number for number, line in enumerate(lines) if "__global__" in line and question.kernel.rpartition("::")[2] in "\n".join(lines[number : number + 4]))  # fmt: skip
+    head = next(number for number, line in enumerate(lines) if "__global__" in line and question.kernel.rpartition("::")[2] in "\n".join(lines[number : number + 4]))  # fmt: skip
+    start = next(number for number, line in enumerate(lines) if number >= head and "{" in line)
     for _ in range(draw(st.integers(1, 5))):
         place = draw(st.integers(start + 1, max(start + 1, len(lines) - 1)))
         change = draw(st.sampled_from(("out", "double", "move", "word", "in")))
@@ -114,7 +78,7 @@ def test_any_change_of_shown_code_comes_back_token_for_token(pair: tuple[Questio
 @given(st.sampled_from(QUESTIONS), st.sampled_from((128, 64, 512)))
 def test_what_is_not_changed_stays_byte_for_byte(question: Question, seed: int) -> None:
     asked = LINES.ask(replace(question, seed=seed))
-    number = random.Random(seed).randrange(len(asked.lines) - 1) + 1
+    number = random.Random(seed).randrange(len(body(asked)) - 1) + 1
     got = asked.read(f"@ins@{number}:@|__syncthreads();").version
     assert got is not None
     rest = got.text.replace("__syncthreads();", "", 1) if "__syncthreads();" not in question.text else None
@@ -122,37 +86,6 @@ def test_what_is_not_changed_stays_byte_for_byte(question: Question, seed: int) 
         assert re.sub(r"\s", "", rest) == re.sub(r"\s", "", question.text)
     kept = set(question.text.split("\n")) - set(got.text.split("\n"))
     assert len(kept) <= 3
-
-
-TOKENS = LINES.vocabulary()
-
-
-@SLOW
-@given(st.sampled_from(QUESTIONS), st.lists(st.sampled_from(TOKENS) | st.sampled_from(("if(", ")", "{", "}", ";", "=", "float ", "x[", "]", " ", "\n", "#define A", '"', "'", "//", "/*", "\\")) | st.text(max_size=6), max_size=25))  # fmt: skip
-def test_a_garbled_answer_is_unreadable_and_nothing_worse(question: Question, parts: list[str]) -> None:
-    for codec in ALL_OF_THEM:
-        try:
-            got = codec.ask(question).read("".join(parts))
-        except UndecodableAnswer:
-            continue
-        assert isinstance(got, DecodedAnswer)
-        assert got.version is not None
-
-
-@SLOW
-@given(st.sampled_from(QUESTIONS), st.randoms(use_true_random=False))
-def test_a_right_answer_with_parts_mixed_up_is_unreadable_and_nothing_worse(
-    question: Question, rng: random.Random
-) -> None:
-    asked = LINES.ask(question)
-    lines = [f"@rep@{number}:@|{line}" for number, line in enumerate(asked.lines, 1)]
-    text = "".join(rng.sample(lines, min(6, len(lines))))
-    cut = sorted(rng.sample(range(len(text) + 1), 2))
-    for answer in (text[: cut[0]] + text[cut[1] :], text[cut[0] :], text[: cut[1]] * 2):
-        try:
-            asked.read(answer)
-        except UndecodableAnswer:
-            continue
 
 
 @SLOW
@@ -175,19 +108,12 @@ def test_a_prompt_holds_no_name_of_the_author(softmax: Question) -> None:
     assert "__syncthreads();" in prompt
 
 
-def test_a_prompt_tells_what_is_known(softmax: Question) -> None:
-    asked = LINES.ask(replace(softmax, metric="shared_bytes", arch="sm_90a"))
-    assert asked.prompt.startswith("@generate@for-shared_bytes@sm_90@grid")
-    assert "@arg@in-@v1[rows,@v3]" in asked.prompt
-    assert asked.prompt.endswith("@answer")
-
-
 def test_a_compilers_message_names_shown_lines_and_placeholders(softmax: Question) -> None:
     line = softmax.text.split("\n").index("  float total = 0.0f;") + 1
     asked = LINES.ask(
         replace(softmax, task="debug", broken=f'softmax.cu({line}): error: identifier "total" is undefined')
     )
-    number = asked.lines.index("float@v10=0.0f;") + 1
+    number = body(asked).index("float@v10=0.0f;") + 1
     assert f'@says@{number}: identifier "@v10" is undefined' in asked.prompt
 
 
@@ -202,16 +128,6 @@ def test_earlier_versions_are_told_with_what_became_of_them(softmax: Question) -
     assert "@tried@x-wrong@rep@" in prompt
 
 
-def test_special_tokens_are_all_in_the_vocabulary() -> None:
-    known = set(TOKENS)
-    assert len(known) == len(TOKENS)
-    for question in QUESTIONS:
-        rest = LINES.ask(question).prompt
-        for token in sorted(known, key=len, reverse=True):
-            rest = rest.replace(token, " ")
-        assert "@" not in rest
-
-
 def test_a_new_name_that_is_taken_gets_another_one(softmax: Question) -> None:
     got = LINES.ask(softmax).read("@ins@2:@|int total=3;@|total+=1;").version
     assert got is not None
@@ -220,7 +136,7 @@ def test_a_new_name_that_is_taken_gets_another_one(softmax: Question) -> None:
 
 def test_comments_stay_with_their_lines(softmax: Question) -> None:
     asked = LINES.ask(softmax)
-    number = asked.lines.index("float@v10=0.0f;")
+    number = body(asked).index("float@v10=0.0f;")
     got = asked.read(f"@rep@{number + 1}:@|double@v10=0.0;@del@1@{number}:".replace("@del@1@", "@del@")).version
     assert got is not None
     assert "// Softmax over the rows of a matrix" in got.text
@@ -229,7 +145,7 @@ def test_comments_stay_with_their_lines(softmax: Question) -> None:
 
 def test_a_brace_that_is_needed_is_written(softmax: Question) -> None:
     asked = LINES.ask(softmax)
-    number = asked.lines.index("@v10+=expf(@v6[@v9]-@v8);") + 1
+    number = body(asked).index("@v10+=expf(@v6[@v9]-@v8);") + 1
     got = asked.read(f"@ins@{number}:@|@v10+=0.0f;").version
     assert got is not None
     assert (
@@ -250,32 +166,11 @@ def test_an_else_does_not_change_its_if() -> None:
     text = "__global__ void k(int* a) {\n  if (a[0])\n    if (a[1]) a[2] = 1;\n  a[3] = 2;\n}\n"
     question = Question(text, "k", CodecLaunch(("1",), ("32",)))
     asked = LINES.ask(question)
-    assert asked.lines[1:6] == ("if(@v1[0]){", "if(@v1[1]){", "@v1[2]=1;", "}", "}")
-    got = asked.read("@rep@6:@|}else{@|@v1[4]=3;@|}").version
+    assert body(asked)[:5] == ("if(@v1[0]){", "if(@v1[1]){", "@v1[2]=1;", "}", "}")
+    got = asked.read("@rep@5:@|}else{@|@v1[4]=3;@|}").version
     assert got is not None
     unit = canonical(got.text, "k")
     assert [dense(line.texts) for line in unit.shown][5:8] == ["}else{", "a[4]=3;", "}"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        ("@rep@999:@|x;", "names lines 999 to 999"),
-        ("@rep@2:@|@v90=1;", "@v90, which stands for nothing"),
-        ("@rep@2:@3:@|x;@rep@3:@|y;", "changes line 3 twice"),
-        ("nonsense", "where an edit should begin"),
-        ("@grid@rep@2:@|x;", "leaves grid empty"),
-        ("@rep@2:@|x@for-time;", "in the middle of a line"),
-        ("@block4096", "cannot be put into the text"),
-        ("@del@1:@36:", None),
-    ],
-)
-def test_an_unreadable_answer_says_why(softmax: Question, answer: str, says: str | None) -> None:
-    if says is None:
-        assert LINES.ask(softmax).read(answer).version is not None
-        return
-    with pytest.raises(UndecodableAnswer, match=says):
-        LINES.ask(softmax).read(answer)
 
 
 def test_analysis_is_told_in_tags_and_read_as_sentences(softmax: Question) -> None:

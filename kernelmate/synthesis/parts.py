@@ -1,0 +1,126 @@
+"""Parts of arrays: slices of one length that lie side by side along an axis, as queries and keys in one array of projections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kernelmate.synthesis.graph import Graph, Node, pruned
+from kernelmate.synthesis.index_maps import ORDINARY, AxisMap, linear
+from kernelmate.synthesis.sizes import joined
+
+MOST_PARTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Part `number` of `count` along an axis of an array."""
+
+    axis: int
+    number: int
+    count: int
+
+
+def with_parts(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
+    """The graph with such slices as views of arrays that have one more axis, of the length `#1/3`: position 1 of 3.
+
+    Args:
+        graph: as it was traced.
+        taken: names that another one of an array may not have.
+
+    Returns:
+        The graph, and the array that each further name stands for; None where other windows are left, or nothing was found.
+    """
+    nodes, users = list(graph.nodes), _users(graph)
+    names: dict[tuple[str, _Part | None], str] = {}
+    others: dict[str, str] = {}
+    parts = {index: _part_of(graph, index) for index, node in enumerate(nodes) if node.op == "window"}
+    if not parts or any(part is None for part in parts.values()):
+        return None
+    whole = {str(node.data[0]) for index, node in enumerate(nodes) if node.op == "input" and {*users[index]} - {*parts}}
+    names |= {(name, None): name for name in whole}
+    for index, part in parts.items():
+        assert part is not None
+        source = nodes[nodes[index].args[0]]
+        key = str(source.data[0]), part
+        if key not in names:
+            names[key] = _name(key[0], {*names.values(), *taken} if key[0] in names.values() else set())
+            if names[key] != key[0]:
+                others[names[key]] = key[0]
+        for user in [one for one in users[index] if nodes[one].op == "reshape"] or [index]:
+            shape = nodes[user].shape
+            place = _place(nodes[index].shape[: part.axis], shape)
+            if place is None:
+                return None
+            sides = *shape[:place], f"#{part.number}/{part.count}", *shape[place:]
+            nodes.append(Node("input", (), sides, source.dtype, (names[key],)))
+            axes = tuple(axis for axis in range(len(sides)) if axis != place)
+            nodes[user] = Node("view", (len(nodes) - 1,), shape, source.dtype, axes)
+    order = _in_order(nodes, graph.outputs)
+    at = {old: new for new, old in enumerate(order)}
+    moved = [replace(nodes[old], args=tuple(at[one] for one in nodes[old].args)) for old in order]
+    return pruned(moved, [at[one] for one in graph.outputs]), others
+
+
+def _users(graph: Graph) -> list[list[int]]:
+    users: list[list[int]] = [[] for _ in graph.nodes]
+    for index, node in enumerate(graph.nodes):
+        for one in node.args:
+            users[one].append(index)
+    return users
+
+
+def _part_of(graph: Graph, index: int) -> _Part | None:
+    """The part that a window takes; None where it takes anything else."""
+    node = graph.nodes[index]
+    source = graph.nodes[node.args[0]]
+    if len(node.args) != 1 or source.op != "input" or len(source.shape) != len(node.shape):
+        return None
+    found: list[_Part] = []
+    for axis, (text, long, short) in enumerate(zip(node.data, source.shape, node.shape, strict=True)):
+        one = AxisMap.of(text)
+        if one.terms != ((axis, 1),) or one.beyond != ORDINARY or one.every != 1:
+            return None
+        length = linear(short)
+        if linear(long) == length:
+            continue
+        counts = [count for count in range(2, MOST_PARTS) if linear(long) == length.times(count)]
+        numbers = [number for count in counts for number in range(count) if linear(one.offset) == length.times(number)]
+        if not numbers:
+            return None
+        found.append(_Part(axis, numbers[0], counts[0]))
+    return found[0] if len(found) == 1 else None
+
+
+def _place(before: Sequence[str], shape: Sequence[str]) -> int | None:
+    """The axis of a shape before which as many elements lie as before the axis of the parts."""
+    wanted = _product(before)
+    return next((place for place in range(len(shape)) if _product(shape[:place]) == wanted), None)
+
+
+def _product(sides: Sequence[str]) -> str:
+    text = "1"
+    for side in sides:
+        text = joined(text, "*", side)
+    return text
+
+
+def _name(wanted: str, taken: set[str]) -> str:
+    name, number = wanted, 2
+    while name in taken:
+        name, number = f"{wanted}_{number}", number + 1
+    return name
+
+
+def _in_order(nodes: Sequence[Node], outputs: Sequence[int]) -> list[int]:
+    """Nodes that outputs need, operands first."""
+    found: dict[int, None] = {}
+    stack = [(one, False) for one in outputs]
+    while stack:
+        index, done = stack.pop()
+        if done:
+            found.setdefault(index)
+        elif index not in found:
+            stack.append((index, True))
+            stack += [(one, False) for one in nodes[index].args]
+    return list(found)

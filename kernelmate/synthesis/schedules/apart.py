@@ -1,0 +1,131 @@
+"""Several results that have nothing to do with each other in one launch: some blocks compute each, as its own schedule has it.
+
+Traffic and arithmetic: those of the results' own schedules.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+from kernelmate.records import Argument, Contract, Kernel
+from kernelmate.synthesis.graph import Graph, pruned
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of
+from kernelmate.synthesis.names import Names, words_of
+from kernelmate.synthesis.plan import Refused
+
+THREADS = 256
+"""Threads of a block in which every result's schedule is written."""
+
+Writer = Callable[[Graph, KernelText], Iterator[Written]]
+
+
+def written(graph: Graph, kernel: KernelText, writer: Writer) -> Iterator[Written]:
+    """The kernel's text.
+
+    Args:
+        graph: with several results.
+        kernel: the baseline.
+        writer: writes the kernels of one result.
+
+    Raises:
+        Refused: a result needs what another one's blocks write, or has no schedule in blocks of `THREADS`.
+    """
+    names = [one.name for one in kernel.outputs()]
+    graphs = [pruned(graph.nodes, [one]) for one in graph.outputs]
+    for own, part in zip(names, graphs, strict=True):
+        read = {str(node.data[0]) for node in part.nodes if node.op == "input"}
+        if read & ({*names} - {own}):
+            raise Refused("its results need each other, and cannot be computed by different blocks")
+    found: list[tuple[str, Written, str | None]] = []
+    taken: set[str] = set()
+    for name, part in zip(names, graphs, strict=True):
+        text = _chosen(writer(part, _Part(kernel.kernel, kernel.contract, name, taken)))
+        taken |= words_of(text.helpers)
+        found.append((name, text, _blocks(text.grid[0], kernel)))
+    found.sort(key=lambda one: one[2] is None)
+    if any(count is None for _, _, count in found[:-1]):
+        raise Refused("the kernel does not get the sizes of several results")
+    yield _joined(kernel, found)
+
+
+class _Part(KernelText):
+    """The text of a kernel of which one result is computed."""
+
+    def __init__(self, kernel: Kernel, contract: Contract, name: str, taken: set[str]) -> None:
+        super().__init__(kernel, contract)
+        self._only, self._taken = name, taken
+        self.names = Names({*self.names.outer, *taken}, taken, {*contract.sizes[0], *self.parameters})
+
+    def outputs(self) -> list[Argument]:
+        """That of the part."""
+        return [one for one in super().outputs() if one.name == self._only]
+
+    def again(self) -> KernelText:
+        """The same for another text."""
+        return _Part(self.kernel, self.contract, self._only, self._taken)
+
+
+def _chosen(texts: Iterator[Written]) -> Written:
+    """The first one that can be a part of a launch."""
+    for one in texts:
+        if one.block == THREADS and len(one.grid) == 1 and "gridDim" not in one.definition:
+            return one
+    raise Refused("a result has no schedule in blocks of the others")
+
+
+def _blocks(grid: str, kernel: KernelText) -> str | None:
+    """The number of blocks in C++; None where the kernel does not get a size."""
+    try:
+        return _number(ast.parse(grid, mode="eval").body, kernel)
+    except Refused:
+        return None
+
+
+def _number(node: ast.expr, kernel: KernelText) -> str:
+    match node:
+        case ast.Call(func=ast.Name(id="cdiv"), args=[count, ast.Constant(value=int() as by)]):
+            return f"({_number(count, kernel)} + {by - 1}) / {by}"
+        case ast.BinOp(left=left, op=ast.Mult(), right=right) if "cdiv" in ast.unparse(node):
+            return f"({_number(left, kernel)}) * ({_number(right, kernel)})"
+        case _ if "cdiv" not in ast.unparse(node):
+            return kernel.size(ast.unparse(node))
+    raise Refused("a number of blocks cannot be written in C++")
+
+
+def _joined(kernel: KernelText, parts: Sequence[tuple[str, Written, str | None]]) -> Written:
+    """One kernel of several: each takes the blocks behind those of the ones before."""
+    bare, block = kernel.kernel.name.rpartition("::")[2], kernel.names.fresh("block")
+    passed = list(kernel.parameters)
+    helpers: list[str] = []
+    lines: list[str] = []
+    before = ""
+    for name, text, count in parts:
+        function = kernel.names.outermost(f"{bare}_{name}")
+        head = kernel.wrapped(
+            f"__device__ __forceinline__ void {function}(", [*kernel.declared(passed), f"int {block}"]
+        )
+        body = [line.replace("blockIdx.x", block) for line in _body(text.definition, kernel.indent)]
+        helpers += [text.helpers] if text.helpers else []
+        helpers.append(f"// The blocks that compute {name}.\n{kernel.definition(head, body)}")
+        number = f"blockIdx.x - {before}" if before else "blockIdx.x"
+        call = f"{function}({', '.join([*passed, number])});"
+        if name == parts[-1][0]:
+            lines.append(call)
+            continue
+        end = kernel.names.fresh(f"{name}_end")
+        lines.append(f"const int {end} = {f'{before} + ' if before else ''}{count};")
+        lines += block_of(f"if (blockIdx.x < {end})", [call, "return;"])
+        before = end
+    why = " ".join(text.why for _, text, _ in parts)
+    definition = kernel.definition(kernel.head(), lines)
+    grid = " + ".join(text.grid[0] for _, text, _ in parts)
+    return Written("apart", why, definition, "\n\n".join(helpers), (grid,), THREADS)
+
+
+def _body(definition: str, indent: str) -> list[str]:
+    """The lines of a function's body, indented by two blanks a level."""
+    inside = definition[definition.index("{") + 1 : definition.rindex("}")].strip("\n")
+    plain = re.sub(rf"^(?:{indent})+", lambda found: "  " * (len(found[0]) // len(indent)), inside, flags=re.MULTILINE)
+    return [line.removeprefix("  ") for line in plain.splitlines()]

@@ -1,0 +1,344 @@
+"""Results of neighbouring elements that lie side by side: channels of pixels, parts of complex numbers, blocks that are pooled.
+
+A thread loads whole packs of what several neighbouring results need, and stores theirs in packs. Traffic: each array is read and
+written once, 16 bytes at a time. Arithmetic: that of the graph for each element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.index_maps import AxisMap, Linear, existing
+from kernelmate.synthesis.kernel_text import (
+    ITEM_BYTES,
+    WIDEST,
+    KernelText,
+    Written,
+    block_of,
+    camel,
+    fresh_names,
+)
+from kernelmate.synthesis.packs import ALIGNED
+from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.window_plan import Target, Windows, output_shapes, parsed, walked, window_plan
+from kernelmate.synthesis.window_text import WindowText
+
+ACROSS, DOWN = 32, 8
+"""Threads of a block along a row and over rows."""
+
+MOST_RESULTS = 16
+"""Neighbouring results of a thread."""
+
+MOST_BYTES = 256
+"""Bytes that a thread holds of all arrays: 64 registers."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Neighbouring elements of one row of an array: `step` for each result."""
+
+    name: str
+    shape: tuple[str, ...]
+    outer: tuple[str, ...]
+    step: int
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's text.
+
+    Raises:
+        Refused: elements of neighbouring results do not lie side by side, or some are beyond a border.
+    """
+    plan = _divided(window_plan(graph, kernel.contract.sizes, *output_shapes(kernel)))
+    yield _Interleaved(plan, kernel.again()).written()
+
+
+def _divided(plan: Windows) -> Windows:
+    """The plan whose thread computes all results that are joined in turn: `out[0::2] = a`, or `out[:, 0] = a`, and the others."""
+    while plan.domain and plan.domain[-1].isdigit() and int(plan.domain[-1]) <= MOST_RESULTS:
+        plan = _spread(plan, int(plan.domain[-1]), None)
+    windows = [plan.graph.nodes[key[0]] for key in walked(plan) if plan.node(key).op == "window"]
+    steps = {one.every for node in windows for one in map(AxisMap.of, node.data) if one.every > 1}
+    if not steps:
+        return plan
+    step, *others = steps
+    side = existing(plan.domain[-1])
+    if others or side.constant % step or any(factor % step for _, factor in side.terms):
+        raise Refused("it joins elements in turns of different lengths")
+    each = Linear(tuple((name, factor // step) for name, factor in side.terms), side.constant // step)
+    return _spread(plan, step, each)
+
+
+def _spread(plan: Windows, step: int, each: Linear | None) -> Windows:
+    """The plan with `step` results for each position along the last axis, which has `each` of them, or is left out."""
+    last = len(plan.domain) - 1
+    plan.ranges[f"__{last}"] = each or Linear((), 1)
+
+    def moved(text: object, number: int) -> str:
+        at = parsed(str(text))
+        own = dict(at.terms).get(f"__{last}", 0)
+        rest = Linear(tuple(term for term in at.terms if term[0] != f"__{last}"), at.constant + own * number)
+        return rest.plus(Linear(((f"__{last}", own * step),) if own and each else ())).text()
+
+    targets = [
+        Target(
+            one.name,
+            (one.key[0], tuple(moved(at, number) for at in one.key[1])),
+            one.shape,
+            tuple(moved(at, number) for at in one.place),
+        )
+        for one in plan.targets
+        for number in range(step)
+    ]
+    domain = (*plan.domain[:last], *([each.text()] if each else []))
+    return replace(plan, domain=domain, targets=tuple(targets), outputs=tuple(one.key for one in targets))
+
+
+class _Interleaved(WindowText):
+    """The text."""
+
+    def __init__(self, plan: Windows, kernel: KernelText) -> None:
+        if not plan.domain or plan.domain[-1].isdigit():
+            raise Refused("its results do not lie along an axis of a size")
+        super().__init__(plan, kernel, {})
+        self.kernel = kernel
+        self.last = f"__{len(plan.domain) - 1}"
+        self.local = fresh_names(kernel, "kResults", "i", "j", "k", "row", "across", "aligned", "columns")
+        self.outer_names = [kernel.names.fresh("row" if len(plan.domain) == 2 else "outer") for _ in plan.domain[1:]]
+        self.names_of: dict[_Group, str] = {}
+        self.offsets: dict[Key, tuple[_Group, int]] = {}
+        for key in dict.fromkeys(self._reads()):
+            self._meet(key)
+        self.stored = [self._target(one) for one in plan.targets]
+        self._check()
+        self.count = self._results()
+
+    def _chooses(self, key: Key, variable: str) -> bool:
+        """Reductions over few elements are written out: each is one of a pack."""
+        return True
+
+    def _point(self, keys_read: Sequence[Key], lines: list[str]) -> None:
+        self._lines = lines
+
+    def _split_row(self, shape: Sequence[str], index: Sequence[object]) -> tuple[_Group, int] | None:
+        """The group of an element and its place there; None where it is the same for all results of a thread."""
+        flat, inner, axis = Linear(), 1, len(shape) - 1
+        while axis >= 0:
+            if shape[axis] != "1":
+                flat = flat.plus(parsed(str(index[axis])), inner)
+                if not shape[axis].isdigit():
+                    break
+                inner *= int(shape[axis])
+            axis -= 1
+        step = dict(flat.terms).get(self.last, 0)
+        outer = tuple(parsed(str(one)).text() for one in index[: max(axis, 0)])
+        if any(self.last in one for one in outer):
+            raise Refused("neighbouring results need elements of different rows")
+        if step == 0:
+            if any(self.last in name for name, _ in flat.terms):
+                raise Refused("neighbouring results need elements that do not lie side by side")
+            return None
+        if len(flat.terms) != 1 or not 0 <= flat.constant < step:
+            raise Refused("neighbouring results need elements that do not lie side by side")
+        pitch = "1" if axis < 0 else shape[axis] if inner == 1 else f"({inner} * {shape[axis]})"
+        return _Group("", (*shape[: max(axis, 0)], pitch), outer, step), flat.constant
+
+    def _meet(self, key: Key) -> None:
+        if any("value(" in str(one) or "edge(" in str(one) or "wrap(" in str(one) for one in key[1]):
+            raise Refused("it has elements by number, or beyond a border, beside those that lie side by side")
+        found = self._split_row(self.plan.node(key).shape, key[1])
+        if found is not None:
+            group = replace(found[0], name=self.plan.name(key))
+            self.offsets[key] = group, found[1]
+
+    def _target(self, target: Target) -> tuple[_Group, int]:
+        found = self._split_row(target.shape, target.place)
+        if found is None:
+            raise Refused("its results do not lie side by side")
+        return replace(found[0], name=target.name), found[1]
+
+    def _check(self) -> None:
+        """Refuse results with gaps between them, borders, and what is no more than a map."""
+        groups = [group for group, _ in self.stored]
+        for group in groups:
+            places = [place for one, place in self.stored if one == group]
+            if sorted(places) != list(range(group.step)):
+                raise Refused("its results have gaps between them")
+        if all(group.step == 1 for group in [*groups, *(group for group, _ in self.offsets.values())]):
+            raise Refused("nothing that several neighbouring results need lies side by side")
+        for key in walked(self.plan):
+            if self.plan.node(key).op == "window" and self.plan.guards(key):
+                raise Refused("it has a border beside elements that lie side by side")
+
+    def _groups(self) -> list[_Group]:
+        found = [*(group for group, _ in self.offsets.values()), *(group for group, _ in self.stored)]
+        return list(dict.fromkeys(found))
+
+    def _item(self, group: _Group) -> int:
+        return ITEM_BYTES[self.kernel.arguments[group.name].dtype]
+
+    def _results(self) -> int:
+        """Neighbouring results of a thread, of which each array has whole packs."""
+        needed = [WIDEST // math.gcd(WIDEST, group.step * self._item(group)) for group in self._groups()]
+        count = math.lcm(*needed)
+        held = sum(count * group.step * self._item(group) for group in self._groups())
+        if count > MOST_RESULTS or held > MOST_BYTES:
+            raise Refused("whole packs are those of too many results for a thread")
+        if count == 1:
+            count = 2 if 2 * held <= MOST_BYTES else 1
+        return count
+
+    def _element(self, key: Key) -> str:
+        if self.plan.node(key).op in ("scalar", "iota") or key not in self.offsets:
+            return super()._element(key)
+        group, place = self.offsets[key]
+        return self.kernel.loaded(group.name, f"{self.names_of[group]}.at[{self._at(group, place)}]")
+
+    def _at(self, group: _Group, place: int) -> str:
+        text = self.local.j if group.step == 1 else f"{group.step} * {self.local.j}"
+        return f"{text} + {place}" if place else text
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, local, plan = self.kernel, self.local, self.plan
+        bare = kernel.kernel.name.rpartition("::")[2]
+        function = kernel.names.outermost(f"{bare}_results")
+        width = kernel.names.outermost(f"k{camel(bare)}Results")
+        outer = [f"int {name}" for name in self.outer_names]
+        kind = "long long" if len(plan.domain) == 1 else "int"
+        head = kernel.wrapped(
+            f"__device__ __forceinline__ void {function}(",
+            [*kernel.declared(list(kernel.parameters)), *outer, f"{kind} {local.i}"],
+        )
+        comment = f"// {local.kResults} neighbouring results, from whole packs of each array where they are several."
+        helper = kernel.definition(f"template <int {local.kResults}>\n{head}", self._function())
+        constant = f"constexpr int {width} = {self.count};  // neighbouring results of a thread"
+        blocks, body = self._launched(function, width)
+        several = ", ".join(dict.fromkeys(f"{self.count * one.step * self._item(one)}" for one in self._groups()))
+        return Written(
+            "interleaved",
+            f"Written from the reference: a thread for {self.count} neighbouring results, whose elements it loads and stores in "
+            f"packs of 16 bytes ({several} bytes of a row at a time), and singly at the end and where addresses are not aligned."
+            + kernel.promise(dict.fromkeys(self.plan.name(key) for key in self._reads())),
+            kernel.definition(kernel.head(), body),
+            "\n\n".join([constant, f"{comment}\n{helper}"]),
+            blocks,
+            (ACROSS, DOWN) if len(plan.domain) > 1 else ACROSS * DOWN,
+        )
+
+    def _function(self) -> list[str]:
+        """The lines of the function of several results."""
+        local, kernel = self.local, self.kernel
+        self._positions = {f"__{axis}": name for axis, name in enumerate(self.outer_names)} | {self.last: local.i}
+        types: dict[tuple[str, int], str] = {}
+        lines, loads, stores = list[str](), list[str](), list[str]()
+        reading = dict.fromkeys(group for group, _ in self.offsets.values())
+        writing = dict.fromkeys(group for group, _ in self.stored)
+        elements = {kernel.element(group.name) for group in self._groups()}
+        for group in self._groups():
+            element = kernel.element(group.name)
+            if (element, group.step) not in types:
+                wanted = ("" if len(elements) == 1 else camel(element)) + ("" if group.step == 1 else f"{group.step}")
+                types[element, group.step] = kernel.names.fresh(f"Pack{wanted}")
+                count = local.kResults if group.step == 1 else f"{group.step} * {local.kResults}"
+                align = f"{local.kResults} == 1 ? sizeof({element}) : {WIDEST}"
+                lines += [f"struct alignas({align}) {types[element, group.step]} {{", f"  {element} at[{count}];", "};"]
+        places: dict[_Group, str] = {}
+        for group in self._groups():
+            index = [*map(parsed, group.outer), Linear(((self.last, group.step),))]
+            places[group] = f"{group.name} + {self.address((*group.shape[:-1], group.shape[-1]), index)}"
+        for group in reading:
+            pack = types[kernel.element(group.name), group.step]
+            self.names_of[group] = kernel.names.fresh(f"{group.name}_pack")
+            loads.append(f"const {pack} {self.names_of[group]} = *reinterpret_cast<const {pack}*>({places[group]});")
+        results: dict[_Group, str] = {}
+        for group in writing:
+            pack = types[kernel.element(group.name), group.step]
+            results[group] = kernel.names.fresh(f"{group.name}_{'next' if group in reading else 'pack'}")
+            loads.append(f"{pack} {results[group]};")
+            stores.append(f"*reinterpret_cast<{pack}*>({places[group]}) = {results[group]};")
+        self._positions[self.last] = f"({local.i} + {local.j})"
+        body: list[str] = []
+        texts = self.values(body)
+        for target, (group, place), text in zip(self.plan.targets, self.stored, texts, strict=True):
+            value = kernel.stored(target.name, text, self.plan.node(target.key).dtype)
+            body.append(f"{results[group]}.at[{self._at(group, place)}] = {value};")
+        loop = block_of(f"for (int {local.j} = 0; {local.j} < {local.kResults}; ++{local.j})", body)
+        return [*lines, *loads, "#pragma unroll", *loop, *stores]
+
+    def _launched(self, function: str, width: str) -> tuple[tuple[str, ...], list[str]]:
+        """The grid, and the kernel's own lines."""
+        kernel, local, domain = self.kernel, self.local, self.plan.domain
+        side = domain[-1]
+        length = kernel.size(existing(side).bare())
+        lines: list[str] = []
+        if not length.isidentifier():
+            lines.append(f"const int {local.columns} = {length};")
+            length = local.columns
+        passed = [*kernel.parameters, *self.outer_names]
+        if len(domain) == 1:
+            blocks = f"cdiv({_bare(side)}, {ACROSS * DOWN * self.count})"
+            start = "static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x"
+            lines += [f"const long long {local.i} = ({start}) * {width};"]
+            kind = "long long"
+        else:
+            rows = kernel.count(domain[:-1]) if len(domain) > 2 else kernel.size(domain[0])
+            across = f"cdiv({_bare(side)}, {ACROSS * self.count})"
+            blocks = f"{across} * cdiv({' * '.join(domain[:-1]) if len(domain) > 2 else _bare(domain[0])}, {DOWN})"
+            row = self.outer_names[0] if len(domain) == 2 else local.row
+            lines += [
+                f"const int {local.across} = ({length} + {ACROSS} * {width} - 1) / ({ACROSS} * {width});",
+                f"const int {row} = blockIdx.x / {local.across} * {DOWN} + threadIdx.y;",
+                f"if ({row if rows.isidentifier() else f'static_cast<size_t>({row})'} >= {rows}) return;",
+            ]
+            if len(domain) > 2:
+                left = row
+                several: list[str] = []
+                for axis in range(len(domain) - 2, -1, -1):
+                    inner = kernel.size(domain[axis]) if axis else ""
+                    inner = inner if inner.isidentifier() or not inner else f"({inner})"
+                    several.append(f"const int {self.outer_names[axis]} = {left}{f' % {inner}' if axis else ''};")
+                    left = f"{left} / {inner}"
+                lines += several
+            lines.append(f"const int {local.i} = (blockIdx.x % {local.across} * {ACROSS} + threadIdx.x) * {width};")
+            kind = "int"
+        arguments = ", ".join(passed)
+        i, k = local.i, local.k
+        single = f"for ({kind} {k} = {i}; {k} < {i} + {width} && {k} < {length}; ++{k})"
+        aligned = self._aligned()
+        lines += [
+            ALIGNED,
+            f"const bool {local.aligned} = {aligned};",
+            *block_of(
+                f"if ({local.aligned} && {i} + {width} <= {length})", [f"{function}<{width}>({arguments}, {i});"]
+            )[:-1],
+            "} else {",
+            *[f"  {line}" for line in block_of(single, [f"{function}<1>({arguments}, {k});"])],
+            "}",
+        ]
+        return (blocks,), lines
+
+    def _aligned(self) -> str:
+        """The condition that every row of every array begins at a whole pack."""
+        tests: dict[str, None] = {}
+        pointers = [
+            f"reinterpret_cast<size_t>({one})"
+            for one in dict.fromkeys(group.name for group in self._groups())
+            if (self.kernel.arguments[one].align or 1) % WIDEST
+        ]
+        if pointers:
+            joined = f"({' | '.join(pointers)})" if len(pointers) > 1 else pointers[0]
+            tests[f"{joined} % {WIDEST} == 0"] = None
+        for group in self._groups():
+            if group.outer:
+                pitch = self.number_text(parsed(group.shape[-1]))[0]
+                pitch = pitch if pitch.isidentifier() else f"({pitch})"
+                tests[f"{pitch} % {WIDEST // self._item(group)} == 0"] = None
+        return " && ".join(tests) or "true"
+
+
+def _bare(side: str) -> str:
+    return side[1:-1] if side.startswith("(") and side.endswith(")") and side.count("(") == 1 else side

@@ -1,0 +1,243 @@
+"""Loops over the elements of a row: packs of 16 bytes, read again for each pass or kept in registers in between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, block_of, camel
+from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.reductions import Team
+from kernelmate.synthesis.row_ends import RowEnd
+from kernelmate.synthesis.schedules.row_elements import RowElements
+
+MOST_KEPT = 64
+"""Registers of a thread for elements of its row."""
+
+ALL_KEPT = 32768
+"""Registers of a block for elements of its row: half of a multiprocessor's."""
+
+
+class RowLoops(RowElements):
+    """The loops of one team.
+
+    Attributes:
+        team: who computes a row. outputs: names of the results. last: where the part of a row ends that a pass reads.
+        end: where a mask ends a row; None without. ahead: elements whose loads are on their way at once; 0 for one pack.
+        kept: arrays whose packs stay in registers for the next pass, where a row is no longer than those of all threads.
+        registers: those of a thread for what is kept. full: whether each result has an element for each of a row's.
+        constants: declarations before the functions.
+    """
+
+    team: Team
+    outputs: list[str]
+    last: str
+    end: RowEnd | None
+    ahead: int
+    kept: list[str]
+    full: dict[str, bool]
+    constants: list[str]
+    registers: int = 0
+
+    def keep(self, passes: Sequence[Sequence[Key]]) -> None:
+        """Keep what several passes read in registers.
+
+        Raises:
+            Refused: each array is read once, or a thread has too few registers.
+        """
+        roots = [[self.plan.operands(key)[0] for key in keys] for keys in passes]
+        roots += [[key for key, name in zip(self.plan.outputs, self.outputs, strict=True) if self.full[name]]]
+        reads = [self.read(some) for some in roots]
+        several = {one for some in reads for one in some if sum(one in other for other in reads) > 1}
+        self.kept = [one for one in self.packs.arrays if one in several and self.inputs[one] == "flat"]
+        if not self.kept:
+            raise Refused("no pass reads again what one before it has read")
+        columns = int(evaluate(self.plan.columns, self.kernel.contract.sizes[0]))
+        pack = self.team.threads * self.packs.width
+        self.ahead = max(1, -(-columns // pack)) * self.packs.width
+        self.registers = each = self.ahead * sum(ITEM_BYTES[self.kernel.arguments[one].dtype] for one in self.kept) // 4
+        if each > min(MOST_KEPT, ALL_KEPT // self.team.threads):
+            raise Refused("a thread has too few registers for its part of a row")
+        bare, names = self.kernel.kernel.name.rpartition("::")[2], self.kernel.names
+        self.names.kAhead = names.outermost(f"k{camel(bare)}Kept")
+        self.constants.append(
+            f"constexpr int {self.names.kAhead} = {self.ahead};  // elements of a row that a thread keeps in registers"
+        )
+        self.names.load, self.names.first, self.names.i, self.names.kRow = (
+            names.fresh(one) for one in ("load", "first", "i", "kRow")
+        )
+        self._loaded = False
+        for one in self.kept:
+            self.packs.locals[one] = f"{names.fresh(f'{one}_packs')}[{self.names.i}]"
+
+    @property
+    def _kpack(self) -> str:
+        return self.names.kPack if self.packs.width > 1 else "1"
+
+    @property
+    def threads(self) -> str:
+        """The number of threads that share a row."""
+        return str(self.team.threads) if self.team.name == "warp" else str(self.names.kThreads)
+
+    def kept_lines(self) -> list[str]:
+        """Declarations of what is kept, and of how it is loaded."""
+        if not self.kept:
+            return []
+        names, packs, kpack = self.names, self.packs, self._kpack
+        count = names.kAhead if kpack == "1" else f"{names.kAhead} / {kpack}"
+        lines = [f"constexpr int {names.kRow} = {self.threads} * {names.kAhead};"]
+        lines += [f"{packs.type_of(one)} {packs.locals[one].partition('[')[0]}[{count}];" for one in self.kept]
+        loads = [
+            f"{packs.locals[one]} = *reinterpret_cast<const {packs.type_of(one)}*>({self.pointers[one]} + {names.c});"
+            for one in self.kept
+        ]
+        each = self._over_packs(block_of(f"if ({names.c} < {self._most()})", loads))
+        return [
+            *lines,
+            f"// Rows of up to {names.kRow} elements are loaded once, longer ones part by part for each pass.",
+            *block_of(f"const auto {names.load} = [&](int {names.first})", each)[:-1],
+            "};",
+        ]
+
+    def _most(self) -> str:
+        """Where the longest part of a row ends that a pass reads."""
+        ends = [self.end is not None and self.end.skips(self.plan, keys) for keys in self.passes()]
+        ends += [all(self.beyond(key) is not None for key, name in zip(self.plan.outputs, self.outputs, strict=True) if self.full[name])]  # fmt: skip
+        return str(self.names.end if all(ends) else self.names.columns)
+
+    def passes(self) -> list[list[Key]]:
+        """The reductions of each pass."""
+        raise NotImplementedError
+
+    def _over_packs(self, lines: Sequence[str]) -> list[str]:
+        """The loop over the packs of a thread in one part of a row."""
+        names, kpack = self.names, self._kpack
+        count = names.kAhead if kpack == "1" else f"{names.kAhead} / {kpack}"
+        place = f"({names.i} * {self.threads} + {names.rank}) * {kpack}"
+        place = place.removesuffix(" * 1")[1:-1] if kpack == "1" else place
+        return [
+            "#pragma unroll",
+            *block_of(
+                f"for (int {names.i} = 0; {names.i} < {count}; ++{names.i})",
+                [f"const int {names.c} = {names.first} + {place};", *lines],
+            ),
+        ]
+
+    def loop(
+        self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
+    ) -> list[str]:
+        """A pass over a row: packs of what the roots need, the work for each element, and `stores`."""
+        outer, self.expressions.outer = self.expressions.outer, []
+        lines = self._pack_lines(roots, body, stores)
+        known = self.expressions.known
+        self.expressions.known = {
+            key: name for key, name in known.items() if self.stays(key) or not self.expressions.varies(key)
+        }
+        passing = self._kept_pass if self.kept else self._pass
+        return [*outer, *passing(lines, stores, before)]
+
+    def _pack_lines(self, roots: Sequence[Key], body: list[str], stores: Sequence[str]) -> list[str]:
+        """What is done with a pack of each array."""
+        names, packs = self.names, self.packs
+        places = [
+            f"const int {name} = {first} + ({names.c} + {names.j}) / {behind};"
+            for name, first, behind in self.firsts.values()
+            if any(re.search(rf"\b{name}\b", line) for line in body)
+        ]
+        read = [one for one in self.read(roots) if one not in self.kept]
+        lines = [packs.load(one, f"{self.pointers.get(one, one)} + {names.c}") for one in read]
+        lines += [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in stores]
+        lines += ["#pragma unroll"] if packs.width > 1 else []
+        lines += block_of(f"for (int {names.j} = 0; {names.j} < {self._kpack}; ++{names.j})", [*places, *body])
+        return [
+            *lines,
+            *(
+                f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self.stored_pack(one)};"
+                for one in stores
+            ),
+        ]
+
+    def _kept_pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:
+        """A pass over what is in registers, part after part of a row that is longer."""
+        names = self.names
+        rest = stores and self.last != names.columns
+        if rest:
+            declared, filled = self._filled(stores)
+            before = [*before, *declared]
+            inside = [*block_of(f"if ({names.c} < {self.last})", lines)[:-1], *block_of(f"}} else if ({names.c} < {names.columns})", filled)]  # fmt: skip
+        else:
+            inside = block_of(f"if ({names.c} < {self.last})", lines)
+        call = f"{names.load}({names.first});"
+        loading = f"if ({names.columns} > {names.kRow}) {call}" if self._loaded else call
+        self._loaded = True
+        head = f"for (int {names.first} = 0; {names.first} < {names.columns if rest else self.last}; {names.first} += {names.kRow})"
+        return [*before, *block_of(head, [loading, *self._over_packs(inside)])]
+
+    def _pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:
+        """A pass that reads the row."""
+        names, kpack = self.names, self._kpack
+        step = f"{self.threads} * {kpack}" if kpack != "1" else self.threads
+        start = f"{names.rank} * {kpack}" if kpack != "1" else names.rank
+        skips = stores and self.last != names.columns
+        first = "" if skips else f"int {names.c} = {start}"
+        head = f"for ({first}; {names.c} < {self.last}; {names.c} += {step})"
+        if skips:
+            before = [*before, f"int {names.c} = {start};"]
+        unroll = []
+        if self.ahead:
+            unroll = [f"#pragma unroll {f'({names.kAhead} / {kpack})' if kpack != '1' else f'({names.kAhead})'}"]
+        rest: list[str] = []
+        if skips:
+            declared, filled = self._filled(stores)
+            rest = [*declared, *block_of(f"for (; {names.c} < {names.columns}; {names.c} += {step})", filled)]
+        return [*before, *unroll, *block_of(head, lines), *rest]
+
+    def _filled(self, stores: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Declarations and stores of packs of the part of a row that does not count: the same number for all elements."""
+        names, packs = self.names, self.packs
+        lines, body = [], []
+        for key, name in zip(self.plan.outputs, self.outputs, strict=True):
+            if name not in stores:
+                continue
+            value = float(self.beyond(key) or 0)
+            pack = packs.type_of(name)
+            filled = f"{pack}{{}}"
+            if value:
+                filled = self.kernel.names.fresh(f"{name}_rest")
+                text = self.kernel.stored(name, self.expressions.number(value), self.plan.node(key).dtype)
+                element = self.kernel.names.fresh("element")
+                each = block_of(f"for ({self.kernel.element(name)}& {element} : {filled}.at)", [f"{element} = {text};"])
+                lines += [f"{pack} {filled};", *each]
+            body.append(f"*reinterpret_cast<{pack}*>({self.pointers[name]} + {names.c}) = {filled};")
+        return lines, body
+
+    def beyond(self, output: Key) -> float | None:
+        """The number that an output is where nothing counts; None where that is not one number."""
+        return None if self.end is None else self.end.values[output]
+
+    def stays(self, key: Key) -> bool:
+        """Whether the text of a value that differs between elements is the same in every pass."""
+        return key[0] < 0 or (self.end is not None and key in self.end.conditions)
+
+    def stored_pack(self, output: str) -> str:
+        """The local of the pack that is stored."""
+        local = self.packs.locals[output]
+        return local if output not in self.inputs else f"{local.partition('s[')[0]}_next"
+
+    def read(self, roots: Sequence[Key]) -> list[str]:
+        """Arrays of which packs are needed for some values, in the parameters' order."""
+        needed: set[str] = set()
+        seen: set[Key] = set()
+        stack = list(roots)
+        while stack:
+            key = stack.pop()
+            node = self.plan.node(key)
+            outside = key in self.expressions.known and not self.expressions.varies(key)
+            if key in seen or outside or node.op == "reduce":
+                continue
+            seen.add(key)
+            if node.op == "input" and self.plan.access(key) in ("flat", "column"):
+                needed.add(str(node.data[0]))
+            stack += self.plan.operands(key)
+        return [one for one in self.packs.arrays if one in needed]

@@ -1,0 +1,334 @@
+"""Rows that are summed by number, as gradients of an embedding: a block for a few rows of the result looks for those that belong to them.
+
+Traffic: what is summed is read once, a row of the result once for each row that is added to it, and the numbers once for each block,
+from L2. Arithmetic: one addition per element; each sum is of one thread, in the order of the numbers: no atomics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from kernelmate.source import evaluate
+from kernelmate.synthesis.elements import Elements, may_be_negative
+from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, camel, fresh_names
+from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
+from kernelmate.synthesis.plan import Key, Refused, walk, without_reshapes
+from kernelmate.synthesis.reductions import WARP
+
+THREADS = 256
+NUMBERS = 4
+"""Neighbouring numbers that a thread looks at in one go."""
+
+BLOCKS = 1056
+"""Eight blocks for each of 132 multiprocessors: all of them look for their rows at the same time."""
+
+SUMMED = 2
+"""The axis of the numbers, behind those of the result."""
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+    """The kernel's text.
+
+    Raises:
+        Refused: it is not the sum of rows by number, added to what the result had or to what is computed for each element.
+    """
+    yield _RowSums(_plan(graph), kernel.again()).written()
+
+
+def _plan(graph: Graph) -> Elements:
+    graph = without_reshapes(_through_maps(graph))
+    sums = [node for node in graph.nodes if node.op == "scatter"]
+    if len(sums) != 1 or len(sums[0].shape) != 2 or len(graph.outputs) != 1 or len(sums[0].args) != 2:
+        raise Refused("it sums by number, and has other results besides")
+    (output,) = graph.outputs
+    if graph.nodes[output].shape != sums[0].shape or sums[0].dtype not in ("float32", "float64", "int32", "int64"):
+        raise Refused("it changes the shape or the type of sums by number")
+    numbers = graph.nodes[sums[0].args[0]].shape[0]
+    return Elements(graph, (*sums[0].shape, numbers), 0, ((output, (0, 1)),), "map", (), frozenset({1}), SUMMED)
+
+
+def _through_maps(graph: Graph) -> Graph:
+    """The graph with changes of shape before operations on single elements instead of behind them."""
+    nodes = list(graph.nodes)
+
+    def shaped(index: int, shape: tuple[str, ...]) -> int:
+        node = nodes[index]
+        if node.shape == shape:
+            return index
+        if node.op in ("cast", "map") and all(nodes[one].shape in (node.shape, ()) for one in node.args):
+            args = tuple(one if nodes[one].shape == () else shaped(one, shape) for one in node.args)
+            nodes.append(replace(node, args=args, shape=shape))
+        else:
+            nodes.append(Node("reshape", (index,), shape, node.dtype))
+        return len(nodes) - 1
+
+    moved: dict[int, int] = {}
+    for index, node in enumerate(graph.nodes):
+        changed = replace(node, args=tuple(moved.get(one, one) for one in node.args))
+        nodes[index] = changed
+        if node.op == "reshape":
+            moved[index] = shaped(changed.args[0], node.shape)
+    return _sorted(nodes, [moved.get(one, one) for one in graph.outputs])
+
+
+def _sorted(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
+    """A graph of nodes in any order."""
+    order: dict[int, int] = {}
+
+    def visit(index: int) -> None:
+        if index not in order:
+            for one in nodes[index].args:
+                visit(one)
+            order[index] = len(order)
+
+    for one in outputs:
+        visit(one)
+    kept = [replace(nodes[old], args=tuple(order[one] for one in nodes[old].args)) for old in order]
+    return Graph(tuple(kept), tuple(order[one] for one in outputs))
+
+
+class _RowSums:
+    """The text."""
+
+    def __init__(self, plan: Elements, kernel: KernelText) -> None:
+        self.plan, self.kernel = plan, kernel
+        self.scatter = next(key for key in walk(plan) if plan.node(key).op == "scatter")
+        self.output = kernel.outputs()[0].name
+        self.numbers, self.summand = plan.operands(self.scatter)
+        self.base = self._base()
+        if may_be_negative(plan.graph, self.numbers[0]):
+            raise Refused("it sums by numbers that may count from the end")
+        if kernel.arguments[self.output].dtype not in ("float32", "float64", "int32", "int64"):
+            raise Refused(
+                f"sums by number of {kernel.arguments[self.output].dtype} would be rounded after each addition"
+            )
+        self.names = fresh_names(
+            kernel, "kPack", "row", "i", "c", "j", "columns", "found", "counts", "votes", "first_row", "start", "place",
+            "total", "lane", "warp", "mine", "k", "n", "packed",
+        )  # fmt: skip
+        bare = kernel.kernel.name.rpartition("::")[2]
+        self.names.kThreads, self.constants = kernel.threads(THREADS)
+        self.names.kRows = kernel.names.outermost(f"k{camel(bare)}Rows")
+        self.add = kernel.names.outermost(f"{bare}_add")
+        self.begin = kernel.names.outermost(f"{bare}_begin")
+        flat = self._flat([self.summand, *([] if self.base is None else [self.base])])
+        if self.output in flat and flat[self.output] != (0, 1):
+            raise Refused(f"{self.output} is read where another thread may have written it")
+        arrays = [one.name for one in kernel.contract.args if one.name in {*flat, self.output}]
+        self.index = {**flat, self.output: (0, 1)}
+        self.packs = Packs(kernel, arrays, kernel.names)
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
+        rows = int(evaluate(plan.domain[0], kernel.contract.sizes[0]))
+        self.rows = max(1, -(-rows // BLOCKS))
+
+    def _base(self) -> Key | None:
+        """What the sums are added to; None for what the result had.
+
+        Raises:
+            Refused: more follows from the sums than an addition.
+        """
+        key = self._behind(self.plan.outputs[0])
+        if key == self.scatter:
+            return (-1, ())
+        if self.plan.node(key).op != "map" or self.plan.node(key).data[0] != "add":
+            raise Refused("more follows from sums of rows by number than an addition")
+        pair = [self._behind(one) for one in self.plan.operands(key)]
+        others = [one for one in pair if one != self.scatter]
+        if len(others) != 1:
+            raise Refused("more follows from sums of rows by number than an addition")
+        node = self.plan.node(others[0])
+        return None if node.op == "input" and node.data[0] == self.output else others[0]
+
+    def _behind(self, key: Key) -> Key:
+        node = self.plan.node(key)
+        return self._behind(self.plan.operands(key)[0]) if node.op in ("view", "cast") else key
+
+    def _flat(self, roots: Sequence[Key]) -> dict[str, tuple[object, ...]]:
+        """Arrays of which elements along the columns are met, with their axes."""
+        found: dict[str, tuple[object, ...]] = {}
+        stack, seen = [one for one in roots if one[0] >= 0], set[Key]()
+        while stack:
+            key = stack.pop()
+            if key in seen:
+                continue
+            seen.add(key)
+            node = self.plan.node(key)
+            if node.op == "input" and 1 in key[1]:
+                axes = tuple(one for one in key[1] if one is not None)
+                if axes not in ((SUMMED, 1), (1,), (0, 1)) or found.setdefault(str(node.data[0]), axes) != axes:
+                    raise Refused("it meets arrays of summed rows along other axes")
+            elif node.op == "iota" and 1 in key[1]:
+                raise Refused("it uses the positions of columns beside sums of rows by number")
+            stack += self.plan.operands(key)
+        return found
+
+    def _leaf(self, key: Key) -> str:
+        node, names = self.plan.node(key), self.names
+        at: dict[object, str] = {0: names.row, SUMMED: names.i}
+        axes = [one for one in key[1] if one is not None]
+        if node.op == "iota":
+            return f"static_cast<long long>({at[axes[0]]})" if axes else "0"
+        name = str(node.data[0])
+        if node.op == "scalar":
+            return self.kernel.loaded(name, name)
+        if 1 in axes:
+            return self.kernel.loaded(name, f"{self.packs.locals[name]}.at[{names.j}]")
+        if len(axes) > 1:
+            raise Refused("it meets arrays of summed rows along other axes")
+        return self.kernel.loaded(name, f"{name}[{at[axes[0]] if axes else 0}]")
+
+    def _pointer(self, name: str) -> str:
+        axes, names = self.index[name], self.names
+        row = {(SUMMED, 1): names.i, (0, 1): names.row}.get(axes)  # type: ignore[arg-type]
+        return f"{name} + static_cast<size_t>({row}) * {names.columns} + {names.c}" if row else f"{name} + {names.c}"
+
+    def written(self) -> Written:
+        """The text."""
+        kernel, names, plan = self.kernel, self.names, self.plan
+        length = kernel.size(plan.domain[1])
+        names.columns = length if length.isidentifier() else names.columns
+        self.sizes = [] if length.isidentifier() else [f"const int {names.columns} = {length};"]
+        (added,) = self._line([self.summand])
+        own = kernel.loaded(self.output, f"{self.packs.locals[self.output]}_next.at[{names.j}]")
+        helpers = [self._function(self.add, self.summand, f"{own} + {added}", f"size_t {names.row}, int {names.i}")]
+        if self.base is not None:
+            start = "0" if self.base[0] < 0 else self._line([self.base])[0]
+            helpers.append(self._function(self.begin, self.base, start, f"size_t {names.row}"))
+        constants = [
+            f"constexpr int {names.kRows} = {self.rows};  // neighbouring rows of the result of a block",
+            *self.constants,
+        ]
+        number = int(evaluate(plan.domain[SUMMED], kernel.contract.sizes[0]))
+        read = dict.fromkeys(str(plan.node(key).data[0]) for key in walk(plan) if plan.node(key).op == "input")
+        return Written(
+            "scatter-rows",
+            f"Written from the reference: a block for {self.rows} row{'s' * (self.rows > 1)} of the result looks at all {number} "
+            "numbers for its own, and adds what belongs to them in their order, without atomics."
+            + kernel.promise([one for one in read if one != self.output]),
+            kernel.definition(kernel.head(), self._kernel(helpers)),
+            "\n\n".join(["\n".join(constants), *helpers]),
+            (f"cdiv({plan.domain[0]}, {self.rows})",),
+            THREADS,
+        )
+
+    def _line(self, roots: Sequence[Key]) -> list[str]:
+        """Texts of values, locals before the loop over columns left out of them."""
+        self.lines: list[str] = []
+        self.expressions.known, self.expressions.outer = {}, []
+        texts = self.expressions.locals_for(roots, self.lines)
+        self.outer, self.expressions.outer = self.expressions.outer, []
+        return texts
+
+    def _function(self, name: str, root: Key, value: str, places: str) -> str:
+        """The function that begins a row of the result, or adds one to it."""
+        kernel, names, packs = self.kernel, self.names, self.packs
+        wide = packs.width > 1
+        kpack = names.kPack if wide else "1"
+        adds = name == self.add
+        needed = self._flat([root])
+        loads = [packs.load(one, self._pointer(one)) for one in packs.arrays if one in needed and one != self.output]
+        pack, own = packs.type_of(self.output), f"{packs.locals[self.output]}_next"
+        place = f"{self.output} + static_cast<size_t>({names.row}) * {names.columns} + {names.c}"
+        loads.append(f"{pack} {own}{f' = *reinterpret_cast<const {pack}*>({place})' if adds else ''};")
+        kind = self.plan.node(self.scatter).dtype if root[0] < 0 or adds else self.plan.node(root).dtype
+        stored = kernel.stored(self.output, value, kind)
+        each = block_of(
+            f"for (int {names.j} = 0; {names.j} < {kpack}; ++{names.j})",
+            [*self.lines, f"{own}.at[{names.j}] = {stored};"],
+        )
+        step = f"{names.kThreads} * {kpack}" if wide else str(names.kThreads)
+        head = f"for (int {names.c} = threadIdx.x{f' * {kpack}' if wide else ''}; {names.c} < {names.columns}; {names.c} += {step})"
+        body = [
+            *packs.structs(kpack),
+            *self.sizes,
+            *self.outer,
+            *block_of(head, [*loads, "#pragma unroll", *each, f"*reinterpret_cast<{pack}*>({place}) = {own};"]),
+        ]
+        front = kernel.wrapped(
+            f"__device__ __forceinline__ void {name}(", [*kernel.declared(list(kernel.parameters)), *places.split(", ")]
+        )
+        comment = f"// {'Adds one row to' if adds else 'Begins'} a row of {self.output}."
+        template = f"template <int {names.kPack}>\n" if wide else ""
+        return f"{comment}\n{kernel.definition(template + front, body)}"
+
+    def _call(self, name: str, more: str) -> list[str]:
+        """The statement that calls a function, for packs where they are whole."""
+        passed = ", ".join([*self.kernel.parameters, more])
+        if self.packs.width == 1:
+            return [f"{name}({passed});"]
+        return [
+            f"if ({self.names.packed}) {{",
+            f"  {name}<{self.packs.width}>({passed});",
+            "} else {",
+            f"  {name}<1>({passed});",
+            "}",
+        ]
+
+    def _kernel(self, helpers: Sequence[str]) -> list[str]:
+        names, kernel = self.names, self.kernel
+        count = kernel.size(self.plan.domain[SUMMED])
+        lines = [*self.sizes]
+        if not count.isidentifier():
+            lines.append(f"const int {names.n} = {count};")
+            count = names.n
+        if self.packs.width > 1:
+            guard = " && ".join(filter(None, [f"{names.columns} % {self.packs.width} == 0", self.packs.aligned()]))
+            lines += [ALIGNED_ROWS, f"const bool {names.packed} = {guard};"]
+        first = f"static_cast<long long>(blockIdx.x) * {names.kRows}"
+        lines += [
+            f"__shared__ int {names.found}[{names.kThreads} * {NUMBERS}], {names.counts}[{names.kThreads} / {WARP}];",
+            f"const long long {names.first_row} = {first};",
+            f"const int {names.lane} = threadIdx.x % {WARP}, {names.warp} = threadIdx.x / {WARP};",
+        ]
+        if self.base is not None:
+            rows = kernel.size(self.plan.domain[0])
+            row = f"long long {names.row} = {names.first_row}; {names.row} < {names.first_row} + {names.kRows} && {names.row} < {rows}; ++{names.row}"
+            lines += block_of(f"for ({row})", self._call(self.begin, f"static_cast<size_t>({names.row})"))
+        self._line([])
+        looking: list[str] = []
+        (number,) = self.expressions.locals_for([self.numbers], looking)
+        looking = [
+            f"const int {names.i} = {names.start} + threadIdx.x * {NUMBERS} + {names.k};",
+            f"long long {names.row} = -1;",
+            *block_of(f"if ({names.i} < {count})", [*looking, f"{names.row} = {number} - {names.first_row};"]),
+            f"{names.mine}[{names.k}] = {names.row} >= 0 && {names.row} < {names.kRows};",
+            f"const unsigned int {names.votes} = __ballot_sync(0xffffffffu, {names.mine}[{names.k}]);",
+        ]
+        self._line([])
+        adding: list[str] = []
+        (number,) = self.expressions.locals_for([self.numbers], adding)
+        adding = [
+            f"const int {names.i} = {names.found}[{names.place}];",
+            *adding,
+            *self._call(self.add, f"static_cast<size_t>({number}), {names.i}"),
+        ]
+        over = f"for (int {names.k} = 0; {names.k} < {NUMBERS}; ++{names.k})"
+        body = [
+            f"bool {names.mine}[{NUMBERS}];",
+            f"int {names.place} = 0, {names.total} = 0;",
+            "#pragma unroll",
+            *block_of(over, [*looking, f"{names.total} += __popc({names.votes});", f"{names.place} += __popc({names.votes} & ((1u << {names.lane}) - 1));"]),
+            f"if ({names.lane} == 0) {names.counts}[{names.warp}] = {names.total};",
+            "__syncthreads();  // the sums of the last step are complete",
+            f"{names.total} = 0;",
+            *block_of(
+                f"for (int {names.k} = 0; {names.k} < {names.kThreads} / {WARP}; ++{names.k})",
+                [
+                    f"if ({names.k} < {names.warp}) {names.place} += {names.counts}[{names.k}];",
+                    f"{names.total} += {names.counts}[{names.k}];",
+                ],
+            ),
+            "#pragma unroll",
+            *block_of(over, [f"if ({names.mine}[{names.k}]) {names.found}[{names.place}++] = {names.start} + threadIdx.x * {NUMBERS} + {names.k};"]),
+            "__syncthreads();",
+            *block_of(f"for ({names.place} = 0; {names.place} < {names.total}; ++{names.place})", adding),
+        ]  # fmt: skip
+        head = f"for (int {names.start} = 0; {names.start} < {count}; {names.start} += {names.kThreads} * {NUMBERS})"
+        return [
+            *lines,
+            "// What is found is kept in the order of the numbers: sums are the same in each run.",
+            *block_of(head, body),
+        ]

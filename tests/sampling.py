@@ -1,0 +1,115 @@
+"""Samples of exhaustive tests. `make test` runs a part of every sweep, drawn by a seed that pytest's header names; CI runs all.
+
+A sweep is what carries `@pytest.mark.exhaustive`, or takes a fixture that a folder's conftest names by `sweep_of`: `share` is the part of a function's cases that a sample holds, and with
+`together=True` the tests of a module are drawn as one, since they share what is expensive. What the command line names by its
+identifier (`FILE::TEST`) runs in any case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+SHARE = 0.1
+"""Part of a sweep's cases in a sample where its mark names none."""
+ALL, RANDOM = "all", "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A test of a sweep: its identifier, the share of its mark, and whether its module is drawn as one."""
+
+    name: str
+    share: float = SHARE
+    together: bool = False
+
+    @property
+    def sweep(self) -> str:
+        """What is drawn from as one: the module, or the test function."""
+        return self.name.split("::")[0] if self.together else self.name.split("[")[0]
+
+
+def left_out(cases: Sequence[Case], seed: str, named: Iterable[str] = ()) -> set[str]:
+    """The identifiers of the cases that a sample does not hold.
+
+    Of each function's n cases it holds `share * n`, rounded down or up by chance, so that every case has a chance of `share`
+    and a run's length hardly depends on the seed. The same cases, seed and shares give the same sample.
+
+    Args:
+        cases: of all sweeps.
+        seed: of the sample.
+        named: identifiers of tests, or of functions and classes that hold them, which are in every sample.
+    """
+    always = tuple(named)
+    sweeps: defaultdict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        if not any(case.name == one or case.name.startswith((f"{one}[", f"{one}::")) for one in always):
+            sweeps[case.sweep].append(case)
+    out: set[str] = set()
+    for sweep, group in sweeps.items():
+        chance = _chance(seed, sweep)
+        if group[0].together:
+            kept = len(group) if chance < group[0].share else 0
+        else:
+            kept = math.floor(group[0].share * len(group) + chance)
+        drawn = sorted(group, key=lambda case: _chance(seed, case.name))
+        out.update(case.name for case in drawn[kept:])
+    return out
+
+
+def sweep_of(*fixtures: str, share: float) -> Callable[[pytest.Item], None]:
+    """A folder's `pytest_itemcollected`: tests that take one of the fixtures are a sweep, unless they have a mark of their own."""
+
+    def mark(item: pytest.Item) -> None:
+        if not set(fixtures).isdisjoint(getattr(item, "fixturenames", ())) and not item.get_closest_marker(
+            "exhaustive"
+        ):
+            item.add_marker(pytest.mark.exhaustive(share=share))
+
+    return mark
+
+
+def _chance(seed: str, name: str) -> float:
+    """A number in [0, 1) that seed and name determine."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:7]) / 2**56
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sample",
+        metavar="SEED|random|all",
+        default=ALL,
+        help="run a sample of the exhaustive tests, drawn by SEED or by a random one, which the header names (default: all of them)",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # Before pytest-xdist hands the options to its workers, which have to draw the same sample.
+    if config.option.sample == RANDOM:
+        config.option.sample = str(secrets.randbelow(1_000_000))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    seed = config.option.sample
+    if seed == ALL:
+        return "exhaustive tests: all of them"
+    return f"exhaustive tests: a sample. The same again: make test SAMPLE={seed}; all of them: make test SAMPLE=all"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.sample == ALL:
+        return
+    marked = ((item, item.get_closest_marker("exhaustive")) for item in items)
+    cases = [Case(item.nodeid, **mark.kwargs) for item, mark in marked if mark is not None]
+    root = f"{config.rootpath}/"
+    named = [str(argument).removeprefix(root) for argument in config.args if "::" in str(argument)]
+    out = left_out(cases, config.option.sample, named)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
+    items[:] = [item for item in items if item.nodeid not in out]

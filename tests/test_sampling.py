@@ -1,0 +1,45 @@
+"""A sample of a sweep is drawn by its seed alone, has its share, and holds what the command line names."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.sampling import Case, left_out
+
+SWEEP = [Case(f"tests/t.py::test_it[{number}]", 0.25) for number in range(42)]
+
+
+def kept(cases: list[Case], seed: object, named: tuple[str, ...] = ()) -> set[str]:
+    return {case.name for case in cases} - left_out(cases, str(seed), named)
+
+
+def test_equal_seeds_draw_the_same_and_others_something_else() -> None:
+    assert kept(SWEEP, 1) == kept(SWEEP, 1)
+    assert kept(SWEEP, 1) != kept(SWEEP, 2)
+
+
+def test_a_sample_has_its_share_of_each_function_and_every_case_its_chance() -> None:
+    drawn = [kept(SWEEP, seed) for seed in range(400)]
+    assert {len(one) for one in drawn} == {10, 11}
+    times = Counter(name for one in drawn for name in one)
+    assert len(times) == len(SWEEP)
+    assert all(60 < count < 140 for count in times.values())
+
+
+def test_a_test_without_cases_is_drawn_as_often_as_its_share_says() -> None:
+    alone = [Case("tests/t.py::test_alone", 0.5)]
+    assert 150 < sum(len(kept(alone, seed)) for seed in range(400)) < 250
+
+
+def test_the_tests_of_a_module_that_are_drawn_together_are_all_there_or_none() -> None:
+    module = [Case(f"tests/m.py::test_{name}", 0.5, together=True) for name in "abc"]
+    drawn = Counter(len(kept(module, seed)) for seed in range(400))
+    assert set(drawn) == {0, 3}
+    assert 150 < drawn[3] < 250
+
+
+def test_what_is_named_runs_with_every_seed_and_nothing_else_that_begins_alike() -> None:
+    cases = [Case("tests/t.py::test_a[x]", 0), Case("tests/t.py::test_a[y]", 0), Case("tests/t.py::test_ab[x]", 0)]
+    assert kept(cases, 1, ("tests/t.py::test_a[x]",)) == {"tests/t.py::test_a[x]"}
+    assert kept(cases, 1, ("tests/t.py::test_a",)) == {"tests/t.py::test_a[x]", "tests/t.py::test_a[y]"}
+    assert kept(cases, 1) == set()

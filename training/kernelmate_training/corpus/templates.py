@@ -1,0 +1,159 @@
+"""Kernels from templates: CUDA text in which a flaw or a style is a condition, written out as one version of a problem.
+
+A template (`families/templates/NAME.cu`) is rendered by Jinja2: `$name` and `${expression}` are values, lines that begin with `%` are
+statements, flaws are names that are true or false, and so are the roles of a style (`$row`, `$acc`). What is rendered is read line by line:
+
+- `@grid a | b`, `@block 32, 8`, `@shared bytes` and `@top text`: the launch, and a line above the contract.
+- `@for i = 0 .. n` or `@for i = t .. n by 32`: a loop as the style writes it. `@guard i < n, j < m`: keeps threads out of range away;
+  `@leave i < n` by a return whatever the style. `@if condition`: statements that stand in braces where the style wants them.
+- `@end` or `}` ends a block; a line that ends in `{` begins one; what is open at the end is closed. All else is a statement.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Literal
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2.ext import Extension
+
+from kernelmate_training.corpus.drafting import Code, Draft, Flaws, Style, load, store
+from kernelmate_training.corpus.expressions import Emitter, Expr, Real
+from kernelmate_training.corpus.families.reducing import Op, Team, grown, neutral
+from kernelmate_training.corpus.flaws import FLAWS
+
+FOLDER = Path(__file__).parent / "families" / "templates"
+
+Constant = Literal["always", "restrict"]
+
+_FOR = re.compile(r"@for (\w+) = (.+?) \.\. (.+?)(?: by (.+))?$")
+_HOISTED = re.compile(r"\x02(.*?)\x03")
+
+
+class _Dollars(Extension):
+    """`$name` as `${name}`."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        """As Jinja2 calls it, before a template is read."""
+        return re.sub(r"\$(\w+)", r"${\1}", source)
+
+
+@cache
+def _template(name: str) -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER), undefined=StrictUndefined, autoescape=False, extensions=[_Dollars],  # noqa: S701  # CUDA, not HTML
+        variable_start_string="${", variable_end_string="}", line_statement_prefix="%", line_comment_prefix="%%",
+    )  # fmt: skip
+    return environment.get_template(f"{name}.cu")
+
+
+def _spelled(emitter: Emitter, expr: Expr) -> str:
+    """An expression for a template; statements that it needs are written above the line that it stands in."""
+    known = len(emitter.statements)
+    text = emitter.text(expr)
+    fresh = emitter.statements[known:]
+    return "".join(f"\x02{statement}\x03" for statement in fresh) + text
+
+
+def drafts(template: str, style: Style, *, constant: Constant | None = None, real: Real = "float", inverts: bool = False, **values: Any) -> Callable[[Flaws], Draft]:  # fmt: skip
+    """What writes the versions of a problem, by their flaws.
+
+    Args:
+        template: its name.
+        style: how the author writes; its roles and helpers can be used in the template.
+        constant: inputs are declared `const` in every version, or where pointers are `__restrict__`; None: as `Code.drafted` has it.
+        real: the type that is computed in; `wide_type` makes a float of it double.
+        inverts: without the flaw `divides` literals are not divided by.
+        values: what else the template uses.
+    """
+    return partial(_draft, template, style, constant, real, inverts, values)
+
+
+def _draft(template: str, style: Style, constant: Constant | None, real: Real, inverts: bool, values: dict[str, Any], flaws: Flaws) -> Draft:  # fmt: skip
+    kind: Real = "double" if real == "float" and "wide_type" in flaws else real
+
+    def emitter(names: Mapping[str, str], prefix: str = "t") -> Emitter:
+        divides = not inverts or "divides" in flaws
+        return Emitter(kind, "double_literals" in flaws, "powers" in flaws, divides, names, prefix, style.const_word)
+
+    own = {
+        "gid": style.gid, "at": style.at, "const": style.const_word, "turned": style.turned, "real": kind,
+        "emit": lambda expr, names=(), prefix="t": _spelled(emitter(dict(names), prefix), expr), "literal": emitter({}).literal,
+        "load": partial(load, real=real), "store": store, "team": partial(_team, style, flaws), "grown": partial(grown, real=kind), "neutral": partial(neutral, real=kind),
+    }  # fmt: skip
+    known = dict.fromkeys(FLAWS, False) | dict.fromkeys(flaws, True)
+    text = _template(template).render({**style.names, **known, **own, **values})
+    writer = _Writer(style)
+    for line in text.split("\n"):
+        writer.read(line.strip())
+    made = writer.code.drafted(flaws, writer.grid, writer.block, top=tuple(writer.top), shared=writer.shared)
+    return made if constant is None else replace(made, constant=constant == "always" or made.restrict)
+
+
+class _Team(Team):
+    """A team whose reductions are text."""
+
+    def reduced(self, op: Op, value: str, buffer: str, *, again: bool = False) -> str:
+        """As `Team.reduce`."""
+        code = Code(self.style)
+        self.reduce(code, op, value, buffer, again=again)
+        return "\n".join(code.lines)
+
+
+def _team(style: Style, flaws: Flaws, threads: int, tid: str, real: str = "float") -> _Team:
+    return _Team(style, threads, tid, flaws, real)
+
+
+class _Writer:
+    """Reads what a template gave, line by line."""
+
+    def __init__(self, style: Style) -> None:
+        self.code = Code(style)
+        self.grid: tuple[str, ...] = ()
+        self.block: tuple[int, ...] = ()
+        self.shared, self.top = "0", list[str]()
+        self._when: tuple[str, list[str]] | None = None
+
+    def read(self, line: str) -> None:
+        """Take one line."""
+        for statement in _HOISTED.findall(line):
+            self.read(statement)
+        line = _HOISTED.sub("", line)
+        word, _, rest = line.partition(" ")
+        if self._when is not None and word == "@end":
+            condition, statements = self._when
+            self._when = None
+            self.code.when(condition, *statements)
+        elif self._when is not None and line:
+            self._when[1].append(line)
+        elif word == "@grid":
+            self.grid = tuple(rest.split(" | "))
+        elif word == "@block":
+            self.block = tuple(int(side) for side in rest.split(", "))
+        elif word == "@shared":
+            self.shared = rest
+        elif word == "@top":
+            self.top.append(rest)
+        elif word == "@if":
+            self._when = (rest, [])
+        elif line:
+            self._statement(word, rest, line)
+
+    def _statement(self, word: str, rest: str, line: str) -> None:
+        if word in ("@guard", "@leave"):
+            pairs = [pair.split(" < ") for pair in rest.split(", ")]
+            self.code.guard(*((index, bound) for index, bound in pairs), early=True if word == "@leave" else None)
+        elif word == "@for":
+            loop = _FOR.match(line)
+            assert loop is not None, line
+            self.code.loop(*loop.groups())
+        elif word in ("@end", "}"):
+            self.code.close()
+        elif line.endswith(" {"):
+            self.code.open(line.removesuffix(" {"))
+        else:
+            self.code(line)
