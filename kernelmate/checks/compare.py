@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, blocks_of, flat, is_inexact, wide
+from kernelmate.checks.precision import Array, blocks_of, flat, is_inexact, wide
 from kernelmate.records import FirstWrong
 
 GLANCED = 4096

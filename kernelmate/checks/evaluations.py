@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, Arrays
+from kernelmate.checks.precision import Array, Arrays
 from kernelmate.checks.reference_messages import Call
 from kernelmate.records import Size
 
@@ -53,7 +53,7 @@ BATCH_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ObservedReference:
     """A reference whose calls are told as progress."""
 
     reference: Reference

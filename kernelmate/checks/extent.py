@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from kernelmate.backends.available_memory import room
 from kernelmate.backends.base import EmulationTooLarge
-from kernelmate.backends.room import room
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, is_inexact
+from kernelmate.checks.precision import Array, is_inexact
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument
 from kernelmate.source import numpy_dtype, parse_distribution

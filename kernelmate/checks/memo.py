@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from kernelmate.checks.kinds import Array, on_device
+from kernelmate.checks.precision import Array, on_device
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, is_float
+from kernelmate.checks.precision import Array, is_float
 from kernelmate.checks.userfiles import load_function
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Argument, Contract, Size

@@ -65,7 +65,7 @@ def own_sizes(contract: Contract, listed: tuple[Size, ...]) -> tuple[Size, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Covering:
+class CoveringSizes:
     """Sizes for one launch each.
 
     Attributes:
@@ -77,7 +77,7 @@ class Covering:
     round: Size | None
 
 
-def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> Covering:
+def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> CoveringSizes:
     """Sizes that together have as many residues modulo 2, 4, 8, 16 and 32 in each dimension as few sizes can.
 
     Args:
@@ -86,7 +86,7 @@ def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> Cove
         seed: of what is drawn.
     """
     if not tried or not tried[0]:
-        return Covering((), None)
+        return CoveringSizes((), None)
     names, threads = list(tried[0]), max(MOST_THREADS, min(threads_at(contract, size) for size in tried))
     left = {residue: 1.0 / residue[1] for name in names for residue in _every_residue(name)}
     for size in tried:
@@ -110,7 +110,7 @@ def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> Cove
             break
         seen.add(key_of(best))
         chosen.append(best)
-    return Covering(tuple(chosen), rounded)
+    return CoveringSizes(tuple(chosen), rounded)
 
 
 def _rounds(names: Sequence[str], listed: Size) -> Iterator[Size]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kernelmate.backends.base import Module, Run, RunResult
-from kernelmate.backends.timed import Repeats
-from kernelmate.checks.answers import Answer
-from kernelmate.checks.kinds import Array
-from kernelmate.checks.trials import Outcome
+from kernelmate.backends.timed import RepeatedLaunch
+from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.precision import Array
+from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Finding, LaunchShape, Speedup, Timing, Version, Work
 
 
@@ -56,7 +56,7 @@ class Timed:
     speedup: Speedup | None = None
     outputs: Mapping[str, Array] | None = None
     finding: Finding | None = None
-    repeats: Repeats | None = None
+    repeats: RepeatedLaunch | None = None
     doubt: str | None = None
 
 
@@ -66,11 +66,11 @@ Model = Callable[[Version, LaunchShape, RunResult], tuple[Work | None, Timing | 
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptLaunch:
     """An ordinary launch of a listed size that was judged, and what it should have given."""
 
-    outcome: Outcome
-    answer: Answer | None
+    outcome: LaunchOutcome
+    answer: ExpectedOutputs | None
 
     @property
     def nbytes(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, is_float, limits
+from kernelmate.checks.precision import Array, is_float, limits
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import evaluate, numpy_dtype, parse_distribution
 

@@ -42,7 +42,7 @@ WARM_SHARE, COLD_SHARE, PERIOD_SHARE = 0.55, 0.15, 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TimingPlan:
     """The launches of a timing.
 
     Attributes:
@@ -76,7 +76,7 @@ class Plan:
         return after_lead >= 0 and after_lead % (self.warm_up + self.counted) >= self.warm_up
 
 
-def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_us: float, full: bool) -> Plan:
+def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_us: float, full: bool) -> TimingPlan:
     """The launches that a budget allows.
 
     Args:
@@ -102,13 +102,13 @@ def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_u
         blocks = max(fewest, min(BLOCKS, int(affordable)))
     in_graph = tuple(graph_launches(one) for one in times_us)
     if not full or longest >= LONG_US:
-        return Plan(blocks, lead, turns, warm_up, counted, 0, 0, in_graph)
+        return TimingPlan(blocks, lead, turns, warm_up, counted, 0, 0, in_graph)
     cold = _affordable(budget_us * COLD_SHARE, (cost_us + flush_us) * versions, FEWEST_COLD, COLD_LAUNCHES)
     round_us = sum(launches * one for launches, one in zip(in_graph, times_us, strict=True)) + GRAPH_US
     rounds = _affordable(budget_us * PERIOD_SHARE, round_us, 3, PERIOD_ROUNDS)
     if longest >= SLOW_US:
         cold, rounds = 2, 2
-    return Plan(blocks, lead, turns, warm_up, counted, cold, rounds, in_graph)
+    return TimingPlan(blocks, lead, turns, warm_up, counted, cold, rounds, in_graph)
 
 
 def graph_launches(time_us: float) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """A line of one of the user's files, or of a header."""
 
     file: str
@@ -57,8 +57,8 @@ class PtxInstruction:
 
     line: int
     text: str
-    place: Place | None
-    inlined_at: tuple[Place, ...] = ()
+    place: SourcePlace | None
+    inlined_at: tuple[SourcePlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class SassInstruction:
     kind: str
     function: str
     labels: tuple[str, ...]
-    place: Place | None
-    inlined_at: tuple[Place, ...]
+    place: SourcePlace | None
+    inlined_at: tuple[SourcePlace, ...]
     ptx_line: int | None
     live: Live | None
     control: Control | None = None

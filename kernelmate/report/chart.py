@@ -29,7 +29,7 @@ BASELINE = "baseline"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ChartVersion:
     """One version in a chart."""
 
     label: str
@@ -97,12 +97,12 @@ def safe(text: str) -> str:
     return html.escape(one_line(text))
 
 
-def labels_of(versions: Sequence[Shown]) -> list[str]:
+def labels_of(versions: Sequence[ChartVersion]) -> list[str]:
     """The versions' names, as Plotly may show them."""
     return [safe(version.label) for version in versions]
 
 
-def version_color(version: Shown) -> str:
+def version_color(version: ChartVersion) -> str:
     """The baseline grey, candidates blue."""
     return GREY if version.label == BASELINE else BLUE
 

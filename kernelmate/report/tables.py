@@ -46,7 +46,7 @@ from kernelmate.report.words import (
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedKernel:
     """One verdict of `check`, and what belongs to its occupancy.
 
     Attributes:
@@ -67,7 +67,7 @@ def provenance(verdict: Verdict) -> str:
     return f"{where}{verdict.target} ({verdict.arch}), {verdict.compiler}, seed {verdict.seed}"
 
 
-def check_view(checked: Sequence[Checked], sources: SourceLines) -> Group:
+def check_view(checked: Sequence[CheckedKernel], sources: SourceLines) -> Group:
     """Resources and occupancy of every kernel, then what would lift it, then what the compiler said."""
     parts: list[RenderableType] = []
     compiled = [item for item in checked if item.verdict.compiled]
@@ -136,7 +136,7 @@ def _resource_table(verdicts: Sequence[Verdict]) -> Table:
     return made
 
 
-def _occupancy_lines(item: Checked) -> list[RenderableType]:
+def _occupancy_lines(item: CheckedKernel) -> list[RenderableType]:
     occupancy = item.verdict.occupancy
     if occupancy is None:
         return []

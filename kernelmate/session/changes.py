@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelmate.compiler.device_part import device_part
-from kernelmate.compiler.includes import Search, includes_of
+from kernelmate.compiler.includes import IncludeSearch, includes_of
 from kernelmate.errors import ContractError, SourceError
 from kernelmate.history.identity import fingerprint
 from kernelmate.records import CompileOptions, Contract, Kernel
@@ -75,7 +75,7 @@ class ChangeSide:
     def reaches(self, path: str, changed: frozenset[str]) -> bool:
         """A file includes, at any remove, one of some files, or a contract in it names one."""
         file = self.root / path
-        search = Search(tuple(Path(one).resolve() for one in self.options(file).include_paths), ())
+        search = IncludeSearch(tuple(Path(one).resolve() for one in self.options(file).include_paths), ())
         waiting, seen = [file], set()
         while waiting:
             here = waiting.pop()

@@ -140,7 +140,7 @@ def read_examples(function: PythonFunction, arrays: str, size: Mapping[str, int]
     """
     given = dict(_entry(function, part) for part in split_entries(arrays))
     texts = {**function.described, **given}
-    reader = _Reader(function, {**_sizes_given(texts), **size})
+    reader = _ExampleReader(function, {**_sizes_given(texts), **size})
     found = {name: reader.argument(name, texts[name]) for name in function.parameters if name in texts}
     found |= reader.defaults(found)
     missing = [
@@ -205,7 +205,7 @@ def _missing(function: PythonFunction, missing: Sequence[str], known: Mapping[st
     )
 
 
-class _Reader:
+class _ExampleReader:
     """Reads entries of one function; sizes that they give numbers to are gathered."""
 
     def __init__(self, function: PythonFunction, size: Mapping[str, int]) -> None:

@@ -38,7 +38,7 @@ _WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenKernel:
     """A kernel written anew.
 
     Attributes:
@@ -63,8 +63,8 @@ class Written:
 
 
 def those_written(
-    makers: Iterable[Callable[[], Written]], others: Iterable[Callable[[], Written]] = ()
-) -> Iterator[Written]:
+    makers: Iterable[Callable[[], WrittenKernel]], others: Iterable[Callable[[], WrittenKernel]] = ()
+) -> Iterator[WrittenKernel]:
     """The texts of those that can be written, and of others that are worth a measurement.
 
     Raises:

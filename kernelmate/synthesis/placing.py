@@ -10,11 +10,11 @@ from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, parse_contract
 from kernelmate.synthesis.folding import width_of
 from kernelmate.synthesis.identities import always_equal
-from kernelmate.synthesis.kernel_text import Written
+from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.launch_names import has_own_block, with_warp_names
 
 
-def placed(kernel: Kernel, contract: Contract, written: Written) -> tuple[Kernel, Contract]:
+def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[Kernel, Contract]:
     """The user's file with the written kernel in the place of its own, launches and contract changed along.
 
     Raises:
@@ -44,7 +44,7 @@ def placed(kernel: Kernel, contract: Contract, written: Written) -> tuple[Kernel
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
 
 
-def _with_grid_comment(kernel: Kernel, written: Written, grid: tuple[str, ...]) -> Kernel:
+def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, ...]) -> Kernel:
     """What a number of the grid is, behind it in the contract."""
     if not written.grid_comment or kernel.contract_span is None or len(grid) != 1:
         return kernel
@@ -55,7 +55,7 @@ def _with_grid_comment(kernel: Kernel, written: Written, grid: tuple[str, ...]) 
     return apply_edits(kernel, [(start + line.end(), start + line.end(), f"  # {written.grid_comment}")])
 
 
-def _grid(contract: Contract, written: Written, block: tuple[str, ...]) -> tuple[str, ...]:
+def _grid(contract: Contract, written: WrittenKernel, block: tuple[str, ...]) -> tuple[str, ...]:
     """The grid's sides without needless parentheses; as the contract has them where they are the same numbers of blocks."""
     sides = tuple(ast.unparse(ast.parse(one, mode="eval")) for one in written.grid)
     if block == contract.block and len(sides) == len(contract.grid):

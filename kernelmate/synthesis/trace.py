@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.checks.array_modules import rebuilt_with
-from kernelmate.checks.kinds import is_inexact
+from kernelmate.checks.precision import is_inexact
 from kernelmate.checks.reference import checked_expression, named, spelled
 from kernelmate.checks.userfiles import load_function
 from kernelmate.errors import ContractError, ReferenceFailed
@@ -237,7 +237,11 @@ class _Module:
             return _Scalar(value)
         if value is np.vectorize:
             return Vectorized
-        return _Function(value, name, self._builder) if callable(value) and not isinstance(value, type) else real(value)
+        return (
+            _TracedFunction(value, name, self._builder)
+            if callable(value) and not isinstance(value, type)
+            else real(value)
+        )
 
 
 class _Scalar:
@@ -272,7 +276,7 @@ class _Number:
         return cast(value, self.dtype) if isinstance(value, Array) else self._kind(value)
 
 
-class _Function:
+class _TracedFunction:
     """A function of an array module."""
 
     def __init__(self, function: Callable[..., Any], name: str, builder: Builder) -> None:

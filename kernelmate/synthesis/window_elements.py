@@ -13,7 +13,7 @@ from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.window_plan import UNROLLED, Windows, parsed, valued
 
 
-class Elements(Expressions):
+class WindowElements(Expressions):
     """Writes where elements are: positions, addresses and pointers.
 
     Args:

@@ -9,7 +9,7 @@ from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, block_of, bound
 from kernelmate.synthesis.plan import Key, Refused
-from kernelmate.synthesis.window_elements import Elements
+from kernelmate.synthesis.window_elements import WindowElements
 from kernelmate.synthesis.window_plan import parsed, walked
 
 _START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
@@ -21,8 +21,8 @@ _BESIDE = {
 _NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
 
 
-class WindowText(Elements):
-    """Writes the values of one element of the result; arguments as those of `Elements`."""
+class WindowText(WindowElements):
+    """Writes the values of one element of the result; arguments as those of `WindowElements`."""
 
     def varies(self, key: Key) -> bool:
         """Nothing is hoisted: what a guard protects must stay behind it."""

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from kernelmate.backends.base import Backend, Run, RunResult
-from kernelmate.backends.cuda.conditions import release_persisting
-from kernelmate.backends.cuda.isolated import IsolatedCuda, IsolatedModule, Measured
+from kernelmate.backends.cuda.initial_state import release_persisting
+from kernelmate.backends.cuda.isolated import IsolatedCuda, IsolatedModule, MeasureReply
 from kernelmate.backends.cuda.printing import captured
 from kernelmate.backends.cuda.repeating import repeat
-from kernelmate.backends.timed import Repeats, TimedFault
+from kernelmate.backends.timed import RepeatedLaunch, TimedFault
 from kernelmate.checks.guards.sub_physical_time import find, need_of
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.compiler.peaks import peaks_of, raised
@@ -71,7 +71,7 @@ def budget_of(launch: TimedLaunch, budget_s: float) -> float:
 def measured_on(
     backend: CudaBackend, module: CudaModule, run: Run, baseline: tuple[CudaModule, LaunchShape] | None,
     restored: frozenset[str], budget_s: float, *, full: bool, quick: bool,
-) -> Measured:  # fmt: skip
+) -> MeasureReply:  # fmt: skip
     """Time a version, and its baseline in the same blocks, in the process that has both loaded.
 
     Args:
@@ -95,8 +95,8 @@ def measured_on(
                 seen = measure(rig, budget_s, full=full and not quick, alone=alone, outputs=not quick)
             repeats = None if quick else _repeated(module, run, restored)
     except TimedFault as fault:
-        return Measured(finding=fault.finding)
-    return Measured(seen.timings, seen.speedup, seen.outputs, repeats, prints=bool(printed.size))
+        return MeasureReply(finding=fault.finding)
+    return MeasureReply(seen.timings, seen.speedup, seen.outputs, repeats, prints=bool(printed.size))
 
 
 def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s: float, *, quick: bool) -> Timed:
@@ -121,7 +121,7 @@ def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s:
     return Timed(timings[-1], together, seen.speedup, seen.outputs, repeats=seen.repeats)
 
 
-def _repeated(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats | None:
+def _repeated(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLaunch | None:
     """What many equal launches do; None where that could not be seen, which says nothing of the version.
 
     Raises:

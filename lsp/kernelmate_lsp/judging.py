@@ -13,7 +13,7 @@ from kernelmate.records import Judged, Kernel, MetricName, Optimization, Verdict
 from kernelmate.session import Session
 from kernelmate.session.authors import Outgoing, SearchOptions, SpendingBudget, authors
 from kernelmate.session.writing import WriteOutcome, write_kernel
-from kernelmate.synthesis.draft import Asked
+from kernelmate.synthesis.draft import KernelRequest
 from kernelmate_lsp.checking import settings_key
 from kernelmate_lsp.configuration import Configuration
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
@@ -126,7 +126,9 @@ class EditorJudge:
         made = self._with(job, folder, configuration, on_stage, lambda session: session.compare(before, after))
         return made.baseline, made.candidate
 
-    def write(self, job: QueuedJob, asked: Asked, configuration: Configuration, on_stage: OnStage) -> WriteOutcome:
+    def write(
+        self, job: QueuedJob, asked: KernelRequest, configuration: Configuration, on_stage: OnStage
+    ) -> WriteOutcome:
         """New kernels for a Python function; no file is written.
 
         Raises:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmate.records import Diagnostic, Finding, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
-from kernelmate.report.chart import Shown
+from kernelmate.report.chart import ChartVersion
 from kernelmate.report.diff import whole_text
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.figures import figures, versions_of
@@ -72,7 +72,7 @@ def verdict_bundle(
     scenes: list[Scene] = []
     for verdict in verdicts:
         views += [*([""] if views else []), verdict_view(verdict, sources)]
-        scenes += _scenes([Shown(words.kernel_words(verdict), verdict)]) if charts else []
+        scenes += _scenes([ChartVersion(words.kernel_words(verdict), verdict)]) if charts else []
         parts += _verdict(verdict, sources)
     said = as_text(*views, *([lines(remarks)] if remarks else []))
     return _bundle(said, parts, scenes, remarks)
@@ -148,7 +148,7 @@ def _page(parts: Sequence[str]) -> str:
     return "\n".join([f'<div class="kernelmate"><style>{style}</style>', *parts, "</div>"])
 
 
-def _scenes(versions: Sequence[Shown]) -> list[Scene]:
+def _scenes(versions: Sequence[ChartVersion]) -> list[Scene]:
     """The report's charts as scenes."""
     return [scene_of(title, figure) for title, figure in figures(versions).items()]
 

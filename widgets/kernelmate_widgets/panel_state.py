@@ -9,7 +9,7 @@ from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Contract, Cost, Kernel, Optimization, Verdict
 from kernelmate.report import words
-from kernelmate.report.chart import BASELINE, Shown, template
+from kernelmate.report.chart import BASELINE, ChartVersion, template
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.figures import MOST_VERSIONS, figures
 from kernelmate.report.html import case_row, figure_rows, pairs, table
@@ -110,11 +110,11 @@ def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
 
 def charts(baseline: Verdict, versions: Sequence[ListedVersion]) -> list[Plain]:
     """The report's charts, each drawn, and as Plotly takes it."""
-    shown = [Shown(BASELINE, baseline)]
+    shown = [ChartVersion(BASELINE, baseline)]
     for one in versions:
         if one.found is not None and not one.rejected and len(shown) < MOST_VERSIONS:
             name = one.found.candidate.author.removeprefix("recipe:")
-            shown.append(Shown(f"{one.number} {name}", one.found.verdict))
+            shown.append(ChartVersion(f"{one.number} {name}", one.found.verdict))
     return [
         {
             "title": title,

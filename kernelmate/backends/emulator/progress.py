@@ -15,7 +15,7 @@ SPIN_WEIGHT = 2048
 """How many of them one backward branch counts for, in a loop that waits for memory."""
 
 
-class Progress:
+class ForwardProgress:
     """Watches backward branches.
 
     A group whose lanes, registers and position are the same as an earlier time it was looked at, with no store, atomic,

@@ -1,4 +1,4 @@
-"""Registers that are never the same in two launches: a kernel that reads them can tell one launch from another."""
+"""Notes reads of registers that differ in every launch, by which a kernel can distinguish launches."""
 
 from __future__ import annotations
 

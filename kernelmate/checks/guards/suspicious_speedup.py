@@ -1,4 +1,4 @@
-"""A speed-up larger than what changed can explain: a warning to look at what was measured, and no verdict."""
+"""Warns of a speed-up larger than the change explains, as a request for review; it is no verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other block sizes and shapes: more warps per SM, a fuller last wave, less shared memory, other lanes side by side."""
+"""Tries other block sizes and shapes: more warps per SM, a fuller last wave, less shared memory, other neighbouring lanes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Indices of 64 bits become such of 32, where the contract's `require` says that those can count every element.
+"""Replaces 64-bit indices by 32-bit ones if the contract's `require` bounds every array below 2^31 elements.
 
-Applies to local variables, casts and arguments of `long long`, `size_t` and their like that only index, count or bound; an
-address that is cast to such a type stays one, since 32 bits hold none. A 64-bit index takes two registers and several
-instructions for each product. It is for registers and time. Where `require` bounds nothing, the bound is written into the
-candidate's contract, and its reason says so.
+Applies to local variables, casts and arguments of `long long`, `size_t` and similar types that only index, count or
+bound; a cast address keeps its type. A 64-bit index takes two registers and several instructions per product. Improves
+registers and time. If `require` gives no bound, the bound is written into the candidate's contract, and the reason says
+so.
 """
 
 from __future__ import annotations

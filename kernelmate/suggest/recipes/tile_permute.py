@@ -1,9 +1,9 @@
-"""A copy that permutes the axes of an array goes through a tile in shared memory, whatever launch it had.
+"""Moves a copy that permutes the axes of an array through a tile in shared memory, for any launch.
 
-Applies to kernels of one store, whose thread numbers or grid axes become coordinates, and of which one coordinate runs along
-what is read and another along what is written: transposes of the planes of a batch, permutations of three axes, rotations,
-in any type of up to 8 bytes. Blocks of 32 x 8 threads move tiles of 32 x 32 with a column of padding, so that both sides of the copy
-touch neighbouring elements. It is for global traffic and time, and costs shared memory.
+Applies to kernels of one store whose thread indices or grid axes become coordinates, with one coordinate contiguous in
+the source and another in the destination: transposes of the planes of a batch, permutations of three axes, rotations,
+in any type of up to 8 bytes. Blocks of 32 x 8 threads move tiles of 32 x 32 with a column of padding, so that both
+sides of the copy access neighbouring elements. Improves global traffic and time, and costs shared memory.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""An index that takes an array for one of another layout: channels side by side where they lie in planes, or the other way.
+"""Corrects an index for another memory layout: interleaved channels in place of planar ones, or the reverse.
 
-An index of two terms, `v * K + c` or `c * N + v`, is written in the other order where both lengths are known: from the loop or
-guard that bounds a variable, or from the array's shape in the contract. All accesses of one array are changed together.
+An index of two terms, `v * K + c` or `c * N + v`, is written in the other order if both lengths are known: from the
+loop or guard that bounds a variable, or from the array's shape in the contract. All accesses of one array are changed
+together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Two statements that race are ordered by a barrier between them.
+"""Separates two racing statements by a barrier.
 
-The barrier goes where every thread comes by: into the innermost block that holds both statements, before the second one; and,
-where a loop brings the first one round again, at the end of that loop.
+The barrier is placed where every thread passes: in the innermost block that contains both statements, before the second
+one; and, if a loop repeats the first one, at the end of that loop.
 """
 
 from __future__ import annotations

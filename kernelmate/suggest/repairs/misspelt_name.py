@@ -1,4 +1,4 @@
-"""A name that the compiler does not know is taken for the nearest one that there is.
+"""Replaces a name that the compiler does not know by the nearest known one.
 
 Names come from the unit itself, from C++ and from CUDA. Names that differ only in case or underscores (`threadidx`,
 `__sync_threads`) come first.

@@ -16,7 +16,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
     KernelText,
-    Written,
+    WrittenKernel,
     block_of,
     fresh_names,
     those_written,
@@ -34,14 +34,14 @@ ENOUGH_BLOCKS = 256
 """Blocks from which wider ones no longer leave multiprocessors idle: about two for each of a large GPU."""
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
         Refused: there is none.
     """
     size = kernel.contract.sizes[0]
-    layout = Layout(plan)
+    layout = ColumnLayout(plan)
     rows = int(evaluate(layout.axes.sides[layout.gone[-1]], size))
     if layout.column is None:
         threads = 64
@@ -61,15 +61,15 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(makers, [partial(_other_text, plan, kernel, *team) for team in others])
 
 
-def _other_text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
+def _other_text(plan: Plan, kernel: KernelText, width: int, threads: int) -> WrittenKernel:
     return replace(_text(plan, kernel, width, threads), schedule=f"columns-{width}x{threads}")
 
 
-def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
+def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> WrittenKernel:
     return Columns(plan, kernel.again(), width, threads).written()
 
 
-class Layout:
+class ColumnLayout:
     """The axes of a plan, merged where every array allows it.
 
     Attributes:
@@ -147,7 +147,7 @@ class Columns(Passes):
         if width > 1:
             names.kColumns, declared = kernel.constant("Columns", width, "columns per block: whole 32-byte sectors")
             self.constants = [*declared, *self.constants]
-        self.layout = layout = Layout(plan)
+        self.layout = layout = ColumnLayout(plan)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "column")
         for name, access in self.inputs.items():
@@ -196,7 +196,7 @@ class Columns(Passes):
         name = str(node.data[0])
         return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, sides = self.kernel, self.names, self.layout.axes.sides
         body = self._opening()
@@ -221,7 +221,7 @@ class Columns(Passes):
         column = self.layout.column
         blocks = [f"cdiv({sides[column]}, {self.width})"] if column is not None else []
         blocks += [sides[int(axis)] for axis in self.layout.single if axis != column]
-        return Written(
+        return WrittenKernel(
             f"columns-{self.width}" if self.width > 1 else f"groups-{self.threads}",
             why,
             kernel.definition(kernel.head(), body),

@@ -11,7 +11,7 @@ from functools import partial
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.names import singular
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
@@ -23,7 +23,7 @@ TILE, ROWS = 32, 8
 BLOCK = TILE * ROWS
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -31,11 +31,11 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     """
     columns = int(evaluate(plan.domain[-1], kernel.contract.sizes[0])) if plan.domain else 1
     packs: list[type[_Packs]] = [_RowPacks, _Packs] if columns >= LONG_ROW else [_Packs, _RowPacks]
-    ways: list[type[_Tiles | _Packs]] = [_Tiles, *packs]
+    ways: list[type[_PermutationTiles | _Packs]] = [_PermutationTiles, *packs]
     yield from those_written(partial(_text, plan, kernel, way) for way in ways)
 
 
-def _text(plan: Plan, kernel: KernelText, way: type[_Tiles | _Packs]) -> Written:
+def _text(plan: Plan, kernel: KernelText, way: type[_PermutationTiles | _Packs]) -> WrittenKernel:
     return way(plan, kernel.again()).written()
 
 
@@ -110,7 +110,7 @@ class _Free:
         return found
 
 
-class _Tiles(_Free):
+class _PermutationTiles(_Free):
     """Tiles of 32 x 32 elements: read along the source's last axis, written along the target's."""
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
@@ -150,7 +150,7 @@ class _Tiles(_Free):
             return f"{self.tiles[name]}[{self.names.lane}][{self.names.j}]"
         return f"{name}[{address(self.orders[name], self.lengths, self.at)}]"
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, sides = self.kernel, self.names, self.axes.sides
         blocks = [f"cdiv({sides[axis]}, {TILE})" for axis in (self.source, self.target)]
@@ -176,7 +176,7 @@ class _Tiles(_Free):
             "__syncthreads();",
             *self._pass(names.j, names.lane, results),
         ]
-        return Written(
+        return WrittenKernel(
             "permutation-tile",
             f"Written from the reference: tiles of {TILE} x {TILE} elements go through shared memory, so that global memory is read "
             "and written along rows of 32 neighbours, each element once." + kernel.promise(self.known()),
@@ -256,7 +256,7 @@ class _Packs(_Free):
             return f"{self.packs.locals[name]}.at[{self.names.j}]"
         return f"{name}[{address(self.orders[name], self.lengths, self.at)}]"
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, packs = self.kernel, self.names, self.packs
         columns = self.lengths[self.last]
@@ -302,7 +302,7 @@ class _Packs(_Free):
         whole = f"{self.lengths[self.last]} % {self.packs.width} == 0"
         return " && ".join(filter(None, [whole, self.packs.aligned()]))
 
-    def launched(self, helper: str, text: str) -> Written:
+    def launched(self, helper: str, text: str) -> WrittenKernel:
         """A pack for each thread, whatever row it lies in."""
         kernel, names, sides, columns = self.kernel, self.names, self.axes.sides, self.lengths[self.last]
         width, guard = self.packs.width, self.guard()
@@ -324,7 +324,7 @@ class _Packs(_Free):
             ),
         ]
         total = " * ".join(sides)
-        return Written(
+        return WrittenKernel(
             "permutation-packs",
             f"Written from the reference: packs of {width} neighbouring elements along the last axis, each element "
             "read and written once." + kernel.promise(self.known()),
@@ -361,7 +361,7 @@ class _RowPacks(_Packs):
 
     skips_first = True
 
-    def launched(self, helper: str, text: str) -> Written:
+    def launched(self, helper: str, text: str) -> WrittenKernel:
         """A row for each block."""
         kernel, names, columns, width = self.kernel, self.names, self.lengths[self.last], self.packs.width
         arguments = f"{', '.join(kernel.parameters)}, {names.row}, {names.column}"
@@ -382,7 +382,7 @@ class _RowPacks(_Packs):
             "}",
         ]
         headline = int(evaluate(self.axes.sides[self.last], kernel.contract.sizes[0]))
-        return Written(
+        return WrittenKernel(
             "permutation-rows",
             f"Written from the reference: a block for each row of the result, {width} neighbouring elements at a time in accesses of 16 "
             "bytes, each element read and written once." + kernel.promise(self.known()),

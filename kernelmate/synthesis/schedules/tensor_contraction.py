@@ -19,7 +19,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape, Factors
 from kernelmate.synthesis.contraction_text import ContractionText
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, indented
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, indented
 from kernelmate.synthesis.plan import Plan, Refused
 from kernelmate.synthesis.tensor_text import TensorText
 from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STATIC_BYTES, STEP, TILES, TensorTile, ranked
@@ -28,7 +28,7 @@ IN_FLIGHT = 8
 """Elements that a thread loads before it stores the first, where it cannot copy chunks."""
 
 
-def makers(plan: Plan, kernel: KernelText) -> list[partial[Written]]:
+def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:
     """What writes the kernel's texts, the likely fastest first.
 
     Raises:
@@ -47,14 +47,14 @@ def makers(plan: Plan, kernel: KernelText) -> list[partial[Written]]:
     return [partial(_text, plan, kernel, tile) for tile in tiles]
 
 
-def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> Written:
+def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> WrittenKernel:
     kernel = kernel.again()
     shape = ContractionShape(plan, kernel)
     return _TensorContraction(shape, Factors.of(shape), kernel, tile).written()
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _TilePlace:
     """Where an operand's tile comes from: texts of its rows and width, of positions and lengths along both axes.
 
     `positions` declares those of a thread, up to what is added along a row; `pitch` is from one row to the next.
@@ -94,7 +94,7 @@ class _TensorContraction(ContractionText):
         self.lanes = {name: kernel.names.fresh(f"{name}_lane") for name in self.operands}
         self.chunks = {name: kernel.names.fresh(f"{name}_chunk") for name in self.operands}
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, tile = self.kernel, self.tile
         held = tile.part[0] * tile.part[1] // 32
@@ -102,7 +102,7 @@ class _TensorContraction(ContractionText):
         body = self._body()
         turned = {self._turned(name) for name in self.operands}
         shared = tile.shared_bytes if tile.shared_bytes > STATIC_BYTES else 0
-        return Written(
+        return WrittenKernel(
             f"tensor-{tile.name}",
             f"Written from the reference for tensor cores: tiles of {tile.m} x {tile.n} results, {tile.stages} tiles of each operand "
             f"in use or under way by cp.async, and {tile.part[0]} x {tile.part[1]} results in the registers of each warp."
@@ -240,7 +240,7 @@ class _TensorContraction(ContractionText):
         across, along = (self.shape.k, side) if turned else (side, self.shape.k)
         row_first, along_first = (deep, first) if turned else (first, deep)
         rows, width = (names.kTileK, extent) if turned else (extent, names.kTileK)
-        place = _Place(
+        place = _TilePlace(
             name, rows, width, self.at[across], self.at[along], lengths[across], lengths[along],
             f"const int {self.at[across]} = {row_first} + {names.line}, {self.at[along]} = {along_first}",
             f"{name}[{address(self.order(name), lengths, self.at)}]", self._pitch(name, across),
@@ -255,7 +255,7 @@ class _TensorContraction(ContractionText):
         order = self.order(name)
         return " * ".join(self.lengths[int(one)] for one in order[order.index(axis) + 1 :]) or "1"
 
-    def _chunks(self, place: _Place) -> list[str]:
+    def _chunks(self, place: _TilePlace) -> list[str]:
         """The copy by `cp.async`: a thread takes the same chunk of rows that are apart by a multiple of eight."""
         names, wide = self.names, self._row_chunks(place.name)
         packs = f"({place.width} / {names.kPack})"
@@ -275,7 +275,7 @@ class _TensorContraction(ContractionText):
             ),
         ]
 
-    def _singles(self, place: _Place) -> list[str]:
+    def _singles(self, place: _TilePlace) -> list[str]:
         """The copy through registers: eight elements of a thread are under way at a time."""
         names = self.names
         total = self._rows(place.name) * self._row_chunks(place.name) * CHUNK // self.item

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Kernel, Verdict
-from kernelmate.report.chart import BASELINE, Shown, template
+from kernelmate.report.chart import BASELINE, ChartVersion, template
 from kernelmate.report.figures import figures, versions_of
 from kernelmate.report.json import optimization_json, verdicts_json
 from kernelmate.session.revisions import Repository
@@ -59,7 +59,7 @@ async def charts(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     }
 
 
-def _versions(place: CommandTarget) -> list[Shown]:
+def _versions(place: CommandTarget) -> list[ChartVersion]:
     """What is drawn side by side: the last search's versions, else the baseline and what was judged last."""
     found = place.known.found.get(place.spot.id)
     benched = place.known.benched.get(place.spot.id)
@@ -68,9 +68,9 @@ def _versions(place: CommandTarget) -> list[Shown]:
     shown = []
     before = place.known.compared.get(place.spot.id)
     if before is not None and before.verdicts:
-        shown.append(Shown(f"{BASELINE} ({before.of})", before.verdicts[0]))
+        shown.append(ChartVersion(f"{BASELINE} ({before.of})", before.verdicts[0]))
     if benched is not None:
-        shown += [Shown(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
+        shown += [ChartVersion(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
     return shown
 
 

@@ -13,17 +13,18 @@ from kernelmate.source import contract_for, load_kernel
 from kernelmate.suggest.untrusted import screen
 from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
 from kernelmate.synthesis.folding import folded, width_of, with_locals, wrapped
-from kernelmate.synthesis.kernel_text import Written
+from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 
 MAP = {"x": "in float32[rows]", "y": "out float32[rows]", "rows": "int32"}
 NORM = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
+LONG = "{ rows = 6, cols = 900 }, { rows = 3, cols = 7 }"
 NORMED = "def reference(x):\n    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-6)"
 
 
-def first(kernel: Kernel, contract: Contract, folder: Path) -> Written:
+def first(kernel: Kernel, contract: Contract, folder: Path) -> WrittenKernel:
     return next(kernels_for(trace(contract, folder), without_own_helpers(kernel), contract))
 
 
@@ -71,13 +72,13 @@ def test_a_reciprocal_root_is_written_as_the_baseline_has_it(make: Any, tmp_path
 
 
 def test_a_warp_has_names_or_the_files_own(make: Any, tmp_path: Path) -> None:
-    text = file_of(*make(NORM, NORMED), tmp_path).unit.text
+    text = file_of(*make(NORM, NORMED, sizes=LONG), tmp_path).unit.text
     assert text.count("0xffffffffu") == 1
     assert "constexpr unsigned int kAllLanes = 0xffffffffu;" in text
     assert "__shfl_xor_sync(kAllLanes, value, offset)" in text
     assert "int offset = kWarpSize / 2;" in text
     named = "constexpr int kWarp = 32;\n__global__ void other(int* p) { p[0] = kWarp; }\n"
-    own = file_of(*make(NORM, NORMED, above=named), tmp_path).unit.text
+    own = file_of(*make(NORM, NORMED, above=named, sizes=LONG), tmp_path).unit.text
     assert "int offset = kWarp / 2;" in own
     assert "kWarpSize" not in own
 

@@ -19,7 +19,7 @@ from kernelmate.records import CompileOptions, Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype
 from kernelmate.suggest.synthesis import Synthesis
-from kernelmate.synthesis.kernel_text import KernelText, Written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.tensor_tiles import TILES, ranked
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
@@ -42,13 +42,13 @@ def product(make: Any, left: str = "M, K", right: str = "K, N", dtype: str = "fl
     )  # fmt: skip
 
 
-def texts_of(kernel: Kernel, contract: Contract, folder: Path) -> dict[str, Written]:
+def texts_of(kernel: Kernel, contract: Contract, folder: Path) -> dict[str, WrittenKernel]:
     """The texts for tensor cores by their schedules."""
     found = kernels_for(trace(contract, folder), kernel, contract)
     return {one.schedule: one for one in found if one.schedule.startswith("tensor-")}
 
 
-def result(kernel: Kernel, contract: Contract, written: Written, size: dict[str, int], given: dict[str, Any], misalign: int = 0) -> Any:  # fmt: skip
+def result(kernel: Kernel, contract: Contract, written: WrittenKernel, size: dict[str, int], given: dict[str, Any], misalign: int = 0) -> Any:  # fmt: skip
     """What a text leaves in `y`; a launch with a finding fails the test."""
     placed, launched = KernelText(kernel, contract).placed(written)
     target = find_target("H100 SXM")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 from kernelmate.backends.emulator.bound import Tally
 from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.jit.access_stamps import StampWatch, fits, granule_shift, may_watch
 from kernelmate.backends.emulator.jit.layout import Checks
-from kernelmate.backends.emulator.jit.suspicion import Watch, fits, granule_shift, may_watch
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.shadow import Slice, is_linear
 
 if TYPE_CHECKING:
-    from kernelmate.backends.emulator.jit.program import Program
+    from kernelmate.backends.emulator.jit.program import NativeProgram
     from kernelmate.backends.emulator.jit.refine import Refined
 
 Mode = Literal["auto", "always", "never"]
@@ -117,7 +117,7 @@ class Chooser:
 
     def choose(
         self, mode: Mode, machine: Machine, work: float, threads: int, *, counts: bool, checks: bool
-    ) -> Program | None:
+    ) -> NativeProgram | None:
         """The program to run `threads`, or None where NumPy is to do it, which would take `work` CPU seconds more."""
         if checks and (self._suspicious or not self._may_watch()):
             return None
@@ -130,12 +130,12 @@ class Chooser:
             self._broken = True
             return None
 
-    def watch(self, machine: Machine) -> Watch | None:
+    def watch(self, machine: Machine) -> StampWatch | None:
         """Shadows for a launch under checks; None where they would be too large."""
         checks = self._checks()
         if not fits(machine, checks.global_shift):
             return None
-        watch = Watch(machine, checks.shared_shift, checks.global_shift)
+        watch = StampWatch(machine, checks.shared_shift, checks.global_shift)
         watch.attach()
         return watch
 
@@ -160,7 +160,7 @@ class Chooser:
 
     def _choose(
         self, mode: Mode, machine: Machine, work: float, counts: bool, checks: bool, *, quick: bool
-    ) -> Program | None:
+    ) -> NativeProgram | None:
         from kernelmate.backends.emulator.jit import program
         from kernelmate.backends.emulator.jit.build import Shape
         from kernelmate.backends.emulator.jit.refine import refine

@@ -61,7 +61,7 @@ def compile_text(text: str, *, quick: bool = False) -> bytes:
     return bytes(_machine(0 if quick else 1).emit_object(module))
 
 
-class Loaded:
+class LoadedObject:
     """An object in memory. Its code goes with it, so keep it while `run` may be called."""
 
     def __init__(self, code: bytes) -> None:

@@ -31,7 +31,7 @@ def field(b: ir.IRBuilder, buffer: ir.Value, which: Field) -> ir.Value:
     return load(b, b.add(buffer, number(8 * which)))
 
 
-class Helpers:
+class HelperFunctions:
     """The helper functions of one module, each made when first asked for."""
 
     def __init__(self, module: ir.Module) -> None:

@@ -87,7 +87,7 @@ def same_bits(one: Array, two: Array) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FloatLimits:
     """Of a floating dtype, or of the parts of a complex one.
 
     Attributes:
@@ -101,13 +101,13 @@ class Limits:
 
 
 @functools.lru_cache
-def limits(dtype: np.dtype[Any]) -> Limits:
+def limits(dtype: np.dtype[Any]) -> FloatLimits:
     """The limits of a floating or complex dtype, those of ml_dtypes included."""
     import ml_dtypes
 
     part = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
     info = ml_dtypes.finfo(part)  # type: ignore[no-untyped-call]
-    return Limits(float(info.max), float(info.smallest_normal), float(info.eps) / 2)
+    return FloatLimits(float(info.max), float(info.smallest_normal), float(info.eps) / 2)
 
 
 def unit_roundoff(dtype: np.dtype[Any]) -> float:

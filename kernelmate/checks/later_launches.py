@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelmate.checks.guards import clocks, repeated_launches, timed_output
-from kernelmate.checks.timed import Kept, Timed
+from kernelmate.checks.timed import KeptLaunch, Timed
 from kernelmate.records import Contract
 
 
-def later_findings(contract: Contract, kept: Kept | None, timed: Timed) -> Iterator[tuple[str, str, str | None]]:
+def later_findings(contract: Contract, kept: KeptLaunch | None, timed: Timed) -> Iterator[tuple[str, str, str | None]]:
     """Codes, sentences, and the outputs that they are about; each of them an error.
 
     Args:
