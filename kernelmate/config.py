@@ -68,7 +68,7 @@ Folders = Annotated[tuple[str, ...], NoDecode, _FOLDERS]
 
 
 class CiSettings(BaseModel):
-    """What `kernelmate ci` takes from the settings.
+    """Settings of `kernelmate ci`.
 
     Attributes:
         base: the revision that is compared with.
@@ -94,7 +94,7 @@ def _table(value: object) -> object:
 
 
 class Settings(BaseSettings):
-    """How kernels are compiled and judged. Make one with `load_settings`, which says where a wrong value stands.
+    """Settings of compiling and judging. Make them with `load_settings`, which reports the place of a wrong value.
 
     Attributes:
         backend: the backend that runs kernels; `auto` uses a GPU if there is one.
@@ -198,12 +198,12 @@ class Settings(BaseSettings):
 
     @property
     def place(self) -> Device:
-        """Where kernels run: the GPU that `device` names, else the first one of this machine."""
+        """The device that kernels run on: the GPU that `device` names, else the first one of this machine."""
         return Device() if self.device is None else parse_device(self.device)
 
     @property
     def compile_options(self) -> CompileOptions:
-        """What of this concerns the compiler."""
+        """The settings that concern the compiler."""
         return CompileOptions(
             std=self.std,
             defines=self.defines,
@@ -291,7 +291,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 _PROJECT: ContextVar[Path | None] = ContextVar("_PROJECT", default=None)
-"""Where the search for the project's file starts; None for the current folder, `NO_PROJECT` for no search."""
+"""Folder that the search for the project's file starts in; None: the current folder, `NO_PROJECT`: no search."""
 
 NO_PROJECT = Path(os.devnull)
 
@@ -420,7 +420,7 @@ def _ci_error(key: str, first: Any, where: str, file: str | None, line: int | No
 
 
 def _origin(key: str, given: dict[str, Any]) -> tuple[str, str | None, int | None]:
-    """Where the value in force comes from: words for the message, file and line."""
+    """Origin of the value in force: words for the message, file and line."""
     variable = f"{ENVIRONMENT_PREFIX}{key.upper()}"
     if key in given:
         return "", None, None

@@ -81,7 +81,7 @@ class _EmulationJob:
 
 
 def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
-    """Whether what was made says what the launch that is wanted would.
+    """True if what was made says what the launch that is wanted would.
 
     A tighter limit on a thread's steps changes nothing for threads that stay below it.
     """
@@ -98,7 +98,7 @@ def fitting() -> int:
 
 
 def helping() -> int:
-    """How many processes help one that emulates: what its machine has of other cores, up to some."""
+    """Number of processes that help one that emulates: its machine's other cores, up to a limit."""
     if not sys.platform.startswith("linux"):
         return 0
     return min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1)

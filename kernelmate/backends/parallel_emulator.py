@@ -173,7 +173,7 @@ def _name(compiled: Compiled, target: Target) -> str:
 
 
 def _same(one: Run, other: Run) -> bool:
-    """Whether two launches of equal code are one and the same, but for the limit on a thread's steps."""
+    """True if two launches of equal code are one and the same, but for the limit on a thread's steps."""
     alike = replace(one, arguments=(), step_limit=0, limited_by="") == replace(
         other, arguments=(), step_limit=0, limited_by=""
     )

@@ -56,7 +56,7 @@ class ExpectedOutputs:
 
 @dataclass(frozen=True, slots=True)
 class BaselineOutputs:
-    """What the baseline made of one launch.
+    """Outputs of the baseline for one launch.
 
     Attributes:
         errors: codes of the errors that the backend saw.

@@ -1,4 +1,4 @@
-"""What was seen at one size: the launches that were made, and what the backend and the guards found at them."""
+"""Records of one size: its launches, and the findings of the backend and the guards."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ObservedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class NotedFinding:
-    """What a guard or the backend found at a launch of this size."""
+    """A finding of a guard or the backend at a launch of this size."""
 
     code: str
     severity: Severity
@@ -127,7 +127,7 @@ class CaseRecord:
 
     @property
     def first_wrong(self) -> FirstWrong | None:
-        """Where the worst launch is first wrong."""
+        """First wrong element of the worst launch."""
         worst = self.worst
         return worst.first if worst is not None and not worst.right else None
 

@@ -145,7 +145,7 @@ class CaseJudge:
                 record.kept = kept
 
     def again(self, record: CaseRecord) -> KeptLaunch:
-        """What `kept` would hold, made anew: for a size that there was no room for.
+        """Makes the contents of `kept` again, for a size that there was no room for.
 
         Raises:
             ReferenceFailed: the reference or the inputs function failed.
@@ -307,7 +307,7 @@ class CaseJudge:
 
 
 def _plainly_wrong(record: CaseRecord) -> bool:
-    """Whether the case's first launch shows the baseline wrong, or a version without one."""
+    """True if the case's first launch shows the baseline wrong, or a version without one."""
     if not record.seen:
         return False
     first = record.seen[0]
@@ -327,7 +327,7 @@ def _differences(outcome: LaunchOutcome, answer: ExpectedOutputs) -> tuple[Diffe
 
 
 def _nan_for_infinity(outcome: LaunchOutcome, answer: ExpectedOutputs, *, known: bool) -> bool:
-    """Whether all that is wrong is NaN for an infinity that no reference gives: compensated sums make such a NaN of it.
+    """True if all that is wrong is NaN for an infinity that no reference gives: compensated sums make such a NaN of it.
 
     Without a reference the baseline alone gives it; with one, the value has overflowed in the output's type.
     """
@@ -358,7 +358,7 @@ def _nan_lost(outcome: LaunchOutcome, nans: Arrays) -> tuple[str, str] | None:
 
 
 def _is_degenerate(contract: Contract, first: ObservedLaunch, other: ObservedLaunch | None) -> bool:
-    """Whether a zero output, an unchanged one, or the one for other inputs would pass as right."""
+    """True if a zero output, an unchanged one, or the one for other inputs would pass as right."""
     answer = first.answer
     if answer is None or (other is not None and other.answer is None):
         return False

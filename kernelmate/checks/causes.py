@@ -1,4 +1,4 @@
-"""Why wrong answers are wrong: one code for all sizes together, and a sentence with the clearest example."""
+"""Diagnosis of wrong results: one code for all sizes together, and a sentence with the clearest example."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Batching(Protocol):
     """A reference that takes several calls at once."""
 
     def seconds(self, size: Size) -> float:
-        """How long one of the last calls at this size took; infinite where there was none."""
+        """Seconds of one of the last calls at this size; infinite if there was none."""
         ...
 
     def several(self, calls: Sequence[Call], size: Size) -> list[Expected]:

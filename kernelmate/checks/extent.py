@@ -1,4 +1,4 @@
-"""Whether there is memory to judge a size: what is wanted, allowed and given takes many times what the kernel does."""
+"""Memory needed to judge a size: expected outputs, tolerances and results take many times what the kernel does."""
 
 from __future__ import annotations
 

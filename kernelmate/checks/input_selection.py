@@ -37,7 +37,7 @@ class SelectedInputs:
 
 
 def other_style(contract: Contract, directory: Path) -> InputStyle:
-    """How the second set of ordinary inputs is drawn where nothing is known of the kernel.
+    """Style of the second set of ordinary inputs for an unknown kernel.
 
     Raises:
         ReferenceFailed: the reference's file cannot be loaded.
@@ -64,7 +64,7 @@ class InputSelection:
 
     @property
     def other(self) -> InputStyle:
-        """How the second set of ordinary inputs is drawn at first: other scalars, and values equal to them."""
+        """First style of the second set of ordinary inputs: other scalars, and values equal to them."""
         if self._other is None:
             style = other_style(self._contract, self._directory)
             if style.vary and self._bench.on_hardware:
@@ -78,7 +78,7 @@ class InputSelection:
         return self._other
 
     def level(self, style: InputStyle, size: Size) -> InputStyle:
-        """How inputs of a style are drawn now."""
+        """Present level of a style."""
         if style.name == "integers" and self._key(style) not in _LEVELS:
             _LEVELS[self._key(style)] = self._first_integers(style)
         return self._safe(_LEVELS.get(self._key(style), style), size)

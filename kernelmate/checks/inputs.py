@@ -276,7 +276,7 @@ def _fitted(argument: Argument, array: Any, shape: tuple[int, ...], where: str) 
 def made_inputs(
     contract: Contract, size: Size, seed: int, shapes: Mapping[str, tuple[int, ...]], directory: Path
 ) -> Arrays:
-    """What the contract's own `inputs` function makes: a mapping by argument, or arrays in the arguments' order."""
+    """Inputs from the contract's own `inputs` function: a mapping by argument, or arrays in the arguments' order."""
     process = reference_process.current()
     if process is not None:
         arrays, helpers = process.make(contract, directory, size, seed)

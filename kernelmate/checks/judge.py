@@ -178,7 +178,7 @@ class _Judge:
         return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
 
     def _slow(self, size: Size) -> bool:
-        """Whether a larger size of our own must be left out for its reference; says so."""
+        """True if a larger size of our own must be left out for its reference; says so."""
         seconds = self.oracle.seconds_of(size) if elements_at(self.contract, size) > MEDIUM_ELEMENTS else 0.0
         if seconds <= LONGEST_OWN_S:
             return False
@@ -186,7 +186,7 @@ class _Judge:
         return True
 
     def _short_of_time(self, size: Size) -> bool:
-        """Whether sizes of our own must be left out, lest there be no verdict at all; says so."""
+        """True if sizes of our own must be left out, lest there be no verdict at all; says so."""
         limit, spent = self.task.timeout_s, time.monotonic() - self.began
         if limit is None or spent < OWN_SIZES_WITHIN * limit:
             return False
@@ -320,12 +320,12 @@ class _Judge:
             self.reasons.append(f"{agrees} at {size_text(dict(size))}: {why}")
 
     def _that_count(self, *, telling: bool = False) -> list[bool | None]:
-        """Whether each case is right, of those that are held against the version, or that can tell right from cheap."""
+        """Correctness of each case that counts against the version, or that can tell right from cheap."""
         held = [r for r in self.records if not r.launched or any(s.weight == "error" for s in r.seen)]
         return [r.correct for r in held if not (telling and r.once)]
 
     def _left_unjudged(self) -> bool:
-        """Whether listed sizes were left when the device was lost, to what is no error of the version; says so."""
+        """True if listed sizes were left when the device was lost, to what is no error of the version; says so."""
         if self.lost_at is None:
             return False
         size, origin = self.lost_at

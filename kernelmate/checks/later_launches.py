@@ -1,4 +1,4 @@
-"""What launches that come after the judged ones say against a version: timed ones, and many equal ones."""
+"""Findings from timed and repeated launches, which follow the judged ones."""
 
 from __future__ import annotations
 

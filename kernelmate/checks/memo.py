@@ -1,4 +1,4 @@
-"""What a warm worker remembers from one judgement to the next, within a number of bytes."""
+"""Results that a warm worker keeps from one judgement to the next, within a number of bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is right: the wanted outputs and their tolerances for one set of inputs, and how the baseline fares on it."""
+"""Expected outputs and their tolerances for one set of inputs, and the baseline's errors on it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Oracle:
         self._tell(stage, 0, 1)
 
     def theirs(self, size: Size, shot: PlannedLaunch, given: Arrays) -> BaselineOutputs | None:
-        """What the baseline makes of a launch; None without a baseline."""
+        """The baseline's outputs for a launch; None without a baseline."""
         baseline = self._baseline
         if baseline is None:
             return None

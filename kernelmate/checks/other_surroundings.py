@@ -28,7 +28,7 @@ MOST_ELEMENTS = 1 << 20
 def surroundings_findings(
     task: JudgeTask, bench: Bench, baseline: Bench | None, oracle: Oracle, records: Sequence[CaseRecord]
 ) -> Iterator[Finding]:
-    """What a version that is right so far depends on and its baseline does not."""
+    """Surroundings that a version, right so far, depends on and its baseline does not."""
     if any(record.correct is False for record in records):
         return
     version, contract = bench.version, oracle.contract
@@ -54,7 +54,7 @@ def surroundings_findings(
 
 
 def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, judge: _OutputCheck) -> bool:
-    """Whether the baseline depends on its surroundings too."""
+    """True if the baseline depends on its surroundings too."""
     found = surroundings.reached(baseline.version, contract, task.target)
     return found is not None and surroundings.find(baseline.version, found, run, task.target, judge) is not None
 

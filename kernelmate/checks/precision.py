@@ -61,7 +61,7 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:
-    """Whether results of this dtype are rounded: floating point and complex ones are, integers are exact."""
+    """True if results of this dtype are rounded: floating point and complex ones are, integers are exact."""
     return is_float(dtype) or dtype.kind == "c"
 
 
@@ -82,7 +82,7 @@ def words(array: Array) -> Array:
 
 
 def same_bits(one: Array, two: Array) -> bool:
-    """Whether two arrays of a kind hold the same bytes."""
+    """True if two arrays of a kind hold the same bytes."""
     return one is two or (one.dtype == two.dtype and bool(np.array_equal(words(one), words(two))))
 
 

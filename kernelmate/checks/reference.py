@@ -1,4 +1,4 @@
-"""What a kernel must compute: the contract's reference, in float64, on inputs rounded to their dtype first."""
+"""References of contracts, evaluated in float64 on inputs that were rounded to their dtype first."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FILES = frozenset(
         "tofile", "dump", "dumps", "memmap", "ctypeslib", "f2py", "testing", "lib", "DataSource", "ctypes",
     }
 )  # fmt: skip
-"""What NumPy has that reaches beyond arrays: an expression has no use for it."""
+"""Names of NumPy that reach beyond arrays: an expression has no use for them."""
 
 
 def python_reference(contract: Contract, directory: Path) -> Reference | None:
@@ -262,7 +262,7 @@ class _Expression:
 
 
 def _shaped(contract: Contract, returned: Any, size: Size, *, device: bool = False) -> Expected:
-    """What a reference returned, as one array per out and inout argument, of the contract's shapes."""
+    """A reference's result as one array per out and inout argument, of the contract's shapes."""
     shapes = argument_shapes(contract, size)
     outputs = [a for a in contract.args if a.direction in ("out", "inout")]
     several = returned if isinstance(returned, tuple | list) else (returned,)

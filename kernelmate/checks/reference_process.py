@@ -87,7 +87,7 @@ class ReferenceProcess:
         self._number = 0
         self._turn = threading.Lock()
         self.ended: str | None = None
-        """How the process ended, as half a sentence; None while it lives."""
+        """The end of the process, as half a sentence; None while it lives."""
 
     def load(self, contract: Contract, directory: Path) -> tuple[int, dict[str, str]]:
         """Load a contract's reference: its number for `evaluate`, and the modules that its file imported from its folder.

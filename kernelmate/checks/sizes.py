@@ -12,10 +12,10 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, launch_shape, scalar_values, size_allowed
 
 ALONE = (1, 0, 127, 33, 257)
-"""What one name is moved to while the others stay: one, none, and one below and above powers of two."""
+"""Values of one name while the others stay: one, none, and one below and above powers of two."""
 
 TOGETHER = (127, 31, 257, 13, 33, 1)
-"""What all names are moved to: one below and above powers of two, and primes (13, 31, 127, 257)."""
+"""Values of all names: one below and above powers of two, and primes (13, 31, 127, 257)."""
 
 MOST_OWN_SIZES = 6
 MOST_ELEMENTS = 1 << 16
@@ -42,7 +42,7 @@ DRAWS = 24
 """Covering sizes, what their names are drawn from, and out of how many draws each is the best."""
 
 USUAL = 37
-"""What the sizes that stay are cut to: neither round nor large."""
+"""Reduced values of the sizes that stay: neither round nor large."""
 
 
 def own_sizes(contract: Contract, listed: tuple[Size, ...]) -> tuple[Size, ...]:

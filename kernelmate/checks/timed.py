@@ -41,7 +41,7 @@ class TimedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What a timer says of a launch.
+    """A timer's result for a launch.
 
     Attributes:
         timing: of the version. beside: of the baseline in the same blocks. speedup: by those blocks.
@@ -62,7 +62,7 @@ class Timed:
 
 Timer = Callable[[TimedLaunch], Timed | None]
 Model = Callable[[Version, LaunchShape, RunResult], tuple[Work | None, Timing | None]]
-"""What one counted launch computes and moves, and what is predicted of its time beside a measured one."""
+"""Work and traffic of one counted launch, and the predicted time beside a measured one."""
 
 
 @dataclass(frozen=True, slots=True)

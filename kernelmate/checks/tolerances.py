@@ -1,4 +1,4 @@
-"""How far a right answer may lie from the reference, element by element.
+"""Tolerances: the largest error of a right answer from the reference, element by element.
 
 With no tolerance in the contract, an element of an output may be off by
 
@@ -94,7 +94,7 @@ KERNEL_DRAWS = 3
 
 COARSE_ROOT = 2.0
 COARSE_RELATIVE = 1 / 16
-"""What still looks like lost precision rather than a wrong answer: see `Allowed.coarse`."""
+"""Largest error that is attributed to lost precision rather than a wrong answer: see `Allowed.coarse`."""
 
 BASELINE_FACTOR = 4.0
 BASELINE_BOUND = 8.0
@@ -254,7 +254,7 @@ def _narrower(accumulate: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _finite(errors: dict[str, Array]) -> Expected:
-    """Where the reference is NaN or infinite, an answer is the same or wrong: no error passes there."""
+    """Elements for which the reference is NaN or infinite allow no error: an answer is the same or wrong."""
     return {name: np.nan_to_num(error, nan=0.0, posinf=0.0) for name, error in errors.items()}
 
 
@@ -268,7 +268,7 @@ def _sensitivity(
     exact: bool,
     draws: tuple[int, int],
 ) -> tuple[Expected, Expected]:
-    """How far each output moves per relative move of the inputs, and its inner loss per unit roundoff.
+    """Change of each output per relative change of the inputs, and its inner loss per unit roundoff.
 
     Each is the largest of its number of draws of moves. A kernel's inner loss is not to be had, and 0.
     """

@@ -1,4 +1,4 @@
-"""Which launches a case takes, and making one of them."""
+"""Launches of a case: their selection, and making one of them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ FIRST, OTHER = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class LaunchOutcome:
-    """What a launch gave, with what went in."""
+    """Outputs of a launch, with its inputs."""
 
     shot: PlannedLaunch
     given: Arrays
@@ -339,7 +339,7 @@ def _filled(size: int, byte: int) -> Array:
 
 
 def still_poisoned(array: Array, poison: int) -> Array:
-    """Which elements hold the poison's bytes, all of them."""
+    """Mask of the elements that still hold all of the poison's bytes."""
     if array.size == 0:
         return np.zeros(array.shape, bool)
     held = words(array)

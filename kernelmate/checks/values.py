@@ -197,7 +197,7 @@ def tie(array: Array, other: Array, rng: Any) -> Array:
 
 
 def plantable(contract: Contract) -> bool:
-    """Whether anything may be planted: there is a scalar that no size gives, or a range of integers with two ends."""
+    """True if anything may be planted: there is a scalar that no size gives, or a range of integers with two ends."""
     if contract.inputs is not None:
         return False
     inputs = [a for a in contract.args if a.direction in ("in", "inout")]

@@ -73,7 +73,7 @@ def _show(measured: Calibration, path: Path, output: Output) -> None:
 
 
 def _sheet(measured: Calibration) -> Roofs | None:
-    """What the table says of such a GPU; None where it has no such GPU."""
+    """Data-sheet figures of this GPU model; None for a GPU that is not in the table."""
     from kernelmate.compiler import find_target
     from kernelmate.measure.roofline import table_roofs
 

@@ -94,7 +94,7 @@ def _contract(kernel: Kernel) -> Contract | None:
 
 
 def _offer_contract(kernel: Kernel, output: Output) -> None:
-    """Where there is no contract, the guessed one as text to put above the kernel."""
+    """Shows the inferred contract as text to put above a kernel that has none."""
     from kernelmate.report.console import Verbatim, heading, show
     from kernelmate.source import render_contract
 

@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "targets": ("kernelmate.cli.targets:targets", "List the GPUs that can be the target."),
     "doctor": ("kernelmate.cli.doctor:doctor", "Show what this machine has and lacks, with remedies."),
 }
-"""Where each command stands, and its line in the help; a command is imported only when it is called."""
+"""Module and help line of each command; a command is imported only when it is called."""
 
 
 ADDED = "kernelmate.commands"

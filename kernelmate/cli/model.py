@@ -205,14 +205,14 @@ def _tell_differing(models: Sequence[LocalModelFile]) -> None:
 
 
 def _starter_words() -> str:
-    """Why there is no starter model."""
+    """Reason that there is no starter model."""
     from kernelmate.suggest.local.starter import MISSING, shipped
 
     return MISSING if shipped() is None else "not wanted (the setting starter is false)"
 
 
 def _memory_words(server: ModelServer) -> str:
-    """How the model in use would be served with the memory that is free now."""
+    """Describes how the model in use would be served with the memory that is free now."""
     from kernelmate.report.words import byte_words, plural
     from kernelmate.suggest.base import AuthorFailed
 

@@ -88,7 +88,7 @@ class TargetName(click.ParamType[str]):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How results are shown.
+    """Options of the output.
 
     Attributes:
         as_json: one document on standard output, nothing else there.
@@ -158,10 +158,10 @@ compile_options = together(
     click.option("--build", metavar="PATH", help="Take flags from this compile_commands.json, or the folder with it."),
     click.option("--timeout", "timeout", type=float, metavar="SECONDS", help="Seconds for one compilation, and for judging one version."),
 )  # fmt: skip
-"""How device code is compiled, and for what; read them with `settings_of`."""
+"""Options of the compilation and its target; read them with `settings_of`."""
 
 device_option = click.option("--device", metavar="DEVICE", help="The GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine.")  # fmt: skip
-"""Which GPU; read it with `settings_of`."""
+"""Option that selects the GPU; read it with `settings_of`."""
 
 judging_options = together(
     click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that runs kernels."),
@@ -173,7 +173,7 @@ judging_options = together(
     click.option("--profile/--no-profile", default=None, help="Also read hardware counters by ncu (GPU), if the driver permits it."),
     click.option("--seed", type=int, metavar="N", help="Seed of the inputs; drawn and reported if not given."),
 )  # fmt: skip
-"""How a kernel is judged; `sizes` and `reference` stay with the command, the rest is for `settings_of`."""
+"""Options of judging; `sizes` and `reference` stay with the command, the rest is for `settings_of`."""
 
 
 def settings_of(options: dict[str, Any]) -> Settings:

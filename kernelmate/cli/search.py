@@ -1,4 +1,4 @@
-"""What `optimize` and `fix` share: the options of a search, the search itself, and what becomes of what it found."""
+"""Shared by `optimize` and `fix`: the options of a search, the search itself, and the output of its result."""
 
 from __future__ import annotations
 
@@ -253,7 +253,7 @@ def write_best(searched: FinishedSearch, *, unproven: bool) -> None:
 
 
 def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
-    """Why a candidate may not be written into the user's file; None where it may.
+    """Reason that a candidate may not be written into the user's file; None if it may.
 
     Args:
         best: the candidate.

@@ -87,7 +87,7 @@ def write(
 def _asked(
     reference: str, arrays: str, sizes: tuple[Mapping[str, int], ...], require: tuple[str, ...], results: str, path: str | None
 ) -> KernelRequest:  # fmt: skip
-    """What the options ask for.
+    """Reads the options.
 
     Raises:
         InputError: the function or an example needs a change.

@@ -37,11 +37,11 @@ _TAKEN = re.compile(
 )
 _MEANS = {"-ffp-contract=off": "--fmad=false", "-fgpu-flush-denormals-to-zero": "--ftz=true",
           "-fcuda-flush-denormals-to-zero": "--ftz=true"}  # fmt: skip
-"""What clang's spellings are for NVRTC."""
+"""NVRTC's names of clang's options."""
 
 
 def read_build(build: Path, file: Path) -> CompileOptions:
-    """How a file is compiled in a build; as `build` a folder with `compile_commands.json`, or that file.
+    """Options of a file in a build; `build` is a folder with `compile_commands.json`, or that file.
 
     A file that is not in it gets the options of the first CUDA file there, or of the first file in its own folder.
 

@@ -1,4 +1,4 @@
-"""What the compiler answered, on disk, by content.
+"""Cache of compilations on disk, by content.
 
 A damaged entry is made again; a disk that cannot be written is done without.
 """

@@ -29,7 +29,7 @@ class CompileJob(msgspec.Struct, frozen=True):
 
 
 class CompileOutput(msgspec.Struct, frozen=True):
-    """What came of it. `missing` says why NVRTC cannot be used at all; then there is nothing else.
+    """Result of a compilation. `missing` says why NVRTC cannot be used at all; then there is nothing else.
 
     Where only ptxas failed, `ptx` is there with `ok` false.
     """

@@ -32,7 +32,7 @@ _IDLE_PRAGMAS = frozenset(
     {"omp", "acc", "warning", "GCC", "clang", "comment", "region", "endregion", "STDC", "message"}
 )
 _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
-"""What follows an unqualified name where `std::` is meant, if it is no `<`."""
+"""Tokens, other than `<`, after an unqualified name that `std::` is meant for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def device_part(
 
 
 class _Plan:
-    """Which declarations of all files are kept: those that the device needs by name."""
+    """Kept declarations of all files: those that the device needs by name."""
 
     def __init__(self, files: Files, rules: Rules, named: frozenset[str]) -> None:
         self.files = files

@@ -1,4 +1,4 @@
-"""Which `#include` of a file is the device's business, and where the header is."""
+"""Selection of the `#include` lines that device code needs, and the search for their headers."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Include:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedInclude:
-    """What becomes of an include, and the header's file where there is one."""
+    """Treatment of an include, and the header's file if there is one."""
 
     fate: Fate
     path: Path | None = None
@@ -104,7 +104,7 @@ def read_include(text: str, line: Sequence[Token]) -> Include | None:
 
 @dataclass(frozen=True, slots=True)
 class IncludeSearch:
-    """Where headers are looked for: the user's folders, then CUDA's own."""
+    """Search path of headers: the user's folders, then CUDA's own."""
 
     user: tuple[Path, ...]
     system: tuple[Path, ...]
@@ -121,7 +121,7 @@ class IncludeSearch:
         return real.is_relative_to(project) and not any(p.startswith(".") for p in real.relative_to(project).parts)
 
     def find(self, include: Include, beside: Path) -> ResolvedInclude:
-        """What to do about an include of a file in the folder `beside`."""
+        """Resolves an include of a file in the folder `beside`."""
         name = include.name
         if include.computed:
             # What a macro names is known to the compiler alone, which reads any file of the machine.
@@ -141,7 +141,7 @@ class IncludeSearch:
 
 
 def is_needed(name: str, words: Collection[str]) -> bool:
-    """Whether device code that uses these words can need a header that NVRTC reads as it is."""
+    """True if device code that uses these words can need a header that NVRTC reads as it is."""
     if name.startswith("curand"):
         return any(word.startswith("curand") for word in words)
     return all(word in words for prefix, word in _NEEDED_BY if name.startswith(prefix))

@@ -33,7 +33,7 @@ _PTX_FILE = ".nv_debug_ptx_txt"
 _PREDICATED = re.compile(r"(?:@!?\w+\s+)?([A-Z][A-Z0-9_.]*)")
 _TARGET = re.compile(r"`\(([^()`]*)\)")
 _INTERNAL = "$__internal_"
-"""How the names of ptxas's own functions begin (slow paths of division and the like); they belong to no source line."""
+"""Prefixes of ptxas's own functions (slow paths of division and the like); they belong to no source line."""
 
 
 def read_listing(compiled: Compiled, unit: Unit) -> Listing:

@@ -182,7 +182,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
 
 
 def _expression(kernel: Kernel, instance: str | None) -> str:
-    """What NVRTC is asked for: the kernel's name, or its instance with the kernel's namespaces in front."""
+    """Name expression for NVRTC: the kernel's name, or its instance with the kernel's namespaces in front."""
     if instance is None:
         return kernel.name
     space, _, last = kernel.name.rpartition("::")

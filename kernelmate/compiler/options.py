@@ -49,7 +49,7 @@ def shown(flags: Sequence[str]) -> str:
 
 
 def unseen_flags(user: Sequence[str], system: Sequence[str], *, default_device: bool, seeded: bool) -> tuple[str, ...]:
-    """What goes with the flags of every kernel, and is not shown: header search, what is printed, names.
+    """Flags of every kernel that are not shown: header search, printed output, names.
 
     Args:
         user: folders of the user's headers.

@@ -1,4 +1,4 @@
-"""Which declarations are the device's: always, when something kept names them, or never."""
+"""Classification of declarations: for the device always, if something kept names them, or never."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class DeclarationNode:
 
 
 class Rules:
-    """What is to become of each declaration of a compilation's texts.
+    """Treatment of each declaration of a compilation's texts.
 
     Attributes:
         nodes: every declaration of a namespace's scope, with its rule.
@@ -160,7 +160,7 @@ class Rules:
         return not texts_of(file, declaration.start, declaration.head).isdisjoint(SPACES | self._device_macros)
 
     def _is_host(self, file: File, start: int, stop: int) -> bool:
-        """Whether these tokens name what only a host compiler has."""
+        """True if these tokens name what only a host compiler has."""
         code = file.parsed.code
         for index in range(start, min(stop, len(code))):
             token = code[index]

@@ -1,4 +1,4 @@
-"""What a launch executes: PTX instructions by class, weighted by how often each basic block was entered."""
+"""Executed instructions of a launch: PTX by class, weighted by how often each basic block was entered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAITED_FOR = frozenset({"global_load", "shared_load", "shared_atomic", "local_lo
 
 @dataclass(frozen=True, slots=True)
 class CostedInstruction:
-    """What one PTX instruction becomes.
+    """Translation of one PTX instruction.
 
     Attributes:
         kind: the class that its results count towards.
@@ -58,7 +58,7 @@ class CountedBlock:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What all threads of one launch execute together.
+    """Instructions that all threads of one launch execute together.
 
     Attributes:
         work: results by class, in threads.
@@ -100,7 +100,7 @@ ASKED_AT_ONCE = frozenset({"global_load", "shared_load", "local_load"})
 
 
 def classify(opcode: str) -> CostedInstruction | None:
-    """What a PTX opcode (`fma.rn.f32`) becomes; None for what costs nothing of its own."""
+    """Classifies a PTX opcode (`fma.rn.f32`); None if it has no cost of its own."""
     for pattern, expansion in EXPANSIONS:
         if pattern.match(opcode):
             return expansion

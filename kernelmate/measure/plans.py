@@ -1,4 +1,4 @@
-"""How many launches a timing makes: decided by what a few launches cost and by the budget, before the first that counts."""
+"""Number of launches of a timing: decided by the cost of a few launches and the budget, before the first that counts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TimingPlan:
         return turns[:1] * self.lead + launches
 
     def counts(self, position: int) -> bool:
-        """Whether the launch at a place of the order is counted."""
+        """True if the launch at a place of the order is counted."""
         after_lead = position - self.lead
         return after_lead >= 0 and after_lead % (self.warm_up + self.counted) >= self.warm_up
 

@@ -46,7 +46,7 @@ class LaunchFacts:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """What a prediction is made of.
+    """Parts of a prediction.
 
     Attributes:
         parts_us: microseconds that each part of the GPU would need alone, L2 warm; `latency` is one of them.
@@ -117,7 +117,7 @@ def explain(target: Target, compiled: Compiled, shape: LaunchShape, result: RunR
 
 
 def known(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> LaunchFacts:
-    """What the launch was counted to do, without any fitted figure."""
+    """Counts of the launch, without any fitted figure."""
     resources = compiled.resources
     assert resources is not None, "only a kernel that compiled can have run"
     resources = replace(resources, dynamic_shared_bytes=shape.shared_bytes)
@@ -159,7 +159,7 @@ def _share_of_busiest(target: Target, shape: LaunchShape) -> float:
 
 
 def _rounds(target: Target, shape: LaunchShape, fits: Occupancy) -> int:
-    """How many times an SM's slots are filled, one after the other."""
+    """Number of waves: times that an SM's slots are filled, one after the other."""
     resident = max(fits.blocks_per_sm, 1)
     on_busiest = -(-max(shape.blocks, 1) // target.sms)
     return -(-on_busiest // resident)

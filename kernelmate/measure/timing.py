@@ -1,4 +1,4 @@
-"""How long versions of a kernel take: measured, side by side, by a rule that is fixed before the first counted launch.
+"""Timing of versions: measured, side by side, by a rule that is fixed before the first counted launch.
 
 What a time is: the Hodges-Lehmann median over blocks of a launch's duration, as `kernelmate.backends.timed` defines it. Beside it stand,
 never mixed with it, the duration with nothing in L2, the replay period less that of an empty kernel, and what CUPTI's
@@ -23,7 +23,7 @@ from kernelmate.measure.statistics import SHORT_TIMES
 from kernelmate.records import MOSTLY_LAUNCHING, Speedup, Timing
 
 REPEATS = 3
-"""How often a block is taken again whose clocks were held down, before it is kept and labelled."""
+"""Number of times that a block is taken again whose clocks were held down, before it is kept and labelled."""
 
 CLOCK_DROP = 0.03
 """A clock lower than the highest of this timing by more than this fraction is held down, whatever the driver says."""
@@ -38,7 +38,7 @@ TRACED_LAUNCHES, FEWEST_TRACED, EMPTY_LAUNCHES = 10, 2, 10
 """Launches of each version that CUPTI records, those of kernels of at least `SLOW_US`, and launches of an empty kernel."""
 
 PLACES_APART = 1.1
-"""Where the second slowest block takes so many times what the second fastest does, that is said."""
+"""Ratio of the second slowest block to the second fastest from which a note is added."""
 
 FLUSH_US = 150.0
 """About what emptying L2 costs; only for planning."""
@@ -62,7 +62,7 @@ class MeasuredVersions:
 
 @dataclass(slots=True)
 class _Blocks:
-    """What was seen of the blocks.
+    """Measurements of the blocks.
 
     Attributes:
         times: for each version, a time for each block. conditions: of the GPU after each block.
@@ -165,7 +165,7 @@ def _take_blocks(rig: TimingDevice, chosen: TimingPlan) -> _Blocks:
 
 
 def held_down(condition: GpuState, highest_mhz: float) -> tuple[str, ...]:
-    """Why the clocks are not what they could be; empty where they are."""
+    """Reason that the clocks are below their maximum; empty if they are not."""
     if condition.throttle_reasons:
         return condition.throttle_reasons
     clock = condition.sm_clock_mhz
@@ -197,14 +197,14 @@ def _cold(rig: TimingDevice, chosen: TimingPlan) -> list[float | None]:
 
 
 def _last_outputs(rig: TimingDevice, chosen: TimingPlan) -> Mapping[str, npt.NDArray[Any]]:
-    """What the last version leaves when it is launched as it was when it was timed, on outputs that held nothing."""
+    """Outputs of the last version, launched as it was when it was timed, on outputs that held nothing."""
     rig.poison()
     rig.durations([rig.versions - 1] * (chosen.warm_up + chosen.counted))
     return rig.outputs()
 
 
 def _traced(rig: TimingDevice, launches: int) -> list[float | None]:
-    """What CUPTI's records say of each version; nothing where there are none."""
+    """CUPTI's records of each version; empty if there are none."""
     each = 1 + launches
     try:
         seen = rig.traced([version for version in range(rig.versions) for _ in range(each)])
@@ -276,7 +276,7 @@ def _timing(
 
 
 def _placed_words(times: Sequence[float]) -> tuple[str, ...]:
-    """How far the placements are apart, where that is far and more than one block says so at either end."""
+    """Spread of the placements, if it is large and more than one block shows it at either end."""
     ordered = sorted(times)
     if len(ordered) < FEWEST_BLOCKS or ordered[-2] < PLACES_APART * ordered[1]:
         return ()

@@ -25,7 +25,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the assembler tells the scheduler about one instruction.
+    """Scheduling information of one instruction, set by the assembler.
 
     Six scoreboards let a warp wait for results whose time is not known beforehand: an instruction sets one, and those that
     need its result wait for it.

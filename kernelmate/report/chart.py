@@ -1,4 +1,4 @@
-"""What all charts share: a figure in Plotly's terms as plain values, versions, colours, how solid and hollow are told apart.
+"""Shared parts of all charts: figures in Plotly's terms as plain values, versions, colours, solid and hollow marks.
 
 A figure is made without Plotly's Python package, whose own objects take longer to be made than everything else that is
 shown of a verdict; whoever draws it gives the values to Plotly's library in a page, or reads them.

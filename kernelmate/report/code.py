@@ -35,7 +35,7 @@ CONTROL_HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class ListingView:
-    """What of a listing is shown.
+    """Selected part of a listing.
 
     Attributes:
         ptx: PTX is. sass: SASS is.
@@ -55,7 +55,7 @@ class ListingView:
 
 @dataclass(frozen=True, slots=True)
 class CodePiece:
-    """What one source line became; `place` is None for code of no line, `inlined` where the line was inlined at."""
+    """Code of one source line; `place` is None for code of no line, `inlined` the place that the line was inlined at."""
 
     place: SourcePlace | None
     inlined: tuple[SourcePlace, ...]
@@ -103,7 +103,7 @@ def code_view(listing: Listing, sources: SourceLines, shown: ListingView) -> Spa
 
 
 _Key = tuple[int, str, int, tuple[tuple[str, int], ...]]
-"""What pieces are sorted by: the file's rank, its name, the line, and where it was inlined."""
+"""Sort key of pieces: the file's rank, its name, the line, and the place of inlining."""
 
 
 def by_line(listing: Listing) -> list[CodePiece]:

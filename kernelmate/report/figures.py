@@ -205,7 +205,7 @@ def resources_figure(versions: Sequence[ChartVersion]) -> Figure | None:
 
 
 def counters_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """What a launch asks of memory; None where nothing was counted."""
+    """Memory requests of a launch; None if nothing was counted."""
     return _panels(versions, COUNTER_PANELS)
 
 

@@ -64,7 +64,7 @@ def roofline_figure(versions: Sequence[ChartVersion]) -> Figure | None:
 
 
 def _keys(lines: Sequence[Roofline]) -> Iterator[Trace]:
-    """What the marks stand for, for the legend alone."""
+    """Meaning of the marks, for the legend alone."""
     for level in _LEVELS:
         yield _key(f"{level.symbol}: {level.key}", level.symbol, hollow=False)
     if any(line.kind == "predicted" for line in lines):
@@ -204,7 +204,7 @@ def _log(low: float, high: float) -> list[float]:
 
 
 def share_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """How much of its roof each version reaches, with nothing in L2 and warm; None where nothing is known of that."""
+    """Share of its roof that each version reaches, with an empty L2 and a warm one; None if unknown."""
     placed = [(shown, shown.verdict.roofline) for shown in versions if shown.verdict.roofline is not None]
     known = [(shown, line) for shown, line in placed if line.cold is not None or line.warm is not None]
     if not known:

@@ -83,7 +83,7 @@ def _bars(group: Sequence[tuple[ChartVersion, Timing]], *, hollow: bool) -> tupl
 
 
 def _beside(group: Sequence[tuple[ChartVersion, Timing]]) -> Trace:
-    """What the model says of versions whose time was measured."""
+    """Predictions for versions whose time was measured."""
     times = [timing for _, timing in group]
     return {
         "type": "scatter",
@@ -99,7 +99,7 @@ def _beside(group: Sequence[tuple[ChartVersion, Timing]]) -> Trace:
 
 
 def _against(version: ChartVersion) -> str:
-    """How a measured time stands to the predicted one: `, 1.2x the predicted`."""
+    """Ratio of a measured time to the predicted one: `, 1.2x the predicted`."""
     timing, predicted = version.verdict.timing, version.verdict.predicted
     if timing is None or predicted is None or not predicted.median_us > 0:
         return ""

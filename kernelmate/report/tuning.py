@@ -39,7 +39,7 @@ def tuned_view(tuned: Tuned) -> list[RenderableType]:
 
 
 def rule_words(tuned: Tuned) -> str:
-    """Where the choice changes, in one sentence."""
+    """Sizes at which the choice changes, in one sentence."""
     rule, letters = tuned.rule, [_letter(index) for index in range(len(tuned.versions))]
     if rule is None:
         return "No single size, and no product of sizes, separates the versions."

@@ -1,4 +1,4 @@
-"""Which kernels a change touches: those of the working tree beside those of a revision, across renames and moves.
+"""Kernels that a change touches: those of the working tree beside those of a revision, across renames and moves.
 
 A kernel is unchanged where its device code (with every header of the project that it includes), its contract, and the files
 that its contract names are: host code, comments and layout do not count.
@@ -90,7 +90,7 @@ class ChangeSide:
         return any(real.relative_to(self.root).as_posix() in changed for real in seen if real.is_relative_to(self.root))
 
     def identity(self, kernel: Kernel) -> tuple[object, ...]:
-        """What two versions share that compile to the same code and are held to the same contract."""
+        """Key of versions that compile to the same code under the same contract."""
         contract = _contract(kernel)
         reference = contract.reference if contract is not None and contract.reference_kind == "kernel" else None
         others = [one for one in find_kernels(kernel.unit) if one.name == reference]

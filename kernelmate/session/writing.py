@@ -45,7 +45,7 @@ class NewKernel:
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """What became of a function.
+    """Result of writing a kernel for a function.
 
     Attributes:
         kernels: every one that was judged, the best first: right ones before others, then by time at the headline.

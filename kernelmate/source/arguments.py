@@ -247,7 +247,7 @@ def _closing_bracket(text: str) -> int | None:
 
 
 def _fits(dtype: str, wanted: str, parameter: Parameter) -> bool:
-    """Whether an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
+    """True if an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
 
     Bytes may be anything, unsigned storage of the same width may be read as a floating format that C has no name for,
     and two floats may be one complex number.

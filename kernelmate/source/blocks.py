@@ -49,7 +49,7 @@ class ContractBlock:
 
     @property
     def kernel_key(self) -> str | None:
-        """What its `kernel` key says, found even where the TOML is wrong."""
+        """Value of its `kernel` key, found even if the TOML is wrong."""
         text = self.toml
         table = _TABLE.search(text)
         match = _KERNEL_KEY.search(text if table is None else text[: table.start()])

@@ -37,7 +37,7 @@ class LiteralPiece:
 
     @property
     def raw(self) -> bool:
-        """Whether backslashes stand for themselves."""
+        """True if backslashes stand for themselves."""
         return "r" in self.prefix.lower()
 
 
@@ -154,7 +154,7 @@ def _place(starts: Sequence[int], offset: int) -> tuple[int, int]:
 
 
 def _predicted(anchor: Anchor, line: int, column: int) -> tuple[int, int]:
-    """Where `Unit.locate` would put a position after this anchor."""
+    """Position that `Unit.locate` would give after this anchor."""
     if line != anchor.unit_line:
         return anchor.file_line + line - anchor.unit_line, column
     return anchor.file_line, anchor.file_column + column - anchor.unit_column
@@ -221,7 +221,7 @@ def _escaped(value: str, quote: str) -> str:
 
 
 def _file_span(literal: Literal, start: int, end: int) -> tuple[int, int, LiteralPiece] | None:
-    """Where the decoded text `[start, end)` stands in the file, if it stands within one piece."""
+    """Place of the decoded text `[start, end)` in the file, if it lies within one piece."""
     first = _file_offset(literal, start, opening=True)
     last = _file_offset(literal, end, opening=False) if end > start else first
     if first is None or last is None or first[1] != last[1] or last[0] < first[0]:

@@ -1,4 +1,4 @@
-"""Where the keys and values of a TOML document stand, which `tomllib` does not tell."""
+"""Positions of keys and values in a TOML document, which `tomllib` does not give."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ContractionShape:
         return first if first in self.batch and all(first not in order[1:] for order in orders) else None
 
     def is_summed(self, key: Key) -> bool:
-        """Whether a value differs along the sum's axis."""
+        """True if a value differs along the sum's axis."""
         return any(self.k in self.axes.order(order) for order in self._orders([key]).values())
 
     def _without_reduction(self, roots: Sequence[Key]) -> Iterator[Key]:
@@ -103,7 +103,7 @@ class ContractionShape:
 
 
 def vanishes(expressions: Expressions, key: Key) -> bool:
-    """Whether a value is zero where all arrays are, as they are made to be behind the end of the sum."""
+    """True if a value is zero where all arrays are, as they are made to be behind the end of the sum."""
     node, args = expressions.plan.node(key), expressions.plan.operands(key)
     if node.op in ("input", "constant"):
         return node.op == "input" or node.data[0] == 0

@@ -252,7 +252,7 @@ def _linear_of(builder: Builder, index: int) -> tuple[TracedLoop | None, Linear,
 
 
 def depends(keys: Sequence[Any]) -> bool:
-    """Whether an index or a slice's bound differs between the turns of a loop."""
+    """True if an index or a slice's bound differs between the turns of a loop."""
     bounds = [bound for one in keys for bound in ((one.start, one.stop) if isinstance(one, slice) else (one,))]
     return any(isinstance(one, Array) and one.loops and not one.ndim for one in bounds)
 

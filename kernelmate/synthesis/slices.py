@@ -53,7 +53,7 @@ class ArraySlice(Array):
 
     @property
     def shared(self) -> bool:
-        """Whether other arrays are views of the whole one."""
+        """True if other arrays are views of the whole one."""
         return self._whole.shared
 
     @shared.setter

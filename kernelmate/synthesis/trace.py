@@ -59,7 +59,7 @@ def trace(contract: Contract, directory: Path) -> Graph:
 
 
 def _is_free(argument: Argument) -> bool:
-    """Whether an argument is a whole number of the contract's text that may have other values."""
+    """True if an argument is a whole number of the contract's text that may have other values."""
     return argument.shape is None and not argument.fixed and (argument.value or "").isdigit()
 
 
@@ -327,7 +327,7 @@ class _TracedFunction:
 
 
 def _holds_stand_in(value: Any) -> bool:
-    """Whether a list has traced arrays in it."""
+    """True if a list has traced arrays in it."""
     return isinstance(value, list | tuple) and any(isinstance(one, Array) or _holds_stand_in(one) for one in value)
 
 

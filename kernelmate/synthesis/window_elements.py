@@ -270,7 +270,7 @@ class WindowElements(Expressions):
         return variables, roots
 
     def _chooses(self, key: Key, variable: str) -> bool:
-        """Whether arrays are joined along a variable's axis: each of its values means another array."""
+        """True if arrays are joined along a variable's axis: each of its values means another array."""
         stack, seen = [key], set()
         while stack:
             one = stack.pop()

@@ -93,7 +93,7 @@ class Windows(Plan):
         return ()
 
     def is_leaf(self, key: Key) -> bool:
-        """Whether an operation is an array of the kernel's, in its own shape or another one."""
+        """True if an operation is an array of the kernel's, in its own shape or another one."""
         node = self.node(key)
         if node.op != "reshape":
             return node.op == "input"
@@ -334,7 +334,7 @@ def _refuse_long_reductions(graph: Graph) -> None:
 
 
 def _slides(graph: Graph, index: int, axis: int) -> bool:
-    """Whether an axis is one of a sliding window."""
+    """True if an axis is one of a sliding window."""
     node = graph.nodes[index]
     if node.op == "window":
         return any(

@@ -174,14 +174,14 @@ class WindowText(WindowElements):
         return f"{self.number_text(left)[0]} >= {self.number_text(right)[0]}"
 
     def _is_plain(self, key: Key) -> bool:
-        """Whether a value is an element of an array or a number, whose address needs no value that a guard protects."""
+        """True if a value is an element of an array or a number, whose address needs no value that a guard protects."""
         node = self.plan.node(key)
         if node.op in ("constant", "scalar", "size") or key in self.known:
             return True
         return self.plan.is_leaf(key) and not any("value(" in str(one) for one in key[1])
 
     def _is_safe(self, key: Key) -> bool:
-        """Whether a value may be computed without a condition."""
+        """True if a value may be computed without a condition."""
         node = self.plan.node(key)
         if not self.plan.is_leaf(key):
             return True
@@ -232,7 +232,7 @@ class WindowText(WindowElements):
         return super()._repeats(key) or self._compares(self.plan.node(key))
 
     def _compares(self, node: Node) -> bool:
-        """Whether it is the larger or smaller of two values, written as a comparison."""
+        """True if it is the larger or smaller of two values, written as a comparison."""
         return node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
 
     def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:

@@ -237,7 +237,7 @@ def _taken(column: int) -> int:
 
 
 class _MessageSender:
-    """What this process says, one message at a time, from whichever thread.
+    """Sends this process's messages, one at a time, from any thread.
 
     A task that comes while the user's reference is called ahead of it has to wait for that call; it is told so, lest a
     reference that hangs be taken for a kernel that does.

@@ -202,7 +202,7 @@ def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], 
 
 
 def _ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is how the system, or the loader of a library, says that there is no more memory."""
+    """True if an error means that the system, or the loader of a library, has no more memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     # glibc: dl-map-segments.h and dl-load.c.

@@ -1,4 +1,4 @@
-"""Where a judged launch gets its time from: measured where it ran on a GPU, predicted where it was emulated."""
+"""Times of judged launches: measured if they ran on a GPU, predicted if they were emulated."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
 
 
 def model_for(task: JudgeTask, backend: Backend) -> Model:
-    """What a judged launch computes and moves, and where it is timed on a GPU the time that the model says beside it."""
+    """Work of a judged launch, and the predicted time beside a measured one."""
 
     def modelled(version: Version, shape: LaunchShape, result: RunResult) -> tuple[Work | None, Timing | None]:
         # Only the emulator counts how often each block of code was entered.
@@ -122,7 +122,7 @@ def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s:
 
 
 def _repeated(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLaunch | None:
-    """What many equal launches do; None where that could not be seen, which says nothing of the version.
+    """Result of many equal launches; None if that could not be observed, which says nothing of the version.
 
     Raises:
         TimedFault: a launch failed.
@@ -141,7 +141,7 @@ def with_note(timing: Timing, note: str) -> Timing:
 
 
 def _doubt(backend: CudaBackend, target: Target, launch: TimedLaunch, timing: Timing | None) -> str | None:
-    """Why a time cannot be, by what the launch needs and what this GPU can do at most; None where it can."""
+    """Reason that a time is impossible, by the work of the launch and the GPU's peak rates; None if it is possible."""
     if timing is None:
         return None
     stated = backend.device.attributes

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EditorSearch:
-    """What a search is for.
+    """Objective of a search.
 
     Attributes:
         prompt: the user's words. objective: what they mean, where that was said.
@@ -83,7 +83,7 @@ class EditorJudge:
         on_stage: OnStage,
         on_judged: Callable[[Judged], None],
     ) -> Optimization:
-        """What a prompt leads to.
+        """Searches for a prompt.
 
         Raises:
             Unwanted: the user wants no more. KernelmateError: prompt, contract, settings or machine need a change.
@@ -141,7 +141,7 @@ class EditorJudge:
         return self._with(job, asked.path.parent, configuration, on_stage, work)
 
     def _spending_for(self, limit_usd: float) -> SpendingBudget:
-        """What the editor's searches may pay for, all of them together; what was spent counts when the limit is raised."""
+        """Spending budget of all the editor's searches together; the amount spent counts when the limit is raised."""
         if self._spending is None:
             self._spending = SpendingBudget(limit_usd)
         self._spending.limit_usd = limit_usd

@@ -1,4 +1,4 @@
-"""What a cell shows: the same in a notebook that is reopened without a kernel, as HTML, picture and plain text.
+"""Output of a cell: the same in a notebook that is reopened without a kernel, as HTML, picture and plain text.
 
 Everything is in the output itself: no script, no request, at most `LARGEST` bytes. Charts are the report's figures, as
 images with an ink for light and dark grounds: JupyterLab takes SVG elements out of notebooks that are not trusted, and
@@ -79,7 +79,7 @@ def verdict_bundle(
 
 
 def optimization_bundle(optimization: Optimization, baseline: Kernel) -> dict[str, Any]:
-    """What a prompt led to: candidates beside the baseline, their charts and their changes."""
+    """Result of a prompt: candidates beside the baseline, their charts and their changes."""
     from kernelmate.report.versions import optimization_view
 
     said = as_text(*optimization_view(optimization, baseline, sources_of(baseline)))
@@ -100,7 +100,7 @@ def handle_bundle(handle: KernelHandle) -> dict[str, Any]:
 
 
 def panel_bundle(handle: KernelHandle, optimization: Optimization | None, mark: str) -> dict[str, Any]:
-    """What a saved notebook keeps of a panel: the last search, else the verdict; and which version is in force.
+    """Saved output of a panel: the last search, else the verdict; and the version in force.
 
     Args:
         handle: the panel's kernel.

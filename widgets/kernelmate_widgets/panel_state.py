@@ -1,4 +1,4 @@
-"""What the panel shows of versions, as plain values: every word of it is the report's."""
+"""The panel's view of versions, as plain values: every word of it is the report's."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def row(listed: ListedVersion, base: KernelVersion, *, best: bool = False) -> Pl
 
 
 def cost_words(cost: Cost | None) -> str:
-    """What an author's model was paid: `1,204 + 310 tokens, 0.0123 USD`; `free` for authors without one."""
+    """Cost of an author's model: `1,204 + 310 tokens, 0.0123 USD`; `free` for authors without one."""
     if cost is None:
         return "free"
     tokens = f"{words.number(cost.input_tokens or 0)} + {words.number(cost.output_tokens or 0)} tokens"
@@ -97,7 +97,7 @@ def _diff(before: Kernel, after: Kernel) -> list[list[str]]:
 
 
 def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
-    """What would lift the occupancy's limit, at the headline size."""
+    """Changes that would lift the occupancy's limit, at the headline size."""
     if verdict.resources is None:
         return ()
     try:
@@ -132,5 +132,5 @@ def templates() -> Plain:
 
 
 def notes_of(optimization: Optimization | None) -> list[str]:
-    """What is to be said of a search: how the prompt was read, and how it ended."""
+    """Notes on a search: the objective as understood, and the end of the search."""
     return [] if optimization is None else [optimization.objective.reading, *optimization.notes]

@@ -49,7 +49,7 @@ REFILL_NS = 5_000
 """How long the GPU spins before the first launch besides, and before each pair of stamps."""
 
 PATIENCE = 3
-"""How often a chunk is taken again that the host was too slow for."""
+"""Number of times that a chunk is taken again that the host was too slow for."""
 
 EMPTY_PAIRS = 2 * EMPTY_PLACES
 """Pairs of stamps with an empty kernel between, in each chunk; its copies take turns."""
@@ -368,7 +368,7 @@ def prepare_timing(device: int, uuid: str) -> None:
 
 
 def placements_for(array_bytes: int) -> int:
-    """How many placements are made for arrays of so many bytes."""
+    """Number of placements that are made for arrays of so many bytes."""
     return next((count for limit, count in PLACED_BYTES.items() if array_bytes <= limit), 1)
 
 

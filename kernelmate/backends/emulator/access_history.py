@@ -50,7 +50,7 @@ class AccessHistory:
 
     @property
     def covers_all(self) -> bool:
-        """Whether no page is left out."""
+        """True if no page is left out."""
         return self.every == 1 or self._size >> self.shift < 1 << _PAGE_SHIFT
 
     def refine(self, size: int) -> None:

@@ -236,7 +236,7 @@ class Barriers:
                 )
 
     def passes_whole(self, barrier: BoundBarrier) -> bool:
-        """Whether it is the plain barrier of all threads, with nobody waiting elsewhere."""
+        """True if it is the plain barrier of all threads, with nobody waiting elsewhere."""
         return (
             barrier.mode == "sync"
             and barrier.count is None

@@ -211,7 +211,7 @@ def _blocks(linked: Linked, steps: list[DecodedStep]) -> tuple[BasicBlock, ...]:
 
 
 def _spins(steps: list[DecodedStep], start: int, end: int) -> bool:
-    """Whether a loop ends here that is left only when memory, written by others, says so."""
+    """True if a loop ends here that is left only when memory, written by others, says so."""
     last = steps[end - 1].operation
     if not isinstance(last, Branch) or last.target > start:
         return False
@@ -244,7 +244,7 @@ def _behind(wanted: set[str], writers: list[DecodedStep]) -> list[DecodedStep]:
 
 
 def _waits(operation: Operation, writers: list[DecodedStep]) -> bool:
-    """Whether the operation of a loop reads what only another thread can change.
+    """True if the operation of a loop reads what only another thread can change.
 
     A compare-and-swap against what the loop has read before is the retry of an update, which some thread always gets
     through; against anything else it waits until the place holds that.

@@ -117,7 +117,7 @@ class _SurroundingsFlow:
                 return
 
     def _begins(self, step: DecodedStep) -> bool:
-        """Whether a step reads a source itself: a parameter, a variable's address, a special register."""
+        """True if a step reads a source itself: a parameter, a variable's address, a special register."""
         operation = step.operation
         if isinstance(operation, Load):
             base = operation.address.base

@@ -135,7 +135,7 @@ class Execution:
 
     @property
     def native(self) -> bool:
-        """Whether native code has had a part in it."""
+        """True if native code has had a part in it."""
         return self._native is not None
 
     @property
@@ -148,7 +148,7 @@ class Execution:
 
     @property
     def _hung(self) -> bool:
-        """Whether the launch was stopped because it would not end: one finding, which no check would change."""
+        """True if the launch was stopped because it would not end: one finding, which no check would change."""
         return self._scheduler is not None and self._scheduler.meter.hung
 
     def _flush(self) -> None:

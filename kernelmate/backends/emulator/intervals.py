@@ -52,7 +52,7 @@ def _fits(interval: Interval, kind: str) -> bool:
 
 
 def wraps(step: DecodedStep, intervals: Mapping[str, Interval]) -> bool:
-    """Whether a linear step may leave the signed range of its result."""
+    """True if a linear step may leave the signed range of its result."""
     operation = step.operation
     assert isinstance(operation, Compute)
     kind = operation.results[0][1]

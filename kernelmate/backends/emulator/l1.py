@@ -75,7 +75,7 @@ class _Runs:
         self.stored = np.logical_and.reduceat(stores, self._starts)
 
     def missed(self, missing: Array) -> Array:
-        """How many sectors each access misses, given which ones each run does."""
+        """Number of sectors that each access misses, from those that each run misses."""
         place = np.arange(len(self._wanted))
         missed = np.zeros(len(place), np.uint8)
         for bit in _BITS:

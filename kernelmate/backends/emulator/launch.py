@@ -241,7 +241,7 @@ class Launch:
             raise self._too_large(execution.longest) from None
 
     def _waits_for_later(self, number: int) -> bool:
-        """Whether a batch hangs that later batches might set free, because some of its blocks have ended."""
+        """True if a batch hangs that later batches might set free, because some of its blocks have ended."""
         if not self.facts.waits or number + 1 >= self.lanes.batches() or "hang" not in self.machine.findings.codes:
             return False
         living = np.unique(self.lanes.slot[self.machine.live])

@@ -113,7 +113,7 @@ class Instruction:
         return self.parts[-1]
 
     def has(self, qualifier: str) -> bool:
-        """Whether the qualifier is among its parts."""
+        """True if the qualifier is among its parts."""
         return qualifier in self.parts[1:]
 
 

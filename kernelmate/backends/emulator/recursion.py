@@ -84,7 +84,7 @@ def callee_of(call: Instruction) -> tuple[Operand, tuple[int, int]]:
 
 
 def shape_of(function: Function) -> tuple[int, int]:
-    """How many results and parameters a function has."""
+    """Number of results and parameters of a function."""
     return len(function.results), len(function.parameters)
 
 

@@ -84,7 +84,7 @@ class Registers:
         return found
 
     def holds(self, name: str) -> bool:
-        """Whether there is a register of that name."""
+        """True if there is a register of that name."""
         return name in self._kinds
 
     def special(self, name: str) -> Array | int:
@@ -152,7 +152,7 @@ class Registers:
         return np.dtype(np.bool_) if kind == "pred" else UNSIGNED[SIZES[kind]]
 
     def known(self, operand: Operand) -> bool:
-        """Whether the operand is the same for the whole launch."""
+        """True if the operand is the same for the whole launch."""
         if isinstance(operand, Register):
             return operand.name in self.constants
         if isinstance(operand, Special):

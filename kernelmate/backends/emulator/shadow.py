@@ -40,7 +40,7 @@ _INTEGER_KINDS = frozenset({"s32", "u32", "s64", "u64", "b32", "b64", "s16", "u1
 
 
 def is_linear(step: DecodedStep) -> bool:
-    """Whether the step carries a shadow from its sources to its result."""
+    """True if the step carries a shadow from its sources to its result."""
     operation = step.operation
     if not isinstance(operation, Compute) or len(operation.results) != 1:
         return False

@@ -8,7 +8,7 @@ WORDS = {
     "gridid": "the number of the launch", "globaltimer": "the time of day", "clock": "the clock", "smid": "which SM it is on",
     "warpid": "which slot of an SM it is on", "envreg": "what the driver left",
 }  # fmt: skip
-"""What each special register holds (PTX ISA, Special Registers)."""
+"""Contents of each special register (PTX ISA, Special Registers)."""
 
 _READ = re.compile(r"%(gridid|globaltimer|clock|smid|warpid|envreg)(?:64|_hi|_lo|\d+)?\b")
 

@@ -20,7 +20,7 @@ SECTOR_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class LeastWork:
-    """What one launch cannot do without.
+    """Least work of one launch.
 
     Attributes:
         read_bytes: different bytes of global memory that it loads.
@@ -42,7 +42,7 @@ class TimeBound:
 
 
 def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -> LeastWork:
-    """What a launch needs, at least.
+    """Least work of a launch.
 
     Outputs are written whole, or the launch is wrong. Loads are known where the launch was counted: not more than its
     sectors, nor than what it touched apart from arrays that it only writes.

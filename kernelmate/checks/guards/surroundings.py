@@ -41,7 +41,7 @@ Judge = Callable[[RunResult], str | None]
 
 @dataclass(frozen=True, slots=True)
 class SurroundingsFinding:
-    """What a launch's outputs depend on: a finding's code, and a sentence."""
+    """A dependence of a launch's outputs: a finding's code, and a sentence."""
 
     code: str
     message: str
@@ -59,7 +59,7 @@ class _ProbeLaunch:
 
 
 def reached(version: Version, contract: Contract, target: Target) -> Dependence | None:
-    """What surroundings reach in a version; None where nothing does, or the emulator cannot read it."""
+    """Surroundings that reach a version's results; None if none do, or if the emulator cannot read it."""
     try:
         module = EmulatorBackend("never").load(version.compiled, target)
     except UnsupportedInstruction:
@@ -69,7 +69,7 @@ def reached(version: Version, contract: Contract, target: Target) -> Dependence 
 
 
 def find(version: Version, found: Dependence, run: Run, target: Target, judge: Judge) -> SurroundingsFinding | None:
-    """What the outputs of a launch depend on that they should not.
+    """Finds surroundings that the outputs of a launch depend on and should not.
 
     Args:
         version: what is launched; every launch is the first of a module of its own.
@@ -111,7 +111,7 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
 def find_in_twin(
     version: Version, twin: BuildVariant, run: Run, target: Target, judge: Judge
 ) -> SurroundingsFinding | None:
-    """What a version's twin shows: that other architectures get other code, or that variables are read without a value."""
+    """Findings from a build variant: other architectures get other code, or variables are read without a value."""
     other = replace(version, compiled=twin.compiled)
     first = _launched(other, run, target, _ProbeLaunch(Surroundings(), frozenset()), None)
     if first is None:
@@ -131,7 +131,7 @@ def find_in_twin(
 
 
 def _same(one: RunResult, two: RunResult) -> bool:
-    """Whether two launches left the same bytes."""
+    """True if two launches left the same bytes."""
     return all(array.tobytes() == two.arrays[name].tobytes() for name, array in one.arrays.items())
 
 

@@ -17,7 +17,7 @@ EXPLAINING = (
     "global_atomic_requests", "shared_load_wavefronts", "shared_store_wavefronts", "local_sectors",
     "thread_instructions",
 )  # fmt: skip
-"""What a GPU spends time on, one way or another. Where much less of one of them is asked for, that may explain all."""
+"""Quantities that a GPU spends time on. A large reduction of one of them may explain the whole speed-up."""
 
 
 def find(

@@ -29,7 +29,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
 from kernelmate.suggest.syntax_loops import CountingLoop, guarded, is_global_index, is_grid_stride, loops
 
 BLOCKS_PER_SM = (4, 1, 16)
-"""How many blocks for each SM of the target are tried as the grid's size, where that is fewer than now."""
+"""Blocks per SM of the target that are tried as the grid's size, if that is fewer than now."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:

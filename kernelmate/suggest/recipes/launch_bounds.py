@@ -22,7 +22,7 @@ UNIT = 8
 LEAST = 24
 """What ptxas never goes below for compute capability 9.0, as its own warning says."""
 CAPS = 3
-"""How many caps below the present number are tried."""
+"""Number of caps below the present number that are tried."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:

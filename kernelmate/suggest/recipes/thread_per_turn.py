@@ -81,7 +81,7 @@ def _loop(tree: Tree) -> CountingLoop | None:
 
 
 def _turns(tree: Tree, request: SuggestRequest, loop: CountingLoop) -> tuple[str, str] | None:
-    """How often the loop turns, in the kernel's words and in the contract's: the same for all threads."""
+    """Number of iterations of the loop, in the kernel's words and in the contract's: the same for all threads."""
     text = tree.text(loop.bound)
     known = integer_value(text, integer_constants(tree.kernel.unit.text))
     if known is not None:

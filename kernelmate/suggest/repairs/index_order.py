@@ -55,7 +55,7 @@ REPAIR = Repair("index-order", ("correct",), (), rewrites, VALUES | BOUNDS)
 
 
 def _lengths(tree: Tree) -> dict[str, set[str]]:
-    """What each variable stays below: in the head of its loop, or by a guard."""
+    """Bound of each variable: in the head of its loop, or by a guard."""
     found: dict[str, set[str]] = {}
     for loop in loops(tree):
         found.setdefault(loop.name, set()).add(plain(tree, loop.bound))
@@ -113,7 +113,7 @@ def _exchanged(
 def _length(
     slow: str, fast: str, stride: str, places: list[StridedIndex], lengths: dict[str, set[str]], dims: list[str]
 ) -> str | None:
-    """How many elements the index that was the slow one counts: it becomes the fast one."""
+    """Number of elements along the slow index, which becomes the fast one."""
     if slow.isdigit():
         numbers = [int(one.slow) for one in places if one.slow.isdigit()]
         fitting = [dim for dim in dims if dim.isdigit() and int(dim) == max(numbers) + 1]

@@ -68,7 +68,7 @@ def _unit_line(tree: Tree, file_line: int) -> int:
 
 
 def _ways(tree: Tree, first: Node, second: Node, barrier: str) -> Iterator[list[Edit]]:
-    """Where barriers can go: one place after the other, then both ends of the loop at once."""
+    """Possible places of barriers: one after the other, then both ends of the loop at once."""
     before: list[Edit] = []
     if first.id != second.id:
         child = _child_of_common(first, second)

@@ -166,7 +166,7 @@ def _inside(poly: Poly) -> Iterable[Any]:
 
 
 class Sizes:
-    """How many operations and operands values hold, those that are shared counted each time."""
+    """Number of operations and operands in values, shared ones counted each time."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, int]] = {}

@@ -136,7 +136,7 @@ class _AttentionTiles(AttentionText):
         )
 
     def _queries(self, whole: str) -> tuple[list[str], str]:
-        """How many queries there are, which ones are the block's, and the blocks that share a head."""
+        """Number of queries, those of the block, and the blocks that share a head."""
         names, batch = self.names, self.plan.batch
         try:
             names.queries = self.length(self.plan.query or 0, names.queries)

@@ -63,7 +63,7 @@ class _Expressions(Expressions):
     """Expressions of results: what follows from a reduction is not known before the loop over a bag."""
 
     def varies(self, key: Key) -> bool:
-        """Whether a value differs between the elements of a pack, or follows from a reduction."""
+        """True if a value differs between the elements of a pack, or follows from a reduction."""
         return self.plan.node(key).op == "reduce" or super().varies(key)
 
 

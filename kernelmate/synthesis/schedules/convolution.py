@@ -366,7 +366,7 @@ class _Convolving:
         return self._over(names.i, names.kSide, [out, *self._over(names.j, names.kSpan, inner)])
 
     def _may_leave(self, axis: str) -> bool:
-        """Whether a block's part of an axis may reach beyond its end."""
+        """True if a block's part of an axis may reach beyond its end."""
         places = {one.variable: place for place, one in enumerate(self.found.spatial)}
         return axis not in places or self.lengths[places[axis]] != "1"
 

@@ -81,7 +81,7 @@ class Gather:
         return found
 
     def _along(self, several: set[tuple]) -> bool:  # type: ignore[type-arg]
-        """Whether an array is met in one way, and its last axis is the result's."""
+        """True if an array is met in one way, and its last axis is the result's."""
         if len(several) != 1:
             return False
         (index,) = several

@@ -309,10 +309,9 @@ class Rows(RowLoops):
     def why(self) -> str:
         """One or two sentences."""
         passes = len(self.passes()) + any(self.full.values())
-        again = (
-            f"{_TIMES.get(passes, f'{passes} times')}, from {'registers' if self.kept else 'the cache'} after the first"
-        )
-        times = "once" if passes == 1 else again
+        several = _TIMES.get(passes, f"{passes} times")
+        times = "once" if passes == 1 else f"{several}, from the cache after the first"
+        times = f"once into registers and uses it {several}" if self.kept and passes > 1 else times
         count = self.team.threads
         team = f"one block of {count} threads" if self.team.name == "block" else "one warp"
         team = f"{count} neighbouring threads" if count < WARP else team

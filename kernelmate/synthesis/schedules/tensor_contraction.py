@@ -116,7 +116,7 @@ class _TensorContraction(ContractionText):
         )
 
     def _turned(self, name: str) -> bool:
-        """Whether fragments of an operand are transposed on their way to registers."""
+        """True if fragments of an operand are transposed on their way to registers."""
         return self.along(name) != self.shape.k
 
     def _body(self) -> list[str]:

@@ -211,7 +211,7 @@ class _Threads:
         return [*lines, f"if ({' || '.join(tests)}) return;"]
 
     def _is_wide(self) -> bool:
-        """Whether a position needs 64 bits: one axis may have as many elements as an int counts."""
+        """True if a position needs 64 bits: one axis may have as many elements as an int counts."""
         return not any("edge(" in str(one) for key in walked(self.plan) for one in key[1])
 
     def _native(self) -> list[str]:

@@ -35,7 +35,7 @@ _TO_DEVICE = 1
 
 
 class LaunchJob(msgspec.Struct, frozen=True):
-    """What is to be launched: the candidate of a task at some of its sizes, on one GPU.
+    """Launches to be made: the candidate of a task at some of its sizes, on one GPU.
 
     Attributes:
         headline_only: launch at the first size alone.

@@ -53,7 +53,7 @@ _TABLE = re.compile(r"\s*\[\s*args\s*\]")
 
 
 def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> list[types.CompletionItem]:
-    """What may stand at a place; nothing outside of contract blocks.
+    """Completions at a position; none outside of contract blocks.
 
     Args:
         reading: the document.
@@ -135,7 +135,7 @@ def _values(written: str, block: ContractBlock) -> Iterator[types.CompletionItem
 
 
 def _promises(value: str) -> Iterator[types.CompletionItem]:
-    """What may follow an array's shape or a scalar's value."""
+    """Completions after an array's shape or a scalar's value."""
     if "=" in value and "]" not in value:
         documentation = "The scalar is never given another value."
         yield types.CompletionItem("fixed", kind=types.CompletionItemKind.Keyword, documentation=documentation)

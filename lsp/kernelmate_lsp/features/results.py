@@ -1,4 +1,4 @@
-"""What was found out about a kernel, as documents and as charts, and comparisons with an earlier text of it."""
+"""Results for a kernel, as documents and as charts, and comparisons with an earlier text of it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def charts(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 def _versions(place: CommandTarget) -> list[ChartVersion]:
-    """What is drawn side by side: the last search's versions, else the baseline and what was judged last."""
+    """Versions that are drawn side by side: the last search's, else the baseline and the version judged last."""
     found = place.known.found.get(place.spot.id)
     benched = place.known.benched.get(place.spot.id)
     if found is not None and (benched is None or found.at >= benched.at):

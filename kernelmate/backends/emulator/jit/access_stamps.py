@@ -44,7 +44,7 @@ class Suspicion(Exception):
 
 
 def may_watch(decoded: Decoded) -> bool:
-    """Whether every operation of a kernel is one that the watch understands."""
+    """True if every operation of a kernel is one that the watch understands."""
     for step in decoded.steps:
         operation = step.operation
         if isinstance(operation, Barrier):
@@ -73,7 +73,7 @@ def granule_shift(decoded: Decoded, spaces: frozenset[str]) -> int:
 
 
 def fits(machine: Machine, shift: int) -> bool:
-    """Whether the stamps of all arrays that may be written take a sane amount of memory, and blocks their bits.
+    """True if the stamps of all arrays that may be written take a sane amount of memory, and blocks their bits.
 
     Global memory is watched in granules of 1 << shift bytes.
     """

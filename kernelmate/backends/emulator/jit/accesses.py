@@ -35,7 +35,7 @@ class NativeAccess:
 
     @property
     def stores(self) -> bool:
-        """Whether it writes."""
+        """True if it writes."""
         return isinstance(self.operation, Store)
 
 
@@ -66,7 +66,7 @@ class AccessGroup:
 
     @property
     def stores(self) -> bool:
-        """Whether any of them writes."""
+        """True if any of them writes."""
         return any(access.stores for access in self.members)
 
 

@@ -407,6 +407,6 @@ class Body(LaneValues):
 
 
 def is_backward(decoded: Decoded, block: BasicBlock) -> bool:
-    """Whether the piece ends in a branch to itself or to one before it."""
+    """True if the piece ends in a branch to itself or to one before it."""
     operation = decoded.steps[block.end - 1].operation
     return isinstance(operation, Branch) and decoded.block_at[operation.target] <= block.index

@@ -33,7 +33,7 @@ NUMPY_S = 4e-9
 NUMPY_A_CALL_S = 4e-6
 """CPU seconds that NumPy takes for an instruction, where nothing else is known: for each thread, and for being called."""
 EXACT_CHECKS_COST = 3
-"""How many times a launch without checks one under exact checks takes, about."""
+"""Duration of a launch under exact checks, relative to one without checks (approximate)."""
 LEAST_PACE = 0.1
 """Part of what NumPy is taken to need that a launch may show it to need."""
 MOST_SUSPICIONS = 3
@@ -93,7 +93,7 @@ class Chooser:
         self._native_s += seconds
 
     def is_soon_done(self, threads: int) -> bool:
-        """Whether code that is compiled quickly does, and is then half as fast.
+        """True if code that is compiled quickly does, and is then half as fast.
 
         As for `to_come`, what native code has taken so far stands for what is to come: half of it would be saved.
         """
@@ -141,7 +141,7 @@ class Chooser:
 
     @property
     def _suspicious(self) -> bool:
-        """Whether the exact checks are made at once: what was suspicious again and again is not tried any more."""
+        """True if the exact checks are made at once: what was suspicious again and again is not tried any more."""
         return self.suspicions >= MOST_SUSPICIONS
 
     def _may_watch(self) -> bool:

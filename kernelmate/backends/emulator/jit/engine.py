@@ -78,7 +78,7 @@ class LoadedObject:
 
 @functools.cache
 def agrees(name: str) -> bool:
-    """Whether the C library's function of float64 gives bit for bit what NumPy's does, on ten thousand values.
+    """True if the C library's function of float64 gives bit for bit what NumPy's does, on ten thousand values.
 
     NumPy has vector forms of its own on some CPUs, whose last bit may differ.
     """

@@ -19,7 +19,7 @@ _VOTES = frozenset({"ballot", "all", "any", "uni"})
 
 
 def exchanges(step: DecodedStep) -> bool:
-    """Whether the step has a native form among whole warps."""
+    """True if the step has a native form among whole warps."""
     operation = step.operation
     if step.guard is not None:
         return False

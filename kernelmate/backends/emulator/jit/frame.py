@@ -68,7 +68,7 @@ class NativeFrame:
         return 32 if name not in self._kinds else 8 * SIZES[self._kinds[name]]
 
     def is_predicate(self, name: str) -> bool:
-        """Whether a register is one."""
+        """True if a register is one."""
         return self._kinds.get(name) == "pred"
 
     def array(self, name: str) -> ir.Value:

@@ -154,7 +154,7 @@ class HelperFunctions:
 
     @staticmethod
     def _distinct(b: ir.IRBuilder, seen: ir.Value, count: ir.Value, shift: int) -> ir.Value:
-        """How many different numbers a table holds, each shifted right."""
+        """Number of different numbers in a table, each shifted right."""
         distinct, known = b.alloca(I64), b.alloca(BOOL)
         b.store(number(0), distinct)
         with counting(b, count) as index:
@@ -253,5 +253,5 @@ class HelperFunctions:
 
 
 def bits(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
-    """How many lanes a mask has."""
+    """Number of lanes in a mask."""
     return b.zext(intrinsic(b, "llvm.ctpop", [mask]), I64)

@@ -53,7 +53,7 @@ class Native:
         self._fill(program.interface)
 
     def is_native(self, piece: int) -> bool:
-        """Whether a piece has a native form."""
+        """True if a piece has a native form."""
         return self.program.refined.native[piece]
 
     def begin_batch(self) -> None:

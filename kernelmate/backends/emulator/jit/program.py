@@ -66,7 +66,7 @@ def forget() -> None:
 
 
 def is_at_hand(shape: Shape, text: str) -> bool:
-    """Whether the program need not be compiled."""
+    """True if the program need not be compiled."""
     return any(_is_there(_key(shape, text, quick=quick)) for quick in (False, True))
 
 

@@ -118,7 +118,7 @@ class _LoweringProbe:
         self._builder = ir.IRBuilder(function.append_basic_block())
 
     def native(self, step: DecodedStep) -> bool:
-        """Whether the step has a native form."""
+        """True if the step has a native form."""
         operation = step.operation
         if isinstance(operation, Nothing):
             return True
@@ -135,7 +135,7 @@ class _LoweringProbe:
         return isinstance(operation, Store) and operation.space in _SPACES
 
     def _folds(self, step: DecodedStep, operation: Load) -> bool:
-        """Whether a parameter's load is folded into a constant of the launch."""
+        """True if a parameter's load is folded into a constant of the launch."""
         base = operation.address.base
         known = isinstance(base, Symbol) and base.name in self._parameters
         return known and step.guard is None and all(name in self._single for name in step.writes)
@@ -188,7 +188,7 @@ def _end_reads(decoded: Decoded, block: BasicBlock) -> frozenset[str]:
 
 
 def is_register(operand: Operand | None) -> bool:
-    """Whether an operand is a register."""
+    """True if an operand is a register."""
     return isinstance(operand, Register)
 
 

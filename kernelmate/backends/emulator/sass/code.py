@@ -89,7 +89,7 @@ def _split(text: str) -> list[str]:
 
 
 def _outputs(name: str, operands: list[str]) -> int:
-    """How many operands from the first on are results."""
+    """Number of leading operands that are results."""
     if _NO_RESULT.match(name) or not operands:
         return 0
     if _TESTS.match(name):

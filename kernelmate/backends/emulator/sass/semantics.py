@@ -53,7 +53,7 @@ _MAKERS: dict[str, Maker] = {
 
 
 def is_modelled(op: SassOp) -> bool:
-    """Whether instructions of this opcode are known, in some form."""
+    """True if instructions of this opcode are known, in some form."""
     return op.name in _MAKERS or op.name.removeprefix("U") in _MAKERS
 
 

@@ -32,7 +32,7 @@ _GONE = np.int32((1 << 15) - 1)
 
 @dataclass
 class Visits:
-    """How often blocks were come to, by block.
+    """Number of times that blocks were entered, by block.
 
     Attributes:
         threads, warps: of blocks whose visits are known. waits: of those that begin by waiting for the warp's other lanes,
@@ -149,7 +149,7 @@ class Walker:
         return [frozenset(one) for one in live]
 
     def follow(self, shape: LaunchShape) -> Visits:
-        """How often the threads of a launch come to each block.
+        """Number of times that the threads of a launch enter each block.
 
         Raises:
             Unknown: the launch takes too long to follow, or warps come to where they must not.
