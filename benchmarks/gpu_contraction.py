@@ -30,7 +30,7 @@ from kernelmate.records import Compiled, CompileOptions, Contract, Kernel, Size
 from kernelmate.source import argument_shapes, evaluate, launch_shape, scalar_values
 from kernelmate.suggest.synthesis import MOST_MEASURED
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 
@@ -114,7 +114,7 @@ def _texts(one: Listed, pool: ThreadPoolExecutor, options: argparse.Namespace) -
     found = []
     for written in kernels_for(graph, one.kernel, one.contract):
         if options.pattern in written.schedule and len(found) < options.most:
-            kernel, contract = KernelText(one.kernel, one.contract).placed(written)
+            kernel, contract = placed(one.kernel, one.contract, written)
             found.append(Text(written.schedule, contract, pool.submit(_compiled, kernel)))
     return found
 

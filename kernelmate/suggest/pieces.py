@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import tree_sitter
 import tree_sitter_cuda
 
 from kernelmate.records import Kernel
-from kernelmate.source.tokens import Token, lex
+from kernelmate.source.tokens import Token, closing, lex
 
 INCLUDED = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl")
 """Endings of files that others include, which may use any helper in them."""
@@ -139,8 +140,9 @@ def launch_numbers(text: str) -> frozenset[str]:
 
 
 def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The words of a text without comments, layout and launch parameters."""
+    """The words of a text without comments, layout and launch parameters, those of their `dim3` variables too."""
     tokens = lex(text).tokens
+    sides = _sides_of_launches(tokens)
     index = 0
     while index < len(tokens):
         if tokens[index].text == "<<<":
@@ -148,10 +150,38 @@ def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
                 index += 1
             index += 3
             continue
+        if index in sides:
+            yield tokens[index].text
+            index = sides[index]
         named = index > 1 and tokens[index - 1].text == "=" and tokens[index - 2].text in numbers
         if not (named and tokens[index].text.isdigit()):
             yield tokens[index].text
         index += 1
+
+
+def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
+    """Opening and closing parentheses of what `dim3` variables of launches are given, where that calls nothing."""
+    words = [token.text for token in tokens]
+    launched = {
+        words[index + 1] for index, word in enumerate(words) if word == "<<<" and words[index + 2 : index + 3] == [","]
+    }
+    launched |= {
+        words[index - 1]
+        for index in range(2, len(words))
+        if words[index - 2] == "," and (_closes_launch(tokens, index) or words[index] == ",")
+    }
+    found: dict[int, int] = {}
+    within = False
+    for index, word in enumerate(words):
+        within = word == "dim3" or (within and word != ";")
+        if within and word in launched and words[index + 1 : index + 2] == ["("]:
+            stop = closing(tokens, index + 1)
+            inside = words[index + 2 : stop] if stop is not None else []
+            if stop is not None and not any(
+                one.isidentifier() and after == "(" for one, after in itertools.pairwise(inside)
+            ):
+                found[index + 1] = stop
+    return found
 
 
 def _closes_launch(tokens: Sequence[Token], index: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a kernel takes from its surroundings: special registers, bits of addresses, registers that nothing has written.
+"""Dependence of a kernel on its surroundings: special registers, bits of addresses, registers that nothing has written.
 
 None of these may decide what a kernel computes. A forward dataflow over the PTX says which conditions, stores and addresses
 they reach; it proves nothing wrong by itself, but says what launches must vary. Arithmetic on addresses is told apart from
@@ -42,7 +42,7 @@ _MOST_PASSES = 16
 
 @dataclass(frozen=True, slots=True)
 class ValueTrace:
-    """What a register holds, as far as surroundings go.
+    """Contents of a register, as far as surroundings go.
 
     Attributes:
         kind: `pointer`; `bits` of one or several pointers, shifted right by `shift`; `address`, a number that depends on
@@ -59,7 +59,7 @@ class ValueTrace:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What surroundings reach in a kernel.
+    """Effects of surroundings in a kernel.
 
     Attributes:
         conditions: by step, the sources that its predicates depend on. plain: those of them that are comparisons of numbers
@@ -86,7 +86,7 @@ class Dependence:
 
 
 def dependence_of(decoded: Decoded, arrays: Iterable[int]) -> Dependence:
-    """What a kernel depends on; `arrays` are the positions of its parameters that are pointers to arrays."""
+    """Dependences of a kernel; `arrays` are the positions of its parameters that are pointers to arrays."""
     flow = _SurroundingsFlow(decoded, arrays)
     flow.settle()
     return flow.result()
@@ -228,7 +228,7 @@ class _SurroundingsFlow:
         return changed
 
     def result(self) -> Dependence:
-        """What was found."""
+        """The dependences found."""
         reached: set[str] = set()
         for names in self._conditions.values():
             reached |= names
@@ -337,7 +337,7 @@ def _hard(traces: Iterable[ValueTrace | None]) -> ValueTrace | None:
 
 
 def _compared(step: DecodedStep, operation: Compute, traces: list[ValueTrace | None]) -> ValueTrace | None:
-    """What a predicate depends on; None for comparisons that any surroundings must answer alike."""
+    """Dependences of a predicate; None for comparisons that have one result in any surroundings."""
     if step.opcode.startswith("isspacep"):
         return None
     there = [trace for trace in traces if trace is not None]
