@@ -73,10 +73,24 @@ def folded(line: str, width: int) -> list[str]:
     statement, mark, comment = line.partition("  //")
     if mark:
         return [f"{lead}//{comment}", *(folded(statement.rstrip(), width) if statement.strip() else [])]
-    guarded = re.fullmatch(r"(\s*if \(.*\)) ([^;{}]+;)", line)
-    if guarded is not None and guarded[1].count("(") == guarded[1].count(")"):
-        return [f"{guarded[1]} {{", *folded(f"{lead}  {guarded[2]}", width), f"{lead}}}"]
+    condition = _condition_end(line)
+    guarded = re.fullmatch(r" ([^;{}]+;)", line[condition:]) if condition else None
+    if guarded is not None:
+        return [f"{line[:condition]} {{", *folded(f"{lead}  {guarded[1]}", width), f"{lead}}}"]
     return _broken(line, lead + "    ", width)
+
+
+def _condition_end(line: str) -> int:
+    """The offset behind the parenthesis that closes the condition of an `if`; 0 for another statement."""
+    begun = re.match(r"\s*if \(", line)
+    if begun is None:
+        return 0
+    depth = 1
+    for place in range(begun.end(), len(line)):
+        depth += (line[place] == "(") - (line[place] == ")")
+        if not depth:
+            return place + 1
+    return 0
 
 
 def _broken(line: str, deeper: str, width: int) -> list[str]:

@@ -191,3 +191,13 @@ def test_parameters_stand_below_each_other() -> None:
 def test_lengths_and_rows_that_have_a_name_are_not_written_again() -> None:
     lines = ["const int half = dim / 2;", "float* q_row = q + (a + head) * dim;", "q[(a + head) * dim + i + dim / 2] = x[(dim / 2) * i];", "y[n * dim / 2] = 0;"]  # fmt: skip
     assert with_locals(lines)[2:] == ["q_row[i + half] = x[half * i];", "y[n * dim / 2] = 0;"]
+
+
+def test_a_guarded_statement_with_calls_is_broken_behind_its_condition() -> None:
+    line = "  if (first < N) *reinterpret_cast<Results*>(&y[static_cast<size_t>(row) * N + first]) = y_pack;"
+    assert folded(line, 80) == [
+        "  if (first < N) {",
+        "    *reinterpret_cast<Results*>(&y[static_cast<size_t>(row) * N +",
+        "                                   first]) = y_pack;",
+        "  }",
+    ]
