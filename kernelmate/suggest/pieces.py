@@ -97,6 +97,17 @@ def names_of(node: tree_sitter.Node) -> Iterator[tuple[str, str]]:
         named = node.child_by_field_name("name")
         if named is not None:
             yield "other", (named.text or b"").decode("utf-8", "replace")
+        yield from (("other", name) for name in _enumerators(node))
+
+
+def _enumerators(node: tree_sitter.Node) -> Iterator[str]:
+    """Names that an enumeration puts beside its own, unless they stay in its scope."""
+    scoped = {"class", "struct"} & {*words_of((node.text or b"").decode("utf-8", "replace"))}
+    body = node.child_by_field_name("body") if node.type == "enum_specifier" and not scoped else None
+    for one in body.named_children if body is not None else ():
+        name = one.child_by_field_name("name")
+        if name is not None:
+            yield (name.text or b"").decode("utf-8", "replace")
 
 
 def aligned_type(words: Sequence[str]) -> str | None:

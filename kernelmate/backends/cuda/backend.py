@@ -100,7 +100,7 @@ class CudaBackend:
         self._emulator, self._emulators, self._worth = EmulatorBackend(), emulators, NativeCodeWorth()
 
     @contextmanager
-    def rig(
+    def timer(
         self, versions: Sequence[tuple[Module, LaunchShape]], run: Run, restored: frozenset[str]
     ) -> Iterator[CudaTimingDevice]:
         """Versions that this backend has loaded, ready to be timed on the arguments of `run`.
@@ -113,12 +113,14 @@ class CudaBackend:
         Raises:
             TimedFault: the GPU's memory does not suffice.
         """
-        rig = CudaTimingDevice(self, [(cast("CudaModule", module), shape) for module, shape in versions], run, restored)
+        timer = CudaTimingDevice(
+            self, [(cast("CudaModule", module), shape) for module, shape in versions], run, restored
+        )
         try:
-            yield rig
+            yield timer
         finally:
             if not self.poisoned:
-                rig.close()
+                timer.close()
 
     def load(self, compiled: Compiled, target: Target, *, emulated: bool = True) -> CudaModule:
         """Load the compiled code as it is: nothing is compiled again.
@@ -160,7 +162,7 @@ class CudaBackend:
             return None
 
     def fault(self, status: int, words: str, *, traps: bool) -> Finding:
-        """What a failed launch is reported as; a context that it cost is given up.
+        """Report of a failed launch; a context that it cost is given up.
 
         Raises:
             DeviceFailed: the machine is to blame; the context is given up as well.
@@ -178,7 +180,7 @@ class CudaBackend:
         self._remarks[f"the driver disagrees on {disagreement}"] = None
 
     def take_remarks(self) -> tuple[str, ...]:
-        """What was remarked since the last time, each once, and what is always to be said."""
+        """Remarks since the last call, each once, and those that are always made."""
         taken = (*((MPS_REMARK,) if self.gpu.mps else ()), *self._remarks)
         self._remarks.clear()
         return taken

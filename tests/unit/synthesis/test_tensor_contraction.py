@@ -20,7 +20,7 @@ from kernelmate.session import Session
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.kernel_text import WrittenKernel
-from kernelmate.synthesis.placing import placed
+from kernelmate.synthesis.placing import placed as place
 from kernelmate.synthesis.schedules import contraction
 from kernelmate.synthesis.tensor_tiles import TILES, ranked
 from kernelmate.synthesis.trace import trace
@@ -52,9 +52,9 @@ def texts_of(kernel: Kernel, contract: Contract, folder: Path, kind: str = "tens
 
 def result(kernel: Kernel, contract: Contract, written: WrittenKernel, size: dict[str, int], given: dict[str, Any], misalign: int = 0) -> Any:  # fmt: skip
     """What a text leaves in `y`; a launch with a finding fails the test."""
-    found, launched = placed(kernel, contract, written)
+    placed, launched = place(kernel, contract, written)
     target = find_target("H100 SXM")
-    compiled = compile_kernel(found, (), instance=None, target=target, options=CompileOptions())
+    compiled = compile_kernel(placed, (), instance=None, target=target, options=CompileOptions())
     assert compiled.ok, compiled.diagnostics
     arguments: list[Any] = []
     for one in contract.args:
@@ -147,9 +147,9 @@ def test_large_asynchronous_tiles_of_floats_use_wide_copies_and_two_blocks_fit(m
     monkeypatch.setattr(contraction, "ENOUGH_BLOCKS", 1)
     kernel, contract = product(make, dtype="float32")
     written = texts_of(kernel, contract, tmp_path, "contraction-async-")["contraction-async-128x128"]
-    found, _ = placed(kernel, contract, written)
-    compiled = compile_kernel(found, (), instance=None, target=find_target("H100 SXM"), options=CompileOptions())
-    listing = read_listing(compiled, found.unit)
+    placed, _ = place(kernel, contract, written)
+    compiled = compile_kernel(placed, (), instance=None, target=find_target("H100 SXM"), options=CompileOptions())
+    listing = read_listing(compiled, placed.unit)
     assert compiled.diagnostics == ()
     assert listing.registers <= 128
     assert not listing.spill_bytes
@@ -179,9 +179,9 @@ def test_large_tiles_copy_asynchronously_multiply_on_tensor_cores_and_do_not_spi
     kernel, contract = product(make)
     target = find_target("H100 SXM")
     for name in ("tensor-256x128-w8s3k128", "tensor-128x128-w4s3k64"):
-        found, _ = placed(kernel, contract, texts_of(kernel, contract, tmp_path)[name])
-        compiled = compile_kernel(found, (), instance=None, target=target, options=CompileOptions())
-        listing = read_listing(compiled, found.unit)
+        placed, _ = place(kernel, contract, texts_of(kernel, contract, tmp_path)[name])
+        compiled = compile_kernel(placed, (), instance=None, target=target, options=CompileOptions())
+        listing = read_listing(compiled, placed.unit)
         opcodes = {line.opcode for line in listing.sass}
         assert not listing.spill_bytes
         for wanted in ("LDGSTS.E.BYPASS.128", "LDSM.16.M88.4", "LDSM.16.MT88.4", "HMMA.16816.F32", "STG.E.128"):
