@@ -14,7 +14,7 @@ from kernelmate.synthesis.kernel_text import KernelText, Written
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.parts import with_parts
 from kernelmate.synthesis.pitches import with_pitches
-from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of
+from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of, reshapes_last
 from kernelmate.synthesis.schedules import (
     apart,
     attention,
@@ -139,6 +139,7 @@ def _has_short_rows(plan: Plan) -> bool:
 
 def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:
     """Kernels of windows: a convolution over channels, or what each thread computes alone, on as few axes as it needs."""
+    graph = reshapes_last(graph)
     names, shapes = output_shapes(text)
     few = merged(graph)
     rank = len(few.nodes[few.outputs[0]].shape)
