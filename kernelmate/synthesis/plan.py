@@ -178,15 +178,14 @@ def reshapes_last(graph: Graph) -> Graph:
 def sorted_graph(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
     """A graph of nodes in any order."""
     order: dict[int, int] = {}
-
-    def visit(index: int) -> None:
-        if index not in order:
-            for one in nodes[index].args:
-                visit(one)
-            order[index] = len(order)
-
-    for one in outputs:
-        visit(one)
+    stack = [(one, False) for one in reversed(outputs)]
+    while stack:
+        index, done = stack.pop()
+        if done:
+            order.setdefault(index, len(order))
+        elif index not in order:
+            stack.append((index, True))
+            stack += [(one, False) for one in reversed(nodes[index].args)]
     kept = [replace(nodes[old], args=tuple(order[one] for one in nodes[old].args)) for old in order]
     return Graph(tuple(kept), tuple(order[one] for one in outputs))
 

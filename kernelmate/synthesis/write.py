@@ -8,6 +8,7 @@ from functools import partial
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.attention_plan import attention_of
+from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, Written
@@ -55,6 +56,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
     text = KernelText(kernel, contract)
+    graph = with_differences(graph)
     attended = attention_of(graph, contract)
     if attended is not None:
         yield from attention.written(attended, text)
@@ -120,15 +122,17 @@ def _either(ways: Sequence[Callable[[KernelText], Iterator[Written]]], text: Ker
     """The kernels of the first way that writes any.
 
     Raises:
-        Refused: none does; as the last one said.
+        Refused: none does; as the last one said, or one that only lacks a size.
     """
-    for place, way in enumerate(ways, 1):
+    reasons: list[Refused] = []
+    for way in ways:
         try:
             yield from way(text.again())
             return
-        except Refused:
-            if place == len(ways):
-                raise
+        except Refused as reason:
+            reasons.append(reason)
+    # The schedule that would suit it lacks no more than a parameter.
+    raise next((one for one in reasons if "does not get the size" in str(one)), reasons[-1])
 
 
 def _has_short_rows(plan: Plan) -> bool:
