@@ -149,7 +149,7 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:
     rank = len(few.nodes[few.outputs[0]].shape)
     fewer = names, tuple(merged_shape(one, rank) for one in shapes)
     pooled = partial(windows.written, few, shapes=fewer)
-    packed = [partial(interleaved.written, one) for one in (few, graph)]
+    packed = [partial(interleaved.written, few, shapes=fewer), partial(interleaved.written, graph)]
     yield from _either([partial(convolution.written, graph), *packed, pooled, partial(windows.written, graph)], text)
 
 
