@@ -31,7 +31,7 @@ from benchmarks.launches import Listed, listed_launches
 from benchmarks.machine import describe, save
 from kernelmate.backends.cuda.backend import CudaBackend
 from kernelmate.backends.cuda.helpers import COPY
-from kernelmate.backends.cuda.rig import CudaRig
+from kernelmate.backends.cuda.timing_device import CudaTimingDevice
 from kernelmate.compiler import find_target
 from kernelmate.measure.blocks import time_of
 from kernelmate.measure.timing import measure
@@ -60,7 +60,7 @@ def restored(listed: Listed) -> frozenset[str]:
     return frozenset(a.name for a in listed.contract.args if a.direction == "inout")
 
 
-def rigs() -> Iterator[tuple[Listed, CudaRig]]:
+def rigs() -> Iterator[tuple[Listed, CudaTimingDevice]]:
     """Each launch, ready on the GPU."""
     backend, target = CudaBackend(), find_target("sm_90")
     for listed in launches():
@@ -144,7 +144,7 @@ def others(out: Path) -> None:
     out.write_text(json.dumps(rows))
 
 
-def launch_of(rig: CudaRig) -> Callable[[], None]:
+def launch_of(rig: CudaTimingDevice) -> Callable[[], None]:
     """One launch on the stream that other tools watch."""
 
     def launch() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kernelmate.backends.base import Backend, Module, Run, RunResult
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import FIRST, Bench, Shot, inputs_for
+from kernelmate.checks.trials import FIRST, Bench, PlannedLaunch, inputs_for
 from kernelmate.compiler import compile_kernel
 from kernelmate.records import Compiled, CompileOptions, Contract, JudgeTask, Size, Target, Version
 from kernelmate.source import contract_for, load_kernels
@@ -62,7 +62,7 @@ def listed_launches(paths: list[Path], target: Target, *, headline_only: bool = 
                 task = JudgeTask("emulator", target, version, None, None, (), SEED, str(path.parent))
                 bench = Bench(backend, task, version)
                 for size in contract.sizes[: 1 if headline_only else None]:
-                    shot = Shot(FIRST, NORMAL, 0, 1)
+                    shot = PlannedLaunch(FIRST, NORMAL, 0, 1)
                     given = inputs_for(contract, size, shot, SEED, path.parent)
                     name = f"{path.stem}::{instance or kernel.name}"
                     yield Listed(name, path, compiled, contract, size, bench.launch(size, shot, given))

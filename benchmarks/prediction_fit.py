@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from kernelmate.measure.fit import Fit
-from kernelmate.measure.predict import Launched, estimate
+from kernelmate.measure.predict import LaunchFacts, estimate
 
 DIFFERENT = 1.1
 """Times further apart than this are a pair whose order is asked for."""
@@ -41,7 +41,7 @@ class Timed:
 
     family: str
     name: str
-    launch: Launched
+    launch: LaunchFacts
     measured_us: float
 
 

@@ -25,14 +25,14 @@ import numpy as np
 from benchmarks.large_set import LARGE, listed
 from benchmarks.machine import describe, save
 from benchmarks.tolerance_variants import COUNTING, WORKLOADS, Array, Total, Workload
-from kernelmate.checks.carried import Law, carried, law_of
 from kernelmate.checks.evaluations import Expected, Reference
+from kernelmate.checks.extrapolation import Law, carried, law_of
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.kinds import Arrays
 from kernelmate.checks.laws import BASE_ELEMENTS, elements_at
+from kernelmate.checks.precision import Arrays
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.sizes import small_sizes
-from kernelmate.checks.styles import NORMAL, Style
+from kernelmate.checks.styles import NORMAL, InputStyle
 from kernelmate.checks.tolerances import derive
 from kernelmate.records import Contract, Size
 from kernelmate.source import contract_for, find_kernels, text_unit
@@ -85,7 +85,7 @@ class Problem:
         self.arrays: Arrays = self._inputs(size, 7, NORMAL)
         self.want: Expected = reference(self.arrays, size)
 
-    def _inputs(self, size: Size, number: int, style: Style) -> Arrays:
+    def _inputs(self, size: Size, number: int, style: InputStyle) -> Arrays:
         return draw(self.contract, size, (number, *size.values()), style, LARGE)
 
     @cached_property

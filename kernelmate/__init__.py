@@ -1,4 +1,4 @@
-"""KernelMate: change a CUDA kernel by asking for what you want, and take only what was proved right and measured.
+"""KernelMate: change CUDA kernels by prompts in plain words; each change comes with a verdict.
 
 The five functions here open a session, do one thing, and close it. Each takes a kernel as `"FILE"`, `"FILE::KERNEL"` or
 a `Kernel`, and any setting of `kernelmate.config.Settings` by name (`target="L4"`, `seed=7`). Keep a

@@ -68,7 +68,7 @@ Folders = Annotated[tuple[str, ...], NoDecode, _FOLDERS]
 
 
 class CiSettings(BaseModel):
-    """What `kernelmate ci` takes from the settings.
+    """Settings of `kernelmate ci`.
 
     Attributes:
         base: the revision that is compared with.
@@ -94,56 +94,56 @@ def _table(value: object) -> object:
 
 
 class Settings(BaseSettings):
-    """How kernels are compiled and judged. Make one with `load_settings`, which says where a wrong value stands.
+    """Settings of compiling and judging. Make them with `load_settings`, which reports the place of a wrong value.
 
     Attributes:
-        backend: where kernels run; `auto` takes a GPU where this version and this machine have one.
-        device: the GPU: its number here, as CUDA counts them, or `ssh:HOST` or `ssh:HOST:N` for one of another machine.
-        target: the GPU that compiling, occupancy and prediction are for; None for this machine's, else H100 SXM.
-        timeout_s: seconds for one verdict, compiling not counted.
+        backend: the backend that runs kernels; `auto` uses a GPU if there is one.
+        device: the GPU: its CUDA number on this machine, or `ssh:HOST` or `ssh:HOST:N` for one of another machine.
+        target: the GPU for compilation, occupancy and prediction; None for this machine's, else H100 SXM.
+        timeout_s: seconds for one verdict, without compilation.
         compile_timeout_s: seconds for one compilation.
         reference_timeout_s: seconds for one call of the user's reference function.
         memory_limit_mb: MiB that judging may take beyond the idle worker.
         step_limit: instructions that one thread of an emulated launch may take before it counts as hung.
-        device_memory_mb: MiB of the GPU's memory that judging may take; None for most of what is free at its start.
-        ssh_options: further options of ssh for a device behind it, as in "-p 2222".
-        remote_worker: what starts the worker there, for that machine's shell.
+        device_memory_mb: MiB of the GPU's memory that judging may take; None for 80% of the memory that is free at its start.
+        ssh_options: further options of ssh for a device of another machine, as in "-p 2222".
+        remote_worker: the command that starts the worker on the other machine, for its shell.
         instruction_limit: instructions that all threads of one emulated launch may take together.
-        timing_budget_s: seconds for timing one version on a GPU; 0 times nothing.
+        timing_budget_s: seconds for timing one version on a GPU; 0 disables timing.
         sanitize: run compute-sanitizer around each version's listed launches (GPU).
         profile: read hardware counters of each version's headline launch by ncu (GPU).
-        seed: of the inputs; None draws one for each verdict, which records it.
+        seed: seed of the inputs; None draws one for each verdict, which records it.
         std: the C++ standard.
         defines: `NAME` or `NAME=VALUE`.
         include_paths: folders searched for headers.
         fast_math: compile with `-use_fast_math`.
         max_registers: upper limit of registers per thread.
-        flags: NVRTC spellings, passed as they are.
+        flags: further compiler options, in the spelling of NVRTC or nvcc.
         build: a `compile_commands.json`, or the folder that holds one.
-        cache_dir: where compiled kernels are kept; None for the user's cache folder.
-        reference: takes the place of what contracts name as reference.
+        cache_dir: the folder of compiled kernels; None for the user's cache folder.
+        reference: replaces the reference of every contract.
         history: keep every judged version in the history.
         history_file: the history's file; None for `history.db` in the user's data folder.
         model: the local model's name; None for the one in use (`kernelmate model use`).
-        starter: the model that comes with KernelMate is asked where no other one is in use.
-        model_url: another server that speaks OpenAI's chat protocol, as in http://127.0.0.1:8080/v1; what goes to
-            one on another machine is shown first.
-        model_codec: how the model at `model_url` is asked: what its file names under `kernelmate.codec`; None for one that chats.
+        starter: ask the model that is installed with KernelMate if no other one is in use.
+        model_url: another server that speaks OpenAI's chat protocol, as in http://127.0.0.1:8080/v1; a text for
+            one on another machine is shown before it is sent.
+        model_codec: the codec of the model at `model_url`, as its file names it under `kernelmate.codec`; None for a chat model.
         model_key_variable: the environment variable that holds that server's key.
-        models_dir: where models are kept; None for the user's data folder.
-        model_context: tokens of one conversation; None for what the model was made for, up to 16,384, and memory allows.
+        models_dir: the folder of models; None for the user's data folder.
+        model_context: tokens of one conversation; None for the model's own, up to 16,384 and the available memory.
         model_gpu_layers: layers on a GPU, or `auto` for as many as leave a quarter of its free memory to kernels; 0 keeps
             the model on the CPU. A model on a GPU is not asked while a kernel is timed there.
-        model_threads: of the CPU; None for all cores.
+        model_threads: threads of the CPU; None for all cores.
         model_answer_s: seconds for one answer of a model, Claude's included, however slowly it comes.
-        model_idle_s: seconds after which a model that nobody asks is unloaded.
-        samples: attempts of the local model in one round.
-        claude: ask Claude where neither recipes nor the local model did it; what is sent is shown first.
-        claude_model: which one, as its API names it.
+        model_idle_s: seconds without a request after which a model is unloaded.
+        samples: answers of the local model per round.
+        claude: ask Claude if neither recipes nor the local model succeeded; the text is shown before it is sent.
+        claude_model: the model's name in Anthropic's API.
         claude_budget_usd: US dollars that one search may spend at most; searches of one notebook or editor share them.
-        claude_may_write: Claude may write a kernel itself once its review did not help.
-        ci: what a change of kernels is held to.
-        calibration_file: measured roofs; None for `calibration.json` in the user's data folder.
+        claude_may_write: let Claude write a kernel itself if its review did not help.
+        ci: the conditions of `kernelmate ci`.
+        calibration_file: the file of measured roofs; None for `calibration.json` in the user's data folder.
     """
 
     model_config = SettingsConfigDict(
@@ -198,12 +198,12 @@ class Settings(BaseSettings):
 
     @property
     def place(self) -> Device:
-        """Where kernels run: the GPU that `device` names, else the first one of this machine."""
+        """The device that kernels run on: the GPU that `device` names, else the first one of this machine."""
         return Device() if self.device is None else parse_device(self.device)
 
     @property
     def compile_options(self) -> CompileOptions:
-        """What of this concerns the compiler."""
+        """The settings that concern the compiler."""
         return CompileOptions(
             std=self.std,
             defines=self.defines,
@@ -291,7 +291,7 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 _PROJECT: ContextVar[Path | None] = ContextVar("_PROJECT", default=None)
-"""Where the search for the project's file starts; None for the current folder, `NO_PROJECT` for no search."""
+"""Folder that the search for the project's file starts in; None: the current folder, `NO_PROJECT`: no search."""
 
 NO_PROJECT = Path(os.devnull)
 
@@ -420,7 +420,7 @@ def _ci_error(key: str, first: Any, where: str, file: str | None, line: int | No
 
 
 def _origin(key: str, given: dict[str, Any]) -> tuple[str, str | None, int | None]:
-    """Where the value in force comes from: words for the message, file and line."""
+    """Origin of the value in force: words for the message, file and line."""
     variable = f"{ENVIRONMENT_PREFIX}{key.upper()}"
     if key in given:
         return "", None, None

@@ -63,7 +63,7 @@ class KernelmateError(Exception):
 
 
 class InputError(KernelmateError):
-    """What the user gave needs a change by the user."""
+    """The user's input needs a change by the user."""
 
     code = "input"
     exit_code = 2

@@ -41,7 +41,7 @@ _DROPPED_WITH_VALUE = frozenset(
 _HOST = re.compile(r"(?:-Xcompiler|--compiler-options)=.*", re.DOTALL)
 
 
-class Refused(ValueError):
+class RefusedOption(ValueError):
     """An option that is not taken; the message names it and says why."""
 
 
@@ -59,11 +59,11 @@ def _spelled(flags: Sequence[str]) -> Iterator[str]:
     while waiting:
         flag = waiting.pop(0)
         if any(ord(character) < 32 for character in flag):
-            raise Refused(f"{flag!r} holds a control character.")
+            raise RefusedOption(f"{flag!r} holds a control character.")
         name, equals, value = flag.partition("=")
         if name in _WITH_VALUE:
             if not equals and not waiting:
-                raise Refused(f"{flag} needs a value.")
+                raise RefusedOption(f"{flag} needs a value.")
             flag = _WITH_VALUE[name] + (value if equals else waiting.pop(0))
         elif flag in _DROPPED_WITH_VALUE and waiting:
             waiting.pop(0)
@@ -72,7 +72,9 @@ def _spelled(flags: Sequence[str]) -> Iterator[str]:
         if _HOST.fullmatch(flag) or _IGNORED.fullmatch(flag):
             continue
         if not _ALLOWED.fullmatch(flag):
-            raise Refused(f"The compiler option {flag} is not taken: it is not among those that change the code alone.")
+            raise RefusedOption(
+                f"The compiler option {flag} is not taken: it is not among those that change the code alone."
+            )
         if flag.startswith("--ptxas-options="):
             _check_assembler(flag)
         yield flag
@@ -81,6 +83,6 @@ def _spelled(flags: Sequence[str]) -> Iterator[str]:
 def _check_assembler(flag: str) -> None:
     for option in filter(None, re.split(r"[,\s]+(?=-)", flag.partition("=")[2])):
         if not _ASSEMBLER.fullmatch(option):
-            raise Refused(
+            raise RefusedOption(
                 f"The assembler's option {option} is not taken: it is not among those that change the code alone."
             )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,14 @@ def test_every_target_the_readme_names_is_in_the_makefile() -> None:
     )
     made = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     assert {"demo", "test"} <= named <= made
+
+
+def test_no_two_classes_of_the_packages_have_one_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for package in ("kernelmate", "lsp/kernelmate_lsp", "widgets/kernelmate_widgets"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    places[node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert len(places) > 800
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -47,7 +47,12 @@ def _recipes() -> str:
 
 
 def _repairs() -> str:
-    entries = [_entry(repair.name, _module(repair.rewrites), []) for repair in REPAIRS]
+    entries = [
+        _entry(
+            one.name, _module(one.rewrites), [f"**Findings:** {', '.join(f'`{code}`' for code in sorted(one.codes))}."]
+        )
+        for one in REPAIRS
+    ]
     return (
         "# Repairs one by one\n\nThe repairs in the order in which they are tried. [Repairs](repairs.md) explains when "
         "each of them applies.\n\n" + "\n".join(entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import inspect
 import re
 
@@ -13,7 +14,7 @@ from kernelmate_docs.project import ROOT
 MOST_GUIDES = 5
 """Pages that a command's page names at most."""
 
-_SPECIAL = re.compile(r"([\\*_`<>])")
+_SPECIAL = re.compile(r"([\\*_`])")
 
 
 def names() -> list[str]:
@@ -105,4 +106,6 @@ def _paragraph(text: str) -> str:
 def _plain(text: str) -> str:
     """Text without characters that Markdown reads; words in backquotes stay code."""
     pieces = re.split(r"(`[^`]*`)", text)
-    return "".join(one if one.startswith("`") else _SPECIAL.sub(r"\\\1", one) for one in pieces)
+    return "".join(
+        one if one.startswith("`") else html.escape(_SPECIAL.sub(r"\\\1", one), quote=False) for one in pieces
+    )

@@ -32,7 +32,7 @@ CAUSES = Path(__file__).with_name("contract_errors.toml")
 _MESSAGE_PLACE = {
     "ContractError": 0,
     "ExpressionError": 0,
-    "Refused": 0,
+    "RefusedOption": 0,
     "_fail_at_opening": 1,
     "document.fail": 1,
     "self.document.fail": 1,

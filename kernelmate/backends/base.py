@@ -208,7 +208,7 @@ class Module(Protocol):
 
 
 @runtime_checkable
-class Foresees(Protocol):
+class SupportsPrefetch(Protocol):
     """A module that is the quicker for knowing which launches it will be asked for."""
 
     def foresee(self, runs: Iterable[Run]) -> None:
@@ -217,7 +217,7 @@ class Foresees(Protocol):
 
 
 @runtime_checkable
-class Begins(Protocol):
+class SupportsBackgroundLaunch(Protocol):
     """A backend that makes launches beside what it is asked for."""
 
     def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
@@ -226,7 +226,7 @@ class Begins(Protocol):
 
 
 @runtime_checkable
-class Computes(Protocol):
+class SupportsArrayComputing(Protocol):
     """A backend on whose GPU arrays can be computed beside launches, out of the reach of the kernels under judgement."""
 
     @property

@@ -18,7 +18,7 @@ from kernelmate.records import Finding
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class GpuState:
     """How the GPU is, between two blocks of launches.
 
     Attributes:
@@ -32,7 +32,7 @@ class Condition:
     throttle_reasons: tuple[str, ...] = ()
 
 
-class Rig(Protocol):
+class TimingDevice(Protocol):
     """Versions of one kernel, ready to be launched on the same memory. Times are microseconds.
 
     Versions go by number; `None` is an empty kernel in the place of one. Arrays that a version reads and writes get
@@ -80,7 +80,7 @@ class Rig(Protocol):
         """
         ...
 
-    def condition(self) -> Condition:
+    def condition(self) -> GpuState:
         """How the GPU is now."""
         ...
 
@@ -94,7 +94,7 @@ class Rig(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Repeats:
+class RepeatedLaunch:
     """One launch made again and again.
 
     Attributes:

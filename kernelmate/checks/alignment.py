@@ -1,4 +1,4 @@
-"""Where base pointers are moved: off the 256 bytes that allocations start at, each array by itself and all together."""
+"""Displaced base pointers: off the 256 bytes that allocations start at, each array by itself and all together."""
 
 from __future__ import annotations
 

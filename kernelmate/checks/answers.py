@@ -9,8 +9,8 @@ from typing import Any, Literal
 from kernelmate.checks import ties
 from kernelmate.checks.compare import Difference, compare
 from kernelmate.checks.evaluations import Expected, Reference
-from kernelmate.checks.kinds import Array, Arrays, is_inexact, module_of
 from kernelmate.checks.memo import Memo
+from kernelmate.checks.precision import Array, Arrays, is_inexact, module_of
 from kernelmate.checks.tolerances import Allowed, derive, rounded_outputs
 from kernelmate.records import Contract, Size
 
@@ -25,7 +25,7 @@ MOST_DRAWS, FEWEST_DRAWS = 32, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExpectedOutputs:
     """The wanted outputs for one set of inputs, and the errors that pass.
 
     Attributes:
@@ -55,8 +55,8 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Theirs:
-    """What the baseline made of one launch.
+class BaselineOutputs:
+    """Outputs of the baseline for one launch.
 
     Attributes:
         errors: codes of the errors that the backend saw.
@@ -91,8 +91,8 @@ DEVICE_REMEMBERED_BYTES, DEVICE_SHARE = 4 << 30, 16
 """The same on a GPU, and no more than this part of its memory: what does not fit when it is needed makes it be given back."""
 
 INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
-ANSWERS: Memo[Answer] = Memo(REMEMBERED_BYTES, Answer.arrays, DEVICE_REMEMBERED_BYTES)
-BASELINES: Memo[Theirs] = Memo(REMEMBERED_BYTES, Theirs.arrays, DEVICE_REMEMBERED_BYTES)
+ANSWERS: Memo[ExpectedOutputs] = Memo(REMEMBERED_BYTES, ExpectedOutputs.arrays, DEVICE_REMEMBERED_BYTES)
+BASELINES: Memo[BaselineOutputs] = Memo(REMEMBERED_BYTES, BaselineOutputs.arrays, DEVICE_REMEMBERED_BYTES)
 
 
 def bound_device(total: int) -> None:
@@ -112,19 +112,19 @@ Task = tuple[Contract, Reference, Arrays, Size]
 """The contract, reference, inputs and size that an answer belongs to."""
 
 
-def nearly_met(answer: Answer, found: Mapping[str, Difference], outputs: Mapping[str, Array]) -> bool:
+def nearly_met(answer: ExpectedOutputs, found: Mapping[str, Difference], outputs: Mapping[str, Array]) -> bool:
     """True where rounded outputs are a little beyond a tolerance that was measured by few draws of moves."""
     largest = max((found[name].error for name in found if is_inexact(outputs[name].dtype)), default=0.0)
     return answer.origin != "contract" and not answer.again and 1 < largest <= NEARLY_MET
 
 
-def near_ties(answer: Answer, found: Mapping[str, Difference], outputs: Mapping[str, Array]) -> bool:
+def near_ties(answer: ExpectedOutputs, found: Mapping[str, Difference], outputs: Mapping[str, Array]) -> bool:
     """True where a few whole numbers of an output differ, which may lie near a tie of what they are rounded from."""
     whole = [name for name, one in found.items() if not one.right and not is_inexact(outputs[name].dtype)]
     return any(name not in answer.ties and ties.few(outputs[name], answer.want[name]) for name in whole)
 
 
-def thorough(answer: Answer, task: Task, seed: tuple[int, ...], seconds: float) -> Answer:
+def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
     """The answer with a tolerance by many draws of moves, nowhere less than it was.
 
     Of a few draws all may be small by chance at one element of many; and a pool whose elements are very unlike each other leaves
@@ -147,7 +147,7 @@ def thorough(answer: Answer, task: Task, seed: tuple[int, ...], seconds: float) 
     return replace(answer, allowed=Allowed(error, coarse), again=True)
 
 
-def with_ties(answer: Answer, task: Task, seed: tuple[int, ...], seconds: float) -> Answer:
+def with_ties(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
     """The answer with the two values that elements near a tie may have; arguments as of `thorough`."""
     draws = ties.DRAWS if not seconds else min(ties.DRAWS, int(LONGEST_S / seconds))
     if draws < ties.FEWEST:

@@ -140,15 +140,17 @@ class ArrayModule:
             return partial(_vectorized, self._working)
         if isinstance(value, type) or not callable(value):
             return weak(value)
-        return _Function(value, self._working, keeps=name in _MAKERS)
+        return _ModuleFunction(value, self._working, keeps=name in _MAKERS)
 
 
-def _vectorized(working: np.dtype[Any], function: Callable[..., Any], *arguments: Any, **keywords: Any) -> _Function:
+def _vectorized(
+    working: np.dtype[Any], function: Callable[..., Any], *arguments: Any, **keywords: Any
+) -> _ModuleFunction:
     """`np.vectorize`, whose functions of numbers compute in float64 whatever they get."""
-    return _Function(np.vectorize(function, *arguments, **keywords), working, keeps=False)
+    return _ModuleFunction(np.vectorize(function, *arguments, **keywords), working, keeps=False)
 
 
-class _Function:
+class _ModuleFunction:
     """A function of an array module; what it returns has the working type, unless it only passes an array on."""
 
     def __init__(self, function: Callable[..., Any], working: np.dtype[Any], *, keeps: bool) -> None:

@@ -1,4 +1,4 @@
-"""What was seen at one size: the launches that were made, and what the backend and the guards found at them."""
+"""Records of one size: its launches, and the findings of the backend and the guards."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kernelmate.backends.base import RunResult
-from kernelmate.checks.answers import Answer
+from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.compare import Difference
 from kernelmate.checks.scalars import said
-from kernelmate.checks.timed import Kept
+from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.tolerances import Allowed
-from kernelmate.checks.trials import Outcome
+from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Contract, Finding, FirstWrong, Severity, Size
 
 Origin = Literal["contract", "own"]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedLaunch:
     """One launch of the version under judgement.
 
     Attributes:
@@ -29,8 +29,8 @@ class Seen:
             mistakes here as well and the contract does not ask for this.
     """
 
-    outcome: Outcome
-    answer: Answer | None
+    outcome: LaunchOutcome
+    answer: ExpectedOutputs | None
     differences: tuple[Difference, ...]
     baseline_right: bool | None
     weight: Severity | None
@@ -47,7 +47,7 @@ class Seen:
         """Aligned and on ordinary inputs."""
         return self.outcome.shot.plain
 
-    def without_arrays(self) -> Seen:
+    def without_arrays(self) -> ObservedLaunch:
         """The same for what comes after the guards: the arrays of all sizes together would take much memory."""
         scalars = {name: array for name, array in self.outcome.given.items() if name not in self.outcome.result.arrays}
         outcome = replace(self.outcome, given=scalars, result=replace(self.outcome.result, arrays={}))
@@ -56,8 +56,8 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
-    """What a guard or the backend found at a launch of this size."""
+class NotedFinding:
+    """A finding of a guard or the backend at a launch of this size."""
 
     code: str
     severity: Severity
@@ -84,23 +84,23 @@ class CaseRecord:
 
     size: Size
     origin: Origin
-    seen: list[Seen] = field(default_factory=list)
-    noted: list[Noted] = field(default_factory=list)
+    seen: list[ObservedLaunch] = field(default_factory=list)
+    noted: list[NotedFinding] = field(default_factory=list)
     degenerate: bool = False
     constant: tuple[str, str] | None = None
     counted: RunResult | None = None
     launched: bool = True
     unsteady: bool = False
     once: bool = False
-    kept: Kept | None = None
+    kept: KeptLaunch | None = None
 
     def note(self, code: str, severity: Severity, found: tuple[str, str] | None) -> None:
         """Keep what a guard found, once for each code."""
         if found is not None and not any(code == noted.code for noted in self.noted):
-            self.noted.append(Noted(code, severity, found[1], buffer=found[0]))
+            self.noted.append(NotedFinding(code, severity, found[1], buffer=found[0]))
 
     @property
-    def judged(self) -> list[Seen]:
+    def judged(self) -> list[ObservedLaunch]:
         """Launches that this size's outcome stands on: those held against the version, else the ordinary ones."""
         return [s for s in self.seen if s.weight == "error"] or [s for s in self.seen if s.plain]
 
@@ -127,7 +127,7 @@ class CaseRecord:
 
     @property
     def first_wrong(self) -> FirstWrong | None:
-        """Where the worst launch is first wrong."""
+        """First wrong element of the worst launch."""
         worst = self.worst
         return worst.first if worst is not None and not worst.right else None
 
@@ -137,7 +137,7 @@ class CaseRecord:
         found = (said(contract, self.size, one.outcome.given) for one in seen)
         return next(({name: value for name, (value, _) in some.items()} for some in found if some), None)
 
-    def shot(self, inputs: int, poison: int) -> Seen | None:
+    def shot(self, inputs: int, poison: int) -> ObservedLaunch | None:
         """The ordinary launch of a set of inputs and a poison that ran to its end."""
         return next(
             (

@@ -10,8 +10,8 @@ import numpy as np
 
 from kernelmate.backends.base import Run
 from kernelmate.checks.alignment import shift_text
-from kernelmate.checks.answers import Answer
-from kernelmate.checks.case_records import CaseRecord, Noted, Origin, Seen
+from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.case_records import CaseRecord, NotedFinding, ObservedLaunch, Origin
 from kernelmate.checks.compare import Difference, nan_in, near, passes
 from kernelmate.checks.guards import (
     constant_output,
@@ -22,24 +22,24 @@ from kernelmate.checks.guards import (
     stateful,
     uninitialised_output,
 )
-from kernelmate.checks.kinds import Arrays, is_inexact, module_of
+from kernelmate.checks.input_selection import InputSelection, SelectedInputs
 from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Oracle
-from kernelmate.checks.settling import Settled, Settling
+from kernelmate.checks.precision import Arrays, is_inexact, module_of
+from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.sizes import MOST_ELEMENTS
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.timed import Kept
+from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.trials import (
     FIRST,
     OTHER,
     REPEATED_ELEMENTS,
     REPEATED_SCHEDULES,
     Bench,
-    Outcome,
-    Shot,
+    LaunchOutcome,
+    PlannedLaunch,
     elements_of,
     plan,
 )
-from kernelmate.checks.tried import Tried
 from kernelmate.errors import ContractError, ReferenceFailed
 from kernelmate.records import Contract, Severity
 from kernelmate.source import argument_shapes, size_allowed
@@ -71,16 +71,16 @@ class CaseJudge:
         self._keep_bytes = keep_bytes
         self._glance = glance
         self._alone = False
-        self._settling = Settling(bench, oracle, compared=compared, directory=oracle.directory)
+        self._settling = InputSelection(bench, oracle, compared=compared, directory=oracle.directory)
         self.baseline_ran = False
         self.baseline_longest: int | None = None
 
-    def foresee(self, sizes: Sequence[Tried]) -> None:
+    def foresee(self, sizes: Sequence[PlannedSize]) -> None:
         """Tell the bench of all launches that judging these sizes, in this order, will take if nothing goes wrong."""
         self._alone = bool(sizes) and all(self.oracle.large(one.size) for one in sizes)
         self.bench.foresee(lambda: self.launches(sizes))
 
-    def launches(self, sizes: Sequence[Tried]) -> Iterator[Run]:
+    def launches(self, sizes: Sequence[PlannedSize]) -> Iterator[Run]:
         """Those that judging these sizes takes, as far as they can be had and launched; none of them is made."""
         for number, one in enumerate(sizes):
             size = one.size
@@ -93,11 +93,11 @@ class CaseJudge:
                         longest = None if self._asked_for(one) else self.oracle.known_longest(size, shot)
                         yield self.bench.launch(size, shot, given, count=count, others_longest=longest)
 
-    def _asked_for(self, tried: Tried) -> bool:
+    def _asked_for(self, tried: PlannedSize) -> bool:
         """A large size of our own, which only the version's text has asked for."""
         return tried.once and elements_of(argument_shapes(self.contract, tried.size).values()) > MOST_ELEMENTS
 
-    def _shots(self, tried: Tried, number: int) -> Iterator[tuple[Shot, bool]]:
+    def _shots(self, tried: PlannedSize, number: int) -> Iterator[tuple[PlannedLaunch, bool]]:
         """The launches of a size, and whether each is counted."""
         size, origin, once, styled, shifts = tried
         elements = elements_of(argument_shapes(self.contract, size).values())
@@ -114,7 +114,7 @@ class CaseJudge:
                 level = self._settling.level(shot.style, size)
                 yield replace(shot, style=level), index == 0 and origin == "contract"
 
-    def judge(self, tried: Tried, number: int) -> CaseRecord:
+    def judge(self, tried: PlannedSize, number: int) -> CaseRecord:
         """Make the case's launches, until one ends in an error.
 
         Raises:
@@ -138,14 +138,14 @@ class CaseJudge:
         """Keep the arrays of a listed size's first launch while there is room."""
         first = record.shot(FIRST, 0) if record.origin == "contract" and self._keep_bytes else None
         if first is not None:
-            kept = Kept(first.outcome, first.answer)
+            kept = KeptLaunch(first.outcome, first.answer)
             held = kept.nbytes if not self.oracle.large(record.size) else 0  # on the GPU, where there is room
             if held <= self._keep_bytes:
                 self._keep_bytes -= held
                 record.kept = kept
 
-    def again(self, record: CaseRecord) -> Kept:
-        """What `kept` would hold, made anew: for a size that there was no room for.
+    def again(self, record: CaseRecord) -> KeptLaunch:
+        """Makes the contents of `kept` again, for a size that there was no room for.
 
         Raises:
             ReferenceFailed: the reference or the inputs function failed.
@@ -154,9 +154,9 @@ class CaseJudge:
         given = self.oracle.inputs(record.size, shot)
         theirs = self.oracle.theirs(record.size, shot, given)
         answer = self.oracle.answer(record.size, shot, given, theirs)
-        return Kept(self.bench.run(record.size, shot, given), answer)
+        return KeptLaunch(self.bench.run(record.size, shot, given), answer)
 
-    def _launch(self, record: CaseRecord, shot: Shot, *, count: bool, bounded: bool) -> Seen | None:
+    def _launch(self, record: CaseRecord, shot: PlannedLaunch, *, count: bool, bounded: bool) -> ObservedLaunch | None:
         """One launch; None where neither the contract nor the reference says that it must work, or nothing can run."""
         size = record.size
         self.baseline_ran = False
@@ -193,13 +193,13 @@ class CaseJudge:
         return self._seen(record, outcome, settled, baseline_right, weight)
 
     def _seen(
-        self, record: CaseRecord, outcome: Outcome, settled: Settled, baseline_right: bool | None,
+        self, record: CaseRecord, outcome: LaunchOutcome, settled: SelectedInputs, baseline_right: bool | None,
         weight: Severity | None,
-    ) -> Seen:  # fmt: skip
+    ) -> ObservedLaunch:  # fmt: skip
         """A launch held against its answer."""
         answer, theirs = settled.answer, settled.theirs
         if answer is None or outcome.stopped:
-            return Seen(outcome, answer, (), baseline_right, weight)
+            return ObservedLaunch(outcome, answer, (), baseline_right, weight)
         if weight == "error" and theirs is not None:
             lost = lost_bits.find(outcome, theirs.bits, answer.want)
             if lost is not None:
@@ -214,9 +214,9 @@ class CaseJudge:
         )
         if unusual and _nan_for_infinity(outcome, answer, known=self.oracle.independent):
             weight = "note"
-        return Seen(outcome, answer, differences, baseline_right, weight)
+        return ObservedLaunch(outcome, answer, differences, baseline_right, weight)
 
-    def _weight(self, origin: Origin, shot: Shot, baseline_right: bool | None) -> Severity | None:
+    def _weight(self, origin: Origin, shot: PlannedLaunch, baseline_right: bool | None) -> Severity | None:
         if origin == "contract" and shot.plain:
             return "error"
         if self._compared:
@@ -225,7 +225,7 @@ class CaseJudge:
         return "note" if shot.style.specials else "warning"
 
     def _note_findings(
-        self, record: CaseRecord, outcome: Outcome, weight: Severity | None, theirs: frozenset[str]
+        self, record: CaseRecord, outcome: LaunchOutcome, weight: Severity | None, theirs: frozenset[str]
     ) -> None:
         """Keep the backend's findings; an error that is not held against the version is at most a warning."""
         for finding in outcome.result.findings:
@@ -238,7 +238,7 @@ class CaseJudge:
                 severity = held
             both = " (the baseline does it too)" if finding.code in theirs else ""
             moved = f", with {shift_text(outcome.shot.misalign)}" * bool(outcome.shot.misalign)
-            record.noted.append(Noted(finding.code, severity, finding.message + moved + both, finding))
+            record.noted.append(NotedFinding(finding.code, severity, finding.message + moved + both, finding))
 
     def _guard(self, record: CaseRecord) -> None:
         """Ask every guard that has something to look at, and note whether the case can tell right from cheap."""
@@ -265,12 +265,12 @@ class CaseJudge:
                 record.note("stateful", first.weight, found)
                 if self.bench.hung:
                     said = "a launch that has ended before does not end on a freshly loaded module"
-                    record.noted.append(Noted("hang", first.weight, said))
+                    record.noted.append(NotedFinding("hang", first.weight, said))
         if again is not None and not self.bench.hung:
             self._note_order(record, first, again)
             self._note_repeats(record, first)
 
-    def _note_repeats(self, record: CaseRecord, first: Seen) -> None:
+    def _note_repeats(self, record: CaseRecord, first: ObservedLaunch) -> None:
         """On a GPU, launch again while other SMs are busy, elsewhere in memory, over other left-overs."""
         elements = sum(array.size for array in first.outcome.result.arrays.values())
         if not self.bench.on_hardware or elements > REPEATED_ELEMENTS or first.right is False:
@@ -285,13 +285,13 @@ class CaseJudge:
                 return
             self._note_order(record, first, self._compared_with(first, outcome))
 
-    def _compared_with(self, first: Seen, outcome: Outcome) -> Seen:
+    def _compared_with(self, first: ObservedLaunch, outcome: LaunchOutcome) -> ObservedLaunch:
         """Another launch on the same inputs, held against the same answer."""
         if first.answer is None:
             return replace(first, outcome=outcome)
         return replace(first, outcome=outcome, differences=_differences(outcome, first.answer))
 
-    def _note_order(self, record: CaseRecord, first: Seen, again: Seen) -> None:
+    def _note_order(self, record: CaseRecord, first: ObservedLaunch, again: ObservedLaunch) -> None:
         allowed = None if first.answer is None else first.answer.allowed.error
         found = nondeterminism.find(self.contract, first.outcome, again.outcome, allowed)
         if found is None:
@@ -307,27 +307,27 @@ class CaseJudge:
 
 
 def _plainly_wrong(record: CaseRecord) -> bool:
-    """Whether the case's first launch shows the baseline wrong, or a version without one."""
+    """True if the case's first launch shows the baseline wrong, or a version without one."""
     if not record.seen:
         return False
     first = record.seen[0]
     return (first.right if first.baseline_right is None else first.baseline_right) is False
 
 
-def _as_stress(outcome: Outcome, answer: Answer | None) -> Seen:
+def _as_stress(outcome: LaunchOutcome, answer: ExpectedOutputs | None) -> ObservedLaunch:
     """A launch of a version judged by itself that is wrong on other scalars than the contract's: a warning."""
     stress = replace(outcome.shot, style=replace(outcome.shot.style, stress=True))
     differences = () if answer is None or outcome.stopped else _differences(outcome, answer)
-    return Seen(replace(outcome, shot=stress), answer, differences, None, "warning")
+    return ObservedLaunch(replace(outcome, shot=stress), answer, differences, None, "warning")
 
 
-def _differences(outcome: Outcome, answer: Answer) -> tuple[Difference, ...]:
+def _differences(outcome: LaunchOutcome, answer: ExpectedOutputs) -> tuple[Difference, ...]:
     """Each output against what it should be."""
     return tuple(answer.difference(name, outcome.result.arrays[name]) for name in answer.want)
 
 
-def _nan_for_infinity(outcome: Outcome, answer: Answer, *, known: bool) -> bool:
-    """Whether all that is wrong is NaN for an infinity that no reference gives: compensated sums make such a NaN of it.
+def _nan_for_infinity(outcome: LaunchOutcome, answer: ExpectedOutputs, *, known: bool) -> bool:
+    """True if all that is wrong is NaN for an infinity that no reference gives: compensated sums make such a NaN of it.
 
     Without a reference the baseline alone gives it; with one, the value has overflowed in the output's type.
     """
@@ -344,7 +344,7 @@ def _nan_for_infinity(outcome: Outcome, answer: Answer, *, known: bool) -> bool:
     return True
 
 
-def _nan_lost(outcome: Outcome, nans: Arrays) -> tuple[str, str] | None:
+def _nan_lost(outcome: LaunchOutcome, nans: Arrays) -> tuple[str, str] | None:
     """The output that holds a number where the baseline and the reference both give NaN, and a sentence.
 
     The baseline may treat NaN as the reference does at some elements alone: NaN binds there.
@@ -357,8 +357,8 @@ def _nan_lost(outcome: Outcome, nans: Arrays) -> tuple[str, str] | None:
     return None
 
 
-def _is_degenerate(contract: Contract, first: Seen, other: Seen | None) -> bool:
-    """Whether a zero output, an unchanged one, or the one for other inputs would pass as right."""
+def _is_degenerate(contract: Contract, first: ObservedLaunch, other: ObservedLaunch | None) -> bool:
+    """True if a zero output, an unchanged one, or the one for other inputs would pass as right."""
     answer = first.answer
     if answer is None or (other is not None and other.answer is None):
         return False
@@ -374,7 +374,7 @@ def _is_degenerate(contract: Contract, first: Seen, other: Seen | None) -> bool:
     return zero or unchanged or (other is not None and takes and not any(True for _ in _apart(first, other)))
 
 
-def _apart(first: Seen, other: Seen) -> Iterator[str]:
+def _apart(first: ObservedLaunch, other: ObservedLaunch) -> Iterator[str]:
     """Outputs for which the two launches want answers that are further apart than the tolerance."""
     if first.answer is None or other.answer is None:
         return

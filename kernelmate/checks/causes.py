@@ -1,4 +1,4 @@
-"""Why wrong answers are wrong: one code for all sizes together, and a sentence with the clearest example."""
+"""Diagnosis of wrong results: one code for all sizes together, and a sentence with the clearest example."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelmate.checks.case_records import CaseRecord, Seen
+from kernelmate.checks.case_records import CaseRecord, ObservedLaunch
 from kernelmate.checks.scalars import said
 from kernelmate.checks.trials import elements_of
 from kernelmate.records import Contract, Severity, Size
@@ -14,7 +14,7 @@ from kernelmate.source import argument_shapes
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class DiagnosedCause:
     """A code, a sentence, and the output that it is about."""
 
     code: str
@@ -25,10 +25,10 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class _Wrong:
     record: CaseRecord
-    seen: Seen
+    seen: ObservedLaunch
 
 
-def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity) -> Cause | None:
+def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity) -> DiagnosedCause | None:
     """The cause of the wrong answers of one weight; None where there are none.
 
     What is wrong on ordinary inputs decides; only where all of those are right do the others, size by size. A size at
@@ -59,10 +59,10 @@ def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity
     by_size = usual and not (coarse and elsewhere)
     code = _code_plain(contract, records, plain) if by_size else _code_stress(plain or wrong)
     example = max(plain or wrong, key=lambda one: (_finite_error(one.seen), -sum(one.record.size.values())))
-    return Cause(code, _sentence(contract, code, example, plain or wrong, records), _argument(example))
+    return DiagnosedCause(code, _sentence(contract, code, example, plain or wrong, records), _argument(example))
 
 
-def _telling(record: CaseRecord) -> list[Seen]:
+def _telling(record: CaseRecord) -> list[ObservedLaunch]:
     """Wrong answers of launches that ended: the ordinary ones where there are any, else the others."""
     wrong = [seen for seen in record.seen if seen.right is False and not seen.outcome.stopped]
     return [seen for seen in wrong if seen.plain] or wrong
@@ -100,7 +100,7 @@ def _elements(contract: Contract, size: Size) -> int:
     return elements_of(argument_shapes(contract, size).values())
 
 
-def _finite_error(seen: Seen) -> float:
+def _finite_error(seen: ObservedLaunch) -> float:
     errors = [d.error for d in seen.differences if not d.right and math.isfinite(d.error)]
     return max(errors, default=0.0)
 

@@ -1,4 +1,4 @@
-"""What a version's code alone shows, before and whatever it runs on: guards that read PTX and SASS."""
+"""Guards that read a version's PTX and SASS alone, without a launch."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, blocks_of, flat, is_inexact, wide
+from kernelmate.checks.precision import Array, blocks_of, flat, is_inexact, wide
 from kernelmate.records import FirstWrong
 
 GLANCED = 4096
@@ -97,7 +97,7 @@ def _in_tolerances(got: Array, want: Array, same: Array, absolute: Array, allowe
 
 
 def passes(argument: str, got: Array, want: Array, allowed: Array) -> bool:
-    """Whether an output is right; the quicker for one that is wrong from the start."""
+    """True if an output is right; the quicker for one that is wrong from the start."""
     few = tuple(array.reshape(-1)[:GLANCED] for array in (got, want, allowed))
     if got.size > GLANCED and not compare(argument, *few).right:
         return False
@@ -105,7 +105,7 @@ def passes(argument: str, got: Array, want: Array, allowed: Array) -> bool:
 
 
 def near(one: Array, two: Array, allowed: Array) -> bool:
-    """Whether no two elements of wanted outputs are further apart than is allowed."""
+    """True if no two elements of wanted outputs are further apart than is allowed."""
     working = np.complex128 if "c" in (one.dtype.kind, two.dtype.kind) else np.float64
     flat = tuple(array.reshape(-1) for array in (one, two, allowed))
     for some in (slice(GLANCED), slice(None)):
@@ -117,7 +117,7 @@ def near(one: Array, two: Array, allowed: Array) -> bool:
 
 
 def nan_in(array: Array) -> Array:
-    """Which elements of a floating array are NaN."""
+    """Mask of the NaN elements of a floating array."""
     return np.isnan(wide(array))
 
 

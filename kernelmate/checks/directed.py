@@ -44,7 +44,7 @@ Goal = Callable[[Lookup], bool]
 
 
 @dataclass(slots=True)
-class Sizes:
+class SizeLookup:
     """Looks names up at sizes.
 
     Args:
@@ -99,14 +99,14 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Directed:
+class DirectedSizes:
     """Sizes to try, and a sentence for each condition whose sizes are too large to."""
 
     sizes: tuple[Size, ...]
     beyond: tuple[str, ...]
 
 
-def directed_sizes(contract: Contract, tried: Sequence[Size], conditions: Sequence[Condition]) -> Directed:
+def directed_sizes(contract: Contract, tried: Sequence[Size], conditions: Sequence[Condition]) -> DirectedSizes:
     """Sizes at which conditions that none of the tried sizes tells apart come out otherwise.
 
     Args:
@@ -115,7 +115,7 @@ def directed_sizes(contract: Contract, tried: Sequence[Size], conditions: Sequen
         conditions: of the version's text, those that its baseline does not have.
     """
     if not tried or not tried[0]:
-        return Directed((), ())
+        return DirectedSizes((), ())
     return _Search(contract, list(tried)).all(conditions)
 
 
@@ -123,7 +123,7 @@ class _Search:
     def __init__(self, contract: Contract, tried: list[Size]) -> None:
         self.contract, self.tried, self.found = contract, tried, list[Size]()
         self.names = list(tried[0])
-        self.lookups, self.around = Sizes(contract), Sizes(contract, thread=False)
+        self.lookups, self.around = SizeLookup(contract), SizeLookup(contract, thread=False)
         self.most_threads = max(MOST_THREADS, min(threads_at(contract, size) for size in tried))
         self.base: Size = {name: min(min(USUAL, size[name]) for size in tried[:1]) for name in self.names}
         self.beyond: dict[str, str] = {}
@@ -132,14 +132,14 @@ class _Search:
         sides = [lookup(f"blockDim.{axis}") for axis in "xyz"]
         self.threads = math.prod(int(side) for side in sides if side is not None)
 
-    def all(self, conditions: Sequence[Condition]) -> Directed:
+    def all(self, conditions: Sequence[Condition]) -> DirectedSizes:
         usual = [one for one in conditions if self._support(one)]
         for kinds in (_truths, _boundaries):
             for condition in usual:
                 for goal in kinds(condition):
                     self._reach(condition, goal)
         self._unknown([one for one in conditions if self._unseen(one)])
-        return Directed(tuple(self.found), tuple(self.beyond.values()))
+        return DirectedSizes(tuple(self.found), tuple(self.beyond.values()))
 
     def _support(self, condition: Condition) -> list[str]:
         """Names of sizes that a condition goes by."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, Arrays
+from kernelmate.checks.precision import Array, Arrays
 from kernelmate.checks.reference_messages import Call
 from kernelmate.records import Size
 
@@ -38,7 +38,7 @@ class Batching(Protocol):
     """A reference that takes several calls at once."""
 
     def seconds(self, size: Size) -> float:
-        """How long one of the last calls at this size took; infinite where there was none."""
+        """Seconds of one of the last calls at this size; infinite if there was none."""
         ...
 
     def several(self, calls: Sequence[Call], size: Size) -> list[Expected]:
@@ -53,7 +53,7 @@ BATCH_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ObservedReference:
     """A reference whose calls are told as progress."""
 
     reference: Reference

@@ -1,11 +1,11 @@
-"""Whether there is memory to judge a size: what is wanted, allowed and given takes many times what the kernel does."""
+"""Memory needed to judge a size: expected outputs, tolerances and results take many times what the kernel does."""
 
 from __future__ import annotations
 
 import math
 
+from kernelmate.backends.available_memory import room
 from kernelmate.backends.base import EmulationTooLarge
-from kernelmate.backends.room import room
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype
 

@@ -51,7 +51,7 @@ def _rank(finding: Finding) -> tuple[int, int]:
 
 
 def _explains(first: Finding, finding: Finding) -> bool:
-    """Whether `first`, which ranks before it, has the same cause."""
+    """True if `first`, which ranks before it, has the same cause."""
     if finding.code in VALUE_CODES:
         alike = first.code == finding.code or finding.code != "nondeterministic"
         return first.severity == "error" or (first.severity == finding.severity and first.code in VALUE_CODES and alike)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from kernelmate.checks import reference_process
-from kernelmate.checks.kinds import Array, Arrays, blocks_of, is_float, is_inexact, limits
 from kernelmate.checks.live import live_array, otherwise
+from kernelmate.checks.precision import Array, Arrays, blocks_of, is_float, is_inexact, limits
 from kernelmate.checks.scalars import varied
-from kernelmate.checks.styles import Style, bound_of, is_free
+from kernelmate.checks.styles import InputStyle, bound_of, is_free
 from kernelmate.checks.userfiles import call_user, load_function, note_helpers
 from kernelmate.checks.values import (
     every_byte,
@@ -83,7 +83,7 @@ def rng_module(rng: Any) -> Any:
 
 
 def draw(
-    contract: Contract, size: Size, seed: tuple[int, ...], style: Style, directory: Path, *, first: bool = False,
+    contract: Contract, size: Size, seed: tuple[int, ...], style: InputStyle, directory: Path, *, first: bool = False,
     device: DeviceMaker | None = None,
 ) -> Arrays:  # fmt: skip
     """Contents of all `in` and `inout` arrays, zeros for `out` arrays, and the scalars that vary, by argument.
@@ -134,7 +134,9 @@ def _tie_equals(made: Arrays, free: Sequence[Argument], rng: Any) -> None:
             made[after.name] = tie(two, one, rng)
 
 
-def _array(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, style: Style, directory: Path) -> Array:
+def _array(
+    argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, style: InputStyle, directory: Path
+) -> Array:
     dtype = numpy_dtype(argument.dtype)
     if argument.direction == "out":
         return rng_module(rng).zeros(shape, dtype)  # type: ignore[no-any-return]
@@ -150,7 +152,7 @@ def _array(argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, sty
     return _floats(dtype, shape, rng, style)
 
 
-def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any, style: Style) -> Array:
+def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any, style: InputStyle) -> Array:
     """Bytes over their whole range; wider integers small, unless the style asks for their whole range too."""
     if dtype.kind == "b":
         return _cast(rng.integers(0, 2, shape), dtype)
@@ -170,7 +172,7 @@ def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any
     return _cast(np.minimum(drawn, largest), dtype)
 
 
-def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Style) -> Array:
+def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: InputStyle) -> Array:
     if style.name == "zeros":
         return rng_module(rng).zeros(shape, dtype)  # type: ignore[no-any-return]
     bounds = limits(dtype)
@@ -195,7 +197,7 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Style
         return _cast(values, dtype)
 
 
-def _floats_in_blocks(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Style) -> Array:
+def _floats_in_blocks(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: InputStyle) -> Array:
     """Ordinary numbers, drawn, scaled and cast a block at a time."""
     drawn, top = np.empty(shape, dtype), limits(dtype).top
     out = drawn.reshape(-1)
@@ -274,7 +276,7 @@ def _fitted(argument: Argument, array: Any, shape: tuple[int, ...], where: str) 
 def made_inputs(
     contract: Contract, size: Size, seed: int, shapes: Mapping[str, tuple[int, ...]], directory: Path
 ) -> Arrays:
-    """What the contract's own `inputs` function makes: a mapping by argument, or arrays in the arguments' order."""
+    """Inputs from the contract's own `inputs` function: a mapping by argument, or arrays in the arguments' order."""
     process = reference_process.current()
     if process is not None:
         arrays, helpers = process.make(contract, directory, size, seed)

@@ -6,24 +6,31 @@ import math
 import time
 from dataclasses import replace
 
-from kernelmate.backends.base import Backend, Computes, EmulationTooLarge, Run, RunResult, UnsupportedInstruction
-from kernelmate.checks.case_records import CaseRecord, Noted, Origin
+from kernelmate.backends.base import (
+    Backend,
+    EmulationTooLarge,
+    Run,
+    RunResult,
+    SupportsArrayComputing,
+    UnsupportedInstruction,
+)
+from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
-from kernelmate.checks.elsewhere import surroundings_findings
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
-from kernelmate.checks.guards import assumptions, remembered
-from kernelmate.checks.later import later_findings
+from kernelmate.checks.guards import assumptions, persistent_variables
+from kernelmate.checks.later_launches import later_findings
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
+from kernelmate.checks.other_surroundings import surroundings_findings
 from kernelmate.checks.scratch import scratch_sizes
+from kernelmate.checks.size_plan import PlannedSize, tried_sizes
 from kernelmate.checks.sizes import holding_size
 from kernelmate.checks.styles import narrow_inputs
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
-from kernelmate.checks.tried import Tried, tried_sizes
 from kernelmate.checks.values import EVERY_HALF
 from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
@@ -99,7 +106,7 @@ class _Judge:
         self.task, self.bench, self.timer, self.progress, self.model = task, bench, timer, progress, model
         self.version = task.candidate
         baseline = bench_of(backend, task, task.baseline)
-        device = backend if isinstance(backend, Computes) else None
+        device = backend if isinstance(backend, SupportsArrayComputing) else None
         self.oracle = Oracle(task, baseline, _reference(backend, task), progress, device)
         self.contract = self.oracle.contract
         self.compared = baseline is not None
@@ -141,7 +148,7 @@ class _Judge:
             self.version.contract, self.conditions, self.records, self.version.unit.text, compared=self.compared
         )
         lasting = frozenset[str]().union(*(s.outcome.result.lasting for r in self.records for s in r.seen))
-        kept = remembered.find(self.version, self.task.baseline, lasting)
+        kept = persistent_variables.find(self.version, self.task.baseline, lasting)
         self.findings += [placed(finding, self.version.unit) for finding in (*told, *kept)]
         self.findings += code_findings(self.version, self.task.baseline, self.contract)
         metrics = self._all_metrics()
@@ -158,20 +165,20 @@ class _Judge:
             tuple(self.reasons),
         )
 
-    def _sizes(self, listed: tuple[Size, ...]) -> list[Tried]:
+    def _sizes(self, listed: tuple[Size, ...]) -> list[PlannedSize]:
         if not self.task.own_sizes:
-            return [Tried(size, "contract") for size in listed]
+            return [PlannedSize(size, "contract") for size in listed]
         sizes, beyond = tried_sizes(self.contract, listed, self.task.seed, self.conditions if self.compared else ())
         self.reasons.extend(beyond)
         narrow = narrow_inputs(self.contract) if self.compared else ()
         holding = holding_size(self.contract, listed, narrow, EVERY_HALF) if narrow else None
         more = [] if holding is None else [holding]
         more += scratch_sizes(self.version, self.task.baseline, listed)
-        sizes += [Tried(size, "own") for size in more]
+        sizes += [PlannedSize(size, "own") for size in more]
         return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
 
     def _slow(self, size: Size) -> bool:
-        """Whether a larger size of our own must be left out for its reference; says so."""
+        """True if a larger size of our own must be left out for its reference; says so."""
         seconds = self.oracle.seconds_of(size) if elements_at(self.contract, size) > MEDIUM_ELEMENTS else 0.0
         if seconds <= LONGEST_OWN_S:
             return False
@@ -179,7 +186,7 @@ class _Judge:
         return True
 
     def _short_of_time(self, size: Size) -> bool:
-        """Whether sizes of our own must be left out, lest there be no verdict at all; says so."""
+        """True if sizes of our own must be left out, lest there be no verdict at all; says so."""
         limit, spent = self.task.timeout_s, time.monotonic() - self.began
         if limit is None or spent < OWN_SIZES_WITHIN * limit:
             return False
@@ -189,7 +196,7 @@ class _Judge:
         )
         return True
 
-    def _case(self, tried: Tried, number: int) -> None:
+    def _case(self, tried: PlannedSize, number: int) -> None:
         size, origin = tried.size, tried.origin
         if not size_allowed(self.version.contract, size):
             if origin == "contract":
@@ -242,7 +249,7 @@ class _Judge:
         self.cut_short = True
         self._add("time-limit", "error", f"at {size_text(size)}: {error} The baseline stays within it. {hint}")
 
-    def _keep(self, record: CaseRecord, noted: Noted) -> None:
+    def _keep(self, record: CaseRecord, noted: NotedFinding) -> None:
         where = f"at {size_text(record.size)}: {noted.message}"
         if record.origin == "own" and not self.compared and noted.severity == "warning":
             where += "; if such sizes are not meant, say so with `require` in the contract"
@@ -313,12 +320,12 @@ class _Judge:
             self.reasons.append(f"{agrees} at {size_text(dict(size))}: {why}")
 
     def _that_count(self, *, telling: bool = False) -> list[bool | None]:
-        """Whether each case is right, of those that are held against the version, or that can tell right from cheap."""
+        """Correctness of each case that counts against the version, or that can tell right from cheap."""
         held = [r for r in self.records if not r.launched or any(s.weight == "error" for s in r.seen)]
         return [r.correct for r in held if not (telling and r.once)]
 
     def _left_unjudged(self) -> bool:
-        """Whether listed sizes were left when the device was lost, to what is no error of the version; says so."""
+        """True if listed sizes were left when the device was lost, to what is no error of the version; says so."""
         if self.lost_at is None:
             return False
         size, origin = self.lost_at

@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 import platformdirs
 
-from kernelmate.checks.carried import Law, OutputLaw, law_of
 from kernelmate.checks.evaluations import Expected, Reference
-from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_host
+from kernelmate.checks.extrapolation import Law, OutputLaw, law_of
+from kernelmate.checks.precision import Array, Arrays, is_inexact, on_host
 from kernelmate.checks.sizes import SmallSizes, own_sizes, small_sizes
-from kernelmate.checks.styles import NORMAL, UNIFORM, Style
+from kernelmate.checks.styles import NORMAL, UNIFORM, InputStyle
 from kernelmate.checks.tolerances import MOST_TERMS, rounded_outputs
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -54,17 +54,17 @@ CHEAP_S = 0.01
 SAME = 1e-9
 """Relative difference that NumPy and a GPU may have in float64: they add up in another order."""
 
-TRUSTED_STYLES = (NORMAL, UNIFORM, Style("zeros"), Style("integers", bits=10))
+TRUSTED_STYLES = (NORMAL, UNIFORM, InputStyle("zeros"), InputStyle("integers", bits=10))
 
 MOST_COMPARED = 4
 """Sizes of our own at which a GPU's reference is held against NumPy's, besides the two that are learnt from."""
 
-Draw = Callable[[Size, int, Style], Arrays]
+Draw = Callable[[Size, int, InputStyle], Arrays]
 """Inputs on the host: of a size, of the set with a number, in a style."""
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class ReferenceFacts:
     """Facts about a reference that were measured at small sizes.
 
     Attributes:
@@ -86,13 +86,13 @@ class Learnt:
         return float(long * (elements / max(more, 1)) ** min(max(growth, 1.0), 2.0))
 
 
-def kept(key: Hashable, make: Callable[[], Learnt]) -> Learnt:
+def kept(key: Hashable, make: Callable[[], ReferenceFacts]) -> ReferenceFacts:
     """The facts that any process stored under a key, which says all they depend on; else made and stored now."""
     name = hashlib.sha256(f"{FORM} {np.__version__} {key!r}".encode("utf-8", "surrogatepass")).hexdigest()
     base = os.environ.get("KERNELMATE_CACHE_DIR") or platformdirs.user_cache_dir("kernelmate")
     path = Path(base) / "references" / f"{name}.bin"
     with contextlib.suppress(OSError, msgspec.DecodeError, ValueError):
-        return msgspec.msgpack.decode(path.read_bytes(), type=Learnt)
+        return msgspec.msgpack.decode(path.read_bytes(), type=ReferenceFacts)
     learnt = make()
     # A disk that is full or cannot be written to costs the next process some tenths of a second.
     with contextlib.suppress(OSError):
@@ -110,13 +110,13 @@ def kept(key: Hashable, make: Callable[[], Learnt]) -> Learnt:
 def seconds_of(contract: Contract, reference: Reference, size: Size, draw: Draw) -> float:
     """About how long an evaluation of the reference takes at a size, extrapolated from small ones."""
     _, seconds = _affordable(contract, reference, size, draw)
-    return Learnt(usual_law(contract, size), False, seconds).seconds_at(elements_at(contract, size))
+    return ReferenceFacts(usual_law(contract, size), False, seconds).seconds_at(elements_at(contract, size))
 
 
 def learn(
     contract: Contract, reference: Reference, size: Size, draw: Draw, seed: int, *, exact: bool,
     to_device: Callable[[Array], Any] | None = None,
-) -> Learnt:  # fmt: skip
+) -> ReferenceFacts:  # fmt: skip
     """Study a reference at small sizes.
 
     Args:
@@ -139,7 +139,7 @@ def learn(
         except KernelmateError:
             law = usual_law(contract, size)
     device = to_device is not None and exact and _same_on_device(contract, reference, size, small, draw, to_device)
-    return Learnt(law, device, seconds)
+    return ReferenceFacts(law, device, seconds)
 
 
 def usual_law(contract: Contract, size: Size) -> Law:

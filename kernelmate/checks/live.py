@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, is_inexact
+from kernelmate.checks.precision import Array, is_inexact
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument
 from kernelmate.source import numpy_dtype, parse_distribution
@@ -14,7 +14,7 @@ from kernelmate.source.distributions import LIVE
 
 
 def otherwise(argument: Argument) -> str | None:
-    """How an argument is drawn at sizes that its live array does not have: its own distribution where it has no array."""
+    """Distribution of an argument at sizes that its live array does not have: its own if it has no array."""
     if argument.distribution is None or not argument.distribution.lstrip().startswith(f"{LIVE}("):
         return argument.distribution
     return parse_distribution(argument.distribution).otherwise
@@ -23,7 +23,7 @@ def otherwise(argument: Argument) -> str | None:
 def live_array(
     argument: Argument, shape: tuple[int, ...], directory: Path, rng: np.random.Generator, *, first: bool
 ) -> Array | None:
-    """What a live array gives one set of inputs; None where the argument has none of this shape.
+    """A live array's values for one set of inputs; None if the argument has none of this shape.
 
     The first set has the array as it is. Others have its values in another order, since they must differ and yet be of
     the same kind; whole numbers that rise all the way, as the starts of rows do, stay where they are.

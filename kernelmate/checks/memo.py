@@ -1,4 +1,4 @@
-"""What a warm worker remembers from one judgement to the next, within a number of bytes."""
+"""Results that a warm worker keeps from one judgement to the next, within a number of bytes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from kernelmate.checks.kinds import Array, on_device
+from kernelmate.checks.precision import Array, on_device
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""What is right: the wanted outputs and their tolerances for one set of inputs, and how the baseline fares on it."""
+"""Expected outputs and their tolerances for one set of inputs, and the baseline's errors on it."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from pathlib import Path
 
 import numpy as np
 
-from kernelmate.backends.base import Computes
+from kernelmate.backends.base import SupportsArrayComputing
 from kernelmate.checks.answers import (
     ANSWERS,
     BASELINES,
     INPUTS,
-    Answer,
-    Theirs,
+    BaselineOutputs,
+    ExpectedOutputs,
     forget_device,
     near_ties,
     nearly_met,
     thorough,
     with_ties,
 )
-from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import Difference, absolute_error, nan_in
-from kernelmate.checks.evaluations import Expected, Reference, Told
+from kernelmate.checks.evaluations import Expected, ObservedReference, Reference
+from kernelmate.checks.extrapolation import carried
 from kernelmate.checks.guards import lost_bits
 from kernelmate.checks.inputs import DeviceRandom
-from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_device, wide
 from kernelmate.checks.laws import (
     DEVICE_ELEMENTS,
     LARGE_ELEMENTS,
     LONG_S,
     MEDIUM_ELEMENTS,
-    Learnt,
+    ReferenceFacts,
     elements_at,
     kept,
     learn,
     seconds_of,
 )
-from kernelmate.checks.placing import NotHad, on_device_or_host, on_host_again, refuse_long
+from kernelmate.checks.placing import ReferenceUnavailable, on_device_or_host, on_host_again, refuse_long
+from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, wide
 from kernelmate.checks.reference import kernel_reference, python_reference
-from kernelmate.checks.styles import Style
+from kernelmate.checks.styles import InputStyle
 from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened, rounded_outputs, stated
-from kernelmate.checks.trials import Bench, Outcome, Shot, inputs_for
+from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, inputs_for
 from kernelmate.checks.userfiles import content, stamp
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, JudgeTask, Size, Version
@@ -68,7 +68,7 @@ LOOSENING_FROM = 1 / BASELINE_FACTOR
 """A baseline whose largest error is below this part of the tolerance widens it nowhere."""
 
 
-_LEARNT: dict[Hashable, Learnt] = {}
+_LEARNT: dict[Hashable, ReferenceFacts] = {}
 """Facts measured at small sizes, by contract, reference and size."""
 _SECONDS: dict[Hashable, float] = {}
 """About how long an evaluation of a reference takes on the host, by size."""
@@ -91,7 +91,7 @@ class Oracle:
 
     def __init__(
         self, task: JudgeTask, baseline: Bench | None, kernel: Bench | None, tell: Progress,
-        device: Computes | None = None,
+        device: SupportsArrayComputing | None = None,
     ) -> None:  # fmt: skip
         self.contract: Contract = (task.baseline or task.candidate).contract
         self._task, self._baseline, self._kernel = task, baseline, kernel
@@ -120,35 +120,37 @@ class Oracle:
         """Tell of a stage."""
         self._tell(stage, 0, 1)
 
-    def theirs(self, size: Size, shot: Shot, given: Arrays) -> Theirs | None:
-        """What the baseline makes of a launch; None without a baseline."""
+    def theirs(self, size: Size, shot: PlannedLaunch, given: Arrays) -> BaselineOutputs | None:
+        """The baseline's outputs for a launch; None without a baseline."""
         baseline = self._baseline
         if baseline is None:
             return None
 
-        def make() -> Theirs:
+        def make() -> BaselineOutputs:
             return self._made_of(baseline.run(size, shot, given), size, shot, given, baseline.version.compiled.ptx)
 
         return BASELINES.get(self._of_version(baseline, size, shot), make)
 
-    def known_longest(self, size: Size, shot: Shot) -> int | None:
+    def known_longest(self, size: Size, shot: PlannedLaunch) -> int | None:
         """Instructions of the longest thread of the baseline's launch; None where that was not made yet, or not counted."""
         if self._baseline is None:
             return None
         known = BASELINES.known(self._of_version(self._baseline, size, shot))
         return None if known is None else known.longest_thread
 
-    def learn(self, bench: Bench, size: Size, shot: Shot, outcome: Outcome) -> Theirs:
+    def learn(self, bench: Bench, size: Size, shot: PlannedLaunch, outcome: LaunchOutcome) -> BaselineOutputs:
         """Remember a launch of a version judged by itself: candidates of it will ask what it made of that launch."""
         key = self._of_version(bench, size, shot)
         ptx = bench.version.compiled.ptx
         return BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given, ptx))
 
-    def _of_version(self, bench: Bench, size: Size, shot: Shot) -> Hashable:
+    def _of_version(self, bench: Bench, size: Size, shot: PlannedLaunch) -> Hashable:
         compiled = bench.version.compiled
         return (self._key(size, shot), shot, compiled.binary, compiled.lowered_name)
 
-    def answer(self, size: Size, shot: Shot, given: Arrays, theirs: Theirs | None) -> Answer | None:
+    def answer(
+        self, size: Size, shot: PlannedLaunch, given: Arrays, theirs: BaselineOutputs | None
+    ) -> ExpectedOutputs | None:
         """The wanted outputs, with tolerances that the baseline's own error has widened within bounds.
 
         None where nothing says what is right: without a reference, a baseline that failed here says nothing.
@@ -168,7 +170,12 @@ class Oracle:
         return self._from_baseline(self._baseline, size, shot, given, theirs)
 
     def measured_again(
-        self, size: Size, shot: Shot, given: Arrays, found: Mapping[str, Difference], outputs: Mapping[str, Array]
+        self,
+        size: Size,
+        shot: PlannedLaunch,
+        given: Arrays,
+        found: Mapping[str, Difference],
+        outputs: Mapping[str, Array],
     ) -> bool:
         """Measure tolerances and ties more closely where outputs are a little beyond them; True once that is done."""
         answer = ANSWERS.known(self._key(size, shot)) if self._python is not None and self._kernel is None else None
@@ -187,21 +194,21 @@ class Oracle:
         wrong = [name for name, one in found.items() if not one.right]
         return any(more.again if is_inexact(outputs[name].dtype) else name in more.ties for name in wrong)
 
-    def _seed(self, shot: Shot) -> tuple[int, int]:
+    def _seed(self, shot: PlannedLaunch) -> tuple[int, int]:
         return self._task.seed % 2**64, shot.inputs
 
     @contextmanager
     def _evaluating(self, size: Size, given: Arrays) -> Iterator[Reference]:
         """The Python reference, at a large size where it is evaluated best."""
         assert self._python is not None
-        reference = Told(self._python, lambda: self._tell(REFERENCE_STAGE, 0, 1))
+        reference = ObservedReference(self._python, lambda: self._tell(REFERENCE_STAGE, 0, 1))
         if self._device is None or not self.large(size):
             yield reference
             return
         with self._device.computing():
             yield self._placed(reference, size, given, exact=True)
 
-    def inputs(self, size: Size, shot: Shot) -> Arrays:
+    def inputs(self, size: Size, shot: PlannedLaunch) -> Arrays:
         """The inputs that a shot names; not to be written to.
 
         Raises:
@@ -209,7 +216,7 @@ class Oracle:
         """
         return INPUTS.get(self._key(size, shot), lambda: self._draw(size, shot))
 
-    def _draw(self, size: Size, shot: Shot) -> Arrays:
+    def _draw(self, size: Size, shot: PlannedLaunch) -> Arrays:
         if self.contract.inputs is not None:
             self._tell(REFERENCE_STAGE, 0, 1)
         given = self._drawn_on_device(size, shot) if self._on_device(size) else None
@@ -221,7 +228,7 @@ class Oracle:
             self._tell(CASES_STAGE, 0, 1)
         return given
 
-    def _drawn_on_device(self, size: Size, shot: Shot) -> Arrays | None:
+    def _drawn_on_device(self, size: Size, shot: PlannedLaunch) -> Arrays | None:
         """Inputs in the GPU's memory; None where there is no room for them."""
         assert self._device is not None
         with self._device.computing() as cupy:
@@ -243,7 +250,7 @@ class Oracle:
         return (repr(contract), self._task.backend, self._task.target.arch, str(self.directory), files, kernel,
                 self._task.seed)  # fmt: skip
 
-    def _key(self, size: Size, shot: Shot) -> Hashable:
+    def _key(self, size: Size, shot: PlannedLaunch) -> Hashable:
         return self._context, tuple(sorted(size.items())), shot.inputs, shot.style
 
     def large(self, size: Size) -> bool:
@@ -269,9 +276,9 @@ class Oracle:
                 return 0.0
         return _SECONDS[key]
 
-    def _draw_small(self, size: Size, number: int, style: Style) -> Arrays:
+    def _draw_small(self, size: Size, number: int, style: InputStyle) -> Arrays:
         """Inputs on the host that depend on no verdict's seed."""
-        return inputs_for(self.contract, size, Shot(number, style, 0, 0), SEED_OF_LAWS, self.directory)
+        return inputs_for(self.contract, size, PlannedLaunch(number, style, 0, 0), SEED_OF_LAWS, self.directory)
 
     def _on_device(self, size: Size) -> bool:
         """True where inputs and answers of a size are computed on the GPU: many elements, of types that CuPy has."""
@@ -280,18 +287,18 @@ class Oracle:
             return False
         return elements_at(self.contract, size) > DEVICE_ELEMENTS or self._long(size)
 
-    def _known_answer(self, size: Size, shot: Shot, given: Arrays) -> Answer | None:
+    def _known_answer(self, size: Size, shot: PlannedLaunch, given: Arrays) -> ExpectedOutputs | None:
         """The reference's answer; None where it is not to be had at this size."""
         key = tuple(sorted(size.items()))
         if key in self.lacking:
             return None
         try:
             return self._referenced(size, shot, given)
-        except NotHad as error:
+        except ReferenceUnavailable as error:
             self.lacking[key] = str(error)
             return None
 
-    def _referenced(self, size: Size, shot: Shot, given: Arrays) -> Answer:
+    def _referenced(self, size: Size, shot: PlannedLaunch, given: Arrays) -> ExpectedOutputs:
         """The reference's answer.
 
         Raises:
@@ -300,10 +307,14 @@ class Oracle:
         kernel = self._kernel
         reference = self._python if kernel is None else kernel_reference(self.contract, kernel, shot)
         assert reference is not None
-        told = reference if kernel is not None else Told(reference, lambda: self._tell(REFERENCE_STAGE, 0, 1))
+        told = (
+            reference if kernel is not None else ObservedReference(reference, lambda: self._tell(REFERENCE_STAGE, 0, 1))
+        )
         return ANSWERS.get(self._key(size, shot), lambda: self._ask(told, size, shot, given, exact=kernel is None))
 
-    def _from_baseline(self, baseline: Bench, size: Size, shot: Shot, given: Arrays, theirs: Theirs) -> Answer:
+    def _from_baseline(
+        self, baseline: Bench, size: Size, shot: PlannedLaunch, given: Arrays, theirs: BaselineOutputs
+    ) -> ExpectedOutputs:
         """The baseline's own outputs as the wanted ones."""
         want = {name: wide(array) for name, array in theirs.outputs.items()}
         reference = kernel_reference(self.contract, baseline, shot)
@@ -313,7 +324,9 @@ class Oracle:
             key, lambda: replace(self._held(reference, whose, size, shot, given, want, exact=False), against="baseline")
         )
 
-    def _ask(self, reference: Reference, size: Size, shot: Shot, given: Arrays, *, exact: bool) -> Answer:
+    def _ask(
+        self, reference: Reference, size: Size, shot: PlannedLaunch, given: Arrays, *, exact: bool
+    ) -> ExpectedOutputs:
         if not self.large(size) or self._device is None:
             answer = self._held(reference, "", size, shot, given, reference(given, size), exact=exact)
         else:
@@ -324,18 +337,28 @@ class Oracle:
         return answer
 
     def _held(
-        self, reference: Reference, whose: str, size: Size, shot: Shot, given: Arrays, want: Expected, *, exact: bool
-    ) -> Answer:
+        self,
+        reference: Reference,
+        whose: str,
+        size: Size,
+        shot: PlannedLaunch,
+        given: Arrays,
+        want: Expected,
+        *,
+        exact: bool,
+    ) -> ExpectedOutputs:
         """The wanted outputs with their tolerance: the contract's, derived, or at large sizes carried from small ones."""
         contract, seed = self.contract, (self._task.seed % 2**64, shot.inputs)
         if contract.tolerance is not None or not rounded_outputs(contract, want):
-            return Answer(want, stated(contract, want), "derived" if contract.tolerance is None else "contract")
+            return ExpectedOutputs(
+                want, stated(contract, want), "derived" if contract.tolerance is None else "contract"
+            )
         if not self.large(size):
-            return Answer(want, derive(contract, reference, given, size, want, seed, exact=exact))
+            return ExpectedOutputs(want, derive(contract, reference, given, size, want, seed, exact=exact))
         law = self._learnt(reference, whose, size, exact=exact).law
-        return Answer(want, carried(contract, law, reference, given, size, want, seed, exact=exact), "carried")
+        return ExpectedOutputs(want, carried(contract, law, reference, given, size, want, seed, exact=exact), "carried")
 
-    def _learnt(self, reference: Reference, whose: str, size: Size, *, exact: bool) -> Learnt:
+    def _learnt(self, reference: Reference, whose: str, size: Size, *, exact: bool) -> ReferenceFacts:
         """Facts about a reference from small sizes, measured once; `whose` is the kernel where the reference is one."""
         key = (self._context[:-1], tuple(sorted(size.items())), whose, exact)
         if key not in _LEARNT:
@@ -348,7 +371,7 @@ class Oracle:
             _LEARNT[key] = kept(lasting, lambda: self._learn(reference, size, exact=exact))
         return _LEARNT[key]
 
-    def _learn(self, reference: Reference, size: Size, *, exact: bool) -> Learnt:
+    def _learn(self, reference: Reference, size: Size, *, exact: bool) -> ReferenceFacts:
         if not (self._on_device(size) and exact):
             return learn(self.contract, reference, size, self._draw_small, SEED_OF_LAWS, exact=exact)
         assert self._device is not None
@@ -369,21 +392,23 @@ class Oracle:
         refuse_long(learnt.seconds_at(elements_at(self.contract, size)))
         return partial(on_host_again, reference)
 
-    def _made_of(self, outcome: Outcome, size: Size, shot: Shot, given: Arrays, ptx: str) -> Theirs:
+    def _made_of(
+        self, outcome: LaunchOutcome, size: Size, shot: PlannedLaunch, given: Arrays, ptx: str
+    ) -> BaselineOutputs:
         outputs = {
             a.name: outcome.result.arrays[a.name]
             for a in self.contract.args
             if a.direction in ("out", "inout") and a.name in outcome.result.arrays
         }
         if outcome.stopped:
-            return Theirs(outcome.errors, right=False, off={}, outputs={})
+            return BaselineOutputs(outcome.errors, right=False, off={}, outputs={})
         if not self.independent:
             right = None if not outcome.errors else False
-            return Theirs(outcome.errors, right, {}, outputs, outcome.result.longest_thread)
+            return BaselineOutputs(outcome.errors, right, {}, outputs, outcome.result.longest_thread)
         answer = self._known_answer(size, shot, given)
         if answer is None:
             right = None if not outcome.errors else False
-            return Theirs(outcome.errors, right, {}, outputs, outcome.result.longest_thread)
+            return BaselineOutputs(outcome.errors, right, {}, outputs, outcome.result.longest_thread)
         found = {name: answer.difference(name, outputs[name]) for name in answer.want}
         if self.measured_again(size, shot, outcome.given, found, outputs):
             answer = self._known_answer(size, shot, outcome.given) or answer
@@ -401,4 +426,4 @@ class Oracle:
         if shot.style.stress and right:
             kept = {name: lost_bits.kept(ptx, outputs[name], w) for name, w in answer.want.items()}
             bits = {name: bound for name, bound in kept.items() if bound is not None}
-        return Theirs(outcome.errors, right, off, {}, outcome.result.longest_thread, nans, bits)
+        return BaselineOutputs(outcome.errors, right, off, {}, outcome.result.longest_thread, nans, bits)

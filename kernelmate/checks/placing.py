@@ -8,8 +8,8 @@ import numpy as np
 
 from kernelmate.checks.answers import forget_device
 from kernelmate.checks.evaluations import Expected, Reference
-from kernelmate.checks.kinds import Arrays, module_of, on_device, on_host
-from kernelmate.checks.laws import Learnt
+from kernelmate.checks.laws import ReferenceFacts
+from kernelmate.checks.precision import Arrays, module_of, on_device, on_host
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Size
 
@@ -17,7 +17,7 @@ LONGEST_REFERENCE_S = 3.0
 """Beside a GPU, a large size whose reference would take longer on the host is held against the baseline."""
 
 
-class NotHad(Exception):
+class ReferenceUnavailable(Exception):
     """The reference's answer cannot be had at a size; the message says why."""
 
 
@@ -29,7 +29,7 @@ def on_host_again(reference: Reference, arrays: Arrays, size: Size, working: np.
 
 
 def on_device_or_host(
-    reference: Reference, learnt: Learnt, elements: int, arrays: Arrays, size: Size,
+    reference: Reference, learnt: ReferenceFacts, elements: int, arrays: Arrays, size: Size,
     working: np.dtype[Any] | None = None,
 ) -> Expected:  # fmt: skip
     """The reference's answer by the GPU; by NumPy where that has too little memory for it.
@@ -53,4 +53,4 @@ def refuse_long(seconds: float) -> None:
         NotHad: it would.
     """
     if seconds > LONGEST_REFERENCE_S:
-        raise NotHad(f"the reference would take about {seconds:.0f} s there")
+        raise ReferenceUnavailable(f"the reference would take about {seconds:.0f} s there")

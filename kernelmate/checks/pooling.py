@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, Arrays, blocks_of, flat, is_inexact, module_of, on_host, wide
+from kernelmate.checks.precision import Array, Arrays, blocks_of, flat, is_inexact, module_of, on_host, wide
 
 BLOCKS = (8, 64)
 """Neighbours that are pooled."""

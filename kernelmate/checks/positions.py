@@ -23,7 +23,7 @@ Taint = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Uses:
+class ArgumentUses:
     """Arguments by what becomes of their values: of array elements, and of scalars.
 
     Attributes:
@@ -36,11 +36,11 @@ class Uses:
     guards: frozenset[str] = frozenset()
 
 
-def uses_of(version: Version, contract: Contract) -> Uses:
+def uses_of(version: Version, contract: Contract) -> ArgumentUses:
     """The uses of a version's arguments, by the contract's names; none where there is no PTX to read."""
     found = _uses(version.compiled.ptx, version.compiled.lowered_name)
     kinds = {(a.name, "argument" if a.shape is None else "element", place) for place, a in enumerate(contract.args)}
-    return Uses(*(frozenset(name for name, kind, place in kinds if (kind, place) in used) for used in found))
+    return ArgumentUses(*(frozenset(name for name, kind, place in kinds if (kind, place) in used) for used in found))
 
 
 @functools.lru_cache(16)
@@ -49,7 +49,7 @@ def _uses(ptx: str, entry: str) -> tuple[frozenset[Taint], ...]:
     if found is None:
         return frozenset(), frozenset(), frozenset()
     places = {name: place for place, name in enumerate(_PARAMETER.findall(found[1].strip()))}
-    flow = _Flow(places, list(_statements(found[2])))
+    flow = _ArgumentFlow(places, list(_statements(found[2])))
     return flow.used()
 
 
@@ -68,7 +68,7 @@ def _statements(body: str) -> Iterator[_Statement]:
         yield _Statement(label, guard, tuple(opcode.split(".")), operands)
 
 
-class _Flow:
+class _ArgumentFlow:
     """Values of arguments followed through registers, shared and local memory; the order is not looked at."""
 
     def __init__(self, places: dict[str, int], statements: list[_Statement]) -> None:

@@ -1,4 +1,4 @@
-"""What a kernel must compute: the contract's reference, in float64, on inputs rounded to their dtype first."""
+"""References of contracts, evaluated in float64 on inputs that were rounded to their dtype first."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kernelmate.checks import reference_process
 from kernelmate.checks.array_modules import module_for, narrow_type, rebuilt, rounded_number
 from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
 from kernelmate.checks.evaluations import Expected, Reference
-from kernelmate.checks.kinds import Array, Arrays, is_float, is_inexact, module_of, on_device, wide
+from kernelmate.checks.precision import Array, Arrays, is_float, is_inexact, module_of, on_device, wide
 from kernelmate.checks.reference_messages import Call
-from kernelmate.checks.trials import Bench, Outcome, Shot, errors_of
+from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, errors_of
 from kernelmate.checks.userfiles import call_user, load_function, note_helpers
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -33,7 +33,7 @@ _FILES = frozenset(
         "tofile", "dump", "dumps", "memmap", "ctypeslib", "f2py", "testing", "lib", "DataSource", "ctypes",
     }
 )  # fmt: skip
-"""What NumPy has that reaches beyond arrays: an expression has no use for it."""
+"""Names of NumPy that reach beyond arrays: an expression has no use for them."""
 
 
 def python_reference(contract: Contract, directory: Path) -> Reference | None:
@@ -47,7 +47,7 @@ def python_reference(contract: Contract, directory: Path) -> Reference | None:
     """
     process = reference_process.current()
     if process is not None and contract.reference_kind in ("function", "expression"):
-        return _Apart(contract, directory, process)
+        return _IsolatedReference(contract, directory, process)
     return _reference_here(contract, directory)
 
 
@@ -55,13 +55,13 @@ def _reference_here(contract: Contract, directory: Path) -> Reference | None:
     """The reference in this process; see `python_reference`."""
     if contract.reference_kind == "function":
         function = load_function(contract.reference or "", directory, contract.line)
-        return _PythonReference(contract, directory, _Function(contract, function, directory))
+        return _PythonReference(contract, directory, _UserFunction(contract, function, directory))
     if contract.reference_kind == "expression":
         return _PythonReference(contract, directory, _Expression(contract, checked_expression(contract), directory))
     return None
 
 
-class _Apart:
+class _IsolatedReference:
     """A reference in a process of its own; arrays of a GPU cannot go there, and are evaluated in this one."""
 
     def __init__(self, contract: Contract, directory: Path, process: reference_process.ReferenceProcess) -> None:
@@ -151,7 +151,7 @@ def _scalar(dtype: str, value: float) -> Any:
     return float(rounded) if is_float(rounded.dtype) else rounded.item()
 
 
-class _Function:
+class _UserFunction:
     """A reference that is a function of the user's."""
 
     def __init__(self, contract: Contract, function: Callable[..., Any], directory: Path) -> None:
@@ -262,7 +262,7 @@ class _Expression:
 
 
 def _shaped(contract: Contract, returned: Any, size: Size, *, device: bool = False) -> Expected:
-    """What a reference returned, as one array per out and inout argument, of the contract's shapes."""
+    """A reference's result as one array per out and inout argument, of the contract's shapes."""
     shapes = argument_shapes(contract, size)
     outputs = [a for a in contract.args if a.direction in ("out", "inout")]
     several = returned if isinstance(returned, tuple | list) else (returned,)
@@ -314,7 +314,7 @@ def _size_text(size: Mapping[str, int]) -> str:
     return ", ".join(f"{name}={value}" for name, value in size.items())
 
 
-def kernel_reference(contract: Contract, bench: Bench, shot: Shot) -> Reference:
+def kernel_reference(contract: Contract, bench: Bench, shot: PlannedLaunch) -> Reference:
     """A kernel as the reference: what it gives on inputs cast to their dtypes.
 
     Its arguments are met by position, whatever they are called there.
@@ -337,7 +337,7 @@ def kernel_reference(contract: Contract, bench: Bench, shot: Shot) -> Reference:
             given = {
                 names[a.name]: arrays[a.name].astype(numpy_dtype(a.dtype)) for a in contract.args if a.name in arrays
             }
-        outcome = bench.run(size, Shot(shot.inputs, shot.style, 0, 0), given)
+        outcome = bench.run(size, PlannedLaunch(shot.inputs, shot.style, 0, 0), given)
         _refuse_failed(bench, outcome)
         return {
             a.name: wide(outcome.result.arrays[names[a.name]]) for a in contract.args if a.direction in ("out", "inout")
@@ -346,7 +346,7 @@ def kernel_reference(contract: Contract, bench: Bench, shot: Shot) -> Reference:
     return reference
 
 
-def _refuse_failed(bench: Bench, outcome: Outcome) -> None:
+def _refuse_failed(bench: Bench, outcome: LaunchOutcome) -> None:
     errors = errors_of(outcome.result.findings)
     if not errors:
         return

@@ -7,14 +7,14 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from kernelmate.checks.kinds import Arrays
+from kernelmate.checks.precision import Arrays
 from kernelmate.records import Contract
 
 Described: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
 """Name, type by NumPy's name, and shape of each array that follows a header."""
 
 
-class Load(msgspec.Struct, frozen=True, tag=True):
+class LoadReference(msgspec.Struct, frozen=True, tag=True):
     """Load a contract's reference; evaluations name it by this request's number."""
 
     number: int
@@ -22,7 +22,7 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     directory: str
 
 
-class Evaluate(msgspec.Struct, frozen=True, tag=True):
+class EvaluateReference(msgspec.Struct, frozen=True, tag=True):
     """Evaluate a loaded reference once or several times on the arrays that follow.
 
     Each of `calls` names the floating type to compute in, and the array of each argument. Calls may share arrays.
@@ -35,7 +35,7 @@ class Evaluate(msgspec.Struct, frozen=True, tag=True):
     arrays: Described
 
 
-class Make(msgspec.Struct, frozen=True, tag=True):
+class MakeInputs(msgspec.Struct, frozen=True, tag=True):
     """Call the contract's maker of inputs."""
 
     number: int
@@ -45,7 +45,7 @@ class Make(msgspec.Struct, frozen=True, tag=True):
     seed: int
 
 
-class Trace(msgspec.Struct, frozen=True, tag=True):
+class TraceReference(msgspec.Struct, frozen=True, tag=True):
     """Trace the contract's reference."""
 
     number: int
@@ -53,29 +53,29 @@ class Trace(msgspec.Struct, frozen=True, tag=True):
     directory: str
 
 
-class Loaded(msgspec.Struct, frozen=True, tag=True):
+class ReferenceLoaded(msgspec.Struct, frozen=True, tag=True):
     """The reference is there; `helpers` are modules that its file imported from its folder, by name."""
 
     number: int
     helpers: dict[str, str]
 
 
-class Made(msgspec.Struct, frozen=True, tag=True):
-    """The arrays that follow, each with its type and shape; `helpers` as in `Loaded`, of a maker of inputs."""
+class ArraysMade(msgspec.Struct, frozen=True, tag=True):
+    """The arrays that follow, each with its type and shape; `helpers` as in `ReferenceLoaded`, of a maker of inputs."""
 
     number: int
     arrays: Described
     helpers: dict[str, str] = {}
 
 
-class Traced(msgspec.Struct, frozen=True, tag=True):
+class ReferenceTraced(msgspec.Struct, frozen=True, tag=True):
     """The graph of a reference, as `kernelmate.synthesis.graph.Graph.text` writes it."""
 
     number: int
     graph: str
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class EvaluationFailed(msgspec.Struct, frozen=True, tag=True):
     """The reference raised, or gave something else than the contract says: a `ReferenceFailed` by its parts."""
 
     number: int
@@ -96,5 +96,5 @@ class NoMemory(msgspec.Struct, frozen=True, tag=True):
 Call: TypeAlias = tuple[Arrays, np.dtype[Any] | None]
 """An evaluation: the arguments' arrays, and the floating dtype to compute in; None is float64."""
 
-Request: TypeAlias = Load | Evaluate | Make | Trace
-Answer: TypeAlias = Loaded | Made | Traced | Failed | NoMemory
+Request: TypeAlias = LoadReference | EvaluateReference | MakeInputs | TraceReference
+Answer: TypeAlias = ReferenceLoaded | ArraysMade | ReferenceTraced | EvaluationFailed | NoMemory

@@ -22,21 +22,21 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
-from kernelmate.checks.kinds import Array, Arrays, is_inexact
+from kernelmate.checks.precision import Array, Arrays, is_inexact
 from kernelmate.checks.reference_messages import (
     Answer,
+    ArraysMade,
     Call,
     Described,
-    Evaluate,
-    Failed,
-    Load,
-    Loaded,
-    Made,
-    Make,
+    EvaluateReference,
+    EvaluationFailed,
+    LoadReference,
+    MakeInputs,
     NoMemory,
+    ReferenceLoaded,
+    ReferenceTraced,
     Request,
-    Trace,
-    Traced,
+    TraceReference,
 )
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
@@ -87,7 +87,7 @@ class ReferenceProcess:
         self._number = 0
         self._turn = threading.Lock()
         self.ended: str | None = None
-        """How the process ended, as half a sentence; None while it lives."""
+        """The end of the process, as half a sentence; None while it lives."""
 
     def load(self, contract: Contract, directory: Path) -> tuple[int, dict[str, str]]:
         """Load a contract's reference: its number for `evaluate`, and the modules that its file imported from its folder.
@@ -97,8 +97,8 @@ class ReferenceProcess:
         """
         with self._turn:
             number = self._next()
-            answer = self._ask(contract, Load(number, contract, str(directory)), {})
-            if not isinstance(answer, Loaded):
+            answer = self._ask(contract, LoadReference(number, contract, str(directory)), {})
+            if not isinstance(answer, ReferenceLoaded):
                 self._break(contract, "sent arrays that nobody asked for")
             return number, answer.helpers
 
@@ -117,7 +117,7 @@ class ReferenceProcess:
         }
         arrays, named = _shared(calls)
         with self._turn:
-            request = Evaluate(self._next(), loaded, dict(size), named, described(arrays))
+            request = EvaluateReference(self._next(), loaded, dict(size), named, described(arrays))
             taken = self._taken(contract, self._ask(contract, request, arrays), wanted)
         return [{a.name: taken[answer_name(index, a.name)] for a in outputs} for index in range(len(calls))]
 
@@ -134,7 +134,7 @@ class ReferenceProcess:
             if a.shape is not None
         }
         with self._turn:
-            answer = self._ask(contract, Make(self._next(), contract, str(directory), dict(size), seed), {})
+            answer = self._ask(contract, MakeInputs(self._next(), contract, str(directory), dict(size), seed), {})
             return self._taken(contract, answer, wanted), getattr(answer, "helpers", {})
 
     def trace(self, contract: Contract, directory: Path) -> str:
@@ -144,8 +144,8 @@ class ReferenceProcess:
             ReferenceFailed: it cannot be traced, or as `evaluate`.
         """
         with self._turn:
-            answer = self._ask(contract, Trace(self._next(), contract, str(directory)), {})
-            if not isinstance(answer, Traced):
+            answer = self._ask(contract, TraceReference(self._next(), contract, str(directory)), {})
+            if not isinstance(answer, ReferenceTraced):
                 self._break(contract, "sent something else than a graph")
             return answer.graph
 
@@ -153,7 +153,9 @@ class ReferenceProcess:
         self._number += 1
         return self._number
 
-    def _ask(self, contract: Contract, request: Request, arrays: Arrays) -> Loaded | Made | Traced:
+    def _ask(
+        self, contract: Contract, request: Request, arrays: Arrays
+    ) -> ReferenceLoaded | ArraysMade | ReferenceTraced:
         """Send a request and read the header of its answer.
 
         Raises:
@@ -176,7 +178,7 @@ class ReferenceProcess:
             self._break(contract, "sent the answer to another question")
         if isinstance(answer, NoMemory):
             raise MemoryError(answer.detail)
-        if isinstance(answer, Failed):
+        if isinstance(answer, EvaluationFailed):
             raise ReferenceFailed(
                 answer.message, file=answer.file, line=answer.line, column=answer.column, hint=answer.hint
             )
@@ -185,11 +187,11 @@ class ReferenceProcess:
     def _taken(
         self,
         contract: Contract,
-        answer: Loaded | Made | Traced,
+        answer: ReferenceLoaded | ArraysMade | ReferenceTraced,
         wanted: Mapping[str, tuple[tuple[int, ...], frozenset[str]]],
     ) -> Arrays:
         """The arrays behind a header, where it announces exactly those that are wanted."""
-        if not isinstance(answer, Made) or [name for name, _, _ in answer.arrays] != list(wanted):
+        if not isinstance(answer, ArraysMade) or [name for name, _, _ in answer.arrays] != list(wanted):
             self._break(contract, "sent other arrays than were asked for")
         for name, dtype, shape in answer.arrays:
             if shape != tuple(wanted[name][0]) or dtype not in wanted[name][1]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, is_float
+from kernelmate.checks.precision import Array, is_float
 from kernelmate.checks.userfiles import load_function
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Argument, Contract, Size
@@ -36,7 +36,7 @@ def varied_names(contract: Contract, directory: Path) -> tuple[str, ...]:
 
 
 def _literal(argument: Argument) -> bool:
-    """Whether a value is a number other than 0, whatever the sizes are."""
+    """True if a value is a number other than 0, whatever the sizes are."""
     if argument.value is None or argument.dtype == "bool":
         return False
     try:
@@ -63,7 +63,7 @@ COUNTING = frozenset(
 
 
 def loops(contract: Contract, directory: Path) -> bool:
-    """Whether a reference in Python loops, or calls what counts: large integers would take it long, or much memory.
+    """True if a reference in Python loops, or calls what counts: large integers would take it long, or much memory.
 
     Raises:
         ReferenceFailed: the reference's file cannot be loaded.

@@ -12,10 +12,10 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, launch_shape, scalar_values, size_allowed
 
 ALONE = (1, 0, 127, 33, 257)
-"""What one name is moved to while the others stay: one, none, and one below and above powers of two."""
+"""Values of one name while the others stay: one, none, and one below and above powers of two."""
 
 TOGETHER = (127, 31, 257, 13, 33, 1)
-"""What all names are moved to: one below and above powers of two, and primes (13, 31, 127, 257)."""
+"""Values of all names: one below and above powers of two, and primes (13, 31, 127, 257)."""
 
 MOST_OWN_SIZES = 6
 MOST_ELEMENTS = 1 << 16
@@ -42,7 +42,7 @@ DRAWS = 24
 """Covering sizes, what their names are drawn from, and out of how many draws each is the best."""
 
 USUAL = 37
-"""What the sizes that stay are cut to: neither round nor large."""
+"""Reduced values of the sizes that stay: neither round nor large."""
 
 
 def own_sizes(contract: Contract, listed: tuple[Size, ...]) -> tuple[Size, ...]:
@@ -65,7 +65,7 @@ def own_sizes(contract: Contract, listed: tuple[Size, ...]) -> tuple[Size, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Covering:
+class CoveringSizes:
     """Sizes for one launch each.
 
     Attributes:
@@ -77,7 +77,7 @@ class Covering:
     round: Size | None
 
 
-def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> Covering:
+def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> CoveringSizes:
     """Sizes that together have as many residues modulo 2, 4, 8, 16 and 32 in each dimension as few sizes can.
 
     Args:
@@ -86,7 +86,7 @@ def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> Cove
         seed: of what is drawn.
     """
     if not tried or not tried[0]:
-        return Covering((), None)
+        return CoveringSizes((), None)
     names, threads = list(tried[0]), max(MOST_THREADS, min(threads_at(contract, size) for size in tried))
     left = {residue: 1.0 / residue[1] for name in names for residue in _every_residue(name)}
     for size in tried:
@@ -110,7 +110,7 @@ def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> Cove
             break
         seen.add(key_of(best))
         chosen.append(best)
-    return Covering(tuple(chosen), rounded)
+    return CoveringSizes(tuple(chosen), rounded)
 
 
 def _rounds(names: Sequence[str], listed: Size) -> Iterator[Size]:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernelmate.checks.kinds import is_float, is_inexact
+from kernelmate.checks.precision import is_float, is_inexact
 from kernelmate.checks.values import MILDER
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class InputStyle:
     """One way to draw what the contract leaves open.
 
     Attributes:
@@ -67,31 +67,31 @@ class Style:
         return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + about
 
 
-NORMAL = Style("normal")
-UNIFORM = Style("uniform")
+NORMAL = InputStyle("normal")
+UNIFORM = InputStyle("uniform")
 NEGATIVE_NAN = float(np.copysign(np.nan, -1))
 PAYLOAD_NAN = float(np.uint64(0x7FFB_5A5A_4000_0000).view(np.float64))
 """NaN with bits of its own, which float32 can hold."""
 
 STRESS_STYLES = (
-    Style("normal", 1e-3, stress=True),
-    Style("normal", 1e3, stress=True),
-    Style("zeros", stress=True),
-    Style("denormals", stress=True),
-    Style("normal", specials=(np.nan, NEGATIVE_NAN, PAYLOAD_NAN), stress=True),
-    Style("normal", specials=(np.inf, -np.inf), stress=True),
-    Style("offset", stress=True),
-    Style("mixed", stress=True),
+    InputStyle("normal", 1e-3, stress=True),
+    InputStyle("normal", 1e3, stress=True),
+    InputStyle("zeros", stress=True),
+    InputStyle("denormals", stress=True),
+    InputStyle("normal", specials=(np.nan, NEGATIVE_NAN, PAYLOAD_NAN), stress=True),
+    InputStyle("normal", specials=(np.inf, -np.inf), stress=True),
+    InputStyle("offset", stress=True),
+    InputStyle("mixed", stress=True),
 )
-PATTERNS = Style("patterns", stress=True)
-WIDE_INTEGERS = Style("integers", stress=True)
+PATTERNS = InputStyle("patterns", stress=True)
+WIDE_INTEGERS = InputStyle("integers", stress=True)
 SMALLEST = -1
 """As a style's `bound`: the smallest size."""
 NARROWER = (31, 15, 10)
 """Bits of the largest magnitude, where a baseline and its reference do not agree on all integers."""
 
 
-def styles_of(contract: Contract) -> tuple[Style, ...]:
+def styles_of(contract: Contract) -> tuple[InputStyle, ...]:
     """The ways to draw inputs that differ for this contract, beyond `NORMAL`; what it declares is never varied."""
     free = [
         numpy_dtype(a.dtype)
@@ -122,13 +122,13 @@ def _bounds(size: Size) -> list[int]:
     return sorted({max(value, 1) for value in size.values()}, reverse=True) or [1]
 
 
-def bound_of(size: Size, style: Style) -> int:
+def bound_of(size: Size, style: InputStyle) -> int:
     """The number that positions are drawn below."""
     bounds = _bounds(size)
     return bounds[min(style.bound, len(bounds) - 1)]
 
 
-def milder(style: Style, size: Size, free: Sequence[str], *, failed: bool) -> Style | None:
+def milder(style: InputStyle, size: Size, free: Sequence[str], *, failed: bool) -> InputStyle | None:
     """The next milder way to draw values, where the baseline fails on these; None where there is none.
 
     Integers become positions where a launch or the reference failed, and smaller where the answer was wrong.

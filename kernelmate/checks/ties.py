@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from kernelmate.checks.evaluations import Expected, Reference, evaluations
-from kernelmate.checks.kinds import Array, Arrays, generator, module_of, unit_roundoff, wide
-from kernelmate.checks.moves import Movable, movable
+from kernelmate.checks.perturbation import PerturbedInputs, movable
+from kernelmate.checks.precision import Array, Arrays, generator, module_of, unit_roundoff, wide
 from kernelmate.checks.reference_messages import Call
 from kernelmate.records import Contract, Size
 
@@ -60,7 +60,7 @@ def measured(
         return {name: (want[name], want[name]) for name in names}
     double = all(arrays[name].dtype == np.float64 for name in moving)
     working = np.dtype(np.float64 if double else np.float32)
-    inputs, rng = Movable.of(arrays, moving), generator((*seed, 0x71E), arrays[moving[0]])
+    inputs, rng = PerturbedInputs.of(arrays, moving), generator((*seed, 0x71E), arrays[moving[0]])
 
     def calls() -> Iterator[Call]:
         for _ in range(EXACT_DRAWS):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kernelmate.backends.base import Module, Run, RunResult
-from kernelmate.backends.timed import Repeats
-from kernelmate.checks.answers import Answer
-from kernelmate.checks.kinds import Array
-from kernelmate.checks.trials import Outcome
+from kernelmate.backends.timed import RepeatedLaunch
+from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.precision import Array
+from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Finding, LaunchShape, Speedup, Timing, Version, Work
 
 
@@ -41,7 +41,7 @@ class TimedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """What a timer says of a launch.
+    """A timer's result for a launch.
 
     Attributes:
         timing: of the version. beside: of the baseline in the same blocks. speedup: by those blocks.
@@ -56,21 +56,21 @@ class Timed:
     speedup: Speedup | None = None
     outputs: Mapping[str, Array] | None = None
     finding: Finding | None = None
-    repeats: Repeats | None = None
+    repeats: RepeatedLaunch | None = None
     doubt: str | None = None
 
 
 Timer = Callable[[TimedLaunch], Timed | None]
 Model = Callable[[Version, LaunchShape, RunResult], tuple[Work | None, Timing | None]]
-"""What one counted launch computes and moves, and what is predicted of its time beside a measured one."""
+"""Work and traffic of one counted launch, and the predicted time beside a measured one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptLaunch:
     """An ordinary launch of a listed size that was judged, and what it should have given."""
 
-    outcome: Outcome
-    answer: Answer | None
+    outcome: LaunchOutcome
+    answer: ExpectedOutputs | None
 
     @property
     def nbytes(self) -> int:

@@ -1,4 +1,4 @@
-"""How far a right answer may lie from the reference, element by element.
+"""Tolerances: the largest error of a right answer from the reference, element by element.
 
 With no tolerance in the contract, an element of an output may be off by
 
@@ -53,7 +53,8 @@ from typing import Any
 import numpy as np
 
 from kernelmate.checks.evaluations import Expected, Reference, evaluations
-from kernelmate.checks.kinds import (
+from kernelmate.checks.perturbation import PerturbedInputs, at_edges, movable, with_one_moved
+from kernelmate.checks.precision import (
     Array,
     Arrays,
     blocks_of,
@@ -66,7 +67,6 @@ from kernelmate.checks.kinds import (
     unit_roundoff,
     wide,
 )
-from kernelmate.checks.moves import Movable, at_edges, movable, with_one_moved
 from kernelmate.records import Contract, Size
 from kernelmate.source import numpy_dtype
 
@@ -94,7 +94,7 @@ KERNEL_DRAWS = 3
 
 COARSE_ROOT = 2.0
 COARSE_RELATIVE = 1 / 16
-"""What still looks like lost precision rather than a wrong answer: see `Allowed.coarse`."""
+"""Largest error that is attributed to lost precision rather than a wrong answer: see `Allowed.coarse`."""
 
 BASELINE_FACTOR = 4.0
 BASELINE_BOUND = 8.0
@@ -123,7 +123,7 @@ def accumulating_dtype(contract: Contract, output: str) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ToleranceParts:
     """Parts of one output's tolerance.
 
     Attributes:
@@ -174,7 +174,9 @@ def stated(contract: Contract, want: Expected) -> Allowed:
     return Allowed(_finite(fixed), _finite({n: e + COARSE_RELATIVE * np.abs(want[n]) for n, e in fixed.items()}))
 
 
-def toleranced(contract: Contract, want: Expected, found: Mapping[str, Measured], *, exact: bool = True) -> Allowed:
+def toleranced(
+    contract: Contract, want: Expected, found: Mapping[str, ToleranceParts], *, exact: bool = True
+) -> Allowed:
     """The module's formula for all outputs; what `found` does not hold is not rounded.
 
     Args:
@@ -191,12 +193,14 @@ def toleranced(contract: Contract, want: Expected, found: Mapping[str, Measured]
     return Allowed(error, coarse)
 
 
-def _in_blocks(contract: Contract, output: str, want: Array, found: Measured, times: float) -> tuple[Array, Array]:
+def _in_blocks(
+    contract: Contract, output: str, want: Array, found: ToleranceParts, times: float
+) -> tuple[Array, Array]:
     """`_derived`, block by block; where the reference is NaN or infinite, no error passes."""
     error, coarse = module_of(want).empty(want.shape), module_of(want).empty(want.shape)
     wanted, moved, inner = (flat(array) for array in (want, found.moved, found.inner))
     for part in blocks_of(want):
-        one = Measured(moved[part], inner[part], found.terms)
+        one = ToleranceParts(moved[part], inner[part], found.terms)
         some, rough = _derived(contract, output, wanted[part], one)
         for whole, block, factor in ((error, some, times), (coarse, rough, 1.0)):
             kept = whole.reshape(-1)[part]
@@ -210,17 +214,17 @@ def _in_blocks(contract: Contract, output: str, want: Array, found: Measured, ti
 def measured(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
     *, exact: bool = True, draws: int | None = None,
-) -> dict[str, Measured]:  # fmt: skip
+) -> dict[str, ToleranceParts]:  # fmt: skip
     """Sensitivity, inner loss and number of terms of each output that is rounded; arguments as of `derive`."""
     usual = (EXACT_DRAWS if exact else KERNEL_DRAWS, INNER_DRAWS)
     moved, inner = _sensitivity(
         contract, reference, arrays, size, want, seed, exact, (draws, draws) if draws else usual
     )
     terms = terms_of(contract, reference, arrays, size, want, seed, exact=exact)
-    return {name: Measured(moved[name], inner[name], terms) for name in rounded_outputs(contract, want)}
+    return {name: ToleranceParts(moved[name], inner[name], terms) for name in rounded_outputs(contract, want)}
 
 
-def _derived(contract: Contract, output: str, want: Array, found: Measured) -> tuple[Array, Array]:
+def _derived(contract: Contract, output: str, want: Array, found: ToleranceParts) -> tuple[Array, Array]:
     """The module's formula for one output, and the coarse bound."""
     out, accumulate = numpy_dtype(output), accumulating_dtype(contract, output)
     unit, terms = unit_roundoff(accumulate), found.terms
@@ -250,7 +254,7 @@ def _narrower(accumulate: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _finite(errors: dict[str, Array]) -> Expected:
-    """Where the reference is NaN or infinite, an answer is the same or wrong: no error passes there."""
+    """Elements for which the reference is NaN or infinite allow no error: an answer is the same or wrong."""
     return {name: np.nan_to_num(error, nan=0.0, posinf=0.0) for name, error in errors.items()}
 
 
@@ -264,7 +268,7 @@ def _sensitivity(
     exact: bool,
     draws: tuple[int, int],
 ) -> tuple[Expected, Expected]:
-    """How far each output moves per relative move of the inputs, and its inner loss per unit roundoff.
+    """Change of each output per relative change of the inputs, and its inner loss per unit roundoff.
 
     Each is the largest of its number of draws of moves. A kernel's inner loss is not to be had, and 0.
     """
@@ -274,7 +278,7 @@ def _sensitivity(
         return moves, inner
     rng = generator((*seed, 0x5E), arrays[names[0]])
     move = MOVE if exact else max(KERNEL_MOVE, 4 * max(unit_roundoff(arrays[name].dtype) for name in names))
-    inputs = Movable.of(arrays, names)
+    inputs = PerturbedInputs.of(arrays, names)
     edges = {name: at_edges(contract, arrays, size, name) for name in names}
     held = inputs.holding(edges) if any(edge.any() for edge in edges.values()) else None
     movers = [held if held is not None and draw % 2 == 0 else inputs for draw in range(draws[0])]
@@ -295,7 +299,7 @@ def _sensitivity(
     return moves, inner
 
 
-def _near(inputs: Movable, names: list[str], working: np.dtype[Any], rng: Any, draws: int) -> Iterator[Arrays]:
+def _near(inputs: PerturbedInputs, names: list[str], working: np.dtype[Any], rng: Any, draws: int) -> Iterator[Arrays]:
     """Sets of inputs near the given ones, exact in the working type."""
     for _ in range(draws):
         near = inputs.moved(INNER_MOVE, rng)

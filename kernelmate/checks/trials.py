@@ -1,4 +1,4 @@
-"""Which launches a case takes, and making one of them."""
+"""Launches of a case: their selection, and making one of them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import numpy as np
 from kernelmate.backends.base import (
     ArrayArgument,
     Backend,
-    Computes,
-    Foresees,
     Module,
     Run,
     RunResult,
     ScalarArgument,
+    SupportsArrayComputing,
+    SupportsPrefetch,
     UnsupportedInstruction,
     small,
 )
@@ -27,8 +27,8 @@ from kernelmate.backends.cuda.exchange import filled as filled_with
 from kernelmate.checks.alignment import Shift, shift_text, together
 from kernelmate.checks.guards import own_launches
 from kernelmate.checks.inputs import DeviceMaker, draw
-from kernelmate.checks.kinds import Array, Arrays, is_inexact, on_device, words
-from kernelmate.checks.styles import NORMAL, Style, narrow_inputs, styles_of
+from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, words
+from kernelmate.checks.styles import NORMAL, InputStyle, narrow_inputs, styles_of
 from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, scalar_values
 
@@ -53,14 +53,14 @@ CHEAP_ELEMENTS = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
+class PlannedLaunch:
     """One launch: `inputs` numbers a set of inputs, drawn in `style`; `poison` numbers a pattern of the outputs.
 
     `misalign` moves base pointers.
     """
 
     inputs: int
-    style: Style
+    style: InputStyle
     poison: int
     schedule: int
     misalign: Shift = ()
@@ -79,10 +79,10 @@ FIRST, OTHER = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a launch gave, with what went in."""
+class LaunchOutcome:
+    """Outputs of a launch, with its inputs."""
 
-    shot: Shot
+    shot: PlannedLaunch
     given: Arrays
     result: RunResult
 
@@ -119,11 +119,11 @@ def plan(
     large: bool = False,
     repeated: bool = True,
     alone: bool = False,
-    other: Style = NORMAL,
+    other: InputStyle = NORMAL,
     once: bool = False,
     styled: bool = True,
     shifts: Sequence[Shift] = (),
-) -> tuple[Shot, ...]:
+) -> tuple[PlannedLaunch, ...]:
     """The launches of one case: the same inputs twice with others between, and more where they cost little.
 
     Sizes of our own, of which there are several, take turns with the styles. A large case has one set of inputs: variety
@@ -143,25 +143,34 @@ def plan(
         shifts: base pointers are moved so, in a launch each.
     """
     schedule = 16 * number
-    moved = tuple(Shot(FIRST, NORMAL, 0, schedule + place % 3, misalign=shift) for place, shift in enumerate(shifts))
+    moved = tuple(
+        PlannedLaunch(FIRST, NORMAL, 0, schedule + place % 3, misalign=shift) for place, shift in enumerate(shifts)
+    )
     if large and listed:
-        again = Shot(FIRST, NORMAL, 1, schedule + 15)
-        second = Shot(OTHER, NORMAL, 1, schedule + 1)
-        return (Shot(FIRST, NORMAL, 0, schedule), *((second,) if alone else ()), *((again,) if repeated else ()))
-    shots = [Shot(FIRST, NORMAL, 0, schedule), *(() if once else (Shot(OTHER, other, 1, schedule + 1),))]
+        again = PlannedLaunch(FIRST, NORMAL, 1, schedule + 15)
+        second = PlannedLaunch(OTHER, NORMAL, 1, schedule + 1)
+        return (
+            PlannedLaunch(FIRST, NORMAL, 0, schedule),
+            *((second,) if alone else ()),
+            *((again,) if repeated else ()),
+        )
+    shots = [
+        PlannedLaunch(FIRST, NORMAL, 0, schedule),
+        *(() if once else (PlannedLaunch(OTHER, other, 1, schedule + 1),)),
+    ]
     styles = tuple(enumerate(styles_of(contract), start=2))
     if not (listed or once) and elements > CHEAP_ELEMENTS and narrow_inputs(contract):
         # Such a size is there to hold every value of a narrow type; the small ones ask the rest.
-        return tuple(Shot(i, one, 0, schedule) for i, one in styles if one.name in ("patterns", "integers"))
+        return tuple(PlannedLaunch(i, one, 0, schedule) for i, one in styles if one.name in ("patterns", "integers"))
     if listed and elements <= CHEAP_ELEMENTS:
-        shots += [Shot(index, style, index % 2, schedule + index) for index, style in styles]
+        shots += [PlannedLaunch(index, style, index % 2, schedule + index) for index, style in styles]
     elif styled and elements <= CHEAP_ELEMENTS and styles:
         index, style = styles[number % len(styles)]
-        shots.append(Shot(index, style, index % 2, schedule + index))
+        shots.append(PlannedLaunch(index, style, index % 2, schedule + index))
     if listed:
-        shots.append(Shot(FIRST, NORMAL, 1, schedule + 15))
+        shots.append(PlannedLaunch(FIRST, NORMAL, 1, schedule + 15))
     if elements <= CHEAP_ELEMENTS and listed:
-        shots.append(Shot(FIRST, NORMAL, 0, schedule, misalign=together(contract)))
+        shots.append(PlannedLaunch(FIRST, NORMAL, 0, schedule, misalign=together(contract)))
     return (*shots, *moved)
 
 
@@ -217,29 +226,29 @@ class Bench:
         """
         return launch_shape(self.version.contract, size)
 
-    def once_more(self, outcome: Outcome, size: Size, schedule: int) -> Outcome:
+    def once_more(self, outcome: LaunchOutcome, size: Size, schedule: int) -> LaunchOutcome:
         """A launch that was made, made again under another schedule; nothing is looked for but its outputs."""
         run = self.launch(size, outcome.shot, outcome.given)
         again = self._module.run(replace(run, schedule_seed=schedule, check=False, key=None))
-        return self._seen(Outcome(replace(outcome.shot, schedule=schedule), outcome.given, again))
+        return self._seen(LaunchOutcome(replace(outcome.shot, schedule=schedule), outcome.given, again))
 
     def run(
-        self, size: Size, shot: Shot, given: Arrays, *, count: bool = False, others_longest: int | None = None
-    ) -> Outcome:
+        self, size: Size, shot: PlannedLaunch, given: Arrays, *, count: bool = False, others_longest: int | None = None
+    ) -> LaunchOutcome:
         """Launch once on `given`; outputs are poisoned first.
 
         `others_longest` are the instructions of the longest thread of the version it is compared with: a thread that
         takes `HUNG_FACTOR` times as many counts as hung.
         """
         run = self.launch(size, shot, given, count=count, others_longest=others_longest)
-        return self._seen(Outcome(shot, given, self._module.run(run)))
+        return self._seen(LaunchOutcome(shot, given, self._module.run(run)))
 
-    def _seen(self, outcome: Outcome) -> Outcome:
+    def _seen(self, outcome: LaunchOutcome) -> LaunchOutcome:
         self.hung |= "hang" in outcome.errors
         return outcome
 
     def launch(
-        self, size: Size, shot: Shot, given: Arrays, *, count: bool = False, others_longest: int | None = None
+        self, size: Size, shot: PlannedLaunch, given: Arrays, *, count: bool = False, others_longest: int | None = None
     ) -> Run:
         """The launch that `run` makes."""
         contract = self.version.contract
@@ -282,13 +291,13 @@ class Bench:
 
     def foresee(self, launches: Callable[[], Iterable[Run]]) -> None:
         """Tell a module that gains by it which launches will come; none of them is made."""
-        if isinstance(self._module, Foresees):
+        if isinstance(self._module, SupportsPrefetch):
             self._module.foresee(launches())
 
 
 def trusted(backend: Backend) -> Backend:
     """The backend for references and baselines, apart from kernels under judgement where there is such a place."""
-    return backend.trusted if isinstance(backend, Computes) else backend
+    return backend.trusted if isinstance(backend, SupportsArrayComputing) else backend
 
 
 def bench_of(backend: Backend, task: JudgeTask, version: Version | None) -> Bench | None:
@@ -330,7 +339,7 @@ def _filled(size: int, byte: int) -> Array:
 
 
 def still_poisoned(array: Array, poison: int) -> Array:
-    """Which elements hold the poison's bytes, all of them."""
+    """Mask of the elements that still hold all of the poison's bytes."""
     if array.size == 0:
         return np.zeros(array.shape, bool)
     held = words(array)
@@ -346,7 +355,7 @@ def elements_of(shapes: Iterable[tuple[int, ...]]) -> int:
 
 
 def inputs_for(
-    contract: Contract, size: Size, shot: Shot, seed: int, directory: Path, device: DeviceMaker | None = None
+    contract: Contract, size: Size, shot: PlannedLaunch, seed: int, directory: Path, device: DeviceMaker | None = None
 ) -> Arrays:
     """The inputs that a shot names: equal for equal seed, size, number and style, and equal `device`.
 

@@ -93,7 +93,7 @@ def helpers_of(where: str | None, directory: Path) -> dict[str, str]:
 
 
 def _stamps(path: Path) -> tuple[tuple[str, int], ...]:
-    """When a file and the helpers beside or below it were changed last.
+    """Modification times of a file and the helpers beside or below it.
 
     Raises:
         OSError: the file is gone.

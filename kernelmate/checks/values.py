@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, is_float, limits
+from kernelmate.checks.precision import Array, is_float, limits
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import evaluate, numpy_dtype, parse_distribution
 
@@ -197,7 +197,7 @@ def tie(array: Array, other: Array, rng: Any) -> Array:
 
 
 def plantable(contract: Contract) -> bool:
-    """Whether anything may be planted: there is a scalar that no size gives, or a range of integers with two ends."""
+    """True if anything may be planted: there is a scalar that no size gives, or a range of integers with two ends."""
     if contract.inputs is not None:
         return False
     inputs = [a for a in contract.args if a.direction in ("in", "inout")]

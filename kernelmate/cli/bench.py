@@ -43,12 +43,12 @@ Examples:
 @click.option(
     "--lines",
     is_flag=True,
-    help="Also show what each source line costs, the dearest first, and which SASS instructions run most.",
+    help="Also show the counters of each source line, the most expensive first, and the most frequent SASS instructions.",
 )
 @click.option(
     "--nvcc",
     is_flag=True,
-    help="Judge what nvcc builds from the whole file, as your program will run it, in place of NVRTC's code.",
+    help="Judge the code that nvcc builds from the whole file, as your program runs it, in place of NVRTC's.",
 )
 @click.option(
     "--sweep",
@@ -65,9 +65,9 @@ def bench(
     file: str, lines: bool, nvcc: bool, sweep: tuple[str, int, int] | None, sizes: tuple[Mapping[str, int], ...],
     reference: str | None, **options: Any,
 ) -> int:  # fmt: skip
-    """Judge one kernel by its contract: right at every size, honest, and what it costs.
+    """Judge one kernel by its contract: correctness at every size, guards, resources, counters and time.
 
-    Without a GPU it runs in the emulator: counts are exact, times are predicted and say so.
+    Without a GPU it runs in the emulator: counts are exact, and times are marked as predicted.
     """
     output, asked = output_of(options), {name: options.pop(name) for name in ("others", "page", "dispatch")}
     settings = settings_of(options)

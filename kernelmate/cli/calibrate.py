@@ -29,8 +29,8 @@ other GPUs with their data sheet. `kernelmate doctor` shows what is known."""
 @device_option
 @output_options(quiet=False)
 def calibrate(**options: Any) -> int:
-    """Measure what the GPU of this machine does at most, and keep it: bandwidths of DRAM, L2 and L1, rates of
-    fp32, fp64, fp16 and tensor cores (by mma.sync), and what a launch costs.
+    """Measure and store the peak rates of this machine's GPU: bandwidths of DRAM, L2 and L1, rates of fp32, fp64, fp16
+    and tensor cores (by mma.sync), and the cost of a launch.
     """  # noqa: D205 -- one sentence, which the help shows whole
     output = output_of(options)
     settings = settings_of(options)
@@ -73,7 +73,7 @@ def _show(measured: Calibration, path: Path, output: Output) -> None:
 
 
 def _sheet(measured: Calibration) -> Roofs | None:
-    """What the table says of such a GPU; None where it has no such GPU."""
+    """Data-sheet figures of this GPU model; None for a GPU that is not in the table."""
     from kernelmate.compiler import find_target
     from kernelmate.measure.roofline import table_roofs
 

@@ -11,7 +11,7 @@ from kernelmate.cli.options import KernelSpec, Output, compile_options, output_o
 
 if TYPE_CHECKING:
     from kernelmate.records import Contract, Kernel, Target, Verdict
-    from kernelmate.report.tables import Checked
+    from kernelmate.report.tables import CheckedKernel
 
 
 @click.command(
@@ -26,10 +26,10 @@ Examples:
 @compile_options
 @output_options()
 def check(file: str, **options: Any) -> int:
-    """Compile the kernels of FILE; show resources, occupancy and what limits it.
+    """Compile the kernels of FILE; show resources, occupancy and its limiter.
 
-    Runs nothing of the file and needs no GPU. Without a contract the launch that occupancy is for is a guess,
-    and said to be one.
+    Runs nothing of the file and needs no GPU. Without a contract, occupancy is that of an inferred launch, which
+    is marked as a guess.
     """
     output = output_of(options)
     settings = settings_of(options)
@@ -70,17 +70,17 @@ def _show(verdicts: list[tuple[Kernel, Verdict]], target: Target, output: Output
         _offer_contract(verdicts[0][0], output)
 
 
-def _checked(kernel: Kernel, verdict: Verdict, target: Target) -> Checked:
+def _checked(kernel: Kernel, verdict: Verdict, target: Target) -> CheckedKernel:
     """The verdict with what would lift its occupancy, and which launch that occupancy is for."""
     from kernelmate.compiler import what_would_lift
-    from kernelmate.report.tables import Checked
+    from kernelmate.report.tables import CheckedKernel
     from kernelmate.source import launch_shape
 
     contract = _contract(kernel)
     if contract is None or verdict.resources is None or verdict.occupancy is None:
-        return Checked(verdict)
+        return CheckedKernel(verdict)
     shape = launch_shape(contract, contract.sizes[0])
-    return Checked(verdict, what_would_lift(target, verdict.resources, shape), shape, contract.inferred)
+    return CheckedKernel(verdict, what_would_lift(target, verdict.resources, shape), shape, contract.inferred)
 
 
 def _contract(kernel: Kernel) -> Contract | None:
@@ -94,7 +94,7 @@ def _contract(kernel: Kernel) -> Contract | None:
 
 
 def _offer_contract(kernel: Kernel, output: Output) -> None:
-    """Where there is no contract, the guessed one as text to put above the kernel."""
+    """Shows the inferred contract as text to put above a kernel that has none."""
     from kernelmate.report.console import Verbatim, heading, show
     from kernelmate.source import render_contract
 

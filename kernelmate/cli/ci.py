@@ -47,20 +47,20 @@ Exit codes: 0 nothing got worse; 1 a kernel fails; 2 the revision is unknown, or
 )
 @click.argument("paths", nargs=-1, metavar="[PATH]...", type=click.Path())
 @click.option("--base", metavar="REV", help="The revision to compare with: a branch, a tag, a commit.")
-@click.option("--repo", metavar="DIR", default=".", help="A folder in the repository; the current one when not given.")
+@click.option("--repo", metavar="DIR", default=".", help="A folder in the repository; by default the current one.")
 @click.option(
     "--allow", "allowed", metavar="NAME=+N", multiple=True,
-    help="How much worse: +2, +5%, or any, of registers, spills, shared, sectors, findings or time; repeatable.",
+    help="Allow this change for the worse (+2, +5%, or any) of registers, spills, shared, sectors, findings or time; repeatable.",
 )  # fmt: skip
 @click.option("--junit", metavar="FILE", help="Also write JUnit XML, a case for each kernel.")
 @click.option("--sarif", metavar="FILE", help="Also write SARIF 2.1.0, for code scanning.")
 @click.option("--markdown", metavar="FILE", help="Also write Markdown, for a comment on a pull request.")
-@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where kernels run.")
+@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that runs kernels.")
 @device_option
 @click.option(
-    "--timing-budget", "timing_budget_s", type=float, metavar="SECONDS", help="For timing one version on a GPU."
+    "--timing-budget", "timing_budget_s", type=float, metavar="SECONDS", help="Seconds for timing one version on a GPU."
 )
-@click.option("--seed", type=int, metavar="N", help="Of the inputs; drawn and reported when not given.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the inputs; drawn and reported if not given.")
 @compile_options
 @output_options()
 def ci(
@@ -73,11 +73,11 @@ def ci(
     markdown: str | None,
     **options: Any,
 ) -> int:
-    """Judge every kernel that differs from a revision, and fail where one got worse.
+    """Judge every kernel that differs from a revision, and fail if one got worse.
 
-    Worse is more registers, spills, shared memory, sectors of global memory or findings, and, where a GPU measures
-    it, more time beyond its interval. PATH limits it to some files or folders. Nothing of the repository runs but
-    kernels and references, in a process of their own; no hook, filter or command of its git configuration does.
+    Worse means more registers, spills, shared memory, sectors of global memory or findings, and, on a GPU, more
+    time beyond its interval. PATH limits it to some files or folders. Only kernels and references of the repository
+    run, in a process of their own; no hook, filter or command of its git configuration does.
     """
     output = output_of(options)
     settings = settings_of(options)

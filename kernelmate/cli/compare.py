@@ -32,7 +32,7 @@ Examples:
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
 @click.argument("candidate", type=KernelSpec(), metavar="CANDIDATE[::KERNEL]")
-@click.option("--for", "prompt", metavar="PROMPT", help="Also ask whether it does this, as in `optimize`.")
+@click.option("--for", "prompt", metavar="PROMPT", help="Also decide whether it meets this prompt, as in `optimize`.")
 @judging_options
 @compile_options
 @output_options()
@@ -46,8 +46,8 @@ def compare(
 ) -> int:
     """Judge CANDIDATE, another file with the same kernel, against the kernel of FILE.
 
-    The contract of FILE is in force. Where CANDIDATE has a contract of its own, its grid, block, shared and
-    require count, and nothing else of it.
+    The contract of FILE applies. If CANDIDATE has a contract, its grid, block, shared and require are used, and
+    its other keys are ignored.
     """
     output = output_of(options)
     settings = settings_of(options)

@@ -36,18 +36,22 @@ Exit codes: 0 something was confirmed (or the kernel itself is right); 1 nothing
 )
 @click.argument("document", metavar="DOCUMENT", type=click.Path(allow_dash=True))
 @click.option(
-    "--all", "everything", is_flag=True, help="Judge every version again, not only what was promising or undecided."
+    "--all", "everything", is_flag=True, help="Judge every version again, not only promising and undecided ones."
 )
 @click.option("--accept", is_flag=True, help="Write the best confirmed version into its file; keeps a backup.")
 @device_option
 @click.option(
-    "--timeout", "timeout", type=float, metavar="SECONDS", help="For one compilation, and for judging one version."
+    "--timeout",
+    "timeout",
+    type=float,
+    metavar="SECONDS",
+    help="Seconds for one compilation, and for judging one version.",
 )
 @output_options()
 def confirm(document: str, everything: bool, accept: bool, **options: Any) -> int:
-    """Judge promising versions on a GPU, and say of each prediction whether measuring bears it out.
+    """Judge promising versions on a GPU, and report whether the measurements confirm the predictions.
 
-    DOCUMENT is what `optimize --json`, `compare --json` or `bench --json` printed without a GPU; - reads it from
+    DOCUMENT is the output of `optimize --json`, `compare --json` or `bench --json` without a GPU; - reads it from
     standard input.
     """
     output = output_of(options)

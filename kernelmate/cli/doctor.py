@@ -20,13 +20,13 @@ Examples:
 @click.option(
     "--device",
     metavar="DEVICE",
-    help="Look at this GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine.",
+    help="Examine this GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine.",
 )
 @output_options(quiet=False)
 def doctor(**options: Any) -> int:
-    """Say what this machine has (compiler, GPU, cache, model, key) and what to do about what it lacks.
+    """Show what this machine has (compiler, GPU, cache, model, key) and lacks, with remedies.
 
-    Exits with 3 when the compiler is missing, which everything needs; all else is optional.
+    Exits with 3 if the compiler is missing, which all commands need; everything else is optional.
     """
     output = output_of(options)
     from kernelmate.config import load_settings

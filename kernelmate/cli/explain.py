@@ -30,10 +30,10 @@ Examples:
 @compile_options
 @output_options()
 def explain(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | None, **options: Any) -> int:
-    """Say what limits one kernel and why, line by line, with what to do about each.
+    """Show the limiters of one kernel by line, with their causes and remedies.
 
-    From counters, occupancy and roofline at the headline size; no model is asked. Exits with 1 where the kernel
-    itself is not right, which comes before any speed.
+    Uses counters, occupancy and roofline at the headline size, and no model. Exits with 1 if the kernel is not
+    right.
     """
     output = output_of(options)
     settings = settings_of(options)

@@ -39,21 +39,23 @@ Exit codes: 0 it was written; 1 the kernel was rejected, and nothing was written
 overwritten, or an option needs a change; 3 this machine lacks something."""
 )
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
-@click.option("--to", "folder", metavar="DIR", required=True, help="Where the files go; made where it is not there.")
+@click.option(
+    "--to", "folder", metavar="DIR", required=True, help="The folder for the files; created if it does not exist."
+)
 @click.option("--version", type=click.IntRange(1), metavar="N", help="This version of the history (`kernelmate history FILE`).")  # fmt: skip
-@click.option("--baseline", type=KernelSpec(), metavar="FILE[::KERNEL]", help="What it was made from; else as the history knows it.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
-@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where it is judged.")
+@click.option("--baseline", type=KernelSpec(), metavar="FILE[::KERNEL]", help="The version that it was made from, in place of the history's.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that judges it.")
 @device_option
-@click.option("--seed", type=int, metavar="N", help="Of the inputs; drawn and reported when not given.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the inputs; drawn and reported if not given.")
 @compile_options
 @output_options()
 def export(
     file: str, folder: str, version: int | None, baseline: str | None, force: bool, **options: Any
 ) -> int:  # fmt: skip
-    """Judge a kernel once more and write it out: with its diff, its verdict, and a pytest that works without a GPU.
+    """Judge a kernel again and write it with its diff, its verdict, and a pytest that works without a GPU.
 
-    What is written over is asked for with --force; nothing is written of a kernel that is rejected.
+    Existing files are overwritten only with --force. A rejected kernel is not written.
     """
     output = output_of(options)
     settings = settings_of(options)

@@ -29,15 +29,15 @@ with why it failed); 2 the file, its contract or an option needs a change; 3 thi
 @click.option(
     "--accept-unproven",
     is_flag=True,
-    help="As --accept, also where it compiles and runs clean but nothing (no reference, a guessed contract) shows that it is right.",
+    help="Like --accept, also if it runs without findings but no reference or own contract proves that it is right.",
 )
 @search_options(page="diffs and verdicts", most=48, first="the repairs that need no model")
 def fix(file: str, accept: bool, accept_unproven: bool, **options: Any) -> int:
-    """Make a kernel right that does not compile, or that the judge finds wrong.
+    """Repair a kernel that does not compile, or that a verdict rejects.
 
-    Repairs follow the compiler's words and the judge's findings (a missing ; or header, a misspelt name, a missing
-    guard or barrier, ...), one after another. What is shown as a repair was judged right at every size; FILE is
-    changed only with --accept.
+    Repairs follow the messages of the compiler and the findings of the verdict (a missing ; or header, a misspelt
+    name, a missing guard or barrier, ...), one after another. Every repair that is shown was judged right at every
+    size; FILE is changed only with --accept.
     """
     searched = search(file, PROMPT, options, "correct", writes=accept or accept_unproven)
     found, output = searched.found, searched.output

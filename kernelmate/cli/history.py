@@ -51,7 +51,7 @@ KERNEL is FILE, FILE::KERNEL, a kernel's name, or its number. A version is named
 is a file on this machine, and nothing of it leaves it; the setting history = false keeps none.""",
 )
 def history() -> None:
-    """Look at every version that was ever judged; print, compare, restore, export or forget versions."""
+    """Show, compare, restore, export or forget versions that were judged."""
 
 
 @history.command(LIST, hidden=True)
@@ -105,12 +105,12 @@ def show(version: int, source: bool, **options: Any) -> int:
     return 0
 
 
-@history.command(short_help="Show what version B changes against version A.")
+@history.command(short_help="Show the changes from version A to version B.")
 @click.argument("old", type=click.IntRange(1), metavar="A")
 @click.argument("new", type=click.IntRange(1), metavar="B")
 @click.option("--no-color", is_flag=True, help="No colour; NO_COLOR in the environment does the same.")
 def diff(old: int, new: int, no_color: bool) -> int:
-    """Show what version B changes against version A, as a unified diff; exits with 1 where there is a difference."""
+    """Show the changes from version A to version B as a unified diff; exits with 1 if there are any."""
     with _opened() as kept:
         before, after = kept.version(old), kept.version(new)
     from kernelmate.report.console import show as print_parts
@@ -128,15 +128,15 @@ def _launches(before: Recorded, after: Recorded) -> str:
     return "" if before.judged.launch == after.judged.launch else ", and differ in their launch"
 
 
-@history.command(short_help="Put a version back into its file.")
+@history.command(short_help="Write a version back into its file.")
 @click.argument("version", type=click.IntRange(1))
-@click.option("--to", "file", metavar="FILE", help="Into this file, in place of the one it was in.")
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--to", "file", metavar="FILE", help="Into this file, in place of its own.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without writing.")
 @click.option("--no-color", is_flag=True, help="No colour; NO_COLOR in the environment does the same.")
 def restore(version: int, file: str | None, dry_run: bool, no_color: bool) -> int:
-    """Put a version back into its file, in the place of the kernel as it is now; keeps a backup.
+    """Write a version back into its file in place of the present kernel; keeps a backup.
 
-    Where the rest of the file has changed since, only the kernel and its contract are put back.
+    If the rest of the file has changed since, only the kernel and its contract are written.
     """
     from kernelmate.report.console import show as print_parts
     from kernelmate.report.diff import Diff, whole_text
@@ -160,13 +160,13 @@ def restore(version: int, file: str | None, dry_run: bool, no_color: bool) -> in
     return 0
 
 
-@history.command(short_help="Write versions as examples to learn from.")
+@history.command(short_help="Write versions as training examples.")
 @click.argument("kernel", required=False, metavar="[KERNEL]")
 @click.option("--jsonl", is_flag=True, required=True, help="One JSON object per line: problem, constraints, reasoning, before, after, verdict.")  # fmt: skip
 @click.option("--accepted", is_flag=True, help="Only versions that were accepted.")
-@click.option("--out", metavar="FILE", help="Write there and not to standard output.")
+@click.option("--out", metavar="FILE", help="Write to this file in place of standard output.")
 def export(kernel: str | None, jsonl: bool, accepted: bool, out: str | None) -> int:  # noqa: ARG001 -- the only form yet
-    """Write each version that was made from another as an example to learn from."""
+    """Write each version that was made from another as a training example."""
     from kernelmate.history.export import lines
 
     with _opened() as kept:
@@ -201,7 +201,9 @@ def _write(path: Path, made: Iterator[str]) -> int:
 @history.command(short_help="Delete versions for good.")
 @click.argument("kernel", required=False, metavar="[KERNEL]")
 @click.option("--all", "everything", is_flag=True, help="Every kernel.")
-@click.option("--older-than", type=click.FloatRange(0), metavar="DAYS", help="Only what was judged longer ago.")
+@click.option(
+    "--older-than", type=click.FloatRange(0), metavar="DAYS", help="Only versions that were judged longer ago."
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def forget(kernel: str | None, everything: bool, older_than: float | None, yes: bool) -> int:
     """Delete versions for good: a kernel's, or all older than some days, or with --all everything."""

@@ -41,17 +41,17 @@ offered; 2 the contract or an option needs a change; 3 this machine lacks someth
 @click.option(
     "--write", "writes", is_flag=True, help="Write the function beside the kernel, and the line into its contract."
 )
-@click.option("--to", "to", metavar="FILE.py", help="Where --write puts the function; reference.py beside the kernel where not given.")  # fmt: skip
-@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where the kernel is judged.")
+@click.option("--to", "to", metavar="FILE.py", help="The file for the function; by default reference.py beside the kernel.")  # fmt: skip
+@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that judges the kernel.")
 @device_option
-@click.option("--seed", type=int, metavar="N", help="Of the inputs; drawn and reported when not given.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the inputs; drawn and reported if not given.")
 @compile_options
 @output_options()
 def lift(file: str, writes: bool, to: str | None, **options: Any) -> int:
-    """Read a reference in NumPy from a kernel's own text.
+    """Read a reference in NumPy from the text of a kernel.
 
-    The function is shown only after the kernel was judged right with it, in every case that bench judges. It says what
-    the kernel computes, not what it was meant to compute: read it before you rely on it.
+    The function is shown only after the kernel was judged right with it, in every case that bench judges. It describes
+    the kernel as it is, not its intended result: read it before you rely on it.
     """
     output = output_of(options)
     settings = settings_of(options)

@@ -24,26 +24,26 @@ from kernelmate.cli.stopping import DEBUG_VARIABLE, INTERRUPTED, NOT_READ, TERMI
 from kernelmate.version import VERSION
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "check": ("kernelmate.cli.check:check", "Compile; show resources, occupancy and what limits it."),
-    "bench": ("kernelmate.cli.bench:bench", "Judge one kernel: is it right, and what does it cost?"),
+    "check": ("kernelmate.cli.check:check", "Compile; show resources, occupancy and its limiter."),
+    "bench": ("kernelmate.cli.bench:bench", "Judge one kernel: correctness, resources, counters and time."),
     "compare": ("kernelmate.cli.compare:compare", "Judge a changed kernel against the one it would replace."),
-    "optimize": ("kernelmate.cli.optimize:optimize", "Ask for what you want; take only what was judged."),
+    "optimize": ("kernelmate.cli.optimize:optimize", "Search for a version that meets a prompt; each is judged."),
     "tune": ("kernelmate.cli.tune:tune", "Find the fastest version at each size, and where the choice changes."),
     "write": ("kernelmate.cli.write:write", "Write a new kernel and its contract from a function in NumPy."),
     "lift": ("kernelmate.cli.lift:lift", "Read a reference in NumPy from a kernel that has none."),
-    "fix": ("kernelmate.cli.fix:fix", "Make a kernel right that does not compile or is wrong."),
-    "confirm": ("kernelmate.cli.confirm:confirm", "Judge on a GPU what was only promising without one."),
-    "sass": ("kernelmate.cli.sass:sass", "Show PTX and SASS beside the source, and what changed between versions."),
-    "explain": ("kernelmate.cli.explain:explain", "What limits a kernel, at which line, and what would help."),
+    "fix": ("kernelmate.cli.fix:fix", "Repair a kernel that does not compile or is wrong."),
+    "confirm": ("kernelmate.cli.confirm:confirm", "Judge promising versions again, on a GPU."),
+    "sass": ("kernelmate.cli.sass:sass", "Show PTX and SASS by source line, and their changes between versions."),
+    "explain": ("kernelmate.cli.explain:explain", "Show the limiters of a kernel by line, with remedies."),
     "export": ("kernelmate.cli.export:export", "Write an accepted kernel with its diff, verdict and a test."),
-    "ci": ("kernelmate.cli.ci:ci", "Judge every kernel that a change touches; fail where one got worse."),
+    "ci": ("kernelmate.cli.ci:ci", "Judge every kernel that a change affects; fail if one got worse."),
     "model": ("kernelmate.cli.model:model", "Local models: add, list, use, test; served by llama.cpp on demand."),
-    "history": ("kernelmate.cli.history:history", "Every version ever judged: show, compare, restore, export."),
-    "calibrate": ("kernelmate.cli.calibrate:calibrate", "Measure what this machine's GPU does at most, for rooflines."),
-    "targets": ("kernelmate.cli.targets:targets", "List the GPUs that figures can be for."),
-    "doctor": ("kernelmate.cli.doctor:doctor", "Say what this machine has, lacks, and what to do about it."),
+    "history": ("kernelmate.cli.history:history", "Versions that were judged: show, compare, restore, export."),
+    "calibrate": ("kernelmate.cli.calibrate:calibrate", "Measure the peak rates of this machine's GPU, for rooflines."),
+    "targets": ("kernelmate.cli.targets:targets", "List the GPUs that can be the target."),
+    "doctor": ("kernelmate.cli.doctor:doctor", "Show what this machine has and lacks, with remedies."),
 }
-"""Where each command stands, and its line in the help; a command is imported only when it is called."""
+"""Module and help line of each command; a command is imported only when it is called."""
 
 
 ADDED = "kernelmate.commands"
@@ -139,7 +139,7 @@ change; 3 this machine lacks something; 70 a defect of KernelMate; 130 interrupt
 )
 @click.version_option(VERSION, prog_name="kernelmate", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Change a CUDA kernel by asking for what you want, and take only what was proved right and measured.
+    """Change CUDA kernels by prompts in plain words; each change comes with a verdict.
 
     Works with and without a GPU. FILE is a .cu or .cuh file, or a .py file with cupy.RawKernel strings;
     FILE::KERNEL names one kernel of several.

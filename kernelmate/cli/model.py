@@ -41,7 +41,7 @@ unloaded when nobody asks for ten minutes (model_idle_s). It stays on the CPU un
 otherwise. Another server that speaks OpenAI's protocol is named by the setting model_url.""",
 )
 def model() -> None:
-    """Add, list, choose and try local models."""
+    """Add, list, select and test local models."""
 
 
 model.add_command(test)
@@ -49,10 +49,10 @@ model.add_command(test)
 
 @model.command(short_help="Add a GGUF file, or one of a repository.")
 @click.argument("source", metavar="FILE.gguf|OWNER/NAME[:FILE]")
-@click.option("--name", metavar="NAME", help="What to call it; the file's name when not given.")
+@click.option("--name", metavar="NAME", help="The model's name; by default the file's.")
 @click.option("--yes", is_flag=True, help="Download without asking.")
 def add(source: str, name: str | None, yes: bool) -> int:
-    """Add a model: a file where it lies, or one of a repository, whose size and licence are shown first."""
+    """Add a model: a local file, or a file of a repository, whose size and licence are shown first."""
     library = _library()
     path = Path(source)
     if path.is_file() or "/" not in source or (source.lower().endswith(".gguf") and ":" not in source):
@@ -111,20 +111,20 @@ def list_models(**options: Any) -> int:
     return 0
 
 
-@model.command(short_help="Choose the model that is asked.")
+@model.command(short_help="Select the model that is asked.")
 @click.argument("name")
 def use(name: str) -> int:
-    """Put a model into use."""
+    """Select the model that is asked."""
     chosen = _library().use(name)
     note(f"{chosen.name} is in use: {_words(chosen)}")
     _tell_differing([chosen])
     return 0
 
 
-@model.command(short_help="Take a model off the list.")
+@model.command(short_help="Remove a model from the list.")
 @click.argument("name")
 def remove(name: str) -> int:
-    """Take a model off the list; a file that was downloaded here is deleted, any other is left."""
+    """Remove a model from the list; a downloaded file is deleted, another one is kept."""
     library = _library()
     path = library.find(name).path
     deleted = library.remove(name)
@@ -132,10 +132,10 @@ def remove(name: str) -> int:
     return 0
 
 
-@model.command(short_help="Say where models, server and key file are.")
+@model.command(short_help="Show the paths of models, server and key file.")
 @output_options(quiet=False)
 def where(**options: Any) -> int:
-    """Say where models are kept, and whether a server runs."""
+    """Show the folder of the models, and whether a server runs."""
     from kernelmate.session.authors import model_server
 
     output = output_of(options)
@@ -163,7 +163,7 @@ def where(**options: Any) -> int:
 @model.command(short_help="Load the model now and keep it loaded.")
 @click.argument("name", required=False)
 def serve(name: str | None) -> int:
-    """Load a model ahead, so that the first prompt does not wait for it; ends with Ctrl-C, or `model stop`."""
+    """Load a model in advance, so that the first prompt does not wait; ends with Ctrl-C or `model stop`."""
     from kernelmate.session.authors import model_server
     from kernelmate.suggest.base import AuthorFailed
     from kernelmate.suggest.local.state import touch
@@ -205,14 +205,14 @@ def _tell_differing(models: Sequence[LocalModelFile]) -> None:
 
 
 def _starter_words() -> str:
-    """Why there is no starter model."""
+    """Reason that there is no starter model."""
     from kernelmate.suggest.local.starter import MISSING, shipped
 
     return MISSING if shipped() is None else "not wanted (the setting starter is false)"
 
 
 def _memory_words(server: ModelServer) -> str:
-    """How the model in use would be served with the memory that is free now."""
+    """Describes how the model in use would be served with the memory that is free now."""
     from kernelmate.report.words import byte_words, plural
     from kernelmate.suggest.base import AuthorFailed
 

@@ -18,7 +18,7 @@ TEST_TOKENS = 64
 
 
 @click.command(
-    short_help="Say how fast the model answers.",
+    short_help="Measure the speed of the model.",
     epilog="""\b
 Examples:
   kernelmate model test
@@ -30,7 +30,7 @@ The training package examines it on more than 60 prompts: kernelmate upskill exa
 @click.argument("name", required=False)
 @output_options()
 def test(name: str | None, **options: Any) -> int:
-    """Load a model, ask it something short, and say how fast it answers."""
+    """Load a model, ask it a short question, and measure its speed."""
     output = output_of(options)
     from kernelmate.config import load_settings
 

@@ -27,16 +27,18 @@ Examples:
 @click.argument("file", type=KernelSpec(), metavar="FILE[::KERNEL]")
 @click.argument("prompt")
 @click.option("--accept", is_flag=True, help="Write the best candidate into FILE if it was accepted; keeps a backup.")
-@click.option("--accept-predicted", is_flag=True, help="As --accept, also where its gain is only predicted.")
-@click.option("--objective", type=click.Choice(METRIC_NAMES), help="What the prompt means, where it was misread.")
+@click.option("--accept-predicted", is_flag=True, help="Like --accept, also if the gain is only predicted.")
+@click.option(
+    "--objective", type=click.Choice(METRIC_NAMES), help="The metric that the prompt means, if it was misread."
+)
 @search_options(page="charts, diffs and verdicts", most=32, first="kernels written from the reference, then recipes,")
 def optimize(
     file: str, prompt: str, accept: bool, accept_predicted: bool, objective: MetricName | None, **options: Any
 ) -> int:
-    """Search for a version of the kernel that does what PROMPT asks for, in plain words.
+    """Search for a version of the kernel that meets PROMPT, a request in plain words.
 
-    Every candidate is compiled, checked against the reference and weighed before it is shown; FILE is changed
-    only with --accept. Without a GPU a time is predicted: such a candidate is promising, never accepted.
+    Every candidate is compiled, compared with the reference and judged before it is shown; FILE is changed
+    only with --accept. Without a GPU a time is predicted, and such a candidate is promising, never accepted.
     """
     searched = search(file, prompt, options, objective, writes=accept or accept_predicted)
     if accept or accept_predicted:

@@ -88,7 +88,7 @@ class TargetName(click.ParamType[str]):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How results are shown.
+    """Options of the output.
 
     Attributes:
         as_json: one document on standard output, nothing else there.
@@ -149,31 +149,31 @@ def output_of(options: dict[str, Any]) -> Output:
 
 
 compile_options = together(
-    click.option("--target", type=TargetName(), help="The GPU that figures are for; `kernelmate targets` lists them."),
+    click.option("--target", type=TargetName(), help="The target GPU; `kernelmate targets` lists them."),
     click.option("-I", "include_paths", metavar="DIR", multiple=True, help="Search this folder for headers; repeatable."),
     click.option("-D", "defines", metavar="NAME[=VALUE]", multiple=True, help="Define a macro; repeatable."),
     click.option("--std", metavar="c++17", help="C++ standard: c++11, c++14, c++17, c++20 or c++23."),
     click.option("--fast-math/--no-fast-math", default=None, help="Compile with -use_fast_math."),
     click.option("--max-registers", type=int, metavar="N", help="At most this many registers per thread."),
     click.option("--build", metavar="PATH", help="Take flags from this compile_commands.json, or the folder with it."),
-    click.option("--timeout", "timeout", type=float, metavar="SECONDS", help="For one compilation, and for judging one version."),
+    click.option("--timeout", "timeout", type=float, metavar="SECONDS", help="Seconds for one compilation, and for judging one version."),
 )  # fmt: skip
-"""How device code is compiled, and for what; read them with `settings_of`."""
+"""Options of the compilation and its target; read them with `settings_of`."""
 
 device_option = click.option("--device", metavar="DEVICE", help="The GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine.")  # fmt: skip
-"""Which GPU; read it with `settings_of`."""
+"""Option that selects the GPU; read it with `settings_of`."""
 
 judging_options = together(
-    click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where kernels run."),
+    click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that runs kernels."),
     device_option,
-    click.option("--reference", metavar="REF", help="In place of the contract's: path.py:function, a kernel, or an expression."),
+    click.option("--reference", metavar="REF", help="The reference, in place of the contract's: path.py:function, a kernel, or an expression."),
     click.option("--size", "sizes", type=Size(), multiple=True, help='Judge at this size, as "rows=37,cols=853"; repeatable, the first is the headline.'),
-    click.option("--timing-budget", "timing_budget_s", type=float, metavar="SECONDS", help="For timing one version on a GPU; 0.2 when not given, 0 times nothing."),
+    click.option("--timing-budget", "timing_budget_s", type=float, metavar="SECONDS", help="Seconds for timing one version on a GPU; 0.2 by default, 0 disables timing."),
     click.option("--sanitize/--no-sanitize", default=None, help="Also run compute-sanitizer's four tools (GPU); some seconds per version."),
-    click.option("--profile/--no-profile", default=None, help="Also read hardware counters by ncu (GPU), where this user may."),
-    click.option("--seed", type=int, metavar="N", help="Of the inputs; drawn and reported when not given."),
+    click.option("--profile/--no-profile", default=None, help="Also read hardware counters by ncu (GPU), if the driver permits it."),
+    click.option("--seed", type=int, metavar="N", help="Seed of the inputs; drawn and reported if not given."),
 )  # fmt: skip
-"""How a kernel is judged; `sizes` and `reference` stay with the command, the rest is for `settings_of`."""
+"""Options of judging; `sizes` and `reference` stay with the command, the rest is for `settings_of`."""
 
 
 def settings_of(options: dict[str, Any]) -> Settings:

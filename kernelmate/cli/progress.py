@@ -73,28 +73,28 @@ class TerminalProgress:
                 self._live.stop()
 
     def stage(self, stage: str, done: int, total: int) -> None:
-        """How far a stage is; given to the session as its `on_progress`."""
+        """Shows the progress of a stage; given to the session as its `on_progress`."""
         self._written = ""
         self._stage = (STAGES.get(stage, stage), done, total)
 
     def kernel(self, name: str, done: int, total: int) -> None:
-        """Which of several kernels the stages are of from now on."""
+        """Names the kernel, of several, that the following stages belong to."""
         self._subject = f"{name} ({done + 1} of {total}): "
 
     def step(self, text: str) -> None:
-        """What is begun now, in words; the stages of judging take its place."""
+        """Names the step that begins now; the stages of judging replace it."""
         self._stage, self._written, self._trying = (text, 0, 0), "", None
 
     def read(self, objective: Objective) -> None:
-        """How the prompt was understood; given to the session as its `on_read`."""
+        """Shows how the prompt was understood; given to the session as its `on_read`."""
         self._read = f"read as: {objective.reading}"
 
     def schedule(self, name: str) -> None:
-        """Which way of computing the kernel the stages are of from now on."""
+        """Names the schedule that the following stages belong to."""
         self._subject = f"{name}: "
 
     def text(self, piece: str) -> None:
-        """What a model writes, as it comes: its last words stand beside the step."""
+        """Shows the last words of a model's answer beside the step, as they arrive."""
         self._written = (self._written + piece)[-4 * MOST_WRITTEN :]
 
     @contextlib.contextmanager
@@ -121,7 +121,7 @@ class TerminalProgress:
             self._first = first_line(item, time.monotonic() - self._began)
 
     def trying(self, state: SearchState) -> None:
-        """What the search tries now, and the best so far; given to the session as its `on_trying`."""
+        """Shows the version that the search tries now, and the best so far; given to the session as its `on_trying`."""
         self._trying = state, time.monotonic()
 
     def _start(self) -> None:

@@ -70,7 +70,7 @@ Numbers at the right of SASS are live general-purpose registers, as nvdisasm cou
 )
 @click.option("--kernel", "name", metavar="NAME", help="This kernel of FILE; the same as FILE::NAME.")
 @click.option(
-    "--instance", metavar="TEXT", help="This template instance, as name<float, 256>, whatever the contract says."
+    "--instance", metavar="TEXT", help="This template instance, as name<float, 256>, in place of the contract's."
 )
 @click.option("--arch", type=TargetName(), help="Compile for this architecture (sm_80); the same as --target.")
 @click.option(
@@ -79,7 +79,7 @@ Numbers at the right of SASS are live general-purpose registers, as nvdisasm cou
     "ranges",
     type=LineRange(),
     multiple=True,
-    help="Only what these lines became, code inlined there included: 20 or 20-40; repeatable.",
+    help="Only the code of these lines, inlined code included: 20 or 20-40; repeatable.",
 )
 @click.option("--ptx", "only_ptx", is_flag=True, help="PTX only.")
 @click.option("--sass", "only_sass", is_flag=True, help="SASS only.")
@@ -88,13 +88,13 @@ Numbers at the right of SASS are live general-purpose registers, as nvdisasm cou
     type=click.Choice(["source", "address"]),
     default="source",
     show_default=True,
-    help="By source line, or as the code stands.",
+    help="By source line, or by address.",
 )
 @click.option(
-    "--control", is_flag=True, help="Also show stalls and scoreboards, and which instruction each one waits for."
+    "--control", is_flag=True, help="Also show stalls and scoreboards, with the instruction that each waits for."
 )
 @click.option(
-    "--pager/--no-pager", default=None, help="Show it in a pager; by default where it is longer than the terminal."
+    "--pager/--no-pager", default=None, help="Show it in a pager; by default if it is longer than the terminal."
 )
 @compile_options
 @output_options(quiet=False)
@@ -106,7 +106,7 @@ def sass(
     arch: str | None,
     **options: Any,
 ) -> int:
-    """Show what a kernel became: each source line with its PTX and its SASS, and how many registers are live.
+    """Show each source line of a kernel with its PTX, its SASS, and the number of live registers.
 
     Runs nothing of the file and needs no GPU. Every kernel of FILE is shown unless one is named, every template
     instance that its contract lists. A number in the place of FILE is a version of the history.
@@ -211,14 +211,14 @@ def _tell_failed(failed: Sequence[Compiled], output: Output) -> int:
 def _show(listings: Sequence[Listing], texts: Mapping[str, str], output: Output, view: dict[str, Any]) -> None:
     from rich.text import Text
 
-    from kernelmate.report.code import CONTROL_HEAD, Shown, code_view, listing_head
+    from kernelmate.report.code import CONTROL_HEAD, ListingView, code_view, listing_head
     from kernelmate.report.console import indented
     from kernelmate.report.excerpt import SourceLines
 
     sources = SourceLines(texts)
     parts: list[RenderableType] = []
     for listing in listings:
-        shown = Shown(
+        shown = ListingView(
             ptx=not view["only_sass"],
             sass=not view["only_ptx"],
             wanted=_wanted(view["ranges"]),

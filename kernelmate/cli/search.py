@@ -1,4 +1,4 @@
-"""What `optimize` and `fix` share: the options of a search, the search itself, and what becomes of what it found."""
+"""Shared by `optimize` and `fix`: the options of a search, the search itself, and the output of its result."""
 
 from __future__ import annotations
 
@@ -57,24 +57,24 @@ def search_options(*, page: str, most: int, first: str) -> Callable[[Command], C
             "--budget",
             type=click.FloatRange(0, min_open=True),
             metavar="SECONDS",
-            help="End within this time; what would not fit is not begun.",
+            help="End within this time; work that would not fit is not begun.",
         ),
         click.option(
             "--author",
             default="auto",
             show_default=True,
             metavar="auto|synthesis|recipes|local|claude|NAME",
-            help=f"Who proposes; NAME is a suggester of another package. auto asks {first} first, then the local model in use, then, where the setting claude allows it, Claude.",
+            help=f"The suggester; NAME is one of another package. auto asks {first} first, then the local model in use, then Claude, if the setting claude allows it.",
         ),
         click.option(
-            "--samples", type=click.IntRange(1, 64), metavar="N", help="Attempts of the local model in a round."
+            "--samples", type=click.IntRange(1, 64), metavar="N", help="Answers of the local model per round."
         ),
         click.option(
             "--rounds",
             type=click.IntRange(1, 20),
             default=1,
             show_default=True,
-            help="How often the local model is asked, each time with what was learnt.",
+            help="Rounds of requests to the local model, each with the results so far.",
         ),
         judging_options,
         compile_options,
@@ -253,7 +253,7 @@ def write_best(searched: FinishedSearch, *, unproven: bool) -> None:
 
 
 def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
-    """Why a candidate may not be written into the user's file; None where it may.
+    """Reason that a candidate may not be written into the user's file; None if it may.
 
     Args:
         best: the candidate.

@@ -1,4 +1,4 @@
-"""What stops a command: told in a line or two on standard error, or as a document with `--json`; never a traceback."""
+"""Reports an error that stops a command: a line or two on standard error, or a document with `--json`; never a traceback."""
 
 from __future__ import annotations
 

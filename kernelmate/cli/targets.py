@@ -19,7 +19,7 @@ Examples:
 )
 @output_options(quiet=False)
 def targets(**options: Any) -> int:
-    """List the GPUs that compiling, occupancy and prediction can be for.
+    """List the GPUs that can be the target of compilation, occupancy and prediction.
 
     An architecture (sm_90) stands for one listed GPU of it.
     """

@@ -24,7 +24,7 @@ from kernelmate.errors import UsageError
 if TYPE_CHECKING:
     from kernelmate.config import Settings
     from kernelmate.session.writing import WriteOutcome
-    from kernelmate.synthesis.draft import Asked
+    from kernelmate.synthesis.draft import KernelRequest
 
 PROGRESS_AFTER_S = 0.5
 """Seconds of work before progress is shown."""
@@ -50,23 +50,21 @@ was written; 2 the function, an example or an option needs a change; 3 this mach
 @click.option(
     "--size", "sizes", type=Size(), multiple=True, help="Sizes for the contract, the headline first; repeatable."
 )
-@click.option("--require", multiple=True, metavar="CONDITION", help='What sizes must fulfil, as "cols % 4 == 0"; repeatable.')  # fmt: skip
-@click.option("--results", default="", metavar="NAME=DTYPE,...", help="Dtypes of results, where the inferred ones are not meant.")  # fmt: skip
-@click.option(
-    "--to", "path", metavar="FILE.cu", help="Where the kernel goes; FUNCTION.cu beside FILE.py where not given."
-)
+@click.option("--require", multiple=True, metavar="CONDITION", help='A condition that sizes must meet, as "cols % 4 == 0"; repeatable.')  # fmt: skip
+@click.option("--results", default="", metavar="NAME=DTYPE,...", help="Dtypes of results, in place of the inferred ones.")  # fmt: skip
+@click.option("--to", "path", metavar="FILE.cu", help="The kernel's file; by default FUNCTION.cu beside FILE.py.")
 @click.option("--example", is_flag=True, help="Also write FUNCTION_example.py, which launches the kernel by CuPy.")
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
-@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="Where kernels are judged.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that judges kernels.")
 @device_option
-@click.option("--seed", type=int, metavar="N", help="Of the inputs; drawn and reported when not given.")
+@click.option("--seed", type=int, metavar="N", help="Seed of the inputs; drawn and reported if not given.")
 @compile_options
 @output_options()
 def write(
     reference: str, arrays: str, sizes: tuple[Mapping[str, int], ...], require: tuple[str, ...], results: str,
     path: str | None, example: bool, force: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Write a CUDA kernel that computes what a Python function in NumPy does, with a contract that holds it to that.
+    """Write a CUDA kernel that computes a Python function in NumPy, with a contract that names the function as reference.
 
     The function is traced in the confined process in which references run, and several kernels are written and
     judged: right at every size of the contract, then by time. The best one is written to a new file.
@@ -88,14 +86,14 @@ def write(
 
 def _asked(
     reference: str, arrays: str, sizes: tuple[Mapping[str, int], ...], require: tuple[str, ...], results: str, path: str | None
-) -> Asked:  # fmt: skip
-    """What the options ask for.
+) -> KernelRequest:  # fmt: skip
+    """Reads the options.
 
     Raises:
         InputError: the function or an example needs a change.
     """
     from kernelmate.source.examples import load_python_function, read_examples
-    from kernelmate.synthesis.draft import Asked, result_dtypes
+    from kernelmate.synthesis.draft import KernelRequest, result_dtypes
 
     function = load_python_function(reference)
     examples = read_examples(function, arrays, sizes[0] if sizes else {})
@@ -106,10 +104,10 @@ def _asked(
     if unknown is not None:
         raise UsageError(f"--size {unknown}: no shape has this size.", hint=f"Sizes are {', '.join(examples.size)}.")
     several = tuple({**examples.size, **one} for one in sizes)
-    return Asked(function, examples, target, function.name, several, require, result_dtypes(results))
+    return KernelRequest(function, examples, target, function.name, several, require, result_dtypes(results))
 
 
-def _refuse_taken(asked: Asked, *, example: bool, force: bool) -> None:
+def _refuse_taken(asked: KernelRequest, *, example: bool, force: bool) -> None:
     """Refuse to overwrite before minutes are spent.
 
     Raises:
@@ -125,7 +123,7 @@ def _refuse_taken(asked: Asked, *, example: bool, force: bool) -> None:
         )
 
 
-def _judged(settings: Settings, asked: Asked, output: Output) -> WriteOutcome:
+def _judged(settings: Settings, asked: KernelRequest, output: Output) -> WriteOutcome:
     from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
     from kernelmate.session.writing import write_kernel
@@ -137,7 +135,7 @@ def _judged(settings: Settings, asked: Asked, output: Output) -> WriteOutcome:
     return made
 
 
-def _files(made: WriteOutcome, asked: Asked, *, example: bool) -> dict[str, str]:
+def _files(made: WriteOutcome, asked: KernelRequest, *, example: bool) -> dict[str, str]:
     """The texts to be written, by file name; none where no kernel is right."""
     if made.best is None:
         return {}
@@ -149,7 +147,7 @@ def _files(made: WriteOutcome, asked: Asked, *, example: bool) -> dict[str, str]
     return files
 
 
-def _example_path(asked: Asked) -> Path:
+def _example_path(asked: KernelRequest) -> Path:
     return asked.path.with_name(f"{asked.path.stem}_example.py")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import UsageError
-from kernelmate.flags import Refused, allowed
+from kernelmate.flags import RefusedOption, allowed
 from kernelmate.records import CompileOptions
 
 _REMOVE = "Include the header in the file, and leave options out that name outputs, traces or other files."
@@ -37,11 +37,11 @@ _TAKEN = re.compile(
 )
 _MEANS = {"-ffp-contract=off": "--fmad=false", "-fgpu-flush-denormals-to-zero": "--ftz=true",
           "-fcuda-flush-denormals-to-zero": "--ftz=true"}  # fmt: skip
-"""What clang's spellings are for NVRTC."""
+"""NVRTC's names of clang's options."""
 
 
 def read_build(build: Path, file: Path) -> CompileOptions:
-    """How a file is compiled in a build; as `build` a folder with `compile_commands.json`, or that file.
+    """Options of a file in a build; `build` is a folder with `compile_commands.json`, or that file.
 
     A file that is not in it gets the options of the first CUDA file there, or of the first file in its own folder.
 
@@ -73,7 +73,7 @@ def read_build(build: Path, file: Path) -> CompileOptions:
     try:
         options = _options(words, Path(entry.get("directory", path.parent)))
         allowed(options.flags)
-    except Refused as error:
+    except RefusedOption as error:
         raise UsageError(f"The command for {entry['file']}: {error}", file=str(path), hint=_REMOVE) from None
     return options
 
@@ -93,7 +93,7 @@ def _options(words: Sequence[str], directory: Path) -> CompileOptions:
     for kind, value in _read_words(words):
         found.setdefault(kind, []).append(value)
     if "forced" in found:
-        raise Refused(f"-include {found['forced'][0]} forces a header in front of the unit, which is not taken.")
+        raise RefusedOption(f"-include {found['forced'][0]} forces a header in front of the unit, which is not taken.")
     standard = found.get("std", ["c++17"])[-1].replace("gnu++", "c++")
     registers = [value for value in found.get("registers", ()) if value.isdigit()]
     includes = [str((directory / value).resolve()) for value in found.get("include", ())]

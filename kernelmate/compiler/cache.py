@@ -1,4 +1,4 @@
-"""What the compiler answered, on disk, by content.
+"""Cache of compilations on disk, by content.
 
 A damaged entry is made again; a disk that cannot be written is done without.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelmate.compiler.child import Product
+from kernelmate.compiler.child import CompileOutput
 
 MOST_BYTES = 512 << 20
 """Beyond this the oldest entries go."""
@@ -60,14 +60,14 @@ class Cache:
         self._most_bytes = most_bytes
         self._stored = 0
 
-    def load(self, key: str) -> Product | None:
+    def load(self, key: str) -> CompileOutput | None:
         """The result kept under a key; None where there is none that can be read whole."""
         path = self.directory / (key + _SUFFIX)
         try:
             raw = path.read_bytes()
             if hashlib.sha256(raw[32:]).digest() != raw[:32]:
                 return None
-            product = msgspec.msgpack.decode(raw[32:], type=Product)
+            product = msgspec.msgpack.decode(raw[32:], type=CompileOutput)
         except (OSError, msgspec.MsgspecError):
             return None
         with contextlib.suppress(OSError):
@@ -75,7 +75,7 @@ class Cache:
             os.utime(path)
         return product
 
-    def store(self, key: str, product: Product) -> bool:
+    def store(self, key: str, product: CompileOutput) -> bool:
         """Keep a result, whole or not at all; False where the disk would not take it."""
         body = msgspec.msgpack.encode(product)
         try:

@@ -1,6 +1,6 @@
 """The compiler's own process: `python -m kernelmate.compiler.child`. NVRTC cannot be interrupted, so it is killed.
 
-Frames over the standard streams: four bytes of length, big-endian, then msgpack of `Job` or `Product`. It ends when its
+Frames over the standard streams: four bytes of length, big-endian, then msgpack of `CompileJob` or `CompileOutput`. It ends when its
 input does, in the middle of a compilation too: a reader of its own waits for that.
 """
 
@@ -18,7 +18,7 @@ import msgspec
 MOST_BYTES = 512 << 20
 
 
-class Job(msgspec.Struct, frozen=True):
+class CompileJob(msgspec.Struct, frozen=True):
     """One compilation: text, in-memory headers by the name they are included by, and NVRTC's options."""
 
     text: str
@@ -28,8 +28,8 @@ class Job(msgspec.Struct, frozen=True):
     expressions: tuple[str, ...]
 
 
-class Product(msgspec.Struct, frozen=True):
-    """What came of it. `missing` says why NVRTC cannot be used at all; then there is nothing else.
+class CompileOutput(msgspec.Struct, frozen=True):
+    """Result of a compilation. `missing` says why NVRTC cannot be used at all; then there is nothing else.
 
     Where only ptxas failed, `ptx` is there with `ok` false.
     """
@@ -42,7 +42,7 @@ class Product(msgspec.Struct, frozen=True):
     missing: str | None = None
 
 
-def pack(message: Job | Product) -> bytes:
+def pack(message: CompileJob | CompileOutput) -> bytes:
     """A message as it goes over the stream."""
     body = msgspec.msgpack.encode(message)
     return struct.pack(">I", len(body)) + body
@@ -77,7 +77,7 @@ def main() -> int:
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(requests, jobs), daemon=True).start()
     while True:
-        answers.write(pack(_compile(msgspec.msgpack.decode(jobs.get(), type=Job))))
+        answers.write(pack(_compile(msgspec.msgpack.decode(jobs.get(), type=CompileJob))))
         answers.flush()
 
 
@@ -90,13 +90,13 @@ def _read_jobs(requests: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
         os._exit(0)
 
 
-def _compile(job: Job) -> Product:
+def _compile(job: CompileJob) -> CompileOutput:
     try:
         from kernelmate.compiler.library import load_library
 
         library = load_library()
     except Exception as error:  # noqa: BLE001 -- a missing library shows in many ways, and all mean the same
-        return Product(False, "", missing=f"{type(error).__name__}: {error}")
+        return CompileOutput(False, "", missing=f"{type(error).__name__}: {error}")
     return library.compile(job)
 
 

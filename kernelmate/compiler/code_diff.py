@@ -1,4 +1,4 @@
-"""What changed between two versions' SASS, with names of registers, labels and addresses set aside.
+"""Differences between two versions' SASS, with names of registers, labels and addresses set aside.
 
 Two instructions are the same where opcode, modifiers, immediates, constant-bank offsets and the kinds of their operands
 are, and where the same sources are one register: `FMUL R3, R5, R5` is `FMUL R0, R2, R2` and not `FMUL R0, R2, R4`. What
@@ -60,7 +60,7 @@ class CodeDiff:
 
 
 def compare_code(old: Listing, new: Listing) -> CodeDiff:
-    """What changed from one version's SASS to another's."""
+    """Differences between two versions' SASS."""
     before = [normal_form(one, old.symbol) for one in old.sass]
     after = [normal_form(one, new.symbol) for one in new.sass]
     kinds = sorted({*old.mix, *new.mix}, key=lambda kind: (-max(old.mix.get(kind, 0), new.mix.get(kind, 0)), kind))
@@ -200,7 +200,7 @@ def _in_step(
 
 
 def _next_run(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """How far to go in each until a run is the same, going as little as possible in all; to the ends where none is near."""
+    """Smallest total distance to an equal run in both versions; to the ends if none is near."""
     for distance in range(1, 2 * _NEAR):
         for gone in range(max(0, distance - _NEAR), min(distance, _NEAR) + 1):
             come = distance - gone

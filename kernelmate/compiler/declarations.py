@@ -20,7 +20,7 @@ from kernelmate.source.tokens import Token, closing_angle, lex
 Kind = Literal["function", "variable", "type", "alias", "namespace", "linkage", "using", "assert", "macro", "other"]
 
 SPACES = frozenset({"__global__", "__device__", "__constant__", "__managed__", "__shared__"})
-"""What makes a declaration the device's. `__host__` beside them changes nothing; alone it makes the host's."""
+"""Specifiers of device declarations. `__host__` beside them changes nothing; alone it makes a host declaration."""
 
 _CLASS_KEYS = frozenset({"struct", "class", "union", "enum"})
 _ATTRIBUTES = words_of(
@@ -270,7 +270,7 @@ class _Parser:
         return before is not None and before.text not in _ATTRIBUTES and (before.kind == "word" or before.text in ">])")
 
     def _operator(self, at: int, end: int) -> tuple[int | None, int]:
-        """Where the parameters of an operator function start, and where to go on."""
+        """Start of an operator function's parameters, and the next position."""
         at += 1
         if self._word(at) == "(" and self._word(at + 1) == ")":
             at += 2
@@ -325,7 +325,7 @@ class _Parser:
         return Declaration("variable", index, stop, self._variable_names(index, stop), brace)
 
     def _names_before(self, brace: int) -> bool:
-        """Whether `name {` or `name[3] {`: a variable with a braced initialiser, and no body."""
+        """True if `name {` or `name[3] {`: a variable with a braced initialiser, and no body."""
         return brace >= 2 and (self.code[brace - 1].text == "]" or self.code[brace - 1].kind == "word")
 
     def _class_members(self, key: str, brace: int, closer: int) -> tuple[Declaration, ...]:

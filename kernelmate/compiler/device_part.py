@@ -13,18 +13,26 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from kernelmate.compiler.includes import UMBRELLA, Found, Include, Search, cub_umbrella, digest_of_raw, is_needed
+from kernelmate.compiler.includes import (
+    UMBRELLA,
+    Include,
+    IncludeSearch,
+    ResolvedInclude,
+    cub_umbrella,
+    digest_of_raw,
+    is_needed,
+)
 from kernelmate.compiler.layout import laid_out, lambda_annotations, shells
 from kernelmate.compiler.prelude import STD_NAMES, TENSOR_MAP
 from kernelmate.compiler.project import File, Files, load_files
-from kernelmate.compiler.rules import Node, Rules, texts_of
+from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
 from kernelmate.source.tokens import Token, lex
 
 _IDLE_PRAGMAS = frozenset(
     {"omp", "acc", "warning", "GCC", "clang", "comment", "region", "endregion", "STDC", "message"}
 )
 _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
-"""What follows an unqualified name where `std::` is meant, if it is no `<`."""
+"""Tokens, other than `<`, after an unqualified name that `std::` is meant for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ def device_part(
         system: folders of CUDA's own headers.
         everything: blank no declaration (text that was written for NVRTC).
     """
-    files = load_files(text, directory, Search(tuple(include_paths), tuple(system)))
+    files = load_files(text, directory, IncludeSearch(tuple(include_paths), tuple(system)))
     rules = Rules(files, kernel, everything=everything)
     return _Plan(files, rules, frozenset(named)).result(tuple(system))
 
@@ -92,7 +100,7 @@ def device_part(
 
 
 class _Plan:
-    """Which declarations of all files are kept: those that the device needs by name."""
+    """Kept declarations of all files: those that the device needs by name."""
 
     def __init__(self, files: Files, rules: Rules, named: frozenset[str]) -> None:
         self.files = files
@@ -124,9 +132,9 @@ class _Plan:
 
     # ------------------------------------------------------------------------------------------------ reachability
 
-    def _kept(self) -> tuple[list[Node], frozenset[str]]:
+    def _kept(self) -> tuple[list[DeclarationNode], frozenset[str]]:
         """The nodes that stay, and every word in them and in the macros they use."""
-        by_name: dict[str, list[Node]] = {}
+        by_name: dict[str, list[DeclarationNode]] = {}
         for node in self.nodes:
             if node.rule == "if-named" and node.declaration.kind != "assert":
                 for name in node.declaration.names:
@@ -152,7 +160,7 @@ class _Plan:
         self._keep_assertions(kept)
         return [node for node in self.nodes if id(node) in kept], frozenset(words)
 
-    def _drop_what_needs_the_host(self, kept: dict[int, Node]) -> None:
+    def _drop_what_needs_the_host(self, kept: dict[int, DeclarationNode]) -> None:
         """A constant whose value comes from a host function is none of the device's."""
         available = _declared(kept.values())
         for node in list(kept.values()):
@@ -161,7 +169,7 @@ class _Plan:
                 if (value & self.host_functions) - available:
                     del kept[id(node)]
 
-    def _keep_assertions(self, kept: dict[int, Node]) -> None:
+    def _keep_assertions(self, kept: dict[int, DeclarationNode]) -> None:
         """An assertion stays where all that it speaks of stays."""
         declared = _declared(self.nodes)
         available = _declared(kept.values())
@@ -170,7 +178,7 @@ class _Plan:
             if is_assertion and set(_words(node)) & declared <= available:
                 kept[id(node)] = node
 
-    def _std_names(self, kept: Iterable[Node], words: frozenset[str]) -> frozenset[str]:
+    def _std_names(self, kept: Iterable[DeclarationNode], words: frozenset[str]) -> frozenset[str]:
         """Names taken from `std::`, with `using namespace std` also unqualified ones that nothing here declares."""
         opened = any(node.declaration.kind == "using" and "std" in _words(node) for node in kept)
         own = _declared(self.nodes) | set(self.files.macros)
@@ -186,7 +194,7 @@ class _Plan:
 
     # --------------------------------------------------------------------------------------------------- rendering
 
-    def _render(self, file: File, kept: Sequence[Node], words: frozenset[str]) -> str:
+    def _render(self, file: File, kept: Sequence[DeclarationNode], words: frozenset[str]) -> str:
         stays = shells(file.parsed)
         for node in kept:
             if node.file is file:
@@ -205,7 +213,7 @@ class _Plan:
                 pieces.append((line[0].start, written))
         return laid_out(file.text, sorted(pieces))
 
-    def _gone(self, file: File, kept: Sequence[Node]) -> Iterator[tuple[int, int]]:
+    def _gone(self, file: File, kept: Sequence[DeclarationNode]) -> Iterator[tuple[int, int]]:
         """Spans, in characters, of what is blanked."""
         code = file.parsed.code
         stays = {id(node) for node in kept}
@@ -217,7 +225,7 @@ class _Plan:
                         yield code[start].start, code[stop - 1].end
 
     def _directive(
-        self, text: str, line: Sequence[Token], include: tuple[Include, Found] | None, words: frozenset[str]
+        self, text: str, line: Sequence[Token], include: tuple[Include, ResolvedInclude] | None, words: frozenset[str]
     ) -> str:
         written = text[line[0].start : line[-1].end]
         if include is None:
@@ -243,12 +251,12 @@ def _is_pragma(line: Sequence[Token]) -> bool:
     return len(line) > 2 and line[1].text == "pragma" and line[2].text != "once"
 
 
-def _declared(nodes: Iterable[Node]) -> set[str]:
+def _declared(nodes: Iterable[DeclarationNode]) -> set[str]:
     """All names that these nodes declare."""
     return {name for node in nodes for name in node.declaration.names}
 
 
-def _words(node: Node) -> Iterator[str]:
+def _words(node: DeclarationNode) -> Iterator[str]:
     """Words of what stays of a node, those of its pragmas included: `#pragma unroll kSteps`."""
     code = node.file.parsed.code
     cut = {index for start, stop in node.cut for index in range(start, stop)}

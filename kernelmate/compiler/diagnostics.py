@@ -11,7 +11,7 @@ from kernelmate.compiler.prelude import PRELUDE_NAME
 from kernelmate.records import Diagnostic, Severity, Unit
 
 UNIT_NAME = "kernel.cu"
-"""What the unit's text is called in the compiler, whatever the user's file is called: code then depends on content only."""
+"""Name of the unit's text in the compiler, independent of the user's file name: code then depends on content only."""
 
 _HEAD = re.compile(
     r"^(?:(?P<file>[^\n]*?)\((?P<line>\d+)\)|(?P<end>At end of source)): "
@@ -35,7 +35,7 @@ _SEVERITIES: Mapping[str, Severity] = {
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is needed to speak of the user's files.
+    """Information needed to name places in the user's files.
 
     Attributes:
         unit: the text that was compiled, as `UNIT_NAME`.

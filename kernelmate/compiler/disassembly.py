@@ -1,4 +1,4 @@
-"""What the GPU executes: the CUBIN disassembled by `nvdisasm`, and instructions counted by class."""
+"""Disassembly of the CUBIN by `nvdisasm`, and instructions counted by class."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class _Running:
         return str(folder / "kernel.cubin"), ()
 
     def text(self) -> str:
-        """What it printed, once it has ended."""
+        """Its output, once it has ended."""
         if self._text is None:
             self._text = self._read()
             self._files.close()

@@ -1,4 +1,4 @@
-"""Which `#include` of a file is the device's business, and where the header is."""
+"""Selection of the `#include` lines that device code needs, and the search for their headers."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class Include:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What becomes of an include, and the header's file where there is one."""
+class ResolvedInclude:
+    """Treatment of an include, and the header's file if there is one."""
 
     fate: Fate
     path: Path | None = None
@@ -103,8 +103,8 @@ def read_include(text: str, line: Sequence[Token]) -> Include | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
-    """Where headers are looked for: the user's folders, then CUDA's own."""
+class IncludeSearch:
+    """Search path of headers: the user's folders, then CUDA's own."""
 
     user: tuple[Path, ...]
     system: tuple[Path, ...]
@@ -120,28 +120,28 @@ class Search:
         project = project_folder(beside)
         return real.is_relative_to(project) and not any(p.startswith(".") for p in real.relative_to(project).parts)
 
-    def find(self, include: Include, beside: Path) -> Found:
-        """What to do about an include of a file in the folder `beside`."""
+    def find(self, include: Include, beside: Path) -> ResolvedInclude:
+        """Resolves an include of a file in the folder `beside`."""
         name = include.name
         if include.computed:
             # What a macro names is known to the compiler alone, which reads any file of the machine.
-            return Found("missing")
+            return ResolvedInclude("missing")
         places = (beside, *self.user) if include.quoted else self.user
         mine = next((place / name for place in places if (place / name).is_file()), None)
         if mine is not None and not (name in _STANDARD and not include.quoted):
             raw = name.startswith(_RAW)
             reached = _closure([mine], self) if raw else {mine}
             if not all(self.readable(path, beside) for path in reached):
-                return Found("missing")
-            return Found("raw" if raw else "project", mine)
+                return ResolvedInclude("missing")
+            return ResolvedInclude("raw" if raw else "project", mine)
         if name in _STANDARD or _HOST.match(name):
-            return Found("blank")
+            return ResolvedInclude("blank")
         theirs = next((place / name for place in self.system if (place / name).is_file()), None)
-        return Found("missing") if theirs is None else Found("raw", theirs)
+        return ResolvedInclude("missing") if theirs is None else ResolvedInclude("raw", theirs)
 
 
 def is_needed(name: str, words: Collection[str]) -> bool:
-    """Whether device code that uses these words can need a header that NVRTC reads as it is."""
+    """True if device code that uses these words can need a header that NVRTC reads as it is."""
     if name.startswith("curand"):
         return any(word.startswith("curand") for word in words)
     return all(word in words for prefix, word in _NEEDED_BY if name.startswith(prefix))
@@ -160,7 +160,7 @@ def cub_umbrella(words: Collection[str], system: Sequence[Path]) -> str:
     return "".join(lines) or "namespace cub {}\n"
 
 
-def digest_of_raw(paths: Sequence[Path], search: Search) -> str:
+def digest_of_raw(paths: Sequence[Path], search: IncludeSearch) -> str:
     """A hash of the user's headers that NVRTC reads as they are, and of all that they include.
 
     CUDA's own are left out: their version stands for them.
@@ -171,7 +171,7 @@ def digest_of_raw(paths: Sequence[Path], search: Search) -> str:
     return digest.hexdigest()
 
 
-def _closure(paths: Sequence[Path], search: Search) -> set[Path]:
+def _closure(paths: Sequence[Path], search: IncludeSearch) -> set[Path]:
     seen: set[Path] = set()
     waiting = [path for path in paths if not any(path.is_relative_to(place) for place in search.system)]
     while waiting and len(seen) < _MOST_RAW:

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from kernelmate.compiler.child import Job, Product
+from kernelmate.compiler.child import CompileJob, CompileOutput
 from kernelmate.compiler.options import SEED
 from kernelmate.compiler.places import cuda_major
 
 
-class Library(Protocol):
+class NvrtcLibrary(Protocol):
     """Something that compiles."""
 
-    def compile(self, job: Job) -> Product:
+    def compile(self, job: CompileJob) -> CompileOutput:
         """Compile; never raises for what is wrong with the text."""
         ...
 
@@ -30,7 +30,7 @@ class Library(Protocol):
 
 
 @functools.lru_cache(maxsize=1)
-def load_library() -> Library:
+def load_library() -> NvrtcLibrary:
     """The NVRTC of this machine.
 
     Raises:
@@ -49,7 +49,7 @@ class CudaBindings:
         self._nvrtc: Any = nvrtc
         self._demand(nvrtc.nvrtcVersion()[0])
 
-    def compile(self, job: Job) -> Product:
+    def compile(self, job: CompileJob) -> CompileOutput:
         """Compile to PTX and CUBIN; with PTX alone where only ptxas failed."""
         product = self._compile(job, job.options)
         if SEED in product.log:
@@ -57,7 +57,7 @@ class CudaBindings:
             product = self._compile(job, tuple(option for option in job.options if option != SEED))
         if not product.ok and "ptxas" in product.log and "): error" not in product.log:
             virtual = tuple(option.replace("=sm_", "=compute_") for option in job.options)
-            return Product(False, product.log, ptx=self._compile(job, virtual).ptx)
+            return CompileOutput(False, product.log, ptx=self._compile(job, virtual).ptx)
         return product
 
     def version(self) -> tuple[int, int]:
@@ -71,7 +71,7 @@ class CudaBindings:
         self._demand(status)
         return tuple(architectures)
 
-    def _compile(self, job: Job, options: tuple[str, ...]) -> Product:
+    def _compile(self, job: CompileJob, options: tuple[str, ...]) -> CompileOutput:
         nvrtc = self._nvrtc
         with self._program(job) as program:
             for expression in job.expressions:
@@ -80,15 +80,15 @@ class CudaBindings:
             (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
             log = self._fetch(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
             if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-                return Product(False, log.rstrip("\0") or f"the compiler ended with {status.name}")
+                return CompileOutput(False, log.rstrip("\0") or f"the compiler ended with {status.name}")
             ptx = self._fetch(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode(errors="replace")
             virtual = any("=compute_" in option for option in options)
             cubin = b"" if virtual else self._fetch(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
             lowered = tuple(self._lowered(program, expression) for expression in job.expressions)
-            return Product(True, log.rstrip("\0"), ptx.rstrip("\0"), cubin, lowered)
+            return CompileOutput(True, log.rstrip("\0"), ptx.rstrip("\0"), cubin, lowered)
 
     @contextmanager
-    def _program(self, job: Job) -> Iterator[Any]:
+    def _program(self, job: CompileJob) -> Iterator[Any]:
         contents = [content.encode() for _, content in job.headers]
         names = [name.encode() for name, _ in job.headers]
         status, program = self._nvrtc.nvrtcCreateProgram(
@@ -124,7 +124,7 @@ class CupyBinding:
         # By name, as CuPy is an extra.
         self._nvrtc: Any = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
 
-    def compile(self, job: Job) -> Product:
+    def compile(self, job: CompileJob) -> CompileOutput:
         """Compile to PTX and CUBIN."""
         nvrtc = self._nvrtc
         # The binding keeps no reference to these bytes, so they stay here until the program is gone.
@@ -138,10 +138,10 @@ class CupyBinding:
                 # Only NVRTC of CUDA 13 takes a seed.
                 nvrtc.compileProgram(program, tuple(option for option in job.options if option != SEED))
             except nvrtc.NVRTCError as error:
-                return Product(False, _text(nvrtc.getProgramLog(program)) or str(error))
+                return CompileOutput(False, _text(nvrtc.getProgramLog(program)) or str(error))
             lowered = tuple(_text(nvrtc.getLoweredName(program, expression)) for expression in job.expressions)
             log, ptx = _text(nvrtc.getProgramLog(program)), _text(nvrtc.getPTX(program))
-            return Product(True, log, ptx, bytes(nvrtc.getCUBIN(program)), lowered)
+            return CompileOutput(True, log, ptx, bytes(nvrtc.getCUBIN(program)), lowered)
         finally:
             nvrtc.destroyProgram(program)
 

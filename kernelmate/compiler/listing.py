@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from kernelmate.compiler.diagnostics import UNIT_NAME
 from kernelmate.compiler.disassembly import class_of, disassemble, disassembling, mix_of
 from kernelmate.errors import CompilerUnavailable
-from kernelmate.records import Compiled, Control, Listing, Live, Place, PtxInstruction, SassInstruction, Unit
+from kernelmate.records import Compiled, Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace, Unit
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+),")
 _LABEL = re.compile(r"^([.$\w]+):\s*(?://.*)?$")
@@ -33,7 +33,7 @@ _PTX_FILE = ".nv_debug_ptx_txt"
 _PREDICATED = re.compile(r"(?:@!?\w+\s+)?([A-Z][A-Z0-9_.]*)")
 _TARGET = re.compile(r"`\(([^()`]*)\)")
 _INTERNAL = "$__internal_"
-"""How the names of ptxas's own functions begin (slow paths of division and the like); they belong to no source line."""
+"""Prefixes of ptxas's own functions (slow paths of division and the like); they belong to no source line."""
 
 
 def read_listing(compiled: Compiled, unit: Unit) -> Listing:
@@ -52,7 +52,7 @@ def read_listing(compiled: Compiled, unit: Unit) -> Listing:
     )  # fmt: skip
     places = _Places(unit, dict(compiled.headers))
     live = _live(compiled)
-    sass = tuple(_Reader(compiled.lowered_name, places, live).read(text))
+    sass = tuple(_ListingReader(compiled.lowered_name, places, live).read(text))
     resources = compiled.resources
     assert resources is not None, "what compiled has resources"
     return Listing(
@@ -82,7 +82,7 @@ def reading_code(compiled: Compiled) -> Callable[[], tuple[SassInstruction, ...]
         ValueError: the kernel was not compiled.
     """
     text = disassembling(compiled, "--print-line-info-ptx")
-    return lambda: tuple(_Reader(compiled.lowered_name, None, {}).read(text()))
+    return lambda: tuple(_ListingReader(compiled.lowered_name, None, {}).read(text()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +92,14 @@ class _Places:
     unit: Unit
     headers: Mapping[str, str]
 
-    def of(self, file: str, line: int) -> Place | None:
+    def of(self, file: str, line: int) -> SourcePlace | None:
         """The user's line; None for line 0, which stands for no line at all."""
         if line <= 0:
             return None
         if self._is(file, UNIT_NAME):
-            return Place(self.unit.path, self.unit.locate(line, None)[0])
+            return SourcePlace(self.unit.path, self.unit.locate(line, None)[0])
         name = next((name for name in self.headers if self._is(file, name)), None)
-        return Place(file if name is None else self.headers[name], line)
+        return SourcePlace(file if name is None else self.headers[name], line)
 
     @staticmethod
     def _is(file: str, name: str) -> bool:
@@ -109,7 +109,7 @@ class _Places:
 # --------------------------------------------------------------------------------------------------------- SASS
 
 
-class _Reader:
+class _ListingReader:
     """Reads one disassembly: the kernel's section first, then those of functions that it calls."""
 
     def __init__(self, symbol: str, places: _Places | None, live: Mapping[tuple[str, int], Live]) -> None:
@@ -143,8 +143,8 @@ class _Reader:
 
     def _forget(self) -> None:
         """Line information reaches to the next directive, and not across functions."""
-        self._place: Place | None = None
-        self._inlined: tuple[Place, ...] = ()
+        self._place: SourcePlace | None = None
+        self._inlined: tuple[SourcePlace, ...] = ()
         self._ptx_line: int | None = None
         self._labels: list[str] = []
         self._function = self._section

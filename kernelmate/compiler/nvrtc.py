@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelmate.compiler.cache import Cache, default_directory, key_of
-from kernelmate.compiler.child import Job, Product
+from kernelmate.compiler.child import CompileJob, CompileOutput
 from kernelmate.compiler.device_part import DevicePart, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
 from kernelmate.compiler.options import flags_for, shown, unseen_flags
@@ -132,7 +132,7 @@ class _Prepared:
     target: Target
     part: DevicePart
     flags: tuple[str, ...]
-    job: Job
+    job: CompileJob
 
     @property
     def compiler(self) -> str:
@@ -171,7 +171,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
     seeded = any(_INTERNAL.search(text) for text in (part.text, *(text for _, text in part.headers)))
     hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded)
     prelude = (PRELUDE_NAME, prelude_for(part.std_names))
-    job = Job(
+    job = CompileJob(
         text=part.text,
         name=UNIT_NAME,
         headers=(*part.headers, prelude, *((name, "") for name in EMPTY_HEADERS)),
@@ -182,7 +182,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
 
 
 def _expression(kernel: Kernel, instance: str | None) -> str:
-    """What NVRTC is asked for: the kernel's name, or its instance with the kernel's namespaces in front."""
+    """Name expression for NVRTC: the kernel's name, or its instance with the kernel's namespaces in front."""
     if instance is None:
         return kernel.name
     space, _, last = kernel.name.rpartition("::")
@@ -204,7 +204,7 @@ def _cache(directory: Path) -> Cache:
 # ---------------------------------------------------------------------------------------------------------- after
 
 
-def _compiled(prepared: _Prepared, product: Product) -> Compiled:
+def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
     kernel, instance = prepared.request.kernel, prepared.request.instance
     sources = prepared.sources
     sources = Sources(sources.unit, sources.headers, sources.host_functions, product.ptx, sources.place)

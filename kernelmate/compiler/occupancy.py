@@ -34,7 +34,7 @@ def occupancy(target: Target, resources: Resources, shape: LaunchShape) -> Occup
 
 
 def last_wave(shown: Occupancy) -> float | None:
-    """How full the last round of blocks is, in (0, 1]; None where the block cannot be launched.
+    """Fill of the last wave of blocks, in (0, 1]; None if the block cannot be launched.
 
     A grid of 1.1 waves takes about as long as one of 2: its last round is 10% full.
     """

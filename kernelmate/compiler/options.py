@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kernelmate.compiler.prelude import PRELUDE_NAME
 from kernelmate.errors import UsageError
-from kernelmate.flags import Refused, allowed
+from kernelmate.flags import RefusedOption, allowed
 from kernelmate.records import CompileOptions, Target
 
 ALWAYS = ("--generate-line-info", "--ptxas-options=--verbose")
@@ -36,7 +36,7 @@ def flags_for(target: Target, options: CompileOptions, contract_options: Sequenc
     flags += contract_options
     try:
         spelled = allowed(flags)
-    except Refused as error:
+    except RefusedOption as error:
         raise UsageError(str(error), hint="Docs: docs/contract.md, Compiler options.") from None
     last = {name: index for index, flag in enumerate(spelled) if (name := flag.lstrip("-").partition("=")[0]) in _ONCE}
     kept = (f for index, f in enumerate(spelled) if last.get(f.lstrip("-").partition("=")[0], index) == index)
@@ -49,7 +49,7 @@ def shown(flags: Sequence[str]) -> str:
 
 
 def unseen_flags(user: Sequence[str], system: Sequence[str], *, default_device: bool, seeded: bool) -> tuple[str, ...]:
-    """What goes with the flags of every kernel, and is not shown: header search, what is printed, names.
+    """Flags of every kernel that are not shown: header search, printed output, names.
 
     Args:
         user: folders of the user's headers.

@@ -1,4 +1,4 @@
-"""What a GPU can do at the very most: rates that no launch exceeds, whatever it does.
+"""Peak rates of a GPU, which no launch exceeds.
 
 They are upper bounds and no estimates, so that a time below what they allow is proof that something was not done.
 """

@@ -1,4 +1,4 @@
-"""Where CUDA's own headers and tools are, and which compiler this is."""
+"""Locations of CUDA's own headers and tools, and the identity of the compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nvcc gives a .cu file unasked, and what device code takes from the standard library, for NVRTC, which has neither.
+"""Declarations that nvcc adds to a .cu file, and parts of the standard library, for NVRTC, which has neither.
 
 nvcc includes `cuda_runtime.h` in front of every file, and with it the C headers: fixed-width integers, limits, `INFINITY`,
 `M_PI` are just there. Of `std::`, a text gets the parts it names: small ones from here, others from libcu++, which is
@@ -225,7 +225,7 @@ _LIBCUXX: dict[str, frozenset[str]] = {
 """libcu++ headers (`cuda/std/...`) and what is taken from each."""
 
 _IN_STD = frozenset({"tuple_size", "tuple_element"})
-"""What libcu++ declares in `std::` itself, for structured bindings."""
+"""Declarations of libcu++ in `std::` itself, for structured bindings."""
 
 STD_NAMES = frozenset().union(
     _BASE_NAMES, _FUNCTIONS, _ALGORITHM_NAMES, _TRAIT_NAMES, *_LIBCUXX.values()

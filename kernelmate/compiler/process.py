@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from kernelmate.compiler.child import Job, Product, pack, read_frame
+from kernelmate.compiler.child import CompileJob, CompileOutput, pack, read_frame
 from kernelmate.compiler.places import require_platform
 from kernelmate.errors import CompilerUnavailable, CompileTimeout
 
@@ -42,7 +42,7 @@ class _Child:
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True, name="kernelmate-compiler").start()
 
-    def ask(self, job: Job, timeout_s: float) -> Product | None:
+    def ask(self, job: CompileJob, timeout_s: float) -> CompileOutput | None:
         """The answer; None when the child died. Raises `queue.Empty` when the time is up."""
         assert self.popen.stdin is not None
         try:
@@ -51,7 +51,7 @@ class _Child:
         except OSError:
             return None
         body = self._answers.get(timeout=timeout_s)
-        return None if body is None else msgspec.msgpack.decode(body, type=Product)
+        return None if body is None else msgspec.msgpack.decode(body, type=CompileOutput)
 
     def kill(self) -> None:
         """Kill it and wait for it. In a fork of this process, only forget it."""
@@ -87,7 +87,7 @@ def _own_group() -> dict[str, Any]:
     return {"start_new_session": True}
 
 
-class _Seat:
+class _ChildSlot:
     """One child of a `CompilerProcess`, started when first needed; whoever holds the seat compiles alone in it.
 
     Attributes:
@@ -100,7 +100,7 @@ class _Seat:
         self.thread: int | None = None
         self.abandoned = self.another = False
 
-    def compile(self, job: Job, timeout_s: float) -> Product | None:
+    def compile(self, job: CompileJob, timeout_s: float) -> CompileOutput | None:
         """The product; None where the job has killed the child twice.
 
         Raises:
@@ -155,7 +155,7 @@ class _Seat:
         if child is not None:
             child.kill()
 
-    def _ask(self, job: Job, timeout_s: float) -> Product | None:
+    def _ask(self, job: CompileJob, timeout_s: float) -> CompileOutput | None:
         answer = self.started().ask(job, timeout_s)
         if answer is None:
             self.kill()
@@ -173,7 +173,7 @@ class CompilerProcess:
 
     def __init__(self, children: int | None = None) -> None:
         self.children = children or min(MOST_CHILDREN, _cores())
-        self._seats = [_Seat() for _ in range(self.children)]
+        self._seats = [_ChildSlot() for _ in range(self.children)]
         self._free = list(reversed(self._seats))
         self._changed = threading.Condition()
 
@@ -183,7 +183,7 @@ class CompilerProcess:
         child = self._seats[0].child
         return None if child is None else child.popen.pid
 
-    def compile(self, job: Job, timeout_s: float) -> Product:
+    def compile(self, job: CompileJob, timeout_s: float) -> CompileOutput:
         """Compile in a child.
 
         Raises:
@@ -194,7 +194,7 @@ class CompilerProcess:
         with self._seat() as seat:
             product = seat.compile(job, timeout_s)
         if product is None:
-            return Product(False, "The compiler crashed on this text.")
+            return CompileOutput(False, "The compiler crashed on this text.")
         if product.missing is not None:
             raise CompilerUnavailable(
                 f"NVRTC cannot be used ({product.missing}).",
@@ -230,7 +230,7 @@ class CompilerProcess:
                 seat.kill()
 
     @contextlib.contextmanager
-    def _seat(self) -> Iterator[_Seat]:
+    def _seat(self) -> Iterator[_ChildSlot]:
         """A seat for this thread alone, the one that was used last; waits for one where all are taken."""
         with self._changed:
             self._changed.wait_for(lambda: self._free)

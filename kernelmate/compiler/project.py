@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernelmate.compiler.declarations import Parsed, parse
-from kernelmate.compiler.includes import Found, Include, Search, includes_of
+from kernelmate.compiler.includes import Include, IncludeSearch, ResolvedInclude, includes_of
 from kernelmate.compiler.preprocessor import Macro, macros_of
 from kernelmate.source.tokens import lex
 
@@ -23,7 +23,7 @@ class File:
     name: str | None
     path: Path | None
     text: str
-    includes: list[tuple[Include, Found]]
+    includes: list[tuple[Include, ResolvedInclude]]
     parsed: Parsed = field(init=False)
 
 
@@ -33,11 +33,11 @@ class Files:
 
     files: list[File]
     names: dict[Path, str]
-    search: Search
+    search: IncludeSearch
     macros: dict[str, list[Macro]]
 
 
-def load_files(text: str, directory: Path, search: Search) -> Files:
+def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
     """The unit and every project header that it reaches, each once."""
     loaded = Files([], {}, search, {})
     waiting: list[tuple[str | None, Path | None, str, Path]] = [(None, None, text, directory)]
@@ -45,15 +45,15 @@ def load_files(text: str, directory: Path, search: Search) -> Files:
     while waiting:
         name, path, content, beside = waiting.pop(0)
         characters += len(content)
-        includes: list[tuple[Include, Found]] = []
+        includes: list[tuple[Include, ResolvedInclude]] = []
         for include in includes_of(content):
             found = search.find(include, beside)
             if found.fate == "project" and found.path is not None:
                 real = Path(os.path.normpath(found.path))
-                found = Found("project", real)
+                found = ResolvedInclude("project", real)
                 if real not in loaded.names:
                     if len(loaded.names) >= _MOST_HEADERS or characters > _MOST_PROJECT_CHARACTERS:
-                        found = Found("raw", real)
+                        found = ResolvedInclude("raw", real)
                     else:
                         loaded.names[real] = _served_name(include.name, loaded.names.values())
                         waiting.append((loaded.names[real], real, _read(real), real.parent))
@@ -76,7 +76,7 @@ def header_words(text: str, directory: Path, include_paths: Iterable[Path] = ())
         directory: where its quoted includes begin.
         include_paths: folders searched next.
     """
-    headers = load_files(text, directory, Search(tuple(include_paths), ())).files[1:]
+    headers = load_files(text, directory, IncludeSearch(tuple(include_paths), ())).files[1:]
     return frozenset(token.text for file in headers for token in lex(file.text).tokens if token.kind == "word")
 
 

@@ -1,4 +1,4 @@
-"""What a kernel takes, read from its CUBIN (ELF) and from the log of ptxas.
+"""Resources of a kernel, read from its CUBIN (ELF) and from the log of ptxas.
 
 Attribute numbers are those that `cuobjdump -elf` shows for `.nv.info` sections.
 """

@@ -1,4 +1,4 @@
-"""Which declarations are the device's: always, when something kept names them, or never."""
+"""Classification of declarations: for the device always, if something kept names them, or never."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Rule = Literal["keep", "if-named", "drop"]
 
 
 @dataclass(slots=True)
-class Node:
+class DeclarationNode:
     """A declaration of a namespace's scope: what is to become of it, and which of its tokens are blanked anyway."""
 
     file: File
@@ -37,7 +37,7 @@ class Node:
 
 
 class Rules:
-    """What is to become of each declaration of a compilation's texts.
+    """Treatment of each declaration of a compilation's texts.
 
     Attributes:
         nodes: every declaration of a namespace's scope, with its rule.
@@ -45,7 +45,7 @@ class Rules:
     """
 
     def __init__(self, files: Files, kernel: str | None, *, everything: bool) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[DeclarationNode] = []
         self.host_functions: set[str] = set()
         self._kernel = kernel.rpartition("::")[2] if kernel is not None else None
         self._device_macros = _expanding_to(files.macros, SPACES)
@@ -68,14 +68,14 @@ class Rules:
             if declaration.kind in ("namespace", "linkage"):
                 self._add(file, declaration.members, everything=everything)
                 continue
-            node = Node(file, declaration, "keep")
+            node = DeclarationNode(file, declaration, "keep")
             if not everything:
                 node.rule = self._rule(node)
                 if node.rule == "drop" and declaration.kind == "function":
                     self.host_functions.update(declaration.names)
             self.nodes.append(node)
 
-    def _rule(self, node: Node) -> Rule:
+    def _rule(self, node: DeclarationNode) -> Rule:
         file, declaration = node.file, node.declaration
         if declaration.kind == "function":
             return self._function_rule(node)
@@ -94,7 +94,7 @@ class Rules:
             return "drop" if self._is_host(file, declaration.start, declaration.stop) else "if-named"
         return "drop" if file.parsed.code[declaration.start].text == "catch" else "keep"
 
-    def _function_rule(self, node: Node) -> Rule:
+    def _function_rule(self, node: DeclarationNode) -> Rule:
         file, declaration = node.file, node.declaration
         code = file.parsed.code
         if code[declaration.start].text == "template" and code[declaration.start + 1].text != "<":
@@ -112,7 +112,7 @@ class Rules:
             return "if-named"
         return "drop"
 
-    def _type_rule(self, node: Node) -> Rule:
+    def _type_rule(self, node: DeclarationNode) -> Rule:
         file, declaration = node.file, node.declaration
         code = file.parsed.code
         if code[declaration.start].text == "template" and code[declaration.start + 1].text != "<":
@@ -160,7 +160,7 @@ class Rules:
         return not texts_of(file, declaration.start, declaration.head).isdisjoint(SPACES | self._device_macros)
 
     def _is_host(self, file: File, start: int, stop: int) -> bool:
-        """Whether these tokens name what only a host compiler has."""
+        """True if these tokens name what only a host compiler has."""
         code = file.parsed.code
         for index in range(start, min(stop, len(code))):
             token = code[index]

@@ -17,7 +17,7 @@ from kernelmate.records import Target
 
 @dataclass(frozen=True, slots=True)
 class SmLimits:
-    """What one streaming multiprocessor holds; bytes and counts.
+    """Limits of one streaming multiprocessor; bytes and counts.
 
     `shared_reserved` is what the system takes of each block's shared memory; `shared_unit` is the granularity in which
     shared memory is given to blocks, `register_unit` that in which registers are given to a warp.

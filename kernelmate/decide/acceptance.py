@@ -48,7 +48,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a candidate.
+    """Decision about a candidate.
 
     `accepted` is None where nothing speaks against it but what there is to go by is not enough: a predicted time (whose gain
     may be undecided: then `objective.met` is None too), a guessed contract, no reference. `trade_offs` are what got worse and
@@ -86,7 +86,7 @@ TOLD = 0.02
 """A predicted time that rises by more than this fraction is told of, though it may be within the prediction's error."""
 
 KEPT = 0.02
-"""How much slower a version may be, beyond its interval, that was asked for what cannot be measured."""
+"""Allowed slowdown, beyond its interval, of a version whose objective cannot be measured."""
 
 MEANS = "a means to speed, which is what was asked for"
 DEFAULT_LIMITS: Mapping[Literal["time", "counted"], Mapping[MetricName, Limit]] = {
@@ -109,7 +109,7 @@ DEFAULT_LIMITS: Mapping[Literal["time", "counted"], Mapping[MetricName, Limit]] 
         "accuracy": Limit(None, "the tolerance is the limit"),
     },
 }
-"""How much worse each metric may get, when time was asked for and when anything else was.
+"""Allowed change of each metric for the worse, if time is the objective and if another metric is.
 
 An objective's own `limits` ("without using more shared memory") go before these, and of time a contract's `slowdown`.
 """
@@ -125,7 +125,7 @@ def decide(
     contract: Contract | None = None,
     error: RatioError = ANY,
 ) -> Decision:
-    """Whether a candidate is accepted.
+    """Decides on the acceptance of a candidate.
 
     Args:
         objective: what was asked for; None asks only for a right kernel without findings.
@@ -205,7 +205,7 @@ def _meets(
 
 
 def _meets_time(times: Sequence[SizeTimes], *, keep: bool) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
-    """Whether the headline, or the mean by weights, is faster; to `keep` the time, whether it is not slower."""
+    """True if the headline, or the weighted mean, is faster; to `keep` the time, true if it is not slower."""
     headline = next(one for one in times if one.headline)
     weighted = any(one.weight for one in times)
     ratio = mean_by_weights(times) if weighted else headline.ratio
@@ -244,7 +244,7 @@ def _made_worse(
     times: Sequence[SizeTimes],
     slowdown: float,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What got worse beyond its limit, and what got worse within it (trade-offs are said, never hidden)."""
+    """Metrics that got worse beyond their limits, and those that got worse within them (trade-offs are always shown)."""
     worse: list[str] = []
     traded: list[str] = []
     worse += [f"did not run at {_at(size.size)}" for size, other in pairs if other is None]

@@ -16,7 +16,7 @@ _FLOATS = re.compile(r"\.add[\w.:]*\.b?f(?:16|32|64)|\.b?f(?:16|32|64)[\w.:]*\.a
 
 
 def broken_by(objective: Objective, verdict: Verdict, compiled: Compiled) -> tuple[str, ...]:
-    """What a version breaks of the constraints, in words; what is not known of it breaks none.
+    """Constraints that a version violates, in words; an unknown figure violates none.
 
     Args:
         objective: what was asked for.
@@ -48,7 +48,7 @@ def holds_already(objective: Objective, baseline: Verdict, compiled: Compiled) -
 
 
 def suits(objective: Objective, author: str) -> int:
-    """How many of the preferred structures an author's versions have; negative where they have one that is to be avoided."""
+    """Number of preferred structures that an author's versions have; negative if they have one to be avoided."""
     named = [one for one in objective.preferences if re.search(one.authors, author)]
     avoided = sum(one.avoid for one in named)
     return -avoided if avoided else len(named)

@@ -21,7 +21,7 @@ METRICS: tuple[MetricName, ...] = (
     "occupancy",
     "accuracy",
 )
-"""What a right version is weighed by, in the order in which it is told."""
+"""Metrics that right versions are compared by, in the order in which they are shown."""
 
 WORDS: dict[MetricName, str] = {
     "time": "time",
@@ -33,7 +33,7 @@ WORDS: dict[MetricName, str] = {
     "accuracy": "largest error (in tolerances)",
     "correct": "rightness",
 }
-"""How each metric's number is called when people read it."""
+"""Name of each metric's number in text for people."""
 
 UNITS: dict[MetricName, str] = {
     "time": "us",
@@ -48,7 +48,7 @@ UNITS: dict[MetricName, str] = {
 
 
 def better(metric: MetricName) -> Literal["lower", "higher"]:
-    """Which way the metric's number improves. Accuracy's number is an error, so it improves downwards."""
+    """Direction in which the metric's number improves. Accuracy's number is an error, so it improves downwards."""
     return "higher" if metric in {"occupancy", "correct"} else "lower"
 
 

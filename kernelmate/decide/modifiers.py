@@ -31,7 +31,7 @@ BOUNDS: tuple[tuple[str, int], ...] = (
     (rf"(\d+) {REGISTERS}(?: per thread)?,? (?:or (?:fewer|less|below|under)|at most|max(?:imum)?|tops)", 0),
     (rf"{REGISTERS}(?: count| usage| per thread)?(?: down)? ?(?:{AT_MOST}|to|at) ?(\d+)", 0),
 )
-"""How an upper bound of registers is said, and what is taken off the number."""
+"""Patterns of an upper bound of registers, and the amount to subtract from the number."""
 
 SHARED_BOUND = (
     rf"(?:{AT_MOST}|{BELOW}) (\d+) ?(k|kb|kib|bytes?|b)(?: of)? {SHARED}"
@@ -150,7 +150,7 @@ _QUESTION = re.compile(
 
 @dataclass(slots=True)
 class PromptModifiers:
-    """What a prompt asks for beside its metric, and the folded text that is left of it."""
+    """Modifiers of a prompt, and the folded text that is left of it."""
 
     text: str
     constraints: list[Constraint] = field(default_factory=list)
@@ -263,7 +263,7 @@ def wishes_sentence(
     sizes: tuple[Mapping[str, int], ...],
     unknown: tuple[str, ...],
 ) -> str:
-    """What the modifiers were read as, in sentences that follow the metric's."""
+    """Restates the modifiers, in sentences that follow the metric's."""
     parts = []
     if constraints:
         parts.append(f"Must hold: {', '.join(one.words for one in constraints)}.")

@@ -113,7 +113,7 @@ PERMITTED = re.compile(
     r"\b(?:(?:low(?:er)?|less|reduced) )?(?:precision|accuracy|tolerance|errors?)\b[^.;,]{0,30}?"
     r"\b(?:to|of|within|below|under) (\d+(?:\.\d*)?(?:e-\d+)?) ?(%|percent\b)?"
 )
-"""How far off results may be, in the user's words: "lower precision is fine to 1e-3", "an error of 0.1 % is fine"."""
+"""Patterns of an allowed error, in the user's words: "lower precision is fine to 1e-3", "an error of 0.1 % is fine"."""
 
 WEAK = r"\b(?:optimi[sz]\w*|tun(?:e|ed|ing)|efficien\w+|improv\w*|perform\w*|better)\b"
 """Words that ask for speed only where nothing else is named: "optimize memory usage" is about memory."""
@@ -126,7 +126,7 @@ _VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (
 GUARD_WORDS = (
     r"\b(?:without|while keeping|keeping|but (?:do not|don'?t|not)|and not|not at the cost of|ohne|sans|sin)\b"
 )
-"""What follows one of these is not asked for: it must not get worse."""
+"""Words before a metric that must not get worse, and is not the objective."""
 
 LOWER = r"\b(?:less|fewer|lower\w*|reduc\w*|decreas\w*|cut\w*|sav\w*|shrink\w*|smaller|minimi[sz]\w*|drop|weniger|moins|menos|redui\w*|reduzier\w*|verringer\w*|senk\w*|disminu\w*|baiss\w*)\b|减少|降低|減ら|削減|下げ"
 RAISE = r"\b(?:more|higher|increas\w*|rais\w*|grow\w*|bigger|larger|maximi[sz]\w*|mehr|plus de|mas|erhoh\w*|augment\w*|aument\w*)\b|增加|提高|増や|上げ|高め"
@@ -190,7 +190,7 @@ CAN_BE_ASKED = (
     "for what must hold (at most 32 registers, no atomics, deterministic, not slower); for structure (one warp per row, float4 loads, "
     "tiles in shared memory, the input read once); or for sizes (as fast as possible at rows = 8)."
 )
-"""What to do about a prompt that is not understood."""
+"""Hint for a prompt that is not understood."""
 
 UNDERSTOOD: dict[Asked, str] = {
     "time": "less time per launch",
@@ -205,7 +205,7 @@ UNDERSTOOD: dict[Asked, str] = {
 
 
 def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | None = None) -> Objective:
-    """What a prompt asks for.
+    """Reads the objective of a prompt.
 
     Args:
         prompt: the user's words.
@@ -327,7 +327,7 @@ def _single(asked: Asked, baseline: Verdict | None) -> MetricName:
 
 
 def _memory(baseline: Verdict | None) -> tuple[MetricName, str]:
-    """Which memory "memory usage" means: shared, else local, else global."""
+    """The memory that "memory usage" refers to: shared, else local, else global."""
     if baseline is None:
         return "shared_bytes", "since nothing is known of the kernel yet"
     shared = metric_value("shared_bytes", baseline)

@@ -41,7 +41,7 @@ def best_first(found: Sequence[Judged], objective: Objective, kernel: Kernel, co
 
 
 def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float]:
-    """What versions are sorted by: standing, then right before wrong, then the objective's metric, the best first."""
+    """Sort key of versions: standing, then right before wrong, then the objective's metric, the best first."""
     standing = 2 if verdict.undecided else {True: 0, None: 1, False: 3}[verdict.accepted]
     value = _value(verdict, objective)
     sign = 1.0 if better(objective.metric) == "lower" else -1.0
@@ -49,7 +49,7 @@ def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float
 
 
 def complexity(judged: Judged, kernel: Kernel, contract: Contract) -> tuple[int, bool, int]:
-    """What the simplest of several versions has least of: new assumptions, a second copy of the kernel, changed lines."""
+    """Complexity of a version, to be minimised: new assumptions, a second copy of the kernel, changed lines."""
     candidate = judged.candidate
     assumed = len(set(candidate.contract.require) - set(contract.require))
     before, after = kernel.unit.text, candidate.kernel.unit.text

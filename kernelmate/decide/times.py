@@ -11,7 +11,7 @@ from kernelmate.measure.statistics import RatioError, speedup, weighted_mean
 from kernelmate.records import MOSTLY_LAUNCHING, Contract, Size, SizeMetrics, Speedup, Timing, Verdict
 
 LAUNCH_US = 1.0
-"""Where both versions mostly launch, a difference below so many microseconds is not held against a candidate."""
+"""Microseconds of slowdown that are tolerated if both versions spend most of their time on the launch itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _known_schema(connection: sqlite3.Connection, path: Path) -> int:
-    """Where the file stands, with rows by name from now on.
+    """The schema version of the file; rows are accessible by name from now on.
 
     Raises:
         HistoryUnavailable: a newer version has made it.

@@ -67,7 +67,7 @@ def _example(before: Recorded, after: Recorded) -> dict[str, Any]:
 
 
 def _outcome(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """What became of the changed version, without the figures that stand with each side."""
+    """Result of judging the changed version, without the figures that both sides have."""
     return {
         "accepted": verdict.get("accepted"),
         "correct": verdict.get("correct"),

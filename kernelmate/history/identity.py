@@ -1,4 +1,4 @@
-"""Which kernel it is: the same one after it was renamed, edited, or moved to another file."""
+"""Identity of a kernel across versions: renamed, edited, or moved to another file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def place_of(kernel: Kernel) -> str:
 
 
 def fingerprint(kernel: Kernel) -> str:
-    """What is left of a definition without its name, comments and layout."""
+    """A definition without its name, comments and layout."""
     short = kernel.name.rpartition("::")[2]
     words = ("\0" if token.text == short else token.text for token in lex(kernel.source).tokens)
     return hashlib.sha256("\n".join(words).encode("utf-8", "surrogatepass")).hexdigest()

@@ -65,16 +65,16 @@ CREATE INDEX judgements_parent ON judgements (parent);
 _STEPS = """
 ALTER TABLE judgements ADD COLUMN steps TEXT;
 """
-"""How the author came to a version, as a JSON list of sentences; NULL where nothing is known of it."""
+"""The author's steps to a version, as a JSON list of sentences; NULL if unknown."""
 
 MIGRATIONS: tuple[str, ...] = (_FIRST, _STEPS)
 
 SCHEMA = len(MIGRATIONS)
-"""What this version of KernelMate reads and writes."""
+"""Schema that this version of KernelMate reads and writes."""
 
 
 def schema_of(connection: sqlite3.Connection) -> int:
-    """Where a file stands; 0 for an empty one."""
+    """Schema of a file; 0 for an empty one."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 

@@ -220,7 +220,7 @@ class History:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file a path names now; None where there is none."""
+    """Identity of the file that a path names now; None if there is none."""
     try:
         status = path.stat()
     except OSError:

@@ -1,1 +1,1 @@
-"""How long a kernel takes, or is predicted to take."""
+"""Times of kernels, measured or predicted."""

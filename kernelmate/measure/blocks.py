@@ -62,7 +62,7 @@ def time_of(blocks: Sequence[float]) -> tuple[float, tuple[float, float]]:
 
 
 def ratio_of(before: Sequence[float], after: Sequence[float]) -> Speedup:
-    """How many times faster `after` is, by the median of the blocks' ratios, with its 95% interval.
+    """Speedup of `after`, by the median of the blocks' ratios, with its 95% interval.
 
     Args:
         before: one time for each block.

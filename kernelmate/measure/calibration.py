@@ -1,4 +1,4 @@
-"""Where measured roofs are kept, and which of them belong to a GPU of the table.
+"""Storage of measured roofs, and their assignment to GPUs of the table.
 
 One JSON file in the user's data folder holds an entry for each GPU by its UUID; measuring again replaces it.
 """

@@ -1,4 +1,4 @@
-"""What a launch executes: PTX instructions by class, weighted by how often each basic block was entered."""
+"""Executed instructions of a launch: PTX by class, weighted by how often each basic block was entered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kernelmate.backends.emulator.decode import Decoded, decode
-from kernelmate.backends.emulator.link import Refused, link
+from kernelmate.backends.emulator.link import LinkRefused, link
 from kernelmate.backends.emulator.operations import Barrier, Branch
 from kernelmate.backends.emulator.ptx import PtxError, parse_program
 
@@ -25,8 +25,8 @@ WAITED_FOR = frozenset({"global_load", "shared_load", "shared_atomic", "local_lo
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
-    """What one PTX instruction becomes.
+class CostedInstruction:
+    """Translation of one PTX instruction.
 
     Attributes:
         kind: the class that its results count towards.
@@ -44,7 +44,7 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CountedBlock:
     """One basic block of PTX as the emulator counts it.
 
     `region` numbers stretches of code without a barrier or the edge of a loop: what a stretch loads is asked for at once,
@@ -52,13 +52,13 @@ class Block:
     """
 
     label: str
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[CostedInstruction, ...]
     region: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What all threads of one launch execute together.
+    """Instructions that all threads of one launch execute together.
 
     Attributes:
         work: results by class, in threads.
@@ -74,19 +74,19 @@ class Mix:
     rounds: Mapping[str, float]
 
 
-EXPANSIONS: tuple[tuple[re.Pattern[str], Instruction], ...] = tuple(
+EXPANSIONS: tuple[tuple[re.Pattern[str], CostedInstruction], ...] = tuple(
     (re.compile(pattern), instruction)
     for pattern, instruction in (
-        (r"(div|rcp|sqrt)\.r[nzmp]\.f64", Instruction("fp64", 18, 10, 1, 1)),
-        (r"rsqrt\..*f64", Instruction("fp64", 14, 8, 1, 1)),
-        (r"(div)\.r[nzmp].*f32", Instruction("fp32", 10, 8, 1, 1)),
-        (r"(rcp|sqrt)\.r[nzmp].*f32", Instruction("fp32", 8, 6, 1, 1)),
-        (r"(div\.(full|approx)).*f32", Instruction("fp32", 3, 2, 1, 1)),
-        (r"(ex2|lg2|sin|cos|tanh|rsqrt|rcp|sqrt)\.approx", Instruction("sfu", 2, 1, 0, 1)),
-        (r"(div|rem)\.[us]64", Instruction("int", 70, 70, 2)),
-        (r"(div|rem)\.[us](16|32)", Instruction("int", 16, 14, 1)),
-        (r"(mul\.lo|mul\.hi|mad\.lo|mad\.hi)\.[us]64", Instruction("int", 4, 4)),
-        (r"(add|sub|shl|shr|setp\.\w+|selp|min|max|and|or|xor)\.[usb]64", Instruction("int", 2, 2)),
+        (r"(div|rcp|sqrt)\.r[nzmp]\.f64", CostedInstruction("fp64", 18, 10, 1, 1)),
+        (r"rsqrt\..*f64", CostedInstruction("fp64", 14, 8, 1, 1)),
+        (r"(div)\.r[nzmp].*f32", CostedInstruction("fp32", 10, 8, 1, 1)),
+        (r"(rcp|sqrt)\.r[nzmp].*f32", CostedInstruction("fp32", 8, 6, 1, 1)),
+        (r"(div\.(full|approx)).*f32", CostedInstruction("fp32", 3, 2, 1, 1)),
+        (r"(ex2|lg2|sin|cos|tanh|rsqrt|rcp|sqrt)\.approx", CostedInstruction("sfu", 2, 1, 0, 1)),
+        (r"(div|rem)\.[us]64", CostedInstruction("int", 70, 70, 2)),
+        (r"(div|rem)\.[us](16|32)", CostedInstruction("int", 16, 14, 1)),
+        (r"(mul\.lo|mul\.hi|mad\.lo|mad\.hi)\.[us]64", CostedInstruction("int", 4, 4)),
+        (r"(add|sub|shl|shr|setp\.\w+|selp|min|max|and|or|xor)\.[usb]64", CostedInstruction("int", 2, 2)),
     )
 )
 """PTX instructions that ptxas replaces by a sequence, with the sequence's length.
@@ -99,8 +99,8 @@ ASKED_AT_ONCE = frozenset({"global_load", "shared_load", "local_load"})
 """Classes of which all of a stretch are waited for together; the others follow from one another."""
 
 
-def classify(opcode: str) -> Instruction | None:
-    """What a PTX opcode (`fma.rn.f32`) becomes; None for what costs nothing of its own."""
+def classify(opcode: str) -> CostedInstruction | None:
+    """Classifies a PTX opcode (`fma.rn.f32`); None if it has no cost of its own."""
     for pattern, expansion in EXPANSIONS:
         if pattern.match(opcode):
             return expansion
@@ -109,66 +109,66 @@ def classify(opcode: str) -> Instruction | None:
     if memory is not None:
         return memory
     if head in {"mov", "cvta", "ret", "exit", "pragma", "isspacep", "ld", "prefetch", "membar", "fence"}:
-        return None if head != "ret" else Instruction("control", 1, 1)
+        return None if head != "ret" else CostedInstruction("control", 1, 1)
     if head in {"bra", "brx", "call", "trap", "activemask", "vote", "match", "nanosleep"}:
-        return Instruction("control", 1, 1)
+        return CostedInstruction("control", 1, 1)
     if head in {"bar", "barrier"}:
-        return Instruction("barrier", 1, 1)
+        return CostedInstruction("barrier", 1, 1)
     if head in {"shfl", "redux"}:
-        return Instruction("shuffle", 1, 1)
+        return CostedInstruction("shuffle", 1, 1)
     if head == "mma":
         return _matrix(rest)
     if head == "cvt":
-        return Instruction("convert64" if re.search(r"[fsu]64", rest) and "f" in rest else "int", 1, 1)
+        return CostedInstruction("convert64" if re.search(r"[fsu]64", rest) and "f" in rest else "int", 1, 1)
     return _arithmetic(head, rest)
 
 
-def _memory(head: str, rest: str) -> Instruction | None:
+def _memory(head: str, rest: str) -> CostedInstruction | None:
     if head in {"atom", "red"}:
         kind = "shared_atomic" if re.search(r"\bshared\b", rest) else "atomic" if head == "atom" else "reduction"
-        return Instruction(kind, 1, 1)
+        return CostedInstruction(kind, 1, 1)
     if head not in {"ld", "ldu", "st"}:
         return None
     action = "store" if head == "st" else "load"
     if re.search(r"\b(?:param|const)\b", rest):
         return None
     space = next((space for space in ("shared", "local") if re.search(rf"\b{space}\b", rest)), "global")
-    return Instruction(f"{space}_{action}", 1, 1)
+    return CostedInstruction(f"{space}_{action}", 1, 1)
 
 
-def _matrix(rest: str) -> Instruction:
+def _matrix(rest: str) -> CostedInstruction:
     """One thread's share of a warp's `mma.sync...m16n8k16...`: two operations for each of its m x n x k products."""
     sides = re.search(r"\bm(\d+)n(\d+)k(\d+)\b", rest)
     products = math.prod(int(side) for side in sides.groups()) if sides else 0
-    return Instruction("tensor", 1, 1, 0, 2 * products / 32)
+    return CostedInstruction("tensor", 1, 1, 0, 2 * products / 32)
 
 
-def _arithmetic(head: str, rest: str) -> Instruction:
+def _arithmetic(head: str, rest: str) -> CostedInstruction:
     flops = 2.0 if head in {"fma", "mad"} else 1.0 if head in {"add", "sub", "mul", "neg", "abs", "min", "max"} else 0.0
     if "f64" in rest:
-        return Instruction("fp64", 1, 1, 0, flops)
+        return CostedInstruction("fp64", 1, 1, 0, flops)
     if "f16x2" in rest or "bf16x2" in rest:
-        return Instruction("fp16", 1, 2, 0, 2 * flops)
+        return CostedInstruction("fp16", 1, 2, 0, 2 * flops)
     if "f16" in rest:
-        return Instruction("fp16", 1, 1, 0, flops)
+        return CostedInstruction("fp16", 1, 1, 0, flops)
     if "f32" in rest:
-        return Instruction("fp32", 1, 1, 0, flops)
-    return Instruction("int", 1, 1)
+        return CostedInstruction("fp32", 1, 1, 0, flops)
+    return CostedInstruction("int", 1, 1)
 
 
 @lru_cache(maxsize=256)
-def basic_blocks(ptx: str, entry: str) -> tuple[Block, ...]:
+def basic_blocks(ptx: str, entry: str) -> tuple[CountedBlock, ...]:
     """The basic blocks of an entry with its calls inlined, labelled as `RunResult.block_counts` labels them.
 
     None at all where the emulator cannot read the PTX; then nothing was counted either.
     """
     try:
         decoded = decode(link(parse_program(ptx, entry), entry))
-    except (PtxError, Refused):
+    except (PtxError, LinkRefused):
         return ()
     regions = _regions(decoded)
     return tuple(
-        Block(
+        CountedBlock(
             block.label,
             tuple(
                 instruction
@@ -206,7 +206,7 @@ def _regions(decoded: Decoded) -> list[int]:
     return regions
 
 
-def count(blocks: Iterable[Block], entered: Mapping[str, int]) -> Mix:
+def count(blocks: Iterable[CountedBlock], entered: Mapping[str, int]) -> Mix:
     """Add up blocks, each as often as threads entered it."""
     work: defaultdict[str, float] = defaultdict(float)
     flops: defaultdict[str, float] = defaultdict(float)

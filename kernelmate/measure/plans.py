@@ -1,4 +1,4 @@
-"""How many launches a timing makes: decided by what a few launches cost and by the budget, before the first that counts."""
+"""Number of launches of a timing: decided by the cost of a few launches and the budget, before the first that counts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ WARM_SHARE, COLD_SHARE, PERIOD_SHARE = 0.55, 0.15, 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TimingPlan:
     """The launches of a timing.
 
     Attributes:
@@ -71,12 +71,12 @@ class Plan:
         return turns[:1] * self.lead + launches
 
     def counts(self, position: int) -> bool:
-        """Whether the launch at a place of the order is counted."""
+        """True if the launch at a place of the order is counted."""
         after_lead = position - self.lead
         return after_lead >= 0 and after_lead % (self.warm_up + self.counted) >= self.warm_up
 
 
-def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_us: float, full: bool) -> Plan:
+def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_us: float, full: bool) -> TimingPlan:
     """The launches that a budget allows.
 
     Args:
@@ -102,13 +102,13 @@ def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_u
         blocks = max(fewest, min(BLOCKS, int(affordable)))
     in_graph = tuple(graph_launches(one) for one in times_us)
     if not full or longest >= LONG_US:
-        return Plan(blocks, lead, turns, warm_up, counted, 0, 0, in_graph)
+        return TimingPlan(blocks, lead, turns, warm_up, counted, 0, 0, in_graph)
     cold = _affordable(budget_us * COLD_SHARE, (cost_us + flush_us) * versions, FEWEST_COLD, COLD_LAUNCHES)
     round_us = sum(launches * one for launches, one in zip(in_graph, times_us, strict=True)) + GRAPH_US
     rounds = _affordable(budget_us * PERIOD_SHARE, round_us, 3, PERIOD_ROUNDS)
     if longest >= SLOW_US:
         cold, rounds = 2, 2
-    return Plan(blocks, lead, turns, warm_up, counted, cold, rounds, in_graph)
+    return TimingPlan(blocks, lead, turns, warm_up, counted, cold, rounds, in_graph)
 
 
 def graph_launches(time_us: float) -> int:

@@ -33,7 +33,7 @@ The median over 30 kernels of a few microseconds, measured on an H100 (half of t
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchFacts:
     """All that is known of one launch before any fitted figure is used."""
 
     target: Target
@@ -46,7 +46,7 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Breakdown:
-    """What a prediction is made of.
+    """Parts of a prediction.
 
     Attributes:
         parts_us: microseconds that each part of the GPU would need alone, L2 warm; `latency` is one of them.
@@ -116,18 +116,18 @@ def explain(target: Target, compiled: Compiled, shape: LaunchShape, result: RunR
     return estimate(known(target, compiled, shape, result), stored_fit())
 
 
-def known(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Launched:
-    """What the launch was counted to do, without any fitted figure."""
+def known(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> LaunchFacts:
+    """Counts of the launch, without any fitted figure."""
     resources = compiled.resources
     assert resources is not None, "only a kernel that compiled can have run"
     resources = replace(resources, dynamic_shared_bytes=shape.shared_bytes)
     fits = occupancy(target, resources, shape)
     mix = count(basic_blocks(compiled.ptx, compiled.lowered_name), result.block_counts)
     moved = traffic(target, shape, result, fits.blocks_per_sm, resources.shared_bytes + shape.shared_bytes)
-    return Launched(target, shape, result, fits, moved, mix)
+    return LaunchFacts(target, shape, result, fits, moved, mix)
 
 
-def estimate(launch: Launched, fit: Fit) -> Breakdown:
+def estimate(launch: LaunchFacts, fit: Fit) -> Breakdown:
     """The parts' times by a fit."""
     target, shape, moved = launch.target, launch.shape, launch.traffic
     per_clock = target.clock_mhz  # clocks of one SM in a microsecond
@@ -159,7 +159,7 @@ def _share_of_busiest(target: Target, shape: LaunchShape) -> float:
 
 
 def _rounds(target: Target, shape: LaunchShape, fits: Occupancy) -> int:
-    """How many times an SM's slots are filled, one after the other."""
+    """Number of waves: times that an SM's slots are filled, one after the other."""
     resident = max(fits.blocks_per_sm, 1)
     on_busiest = -(-max(shape.blocks, 1) // target.sms)
     return -(-on_busiest // resident)
@@ -171,14 +171,14 @@ def _l2_per_clock(target: Target, fit: Fit) -> float:
     return target.sms * fit.l2_bytes * per_sm / constants.for_capability(constants.L2_BYTES_PER_SM, FITTED_ON)
 
 
-def _l2_bytes(launch: Launched, fit: Fit) -> float:
+def _l2_bytes(launch: LaunchFacts, fit: Fit) -> float:
     """Bytes through L2, where a sector that is stored to in part costs more than a whole one."""
     stored = sum(line.global_store_sectors for line in launch.result.lines) * constants.SECTOR_BYTES
     filled = sum(line.global_bytes_stored for line in launch.result.lines)
     return launch.traffic.l2 + max(stored - filled, 0) * (fit.partial_store - 1)
 
 
-def _atomic_clocks(launch: Launched, fit: Fit) -> float:
+def _atomic_clocks(launch: LaunchFacts, fit: Fit) -> float:
     """Clocks of the atomics on global memory, a sector of each request at a time, fewer sectors being fewer at once."""
     counters, result = launch.result.counters, launch.result
     requests = float((counters and counters.global_atomic_requests) or 0)
@@ -218,7 +218,7 @@ def _shared_passes(result: RunResult) -> float:
     return float((counters.shared_load_wavefronts or 0) + (counters.shared_store_wavefronts or 0) + atomics)
 
 
-def _inside_sm(launch: Launched, fit: Fit) -> dict[str, float]:
+def _inside_sm(launch: LaunchFacts, fit: Fit) -> dict[str, float]:
     """Clocks that each part of an SM needs for the whole launch's work, as if one SM did it all."""
     target, mix, counters = launch.target, launch.mix, launch.result.counters
     fill = _warp_fill(launch.shape)
@@ -239,7 +239,7 @@ def _inside_sm(launch: Launched, fit: Fit) -> dict[str, float]:
     }
 
 
-def _warp_clocks(launch: Launched, fit: Fit, *, warm: bool) -> float:
+def _warp_clocks(launch: LaunchFacts, fit: Fit, *, warm: bool) -> float:
     """Clocks from a block's start to its end, if it had the SM for itself: the path of a mean thread."""
     shape, mix, moved = launch.shape, launch.mix, launch.traffic
     threads = max(shape.blocks * shape.threads, 1)
@@ -267,7 +267,7 @@ def _cold_l2_hits(moved: Traffic) -> float:
     return max(0.0, 1 - moved.dram_cold / through)
 
 
-def _conflicts_each(launch: Launched) -> float:
+def _conflicts_each(launch: LaunchFacts) -> float:
     """Clocks that bank conflicts add to one access of shared memory, on average."""
     conflicts = float((launch.result.counters and launch.result.counters.bank_conflicts) or 0)
     requests = max(_shared_passes(launch.result) - conflicts, 1.0)

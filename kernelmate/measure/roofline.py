@@ -1,4 +1,4 @@
-"""Where a launch stands under the roofline: operations per byte, which roof is above it, and how far it is below it.
+"""Position of a launch under the roofline: operations per byte, the roof above it, and the distance below that.
 
 Operations and different bytes are counted by the emulator; bytes of L2 come from a model of L1, and what limits a launch
 from the predicted time. After S. Williams, A. Waterman, D. Patterson, "Roofline" (CACM 52(4), 2009), and for several

@@ -31,7 +31,7 @@ Versions that are predicted to lie closer to each other than this are undecided.
 
 @dataclass(frozen=True, slots=True)
 class RatioError:
-    """How far a predicted ratio may be from the measured one, on the natural logarithm, either way.
+    """Error of a predicted ratio relative to the measured one, on the natural logarithm, either way.
 
     Attributes:
         over: how much less the change may be than predicted; over_slope: more of that for each e-fold of the prediction.
@@ -44,7 +44,7 @@ class RatioError:
     under_slope: float
 
     def interval(self, ratio: float) -> tuple[float, float]:
-        """What a predicted ratio (before over after) stands for, 95 times of 100."""
+        """The 95% interval of a predicted ratio (before over after)."""
         change = abs(math.log(ratio))
         large = min(change, 1.0)
         less, more = self.over + self.over_slope * large, self.under + self.under_slope * large
@@ -77,7 +77,7 @@ def log_half_width(timing: Timing) -> float:
 
 
 def speedup(before: Timing, after: Timing, error: RatioError = ANY) -> Speedup:
-    """How many times faster `after` is than `before`, with its 95% interval.
+    """Speedup of `after` over `before`, with its 95% interval.
 
     Measured times have independent errors, which add in quadrature on the logarithm. Predicted ones share most of theirs, so
     that what their ratio may be wrong by was found by itself (`error`), and is less than what the times may be wrong by.

@@ -1,4 +1,4 @@
-"""How long versions of a kernel take: measured, side by side, by a rule that is fixed before the first counted launch.
+"""Timing of versions: measured, side by side, by a rule that is fixed before the first counted launch.
 
 What a time is: the Hodges-Lehmann median over blocks of a launch's duration, as `kernelmate.backends.timed` defines it. Beside it stand,
 never mixed with it, the duration with nothing in L2, the replay period less that of an empty kernel, and what CUPTI's
@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy.typing as npt
 
-from kernelmate.backends.timed import CannotCapture, Condition, Rig, Untraced
+from kernelmate.backends.timed import CannotCapture, GpuState, TimingDevice, Untraced
 from kernelmate.measure.blocks import midmean, ratio_of, time_of
-from kernelmate.measure.plans import FEWEST_BLOCKS, LONG_US, SLOW_US, Plan, plan
+from kernelmate.measure.plans import FEWEST_BLOCKS, LONG_US, SLOW_US, TimingPlan, plan
 from kernelmate.measure.statistics import SHORT_TIMES
 from kernelmate.records import MOSTLY_LAUNCHING, Speedup, Timing
 
 REPEATS = 3
-"""How often a block is taken again whose clocks were held down, before it is kept and labelled."""
+"""Number of times that a block is taken again whose clocks were held down, before it is kept and labelled."""
 
 CLOCK_DROP = 0.03
 """A clock lower than the highest of this timing by more than this fraction is held down, whatever the driver says."""
@@ -38,14 +38,14 @@ TRACED_LAUNCHES, FEWEST_TRACED, EMPTY_LAUNCHES = 10, 2, 10
 """Launches of each version that CUPTI records, those of kernels of at least `SLOW_US`, and launches of an empty kernel."""
 
 PLACES_APART = 1.1
-"""Where the second slowest block takes so many times what the second fastest does, that is said."""
+"""Ratio of the second slowest block to the second fastest from which a note is added."""
 
 FLUSH_US = 150.0
 """About what emptying L2 costs; only for planning."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredVersions:
     """Versions timed side by side.
 
     Attributes:
@@ -62,7 +62,7 @@ class Measured:
 
 @dataclass(slots=True)
 class _Blocks:
-    """What was seen of the blocks.
+    """Measurements of the blocks.
 
     Attributes:
         times: for each version, a time for each block. conditions: of the GPU after each block.
@@ -70,7 +70,7 @@ class _Blocks:
     """
 
     times: list[list[float]]
-    conditions: list[Condition] = field(default_factory=list)
+    conditions: list[GpuState] = field(default_factory=list)
     held_down: list[tuple[str, ...]] = field(default_factory=list)
 
     @property
@@ -79,7 +79,9 @@ class _Blocks:
         return max(max(times) for times in self.times) >= SLOW_US
 
 
-def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True, outputs: bool = True) -> Measured:
+def measure(
+    rig: TimingDevice, budget_s: float, *, full: bool, alone: bool = True, outputs: bool = True
+) -> MeasuredVersions:
     """Time every version of a rig.
 
     Args:
@@ -109,10 +111,10 @@ def measure(rig: Rig, budget_s: float, *, full: bool, alone: bool = True, output
         for version in range(rig.versions)
     )
     ratio = ratio_of(blocks.times[0], blocks.times[-1]) if rig.versions > 1 else None
-    return Measured(timings, ratio, left)
+    return MeasuredVersions(timings, ratio, left)
 
 
-def settle(probe: Callable[[], Condition]) -> None:
+def settle(probe: Callable[[], GpuState]) -> None:
     """Keep the GPU busy until its clock stays where it is."""
     last: list[float] = []
     for _ in range(MOST_PROBES):
@@ -124,7 +126,7 @@ def settle(probe: Callable[[], Condition]) -> None:
             return
 
 
-def _planned(rig: Rig, budget_s: float, *, full: bool) -> Plan:
+def _planned(rig: TimingDevice, budget_s: float, *, full: bool) -> TimingPlan:
     """The plan, from a few launches that count for nothing else."""
     order = [version for version in range(rig.versions) for _ in range(2)]
     seen = rig.durations(order)
@@ -138,7 +140,7 @@ def _planned(rig: Rig, budget_s: float, *, full: bool) -> Plan:
     return plan(times, cost_us, budget_s * 1e6, flush_us=FLUSH_US, full=full)
 
 
-def _take_blocks(rig: Rig, chosen: Plan) -> _Blocks:
+def _take_blocks(rig: TimingDevice, chosen: TimingPlan) -> _Blocks:
     """All blocks; one whose clocks were held down is taken again, up to `REPEATS` times in a row.
 
     Where that has not helped once, it will not help later in the same timing.
@@ -162,8 +164,8 @@ def _take_blocks(rig: Rig, chosen: Plan) -> _Blocks:
     return blocks
 
 
-def held_down(condition: Condition, highest_mhz: float) -> tuple[str, ...]:
-    """Why the clocks are not what they could be; empty where they are."""
+def held_down(condition: GpuState, highest_mhz: float) -> tuple[str, ...]:
+    """Reason that the clocks are below their maximum; empty if they are not."""
     if condition.throttle_reasons:
         return condition.throttle_reasons
     clock = condition.sm_clock_mhz
@@ -172,7 +174,7 @@ def held_down(condition: Condition, highest_mhz: float) -> tuple[str, ...]:
     return ()
 
 
-def _take_block(rig: Rig, chosen: Plan, number: int) -> list[float]:
+def _take_block(rig: TimingDevice, chosen: TimingPlan, number: int) -> list[float]:
     """One block's time of each version."""
     order = chosen.order(number, rig.versions)
     seen = rig.durations(order, placement=number % rig.placements)
@@ -180,7 +182,7 @@ def _take_block(rig: Rig, chosen: Plan, number: int) -> list[float]:
     return [midmean([one for other, one in counted if other == version]) for version in range(rig.versions)]
 
 
-def _cold(rig: Rig, chosen: Plan) -> list[float | None]:
+def _cold(rig: TimingDevice, chosen: TimingPlan) -> list[float | None]:
     """The duration of each version with an empty L2, spread over all placements; versions take turns."""
     if chosen.cold == 0:
         return [None] * rig.versions
@@ -194,15 +196,15 @@ def _cold(rig: Rig, chosen: Plan) -> list[float | None]:
     return [midmean(times) for times in each]
 
 
-def _last_outputs(rig: Rig, chosen: Plan) -> Mapping[str, npt.NDArray[Any]]:
-    """What the last version leaves when it is launched as it was when it was timed, on outputs that held nothing."""
+def _last_outputs(rig: TimingDevice, chosen: TimingPlan) -> Mapping[str, npt.NDArray[Any]]:
+    """Outputs of the last version, launched as it was when it was timed, on outputs that held nothing."""
     rig.poison()
     rig.durations([rig.versions - 1] * (chosen.warm_up + chosen.counted))
     return rig.outputs()
 
 
-def _traced(rig: Rig, launches: int) -> list[float | None]:
-    """What CUPTI's records say of each version; nothing where there are none."""
+def _traced(rig: TimingDevice, launches: int) -> list[float | None]:
+    """CUPTI's records of each version; empty if there are none."""
     each = 1 + launches
     try:
         seen = rig.traced([version for version in range(rig.versions) for _ in range(each)])
@@ -211,7 +213,7 @@ def _traced(rig: Rig, launches: int) -> list[float | None]:
     return [midmean(seen[each * version + 1 : each * (version + 1)]) for version in range(rig.versions)]
 
 
-def _periods(rig: Rig, chosen: Plan) -> tuple[list[float | None], tuple[str, ...]]:
+def _periods(rig: TimingDevice, chosen: TimingPlan) -> tuple[list[float | None], tuple[str, ...]]:
     """The replay period of each version less an empty kernel's, and why there is none where there is none.
 
     A difference that is not larger than the empty kernel's own spread tells nothing and is left out.
@@ -242,7 +244,7 @@ def _periods(rig: Rig, chosen: Plan) -> tuple[list[float | None], tuple[str, ...
 def _timing(
     blocks: _Blocks,
     version: int,
-    chosen: Plan,
+    chosen: TimingPlan,
     others: tuple[float | None, float | None, float | None],
     empty: float,
     words: tuple[str, ...],
@@ -274,7 +276,7 @@ def _timing(
 
 
 def _placed_words(times: Sequence[float]) -> tuple[str, ...]:
-    """How far the placements are apart, where that is far and more than one block says so at either end."""
+    """Spread of the placements, if it is large and more than one block shows it at either end."""
     ordered = sorted(times)
     if len(ordered) < FEWEST_BLOCKS or ordered[-2] < PLACES_APART * ordered[1]:
         return ()

@@ -1,4 +1,4 @@
-"""Where global bytes come from: a small model of L1, L2 and DRAM over counted sectors and footprints.
+"""Sources of global bytes: a small model of L1, L2 and DRAM over counted sectors and footprints.
 
 Counted are sectors asked of L1 and the unique bytes touched; how much L1 gives is sampled by the emulator. Where no sample
 could be taken, the share of repeated reads that L1 catches is guessed from how what lives at the same time compares with

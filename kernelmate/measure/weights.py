@@ -1,4 +1,4 @@
-"""How dear source lines are, next to each other."""
+"""Relative costs of source lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a launch computes and moves, as an emulated run of it counted."""
+"""Work and traffic of a launch, as an emulated run of it counted."""
 
 from __future__ import annotations
 

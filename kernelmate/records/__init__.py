@@ -25,7 +25,7 @@ from kernelmate.records.judging import (
 )
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import LineCounters
-from kernelmate.records.listing import Control, Listing, Live, Place, PtxInstruction, SassInstruction
+from kernelmate.records.listing import Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace
 from kernelmate.records.portable import (
     Confirmation,
     ConfirmationReport,
@@ -122,7 +122,6 @@ __all__ = [
     "Optimization",
     "Outcome",
     "Parameter",
-    "Place",
     "PortableFile",
     "PortableJudgement",
     "Preference",
@@ -138,6 +137,7 @@ __all__ = [
     "Signature",
     "Size",
     "SizeMetrics",
+    "SourcePlace",
     "Speedup",
     "Target",
     "Timing",

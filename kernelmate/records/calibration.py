@@ -1,4 +1,4 @@
-"""What a GPU was measured to do at most."""
+"""Records of measured GPU peak rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What limits a kernel, and what would help."""
+"""Records of the factors that limit a kernel, and remedies."""
 
 from __future__ import annotations
 

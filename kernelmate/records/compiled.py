@@ -1,4 +1,4 @@
-"""What the compiler knows: options, diagnostics, resources, occupancy, targets."""
+"""Records of the compiler: options, diagnostics, resources, occupancy, targets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one block of the kernel takes. Bytes; `local_bytes` and `spill_bytes` per thread, shared per block."""
+    """Resources of one block of the kernel. Bytes; `local_bytes` and `spill_bytes` per thread, shared per block."""
 
     registers: int
     shared_bytes: int
@@ -49,7 +49,7 @@ class Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """How device code is compiled, beyond what a contract's `options` ask for.
+    """Options of the compilation of device code, beyond a contract's `options`.
 
     `flags` are NVRTC spellings, passed as they are after the others.
     """

@@ -1,4 +1,4 @@
-"""What a kernel takes, how it is launched, what it must compute."""
+"""Records of contracts: arguments, launch, required results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What a kernel takes, how it is launched, and what it must compute. Expressions are text, already checked.
+    """Arguments, launch and required results of a kernel. Expressions are text, already checked.
 
     Attributes:
         sizes: at least one; every one is checked and timed, the first is the headline.

@@ -1,4 +1,4 @@
-"""Where kernels run: a GPU of this machine, or one behind ssh."""
+"""Record of the device that kernels run on: a GPU of this machine, or one behind ssh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a change does to kernels: each one beside what it was, and whether that may pass."""
+"""Records of a change's effect on kernels: each one compared with its version before, and the decision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Outcome = Literal["passed", "failed", "removed", "moved"]
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """How much worse a metric may get: by `amount` of its own unit, or as a fraction where `relative`; None: by any."""
+    """Limit of a metric's increase: by `amount` of its own unit, or as a fraction if `relative`; None: unlimited."""
 
     metric: GateMetric
     amount: float | None
@@ -71,7 +71,7 @@ class GatedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a change against a revision does to all kernels.
+    """Effect of a change on all kernels, relative to a revision.
 
     Attributes:
         base: the revision as it was named. commit: its hash.

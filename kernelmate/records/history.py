@@ -1,4 +1,4 @@
-"""What goes into the history and what comes out of it."""
+"""Records that are written to and read from the history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CommandName = Literal["bench", "compare", "optimize", "confirm", "fix", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a model was paid for one version; tokens as its server counts them, in US dollars where a price is known."""
+    """Price of one version by a model; tokens as its server counts them, in US dollars if a price is known."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None

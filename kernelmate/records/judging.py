@@ -1,4 +1,4 @@
-"""What is asked of the worker, and what it answers."""
+"""Records of the worker's tasks and answers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kernelmate.records.roofline import Work
 from kernelmate.records.verdict import BackendName, Case, Counters, Finding, HardwareProfile, Speedup, Timing
 
 MOSTLY_LAUNCHING = "mostly launching"
-"""How the note on a time begins that is mostly that of the launch itself."""
+"""Prefix of the note on a time that consists mostly of the launch itself."""
 
 NO_RACE_SEEN = "no race seen in"
-"""How the reason begins that says how much was looked at for races: true of nearly every version."""
+"""Prefix of the reason that states how much was searched for races; nearly every version has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class BuildVariant:
 
 @dataclass(frozen=True, slots=True)
 class JudgeTask:
-    """What the worker is asked: is `candidate` right, and what does it cost, on one backend for one target.
+    """A task of the worker: judge and time `candidate` on one backend for one target.
 
     Attributes:
         baseline: the version it is compared with; None when the kernel itself is judged.
@@ -103,7 +103,7 @@ class SizeMetrics:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the worker found out; the session joins it with what the compiler knows into a `Verdict`.
+    """The worker's result; the session joins it with the compiler's results into a `Verdict`.
 
     Attributes:
         metrics: one per listed size that ran, the headline first; empty when nothing ran.

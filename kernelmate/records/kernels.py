@@ -1,4 +1,4 @@
-"""What a file holds: units of CUDA text, kernels, their parameters and launches."""
+"""Records of a file's contents: units of CUDA text, kernels, their parameters and launches."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a kernel's declaration says.
+    """A kernel's declaration.
 
     `template_parameters` are names only, in order. `launch_bounds` holds the literal integers of `__launch_bounds__`
     (empty when absent or not literal).

@@ -1,4 +1,4 @@
-"""What one source line asks of a GPU in one launch."""
+"""Record of one source line's counters in one launch."""
 
 from __future__ import annotations
 

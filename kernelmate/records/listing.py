@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """A line of one of the user's files, or of a header."""
 
     file: str
@@ -25,7 +25,7 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the assembler tells the scheduler about one instruction.
+    """Scheduling information of one instruction, set by the assembler.
 
     Six scoreboards let a warp wait for results whose time is not known beforehand: an instruction sets one, and those that
     need its result wait for it.
@@ -57,8 +57,8 @@ class PtxInstruction:
 
     line: int
     text: str
-    place: Place | None
-    inlined_at: tuple[Place, ...] = ()
+    place: SourcePlace | None
+    inlined_at: tuple[SourcePlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class SassInstruction:
     kind: str
     function: str
     labels: tuple[str, ...]
-    place: Place | None
-    inlined_at: tuple[Place, ...]
+    place: SourcePlace | None
+    inlined_at: tuple[SourcePlace, ...]
     ptx_line: int | None
     live: Live | None
     control: Control | None = None

@@ -76,7 +76,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class PortableJudgement:
-    """What a document of `optimize`, `compare` or `bench` carries to the GPU.
+    """Contents of a document of `optimize`, `compare` or `bench` that `confirm` judges again on a GPU.
 
     Attributes:
         objective: what was asked for, as it was read. prompt: it in the user's words, where only those were carried.
@@ -103,7 +103,7 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationReport:
-    """What became of all promises, the best version first.
+    """Outcomes of all promises, the best version first.
 
     Attributes:
         baseline: the kernel's own verdict on the GPU. timing: what had been said of its time.

@@ -1,4 +1,4 @@
-"""Where a launch stands under the roofline of a GPU: what it computes and moves, and what it could at most."""
+"""Records of a launch under a GPU's roofline: its work, its traffic, and the peak rates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Bound = Literal["memory", "compute", "latency"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one launch computes and moves, whatever GPU it runs on, and what limits it on the GPU asked about.
+    """Computation and traffic of one launch, independent of the GPU, and the limiting factor on the given GPU.
 
     Attributes:
         flops: floating-point operations by precision (`fp16`, `fp32`, `fp64`, `tensor`); a fused multiply-add is two.
@@ -29,7 +29,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Roofs:
-    """What a GPU does at most.
+    """Peak rates of a GPU.
 
     Attributes:
         source: of the data sheet (`table`), or measured on such a GPU by `kernelmate calibrate`.

@@ -1,4 +1,4 @@
-"""What a prompt asks for, and what is proposed for it."""
+"""Records of objectives, and of the candidates proposed for them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelmate.records.verdict import MetricName, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    """What every version must hold to that is accepted.
+    """A requirement of every accepted version.
 
     Attributes:
         kind: a figure of the verdict, or what the kernel's PTX tells (`atomics`, `deterministic`).
@@ -43,7 +43,7 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What a prompt asks for: a metric, and which way is better.
+    """A prompt's objective: a metric, and the direction in which it improves.
 
     Attributes:
         metric: what is measured. direction: `decrease`, or `increase` for occupancy and accuracy.
@@ -79,7 +79,7 @@ Figure = Literal[
     "atomic_requests",
     "bank_conflicts",
 ]
-"""What a reason can be held against: metrics, and counts of the headline's launch."""
+"""Figures that a reason is checked against: metrics, and counts of the headline's launch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """How far a search is, when it begins to try a candidate.
+    """Progress of a search at the start of a candidate.
 
     Attributes:
         author: of the candidate. quick: it gets a quick evaluation; else a full verdict.

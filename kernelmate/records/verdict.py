@@ -14,7 +14,7 @@ BackendName = Literal["cuda", "emulator"]
 MetricName = Literal[
     "time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy", "correct"
 ]  # fmt: skip
-"""What can be asked for; `correct` is asked of kernels that do not compile or are wrong."""
+"""Metrics that a prompt can name; `correct` is for kernels that do not compile or are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class FirstWrong:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What became of one size.
+    """Result of one size.
 
     `max_error` is the largest |got - want| over its tolerance: up to 1 passes; None when nothing could be compared.
     `correct` is None when the case is degenerate or there is nothing to compare with.
@@ -76,7 +76,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long one launch takes: measured, or predicted from counts. Times are microseconds.
+    """Time of one launch: measured, or predicted from counts. Times are microseconds.
 
     Attributes:
         median_us: of a measured one, the Hodges-Lehmann median over blocks of a launch's duration, by the GPU's time stamps before and
@@ -120,7 +120,7 @@ class Speedup:
 
 @dataclass(frozen=True, slots=True)
 class CacheEstimate:
-    """What a model of the target's caches makes of a launch that finds them empty; estimated, never counted.
+    """Estimate of a launch with empty caches, by a model of the target's caches; never counted.
 
     Attributes:
         l1_bytes: what an SM's L1 has left beside shared memory.
@@ -140,7 +140,7 @@ class CacheEstimate:
 
 @dataclass(frozen=True, slots=True)
 class OpcodeCount:
-    """How often a launch executes one opcode of SASS.
+    """Number of executions of one SASS opcode in a launch.
 
     Attributes:
         opcode: without modifiers, `LDG`. kind: the class that it belongs to, `global_load`.
@@ -168,7 +168,7 @@ class InstructionMix:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a launch asks of the memory system. None where a source cannot know it.
+    """Memory requests of a launch. None if a source cannot know the number.
 
     Attributes:
         global_bytes_asked: what threads wanted of global memory; what is moved are sectors.
@@ -230,7 +230,7 @@ class HardwareProfile:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveResult:
-    """How a verdict stands to the asked-for objective. `basis` says what kind of knowledge decided.
+    """Comparison of a verdict with its objective. `basis` names the kind of evidence that decided.
 
     `weighted`: `before` and `after` are weighted geometric means over the sizes of the contract's `weights`, and not of
     the headline.

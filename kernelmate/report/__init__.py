@@ -1,1 +1,1 @@
-"""What people and programs are shown."""
+"""Output for people and programs."""

@@ -1,4 +1,4 @@
-"""What limits a kernel, for the terminal and as JSON: what `explain` shows."""
+"""Factors that limit a kernel, for the terminal and as JSON: the output of `explain`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _cause(cause: Cause, file: str, sources: SourceLines) -> list[RenderableType
 
 
 def causes_json(explained: Sequence[tuple[Verdict, Sequence[Cause]]]) -> Document:
-    """What `explain --json` prints."""
+    """JSON document of `explain`."""
     return {
         "schema": SCHEMA,
         "explained": [

@@ -1,4 +1,4 @@
-"""What all charts share: a figure in Plotly's terms as plain values, versions, colours, how solid and hollow are told apart.
+"""Shared parts of all charts: figures in Plotly's terms as plain values, versions, colours, solid and hollow marks.
 
 A figure is made without Plotly's Python package, whose own objects take longer to be made than everything else that is
 shown of a verdict; whoever draws it gives the values to Plotly's library in a page, or reads them.
@@ -29,7 +29,7 @@ BASELINE = "baseline"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ChartVersion:
     """One version in a chart."""
 
     label: str
@@ -97,12 +97,12 @@ def safe(text: str) -> str:
     return html.escape(one_line(text))
 
 
-def labels_of(versions: Sequence[Shown]) -> list[str]:
+def labels_of(versions: Sequence[ChartVersion]) -> list[str]:
     """The versions' names, as Plotly may show them."""
     return [safe(version.label) for version in versions]
 
 
-def version_color(version: Shown) -> str:
+def version_color(version: ChartVersion) -> str:
     """The baseline grey, candidates blue."""
     return GREY if version.label == BASELINE else BLUE
 

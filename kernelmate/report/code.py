@@ -9,7 +9,7 @@ from itertools import groupby
 from rich.console import Group
 from rich.text import Text
 
-from kernelmate.records import Listing, Place, PtxInstruction, SassInstruction
+from kernelmate.records import Listing, PtxInstruction, SassInstruction, SourcePlace
 from kernelmate.report.console import Spans, heading, indented
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.words import byte_words, listed, plural, printable
@@ -34,8 +34,8 @@ CONTROL_HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What of a listing is shown.
+class ListingView:
+    """Selected part of a listing.
 
     Attributes:
         ptx: PTX is. sass: SASS is.
@@ -54,11 +54,11 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """What one source line became; `place` is None for code of no line, `inlined` where the line was inlined at."""
+class CodePiece:
+    """Code of one source line; `place` is None for code of no line, `inlined` the place that the line was inlined at."""
 
-    place: Place | None
-    inlined: tuple[Place, ...]
+    place: SourcePlace | None
+    inlined: tuple[SourcePlace, ...]
     ptx: tuple[PtxInstruction, ...]
     sass: tuple[SassInstruction, ...]
 
@@ -88,27 +88,27 @@ def peak_words(listing: Listing) -> str:
     return f"at most {peak} live, first at 0x{first.address:04x}{where}"
 
 
-def home_place(instruction: SassInstruction | PtxInstruction, listing: Listing) -> Place | None:
+def home_place(instruction: SassInstruction | PtxInstruction, listing: Listing) -> SourcePlace | None:
     """The line of the user's files that an instruction counts for: code inlined from elsewhere counts for its caller."""
     chain = (*(() if instruction.place is None else (instruction.place,)), *instruction.inlined_at)
     return next((place for place in chain if place.file in listing.files), instruction.place)
 
 
-def code_view(listing: Listing, sources: SourceLines, shown: Shown) -> Spans:
+def code_view(listing: Listing, sources: SourceLines, shown: ListingView) -> Spans:
     """The code, each piece below the source line that it was made from."""
     pieces = by_address(listing) if shown.by_address else by_line(listing)
     chosen = [piece for piece in pieces if _wanted(piece, listing, shown)]
-    writer = _Writer(listing, sources, shown)
+    writer = _CodeWriter(listing, sources, shown)
     return Spans([line for piece in chosen for line in writer.piece(piece)])
 
 
 _Key = tuple[int, str, int, tuple[tuple[str, int], ...]]
-"""What pieces are sorted by: the file's rank, its name, the line, and where it was inlined."""
+"""Sort key of pieces: the file's rank, its name, the line, and the place of inlining."""
 
 
-def by_line(listing: Listing) -> list[Piece]:
+def by_line(listing: Listing) -> list[CodePiece]:
     """Pieces by file and line, the kernel's file first, code of no line last."""
-    homes: dict[_Key, tuple[Place | None, tuple[Place, ...]]] = {}
+    homes: dict[_Key, tuple[SourcePlace | None, tuple[SourcePlace, ...]]] = {}
     ptx: dict[_Key, list[PtxInstruction]] = {}
     sass: dict[_Key, list[SassInstruction]] = {}
 
@@ -122,10 +122,12 @@ def by_line(listing: Listing) -> list[Piece]:
         ptx.setdefault(key_of(one), []).append(one)
     for other in listing.sass:
         sass.setdefault(key_of(other), []).append(other)
-    return [Piece(*homes[key], tuple(ptx.get(key, ())), tuple(sass.get(key, ()))) for key in sorted(homes)]
+    return [CodePiece(*homes[key], tuple(ptx.get(key, ())), tuple(sass.get(key, ()))) for key in sorted(homes)]
 
 
-def _home(instruction: SassInstruction | PtxInstruction, listing: Listing) -> tuple[Place | None, tuple[Place, ...]]:
+def _home(
+    instruction: SassInstruction | PtxInstruction, listing: Listing
+) -> tuple[SourcePlace | None, tuple[SourcePlace, ...]]:
     place = home_place(instruction, listing)
     outer = instruction.inlined_at
     if place is None:
@@ -135,19 +137,19 @@ def _home(instruction: SassInstruction | PtxInstruction, listing: Listing) -> tu
     return place, outer
 
 
-def _key(place: Place | None, inlined: tuple[Place, ...], listing: Listing) -> _Key:
+def _key(place: SourcePlace | None, inlined: tuple[SourcePlace, ...], listing: Listing) -> _Key:
     if place is None:
         return len(listing.files) + 1, "", 0, ()
     rank = listing.files.index(place.file) if place.file in listing.files else len(listing.files)
     return rank, place.file, place.line, tuple((one.file, one.line) for one in inlined)
 
 
-def by_address(listing: Listing) -> list[Piece]:
+def by_address(listing: Listing) -> list[CodePiece]:
     """Pieces in the order of the code: a new one wherever the source line or the function changes."""
     ptx = {one.line: one for one in listing.ptx}
     runs = groupby(listing.sass, lambda one: (_home(one, listing), one.function))
     return [
-        Piece(*home, tuple(_made_from(sass, ptx)), sass) for (home, _), run in runs for sass in [tuple(run)]
+        CodePiece(*home, tuple(_made_from(sass, ptx)), sass) for (home, _), run in runs for sass in [tuple(run)]
     ]  # fmt: skip
 
 
@@ -157,7 +159,7 @@ def _made_from(sass: Sequence[SassInstruction], ptx: dict[int, PtxInstruction]) 
             yield ptx[line]
 
 
-def _wanted(piece: Piece, listing: Listing, shown: Shown) -> bool:
+def _wanted(piece: CodePiece, listing: Listing, shown: ListingView) -> bool:
     if not (piece.sass and shown.sass) and not (piece.ptx and shown.ptx):
         return False
     if shown.wanted is None:
@@ -166,10 +168,10 @@ def _wanted(piece: Piece, listing: Listing, shown: Shown) -> bool:
     return any(place.file == listing.files[0] and shown.wanted(place.line) for place in places)
 
 
-class _Writer:
+class _CodeWriter:
     """Turns pieces into lines; the peak is marked wherever as many registers are live."""
 
-    def __init__(self, listing: Listing, sources: SourceLines, shown: Shown) -> None:
+    def __init__(self, listing: Listing, sources: SourceLines, shown: ListingView) -> None:
         self._listing = listing
         self._sources = sources
         self._shown = shown
@@ -186,7 +188,7 @@ class _Writer:
         before = _PTX_NUMBER + 4 + self._ptx_width if self._beside else 10 if shown.ptx else 4
         self._live_at = before + 6 + (_CONTROL if shown.control else 0) + self._sass_width
 
-    def piece(self, piece: Piece) -> Iterator[Line]:
+    def piece(self, piece: CodePiece) -> Iterator[Line]:
         """The source line, then what it became."""
         yield from self._head(piece)
         rows = self._rows(piece)
@@ -194,7 +196,7 @@ class _Writer:
             yield from self._row(ptx, foreign, sass)
         yield ()
 
-    def _head(self, piece: Piece) -> Iterator[Line]:
+    def _head(self, piece: CodePiece) -> Iterator[Line]:
         live = [one.live.general for one in piece.sass if one.live is not None]
         live = live if self._shown.sass else []
         most = f" {max(live):>{_LIVE - 1}}" if live else ""
@@ -214,7 +216,7 @@ class _Writer:
             )
             yield ((f"     | inlined at {calls}", "dim"),)
 
-    def _rows(self, piece: Piece) -> Iterator[tuple[PtxInstruction | None, bool, tuple[SassInstruction, ...]]]:
+    def _rows(self, piece: CodePiece) -> Iterator[tuple[PtxInstruction | None, bool, tuple[SassInstruction, ...]]]:
         """Each PTX instruction with what it became here; code made from another line's PTX says so."""
         if self._shown.by_address or not self._shown.ptx:
             previous: int | None = -1

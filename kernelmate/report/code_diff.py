@@ -1,4 +1,4 @@
-"""What changed between two versions' SASS, for the terminal: what `sass --diff` shows."""
+"""Differences between two versions' SASS, for the terminal: the output of `sass --diff`."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ OUTCOME_WORDS: Mapping[Outcome, tuple[str, Tone]] = {
 
 
 def confirmed_view(confirmed: ConfirmationReport) -> list[RenderableType]:
-    """What was asked, each promise with what became of it, then times as predicted and as measured."""
+    """The prompt, each promise with its outcome, then times as predicted and as measured."""
     baseline = confirmed.baseline
     asked = "" if confirmed.objective is None else f': "{confirmed.objective.prompt}"'
     parts: list[RenderableType] = [

@@ -204,7 +204,7 @@ class Message:
 
 
 def diagnostics_view(diagnostics: Sequence[Diagnostic], sources: SourceLines) -> Group:
-    """What the compiler said, each message once."""
+    """The compiler's messages, each once."""
     messages = [
         Message(item.severity, item.code or "", item.message, item.file, item.line, item.column, sources)
         for item in dict.fromkeys(diagnostics)
@@ -213,7 +213,7 @@ def diagnostics_view(diagnostics: Sequence[Diagnostic], sources: SourceLines) ->
 
 
 def findings_view(findings: Sequence[Finding], sources: SourceLines) -> Group:
-    """What is wrong or suspicious, with the buffer and threads where they are known."""
+    """The findings, with buffer and threads if they are known."""
     messages = [
         Message(item.severity, item.code, _with_threads(item), item.file, item.line, item.column, sources)
         for item in findings

@@ -1,4 +1,4 @@
-"""What a candidate changes, as a unified diff of the user's file."""
+"""Changes of a candidate, as a unified diff of the user's file."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _named(path: str) -> str:
 
 
 def line_kind(line: str, index: int) -> LineKind:
-    """What a line of a diff is; the first two name the files."""
+    """Kind of a diff's line; the first two lines name the files."""
     if index < 2:
         return "file"
     kinds: dict[str, LineKind] = {"@": "hunk", "+": "added", "-": "removed"}

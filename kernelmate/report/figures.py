@@ -13,8 +13,8 @@ from kernelmate.report.chart import (
     ROW_PX,
     SKY,
     VERMILION,
+    ChartVersion,
     Figure,
-    Shown,
     Trace,
     finished,
     labels_of,
@@ -44,16 +44,18 @@ ACROSS = 3
 """Small charts beside each other."""
 
 
-def versions_of(optimization: Optimization) -> list[Shown]:
+def versions_of(optimization: Optimization) -> list[ChartVersion]:
     """The baseline and the leading candidates, as numbered in every table."""
-    shown = [Shown(BASELINE, optimization.baseline)]
+    shown = [ChartVersion(BASELINE, optimization.baseline)]
     for index, judged in enumerate(optimization.candidates[: MOST_VERSIONS - 1], 1):
         name = judged.candidate.author.removeprefix("recipe:")
-        shown.append(Shown(f"{index} {name}" + (" (best)" if index - 1 == optimization.best else ""), judged.verdict))
+        shown.append(
+            ChartVersion(f"{index} {name}" + (" (best)" if index - 1 == optimization.best else ""), judged.verdict)
+        )
     return shown
 
 
-def figures(versions: Sequence[Shown]) -> dict[str, Figure]:
+def figures(versions: Sequence[ChartVersion]) -> dict[str, Figure]:
     """Every chart there is something to draw in, by its title."""
     made = {title: maker(versions) for title, maker in _MAKERS.items()}
     return {title: figure for title, figure in made.items() if figure is not None}
@@ -62,7 +64,7 @@ def figures(versions: Sequence[Shown]) -> dict[str, Figure]:
 # ------------------------------------------------------------------------------------------------- correctness
 
 
-def correctness_figure(versions: Sequence[Shown]) -> Figure | None:
+def correctness_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     """Sizes by versions: right, wrong, or not known; None where nothing was run."""
     sizes: dict[str, None] = {}
     for version in versions:
@@ -132,7 +134,7 @@ def _remark(text: str) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------- bars
 
 
-def occupancy_figure(versions: Sequence[Shown]) -> Figure | None:
+def occupancy_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     """Theoretical occupancy with its limiter; None where no version has one."""
     versions = [version for version in versions if version.verdict.occupancy is not None]
     if not versions:
@@ -197,17 +199,17 @@ COUNTER_PANELS: tuple[Panel, ...] = (
 )
 
 
-def resources_figure(versions: Sequence[Shown]) -> Figure | None:
+def resources_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     """Registers, shared and local memory; None where no version compiled."""
     return _panels(versions, RESOURCE_PANELS)
 
 
-def counters_figure(versions: Sequence[Shown]) -> Figure | None:
-    """What a launch asks of memory; None where nothing was counted."""
+def counters_figure(versions: Sequence[ChartVersion]) -> Figure | None:
+    """Memory requests of a launch; None if nothing was counted."""
     return _panels(versions, COUNTER_PANELS)
 
 
-def _panels(versions: Sequence[Shown], panels: Sequence[Panel]) -> Figure | None:
+def _panels(versions: Sequence[ChartVersion], panels: Sequence[Panel]) -> Figure | None:
     """One small chart of bars for each figure that any version has, three in a row."""
     known = [panel for panel in panels if any(panel[1](version.verdict) is not None for version in versions)]
     if not known:
@@ -235,7 +237,7 @@ def _panels(versions: Sequence[Shown], panels: Sequence[Panel]) -> Figure | None
 
 
 def _small_bars(
-    versions: Sequence[Shown], values: Sequence[float | None], words: Callable[[float], str], mark: str
+    versions: Sequence[ChartVersion], values: Sequence[float | None], words: Callable[[float], str], mark: str
 ) -> Trace:
     return {
         "type": "bar",
@@ -270,7 +272,7 @@ def _head(text: str, x: float, y: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-_MAKERS: dict[str, Callable[[Sequence[Shown]], Figure | None]] = {
+_MAKERS: dict[str, Callable[[Sequence[ChartVersion]], Figure | None]] = {
     "Correctness per size": correctness_figure,
     "Time at the headline size": timing_figure,
     "Roofline": roofline_figure,

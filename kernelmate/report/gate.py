@@ -1,4 +1,4 @@
-"""What a change does to kernels, for the terminal: what `ci` shows."""
+"""Effect of a change on kernels, for the terminal: the output of `ci`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def summary(gate: Gate) -> str:
 
 
 def provenance(gate: Gate) -> str:
-    """What figures rest on, and what was left out."""
+    """Sources of the figures, and omissions."""
     where = "" if gate.backend == "cuda" else "emulated for "
     left = f", {plural(gate.unchanged, 'kernel')} of touched files unchanged" if gate.unchanged else ""
     times = "; without a GPU no time is gated" if gate.backend == "emulator" and gate.kernels else ""
@@ -105,7 +105,7 @@ def name_of(one: GatedKernel) -> str:
 
 
 def _cell(figure: MetricChange | None) -> Text:
-    """What it is, below what it was where that is something else."""
+    """The present value, below the earlier one if it differs."""
     if figure is None:
         return Text("-", style="dim")
     words = figure_words(figure, "\n->")
@@ -132,7 +132,7 @@ def value_words(figure: MetricChange, value: float) -> str:
 
 
 def figure_sentence(figure: MetricChange) -> str:
-    """Why a figure does not pass."""
+    """Reason that a figure does not pass."""
     if figure.metric == "time":
         return f"slower: {figure.note}"
     assert figure.before is not None
@@ -142,7 +142,7 @@ def figure_sentence(figure: MetricChange) -> str:
 
 
 def _why(one: GatedKernel, sources: SourceLines) -> list[RenderableType]:
-    """Where it was before, why it fails, and remarks; nothing where there is nothing to say."""
+    """Earlier place, reasons of failure, and remarks; empty if there are none."""
     remarks = ([f"was {one.was}"] if one.was is not None else []) + list(one.notes)
     if one.outcome != "failed" and not remarks:
         return []

@@ -1,4 +1,4 @@
-"""What hardware counters say of a launch, beside what was emulated of it."""
+"""Hardware counters of a launch, beside its emulated counters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kernelmate.report.words import (
 
 
 def hardware_table(hardware: HardwareProfile, counters: Counters | None) -> Table:
-    """What hardware counters say of one launch, beside what was emulated of it; what hardware alone knows comes last."""
+    """Hardware counters of one launch, beside its emulated counters; those of hardware alone come last."""
     made = table("counted per launch", "emulated", f"hardware ({hardware.tool})", right=(1, 2))
 
     def show(name: str, words: Callable[[int], str], ours: int | None, theirs: int | None) -> None:
@@ -45,11 +45,11 @@ def hardware_table(hardware: HardwareProfile, counters: Counters | None) -> Tabl
 HARDWARE_NAMES = {
     "L1 hit rate, modelled": "L1 hits", "L2 hit rate, modelled": "L2 hits", "read from DRAM, modelled": "read from DRAM",
 }  # fmt: skip
-"""What hardware counts of what is modelled of the caches."""
+"""Hardware counters that correspond to figures of the cache model."""
 
 
 def cache_rows(caches: CacheEstimate | None) -> list[tuple[str, str]]:
-    """What the model of the caches estimates, name and value, worded as such."""
+    """Estimates of the cache model, name and value, labelled as estimates."""
     if caches is None:
         return []
     rates = (("L1 hit rate, modelled", caches.l1_sector_hit_rate), ("L2 hit rate, modelled", caches.l2_sector_hit_rate))
@@ -59,7 +59,7 @@ def cache_rows(caches: CacheEstimate | None) -> list[tuple[str, str]]:
 
 
 def hardware_rows(hardware: HardwareProfile) -> list[tuple[str, str]]:
-    """What hardware counters alone know of a launch, name and value; what the profiler did not give is left out."""
+    """Counters of a launch that only hardware has, name and value; without those that the profiler did not give."""
     rows: list[tuple[str, str | None]] = [
         ("read from DRAM", _known(hardware.dram_read_bytes, byte_words)),
         ("written to DRAM", _known(hardware.dram_written_bytes, byte_words)),

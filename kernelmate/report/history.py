@@ -160,13 +160,13 @@ def short_path(path: str) -> str:
 
 
 def kernels_json(kernels: Sequence[KnownKernel]) -> Document:
-    """What `history --json` prints without a kernel."""
+    """JSON document of `history` without a kernel."""
     keys = ("number", "name", "path", "versions", "judgements", "seen_us")
     return {"schema": SCHEMA, "kernels": [{key: getattr(known, key) for key in keys} for known in kernels]}
 
 
 def versions_json(recorded: Sequence[Recorded]) -> Document:
-    """What `history KERNEL --json` and `history show --json` print."""
+    """JSON document of `history KERNEL` and `history show`."""
     return {"schema": SCHEMA, "versions": [_version(one) for one in recorded]}
 
 

@@ -115,7 +115,7 @@ def figure_rows(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _counted(verdict: Verdict) -> list[tuple[str, str]]:
-    """What was emulated of the headline launch, and what hardware counters alone know of it."""
+    """Emulated counters of the headline launch, and those that only hardware has."""
     rows: list[tuple[str, str]] = []
     if verdict.counters is not None:
         moved = words.global_bytes(verdict.counters)
@@ -131,7 +131,7 @@ def _counted(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def diff(before: str, after: str, path: str) -> list[str]:
-    """What changed, line by line, in HTML."""
+    """Changes line by line, in HTML."""
     lines = diff_lines(before, after, path)
     if not lines:
         return ['<p class="faint">The text of the file is the same; only the launch differs.</p>']

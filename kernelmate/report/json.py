@@ -79,7 +79,7 @@ def verdicts_json(
     verdicts: Sequence[Verdict], given: JudgingInputs | None = None, candidate: Kernel | None = None,
     contract: Contract | None = None, prompt: str | None = None,
 ) -> Document:  # fmt: skip
-    """What `check`, `bench` and `compare` print.
+    """JSON document of `check`, `bench` and `compare`.
 
     Args:
         verdicts: of the kernel, or of the candidate.
@@ -100,7 +100,7 @@ def verdicts_json(
 
 
 def optimization_json(optimization: Optimization, given: JudgingInputs | None = None) -> Document:
-    """What `optimize` prints; `given` is what it rests on, so that `confirm` can judge again."""
+    """JSON document of `optimize`; `given` holds the inputs of judging, so that `confirm` can judge again."""
     return {
         "schema": SCHEMA,
         "objective": plain(optimization.objective),
@@ -125,7 +125,7 @@ def _candidate(judged: Judged) -> Document:
 
 
 def confirmed_json(confirmed: ConfirmationReport) -> Document:
-    """What `confirm` prints."""
+    """JSON document of `confirm`."""
     return {
         "schema": SCHEMA,
         "objective": plain(confirmed.objective),
@@ -149,12 +149,12 @@ def _confirmation(one: Confirmation) -> Document:
 
 
 def gate_json(gate: Gate) -> Document:
-    """What `ci` prints."""
+    """JSON document of `ci`."""
     return {"schema": SCHEMA, "gate": plain(gate) | {"passed": gate.passed}}
 
 
 def exported_json(verdicts: Sequence[Verdict], files: Sequence[str], notes: Sequence[str]) -> Document:
-    """What `export` prints: the verdicts, and the files that were written; none where the kernel was rejected."""
+    """JSON document of `export`: the verdicts, and the files that were written; none if the kernel was rejected."""
     return {
         "schema": SCHEMA,
         "exported": {
@@ -166,7 +166,7 @@ def exported_json(verdicts: Sequence[Verdict], files: Sequence[str], notes: Sequ
 
 
 def written_json(kernels: Sequence[Any], files: Sequence[str], notes: Sequence[str]) -> Document:
-    """What `write` prints: every kernel that was judged, the best first; files are of the first, none where it is not right."""
+    """JSON document of `write`: every judged kernel, the best first; files are of the first, none if it is not right."""
     judged = [
         {
             "author": f"synthesis:{one.schedule}",
@@ -182,7 +182,7 @@ def written_json(kernels: Sequence[Any], files: Sequence[str], notes: Sequence[s
 
 
 def lifted_json(found: Any, line: str | None, place: int | None, files: Sequence[str]) -> Document:
-    """What `lift` prints; `function` and `reference` are null where nothing is offered, and `reason` says why."""
+    """JSON document of `lift`; `function` and `reference` are null if nothing is offered, and `reason` says why."""
     lifted = {
         "function": found.function.text if found.agrees else None,
         "reference": line,
@@ -196,7 +196,7 @@ def lifted_json(found: Any, line: str | None, place: int | None, files: Sequence
 
 
 def tuned_json(tuned: Tuned) -> Document:
-    """What `tune` and `bench --sweep` print."""
+    """JSON document of `tune` and `bench --sweep`."""
     versions = [
         {"author": one.author, "why": one.why, "source": one.kernel.unit.text, "times_us": plain(one.times_us)}
         for one in tuned.versions
@@ -206,7 +206,7 @@ def tuned_json(tuned: Tuned) -> Document:
 
 
 def error_json(error: KernelmateError) -> Document:
-    """What stopped a command."""
+    """JSON document of the error that stopped a command."""
     return error_document(error.code, error.message, error.file, error.line, error.column, error.hint)
 
 
@@ -218,23 +218,23 @@ def error_document(
     column: int | None = None,
     hint: str | None = None,
 ) -> Document:
-    """What stopped a command, where no error of ours did."""
+    """JSON document of an unexpected error that stopped a command."""
     error = {"code": code, "message": message, "file": file, "line": line, "column": column, "hint": hint}
     return {"schema": SCHEMA, "error": error}
 
 
 def targets_json(targets: Sequence[Target]) -> Document:
-    """What `targets` prints."""
+    """JSON document of `targets`."""
     return {"schema": SCHEMA, "targets": [plain(target) for target in targets]}
 
 
 def listings_json(listings: Sequence[Listing]) -> Document:
-    """What `sass` prints."""
+    """JSON document of `sass`."""
     return {"schema": SCHEMA, "listings": [plain(listing) | {"peak": listing.peak} for listing in listings]}
 
 
 def code_diffs_json(diffs: Sequence[CodeDiff]) -> Document:
-    """What `sass --diff` prints: both versions' totals, and stretches of instructions that differ."""
+    """JSON document of `sass --diff`: both versions' totals, and stretches of instructions that differ."""
     return {"schema": SCHEMA, "code_diffs": [_code_diff(diff) for diff in diffs]}
 
 
@@ -258,18 +258,18 @@ def _totals(listing: Listing) -> Document:
 
 
 def calibration_json(calibration: Calibration) -> Document:
-    """What `calibrate` prints."""
+    """JSON document of `calibrate`."""
     return {"schema": SCHEMA, "calibration": plain(calibration)}
 
 
 def models_json(models: Sequence[object], current: object | None) -> Document:
-    """What `model list` prints; a model has the fields of `kernelmate.suggest.local.library.LocalModelFile`."""
+    """JSON document of `model list`; a model has the fields of `kernelmate.suggest.local.library.LocalModelFile`."""
     use = None if current is None else getattr(current, "name", None)
     return {"schema": SCHEMA, "use": use, "models": [plain(model) for model in models]}
 
 
 def doctor_json(checks: Sequence[object]) -> Document:
-    """What `doctor` prints; a check has `name`, `status`, `detail` and `advice`."""
+    """JSON document of `doctor`; a check has `name`, `status`, `detail` and `advice`."""
     return {"schema": SCHEMA, "checks": [plain(check) for check in checks]}
 
 

@@ -69,11 +69,11 @@ def doctor_view(checks: Sequence[Check]) -> Group:
 
 
 class ModelFacts(Protocol):
-    """What is shown of a model."""
+    """Shown facts of a model."""
 
     @property
     def name(self) -> str:
-        """What the user calls it."""
+        """Name of the model as the user gives it."""
         ...
 
     @property
@@ -98,7 +98,7 @@ class ModelFacts(Protocol):
 
     @property
     def parameters(self) -> int | None:
-        """How many weights."""
+        """Number of weights."""
         ...
 
     @property

@@ -13,7 +13,7 @@ MOST_OPCODES = 16
 
 
 def mix_rows(counters: Counters | None) -> list[tuple[str, str]]:
-    """What a launch executes most, or why that is not known; name and value."""
+    """Most frequent instructions of a launch, or the reason that they are unknown; name and value."""
     if counters is None or (counters.instruction_mix is None and counters.instruction_mix_unknown is None):
         return []
     mix = counters.instruction_mix

@@ -14,8 +14,8 @@ from kernelmate.report.chart import (
     GREY,
     SKY,
     VERMILION,
+    ChartVersion,
     Figure,
-    Shown,
     Trace,
     finished,
     marker,
@@ -33,7 +33,7 @@ _POINT_PX = 14
 _ROOF_COLOR = "#808080"
 
 
-def roofline_figure(versions: Sequence[Shown]) -> Figure | None:
+def roofline_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     """Operations per second over operations per byte, both logarithmic; None where no version does such operations.
 
     Every version has a point for each level of memory: at its bytes of DRAM with nothing in L2, and at those of L2 and L1
@@ -64,7 +64,7 @@ def roofline_figure(versions: Sequence[Shown]) -> Figure | None:
 
 
 def _keys(lines: Sequence[Roofline]) -> Iterator[Trace]:
-    """What the marks stand for, for the legend alone."""
+    """Meaning of the marks, for the legend alone."""
     for level in _LEVELS:
         yield _key(f"{level.symbol}: {level.key}", level.symbol, hollow=False)
     if any(line.kind == "predicted" for line in lines):
@@ -110,7 +110,7 @@ def _points(line: Roofline) -> Iterator[tuple[_Level, float, float]]:
             yield level, intensity, done / time / 1e6
 
 
-def _version(shown: Shown, line: Roofline, found: Sequence[tuple[_Level, float, float]], index: int) -> Trace:
+def _version(shown: ChartVersion, line: Roofline, found: Sequence[tuple[_Level, float, float]], index: int) -> Trace:
     color = GREY if shown.label == BASELINE else _VERSIONS[index % len(_VERSIONS)]
     predicted = line.kind == "predicted"
     kind = _PREDICTED if predicted else "measured"
@@ -203,8 +203,8 @@ def _log(low: float, high: float) -> list[float]:
     return [math.log10(low), math.log10(high)]
 
 
-def share_figure(versions: Sequence[Shown]) -> Figure | None:
-    """How much of its roof each version reaches, with nothing in L2 and warm; None where nothing is known of that."""
+def share_figure(versions: Sequence[ChartVersion]) -> Figure | None:
+    """Share of its roof that each version reaches, with an empty L2 and a warm one; None if unknown."""
     placed = [(shown, shown.verdict.roofline) for shown in versions if shown.verdict.roofline is not None]
     known = [(shown, line) for shown, line in placed if line.cold is not None or line.warm is not None]
     if not known:
@@ -230,7 +230,7 @@ def share_figure(versions: Sequence[Shown]) -> Figure | None:
     )
 
 
-def _share_bars(name: str, color: str, kind: str, there: Sequence[tuple[Shown, Roofline, float]]) -> Trace:
+def _share_bars(name: str, color: str, kind: str, there: Sequence[tuple[ChartVersion, Roofline, float]]) -> Trace:
     return {
         "type": "bar",
         "name": name if kind == "measured" else f"{name}, predicted",

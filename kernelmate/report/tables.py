@@ -46,7 +46,7 @@ from kernelmate.report.words import (
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedKernel:
     """One verdict of `check`, and what belongs to its occupancy.
 
     Attributes:
@@ -62,12 +62,12 @@ class Checked:
 
 
 def provenance(verdict: Verdict) -> str:
-    """What every figure below it rests on."""
+    """Sources of every figure below."""
     where = "" if verdict.backend == "cuda" else "emulated for "
     return f"{where}{verdict.target} ({verdict.arch}), {verdict.compiler}, seed {verdict.seed}"
 
 
-def check_view(checked: Sequence[Checked], sources: SourceLines) -> Group:
+def check_view(checked: Sequence[CheckedKernel], sources: SourceLines) -> Group:
     """Resources and occupancy of every kernel, then what would lift it, then what the compiler said."""
     parts: list[RenderableType] = []
     compiled = [item for item in checked if item.verdict.compiled]
@@ -136,7 +136,7 @@ def _resource_table(verdicts: Sequence[Verdict]) -> Table:
     return made
 
 
-def _occupancy_lines(item: Checked) -> list[RenderableType]:
+def _occupancy_lines(item: CheckedKernel) -> list[RenderableType]:
     occupancy = item.verdict.occupancy
     if occupancy is None:
         return []
@@ -197,7 +197,7 @@ def _head(verdict: Verdict) -> Group:
 
 
 def _measuring(timing: Timing) -> list[tuple[str, Text | str]]:
-    """What stands beside a measured time: another figure never stands in for it."""
+    """Notes beside a measured time: another figure never replaces it."""
     rows: list[tuple[str, Text | str]] = []
     if timing.replay_period_us is not None:
         rows.append(("time, replay period", case_time_words(timing.replay_period_us, timing)))
@@ -270,7 +270,7 @@ def first_wrong_lines(cases: Sequence[Case]) -> list[RenderableType]:
 
 
 def counter_table(counters: Counters) -> Table:
-    """What one launch at the headline size asks of the memory system; unknown counters are left out."""
+    """Memory requests of one launch at the headline size; unknown counters are left out."""
     made = table(f"counted ({counters.source})", "per launch", right=(1,))
     moved = global_bytes(counters)
     if moved is not None:

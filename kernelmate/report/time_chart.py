@@ -11,8 +11,8 @@ from kernelmate.report.chart import (
     GREY,
     ROW_PX,
     VERMILION,
+    ChartVersion,
     Figure,
-    Shown,
     Trace,
     finished,
     labels_of,
@@ -25,7 +25,7 @@ from kernelmate.report.words import number, time_words
 PREDICTED = "predicted, not measured: confirm on a GPU"
 
 
-def timing_figure(versions: Sequence[Shown]) -> Figure | None:
+def timing_figure(versions: Sequence[ChartVersion]) -> Figure | None:
     """Time at the headline size with its interval; None where nothing was timed."""
     timed = [(version, version.verdict.timing) for version in versions if version.verdict.timing is not None]
     if not timed:
@@ -52,7 +52,7 @@ def timing_figure(versions: Sequence[Shown]) -> Figure | None:
     )
 
 
-def _bars(group: Sequence[tuple[Shown, Timing]], *, hollow: bool) -> tuple[Trace, Trace]:
+def _bars(group: Sequence[tuple[ChartVersion, Timing]], *, hollow: bool) -> tuple[Trace, Trace]:
     """Bars of one kind, and their figures beside the intervals: at a bar's end they would stand under its line."""
     times = [timing for _, timing in group]
     labels = labels_of([version for version, _ in group])
@@ -82,8 +82,8 @@ def _bars(group: Sequence[tuple[Shown, Timing]], *, hollow: bool) -> tuple[Trace
     return bars, words
 
 
-def _beside(group: Sequence[tuple[Shown, Timing]]) -> Trace:
-    """What the model says of versions whose time was measured."""
+def _beside(group: Sequence[tuple[ChartVersion, Timing]]) -> Trace:
+    """Predictions for versions whose time was measured."""
     times = [timing for _, timing in group]
     return {
         "type": "scatter",
@@ -98,8 +98,8 @@ def _beside(group: Sequence[tuple[Shown, Timing]]) -> Trace:
     }
 
 
-def _against(version: Shown) -> str:
-    """How a measured time stands to the predicted one: `, 1.2x the predicted`."""
+def _against(version: ChartVersion) -> str:
+    """Ratio of a measured time to the predicted one: `, 1.2x the predicted`."""
     timing, predicted = version.verdict.timing, version.verdict.predicted
     if timing is None or predicted is None or not predicted.median_us > 0:
         return ""
@@ -122,6 +122,6 @@ def _end(timing: Timing) -> float:
     return high if math.isfinite(high) else timing.median_us
 
 
-def _predicted_end(version: Shown) -> float:
+def _predicted_end(version: ChartVersion) -> float:
     predicted = version.verdict.predicted
     return 0.0 if predicted is None else _end(predicted)

@@ -39,7 +39,7 @@ def tuned_view(tuned: Tuned) -> list[RenderableType]:
 
 
 def rule_words(tuned: Tuned) -> str:
-    """Where the choice changes, in one sentence."""
+    """Sizes at which the choice changes, in one sentence."""
     rule, letters = tuned.rule, [_letter(index) for index in range(len(tuned.versions))]
     if rule is None:
         return "No single size, and no product of sizes, separates the versions."
@@ -78,7 +78,10 @@ def tuned_figure(tuned: Tuned) -> Figure:
         }
         for index, version in enumerate(tuned.versions)
     ]
-    axis = {"title": {"text": safe(alone or "size")}, **({"type": "log"} if alone else {})}
+    axis = {
+        "title": {"text": safe(alone or "size")},
+        **({"type": "log", "tickvals": list(places), "ticktext": [f"{place:,}" for place in places]} if alone else {}),
+    }
     return finished(
         data, 420, xaxis=axis, yaxis={"title": {"text": f"us, {tuned.kind}"}, "type": "log"},
         legend={"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}, showlegend=True,
@@ -109,7 +112,7 @@ def tuned_page(tuned: Tuned, kernel: Kernel) -> str:
     ]
     for index, version in enumerate(tuned.versions):
         parts += [f"<h2>{letters[index]} {text(label(version))}</h2>", f"<p>{text(version.why)}</p>"]
-        parts.append(f"<pre>{text(version.kernel.source)}</pre>")
+        parts.append(f'<div class="scroll"><pre>{text(version.kernel.source)}</pre></div>')
     return document(f"{kernel.name} by size", [*parts, *bullets(tuned.notes)])
 
 

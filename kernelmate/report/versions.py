@@ -246,7 +246,7 @@ def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reason
 
 
 def optimization_view(optimization: Optimization, baseline: Kernel, sources: SourceLines) -> list[RenderableType]:
-    """How the prompt was read, the candidates, and the best one with its diff and figures.
+    """The objective as understood, the candidates, and the best one with its diff and figures.
 
     Args:
         optimization: what was found.
@@ -326,7 +326,7 @@ def best_view(optimization: Optimization, baseline: Kernel) -> list[RenderableTy
 
 
 def best_line(optimization: Optimization) -> Text:
-    """What a prompt led to, in one line, for `--quiet`."""
+    """Result of a prompt in one line, for `--quiet`."""
     name = kernel_words(optimization.baseline)
     if nothing_wrong(optimization):
         return heading(name, correctness_words(optimization.baseline))

@@ -1,4 +1,4 @@
-"""How figures and standings read: units always, and predicted never worded like measured."""
+"""Wording of figures and standings: always with units, and predictions never worded like measurements."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def timing_words(timing: Timing | None) -> str:
 
 
 def beside_words(measured: Timing, predicted: Timing) -> str:
-    """What was predicted where the time was measured: `~10.1 us [6.7, 15.2] predicted; measured is 1.20x that, inside`."""
+    """The prediction for a measured time: `~10.1 us [6.7, 15.2] predicted; measured is 1.20x that, inside`."""
     low, high = predicted.ci95_us
     inside = "inside its error" if low <= measured.median_us <= high else "outside its stated error"
     ratio = measured.median_us / predicted.median_us if predicted.median_us > 0 else math.nan
@@ -218,7 +218,7 @@ def occupancy_words(occupancy: Occupancy) -> str:
 
 
 def wave_words(occupancy: Occupancy) -> str:
-    """How the grid goes through the GPU, and how full its last round is."""
+    """Number of waves of the grid, and the fill of the last one."""
     waves = occupancy.waves
     if waves is None:
         return "waves unknown"
@@ -286,7 +286,7 @@ def error_words(case: Case) -> str:
 
 
 def case_words(case: Case) -> tuple[str, Tone]:
-    """What became of one size, in one or two words."""
+    """Result of one size, in one or two words."""
     if case.correct is False:
         if case.baseline_correct is False:
             return "wrong, baseline too", "doubt"
@@ -329,7 +329,7 @@ NOT_JUDGED = frozenset({"time-limit", "out-of-memory", "worker-crash"})
 
 
 def not_judged(verdict: Verdict) -> bool:
-    """Whether nothing is known of a version because judging it came to no end."""
+    """True if judging a version did not end, so that nothing is known of it."""
     return verdict.correct is None and any(finding.code in NOT_JUDGED for finding in verdict.findings)
 
 

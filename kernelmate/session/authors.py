@@ -1,4 +1,4 @@
-"""Who proposes, as the settings and the command line say: recipes, the local model, Claude, another package's suggester."""
+"""Selects the authors by settings and command line: recipes, the local model, Claude, another package's suggester."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SMALL_MODEL_SAMPLES = 8
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What one search asks of its authors.
+    """Options of one search for its authors.
 
     Attributes:
         author: `auto`, `synthesis`, `recipes`, `local`, `claude`, or the name of another package's suggester.

@@ -48,13 +48,13 @@ class TimeBudget:
 
     @contextmanager
     def spent_on(self, kind: Step) -> Iterator[None]:
-        """What is done within is such an evaluation; its duration is what later ones are expected to take."""
+        """Context of one such evaluation; its duration is the estimate for later ones."""
         began = self._clock()
         yield
         self._seen[kind].append(self._clock() - began)
 
     def fits(self, *kinds: Step) -> bool:
-        """Whether these evaluations, one after the other, are expected to end in time."""
+        """True if these evaluations, one after the other, are expected to end in time."""
         if self.limit_s is None:
             return True
         return self.elapsed_s() + sum(self._expected_s(kind) for kind in kinds) <= self.limit_s

@@ -27,7 +27,7 @@ _DECLARED = frozenset({"identifier", "array_declarator", "pointer_declarator"})
 
 
 def twins_of(prepared: Prepared, baseline: Kernel | None, preparer: KernelPreparer) -> tuple[BuildVariant, ...]:
-    """What is to be run beside a version; what does not compile that way is left out."""
+    """Variants to be run beside a version; those that do not compile are left out."""
     kernel = prepared.kernel
     found = []
     if prepared.contract is not None and is_unassigned(kernel):
@@ -61,7 +61,7 @@ def _architectures(numbers: frozenset[int], arch: str) -> list[str]:
 
 
 def is_unassigned(kernel: Kernel) -> bool:
-    """Whether some variable of the kernel or its helpers may be read before it has a value, as far as its text tells."""
+    """True if some variable of the kernel or its helpers may be read before it has a value, judging by the text."""
     tree = tree_sitter.Parser(language()).parse(kernel.unit.text.encode())
     return any(not _is_assigned_next(node, name) for node, name in _without_value(tree.root_node))
 
@@ -85,7 +85,7 @@ def _without_value(root: tree_sitter.Node) -> Iterator[tuple[tree_sitter.Node, t
 
 
 def _on_device(node: tree_sitter.Node) -> bool:
-    """Whether a statement is in a kernel or in a function for the device."""
+    """True if a statement is in a kernel or in a function for the device."""
     function: tree_sitter.Node | None = node
     while function is not None:
         body = function.child_by_field_name("body") if function.type == "function_definition" else None
@@ -98,7 +98,7 @@ def _on_device(node: tree_sitter.Node) -> bool:
 
 
 def _is_assigned_next(declaration: tree_sitter.Node, declarator: tree_sitter.Node) -> bool:
-    """Whether the first statement that names a variable assigns to all of it, whatever happens before."""
+    """True if the first statement that names a variable assigns to all of it on every path."""
     name = declarator
     while name.type != "identifier":
         inner = name.child_by_field_name("declarator")
@@ -122,7 +122,7 @@ def _is_assigned_next(declaration: tree_sitter.Node, declarator: tree_sitter.Nod
 
 
 def _fills(loop: tree_sitter.Node, declarator: tree_sitter.Node, name: str) -> bool:
-    """Whether loops over all of an array's extents assign to each element before they read any."""
+    """True if loops over all of an array's extents assign to each element before they read any."""
     extents = []
     while declarator.type == "array_declarator":
         size, inner = declarator.child_by_field_name("size"), declarator.child_by_field_name("declarator")
@@ -146,7 +146,7 @@ def _fills(loop: tree_sitter.Node, declarator: tree_sitter.Node, name: str) -> b
 
 
 def _limit(loop: tree_sitter.Node) -> str | None:
-    """What a loop counts to from 0 in steps of one; None for other loops."""
+    """Bound of a loop that counts from 0 in steps of one; None for other loops."""
     first, condition, update = (loop.child_by_field_name(part) for part in ("initializer", "condition", "update"))
     if first is None or condition is None or update is None or "++" not in _text(update):
         return None

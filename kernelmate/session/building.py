@@ -1,4 +1,4 @@
-"""How a file's device code is compiled: the settings, and below them the build's own commands."""
+"""Compilation of a file's device code: the settings, and below them the build's own commands."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def verdict_on(
 
 
 def screened(context: JudgingContext, candidate: Candidate) -> Finding | None:
-    """Why a candidate is not even compiled; None where nothing speaks against it."""
+    """Reason that a candidate is not even compiled; None if there is none."""
     # Reading it loads the syntax tree's grammar, which judging does without.
     from kernelmate.suggest.untrusted import screen
 
@@ -74,7 +74,7 @@ def other_seed(seed: int) -> int:
 
 
 def content_key(kernel: Kernel, contract: Contract) -> str:
-    """What two versions share when judging one has judged the other: the code and the launch."""
+    """Key of versions that share a verdict: the code and the launch."""
     parts = (
         kernel.unit.text,
         kernel.name,

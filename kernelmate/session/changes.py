@@ -1,4 +1,4 @@
-"""Which kernels a change touches: those of the working tree beside those of a revision, across renames and moves.
+"""Kernels that a change touches: those of the working tree beside those of a revision, across renames and moves.
 
 A kernel is unchanged where its device code (with every header of the project that it includes), its contract, and the files
 that its contract names are: host code, comments and layout do not count.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kernelmate.compiler.device_part import device_part
-from kernelmate.compiler.includes import Search, includes_of
+from kernelmate.compiler.includes import IncludeSearch, includes_of
 from kernelmate.errors import ContractError, SourceError
 from kernelmate.history.identity import fingerprint
 from kernelmate.records import CompileOptions, Contract, Kernel
@@ -75,7 +75,7 @@ class ChangeSide:
     def reaches(self, path: str, changed: frozenset[str]) -> bool:
         """A file includes, at any remove, one of some files, or a contract in it names one."""
         file = self.root / path
-        search = Search(tuple(Path(one).resolve() for one in self.options(file).include_paths), ())
+        search = IncludeSearch(tuple(Path(one).resolve() for one in self.options(file).include_paths), ())
         waiting, seen = [file], set()
         while waiting:
             here = waiting.pop()
@@ -90,7 +90,7 @@ class ChangeSide:
         return any(real.relative_to(self.root).as_posix() in changed for real in seen if real.is_relative_to(self.root))
 
     def identity(self, kernel: Kernel) -> tuple[object, ...]:
-        """What two versions share that compile to the same code and are held to the same contract."""
+        """Key of versions that compile to the same code under the same contract."""
         contract = _contract(kernel)
         reference = contract.reference if contract is not None and contract.reference_kind == "kernel" else None
         others = [one for one in find_kernels(kernel.unit) if one.name == reference]

@@ -71,7 +71,7 @@ def candidate_kernel(kernel: Kernel, promise: Promise) -> Kernel:
 
 
 def outcome_of(verdict: Verdict) -> Outcome:
-    """What a verdict on the GPU makes of a promise; right, and neither faster nor slower, leaves it undecided."""
+    """Outcome of a promise by its verdict on the GPU; right, and neither faster nor slower, leaves it undecided."""
     if verdict.accepted:
         return "confirmed"
     if verdict.accepted is None:

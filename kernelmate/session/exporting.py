@@ -21,12 +21,12 @@ from kernelmate.session.session import Session
 from kernelmate.source import contract_for, file_text, load_kernel
 
 MARK = ".baseline"
-"""What the baseline's file has in its name before the suffix."""
+"""Infix of the baseline's file name, before the suffix."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportSelection:
-    """What is exported.
+    """The exported version.
 
     Attributes:
         kernel: the version. baseline: what it was made from; None where that is not known.
@@ -181,7 +181,7 @@ def _portable(given: JudgingInputs, place: str) -> JudgingInputs:
 
 
 def _settings(settings: Settings, target: str) -> dict[str, object]:
-    """What compiles and judges alike anywhere: no folders of this machine, and its history left alone."""
+    """Settings that compile and judge alike anywhere: no folders of this machine, and no history."""
     options = settings.compile_options
     chosen: dict[str, object] = {"target": target, "std": options.std, "backend": "emulator", "history": False}
     others = {"defines": options.defines, "fast_math": options.fast_math, "max_registers": options.max_registers, "flags": options.flags}  # fmt: skip

@@ -318,7 +318,7 @@ def _placed(pair: KernelPair, before: ChangeSide, after: ChangeSide) -> GatedKer
 
 
 def _contract_notes(own: Contract | None, wanted: Contract) -> Iterator[str]:
-    """What of the contract a reviewer must see: it decides what right means."""
+    """Changes of the contract that a reviewer must see, because it decides what is right."""
     if own is None or wanted.inferred:
         return
     fewer = [size for size in own.sizes if size not in wanted.sizes]

@@ -66,7 +66,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class JudgingContext:
-    """What stays the same for all versions of one kernel that are compared with each other.
+    """State shared by all versions of one kernel that are compared with each other.
 
     Attributes:
         kernel: the baseline. contract: its contract, with sizes and reference as asked for.
@@ -340,7 +340,7 @@ class JudgingContext:
         return outcome
 
     def _roofline(self, timing: Timing | None, judgement: Judgement) -> Roofline | None:
-        """Where the headline size stands; None where nothing was counted."""
+        """Roofline of the headline size; None if nothing was counted."""
         headline = next((one for one in judgement.metrics if one.size == self.contract.sizes[0]), None)
         if headline is None or headline.work is None:
             return None
@@ -351,7 +351,7 @@ class JudgingContext:
         return TIMEOUT_S * (self.sanitize + self.profile) if self.backend == "cuda" else 0.0
 
     def _without_tools(self) -> tuple[str, ...]:
-        """What is said where tools are asked for that only a GPU has."""
+        """Notes on requested tools that only a GPU has."""
         if self.backend == "cuda":
             return ()
         lines = ("--sanitize needs a GPU; the emulator's own checks were made",) if self.sanitize else ()
@@ -363,7 +363,7 @@ class JudgingContext:
 
 
 def instances_of(contract: Contract | None) -> tuple[str | None, ...]:
-    """What is compiled and judged by itself: each instance, or the kernel as it is."""
+    """Units that are compiled and judged separately: each template instance, or the kernel itself."""
     return contract.instances if contract is not None and contract.instances else (None,)
 
 

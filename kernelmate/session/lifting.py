@@ -20,7 +20,7 @@ FILE = "reference.py"
 
 @dataclass(frozen=True, slots=True)
 class LiftOutcome:
-    """What became of reading a kernel.
+    """Result of reading a kernel.
 
     Attributes:
         function: what was read; None where the kernel is not lifted. agrees: the kernel was judged right with it everywhere.

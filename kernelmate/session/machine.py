@@ -1,4 +1,4 @@
-"""What this machine has: each look is guarded and bounded in time, since drivers can fail in any way and can hang."""
+"""Facts about this machine: each probe is guarded and limited in time, since drivers can fail in any way and can hang."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def elsewhere(settings: Settings) -> Check:
 
 
 def cache(settings: Settings) -> Check:
-    """Where compiled kernels are kept, how much lies there, and whether more can be."""
+    """Folder of compiled kernels, its size, and free space for more."""
     folder = cache_folder(settings)
     files = list(_files(folder))
     detail = f"{folder}, {plural(len(files), 'file')}, {byte_words(sum(files))}"
@@ -256,7 +256,7 @@ def charts() -> Check:
 
 
 def model(settings: Settings) -> Check:
-    """What a local model would run on, and which one is in use."""
+    """Device for a local model, and the model in use."""
     from kernelmate.session.authors import model_library
 
     if settings.model_url is not None:
@@ -278,7 +278,7 @@ def model(settings: Settings) -> Check:
 
 
 def claude() -> Check:
-    """Whether Claude could be asked; the key's value is neither read out nor shown."""
+    """Availability of Claude; the key's value is neither read out nor shown."""
     installed = _version("anthropic")
     key = bool(os.environ.get(KEY_VARIABLE))
     detail = f"anthropic {installed}" if installed else "the anthropic package is not installed"
@@ -304,7 +304,7 @@ def _python_probe(code: str, *arguments: str) -> tuple[bool, str]:
 
 
 def _run(command: list[str]) -> tuple[bool, str]:
-    """Whether a command ended well, and what it printed: all of it if so, else the line that says most."""
+    """Success of a command, and its output: all of it after success, else the most informative line."""
     try:
         done = subprocess.run(
             command,
@@ -340,7 +340,7 @@ def _existing(folder: Path) -> Path:
 
 
 def _why_not_writable(folder: Path) -> str | None:
-    """Why a file cannot be written there; None when one can, which is tried in the nearest folder that exists."""
+    """Reason that no file can be written there; None if one can, which is tried in the nearest folder that exists."""
     try:
         with tempfile.TemporaryFile(dir=_existing(folder)) as probe:
             probe.write(b"0" * 4096)

@@ -1,4 +1,4 @@
-"""Where a session's kernels run, and which GPU its figures are for."""
+"""The device that a session's kernels run on, and the GPU that its figures are for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a judgement rests on, carried in a JSON document from a machine without a GPU to one that has it."""
+"""Inputs of a judgement, carried in a JSON document from a machine without a GPU to one that has it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HINT = "Give what `kernelmate optimize --json`, `compare --json` or `bench --js
 def given_of(
     kernel: Kernel, contract: Contract, options: CompileOptions, target: str, headers: Iterable[str]
 ) -> JudgingInputs:
-    """What a judgement of a kernel rests on.
+    """Inputs of a kernel's judgement.
 
     Args:
         kernel: as it was judged.
@@ -84,7 +84,7 @@ def _carried(directory: Path, paths: Iterable[Path]) -> Iterator[PortableFile]:
 
 
 def read_carried(text: str, name: str) -> PortableJudgement:
-    """What a document carries.
+    """Reads a portable judgement from a document.
 
     Args:
         text: the document.

@@ -1,4 +1,4 @@
-"""What a search will look at next, compiled on all cores and begun while it looks at something else."""
+"""Prefetch of a search: compiles the next versions on all cores and begins their launches during other evaluations."""
 
 from __future__ import annotations
 

@@ -50,14 +50,14 @@ class Prepared:
 
     @property
     def version(self) -> Version:
-        """What the worker gets."""
+        """The version for the worker."""
         assert self.contract is not None, "only versions with a contract are run"
         return Version(self.compiled, self.contract, self.kernel.unit)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelPreparer:
-    """What turns kernels into `Prepared` ones.
+    """Turns kernels into `Prepared` ones.
 
     Attributes:
         target: compiled for, and held against. options: of every compilation.
@@ -157,7 +157,7 @@ class KernelPreparer:
         return Prepared(kernel, contract, compiled, headline, resources, fits, findings)
 
     def _refusal(self, resources: Resources, shape: LaunchShape, size: Mapping[str, int]) -> str | None:
-        """Why the target would refuse this launch; None where it would not."""
+        """Reason that the target would refuse this launch; None if it would not."""
         at = ", ".join(f"{name} = {value}" for name, value in size.items())
         where = f" at {at}" if at else ""
         if shape.threads > resources.max_threads:
@@ -187,7 +187,7 @@ class KernelPreparer:
 
 
 def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
-    """Why a kernel cannot be called with a contract's arguments, by number and kind; None where it can."""
+    """Reason that a kernel cannot be called with a contract's arguments, by number and kind; None if it can."""
     parameters = kernel.signature.parameters
     if len(parameters) != len(contract.args):
         return f"{kernel.name} takes {len(parameters)} arguments; the baseline's contract passes {len(contract.args)}."

@@ -1,4 +1,4 @@
-"""What a session judges goes into the history; a history that cannot be written costs a notice and nothing else."""
+"""Records judgements in the history; a history that cannot be written causes a notice and nothing else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_READ, MOST_EARLIER = 200, 8
 
 
 class _Launch(msgspec.Struct, frozen=True):
-    """What of a contract the history keeps with a version."""
+    """Part of a contract that the history keeps with a version."""
 
     grid: tuple[str, ...] | None = None
     block: tuple[str, ...] | None = None
@@ -103,7 +103,7 @@ class Recorder:
     def earlier(
         self, kernel: Kernel, contract: Contract, baseline: Verdict, objective: Objective
     ) -> tuple[Judged, ...]:
-        """What earlier searches found for a kernel where figures compare with its own, best first; at most `MOST_EARLIER`.
+        """Versions from earlier searches whose figures are comparable, best first; at most `MOST_EARLIER`.
 
         A history that cannot be read knows of none: that it cannot is told where something is written.
         """

@@ -1,4 +1,4 @@
-"""What is right: the reference that a contract or the user names."""
+"""The reference that a contract or the user names."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _example(contract: Contract) -> str:
 
 
 SAME_NAMES = {"row": "rows", "col": "cols", "column": "cols", "columns": "cols", "elements": "n"}
-"""What people call sizes, and what contracts do."""
+"""Names of sizes in everyday language, and in contracts."""
 
 
 def as_asked(contract: Contract, objective: Objective | None) -> Contract:

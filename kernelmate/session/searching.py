@@ -52,7 +52,7 @@ THE_BASELINE = ""
 """Stands for the content key of the kernel itself."""
 
 _Code: TypeAlias = "tuple[str | None, ...]"
-"""What versions share that are the same to a GPU: the binaries of their instances, and their launch."""
+"""Key of versions that a GPU cannot distinguish: the binaries of their instances, and their launch."""
 
 
 @dataclass(slots=True)
@@ -325,7 +325,7 @@ class Search:
         return context.baselines()
 
     def _final(self) -> tuple[Step, ...]:
-        """What is still to be done once nothing more is tried."""
+        """Final steps of a search once no more versions are tried."""
         timed = self.objective.metric == "time" and is_measured(self.baseline)
         return ("final",) if timed else ()
 
@@ -333,7 +333,7 @@ class Search:
         return len(self._judged.keys() - self._twins.keys()) >= self.max_candidates
 
     def _late(self) -> bool:
-        """Whether another version can no longer be looked at, judged and, as the best, timed again.
+        """True if there is no time to evaluate another version, judge it and, as the best, time it again.
 
         However short the time, one is looked at, and judged where it promises a gain.
         """
@@ -376,7 +376,7 @@ class Search:
 
 
 def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:
-    """Why nothing is tried: a kernel that is wrong has nothing that a candidate could be held to, and a right one no fault."""
+    """Reason that nothing is tried: a wrong kernel has no behaviour to preserve, and a right one nothing to fix."""
     if objective.metric == "correct":
         return _not_worth_mending(baseline)
     if not baseline.compiled:
@@ -395,7 +395,7 @@ def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:
 
 
 def _not_worth_mending(baseline: Verdict) -> str | None:
-    """Why nothing is to be mended; None for a kernel that was found to be wrong."""
+    """Reason that nothing is to be fixed; None for a kernel that was found to be wrong."""
     right = rightness(baseline)
     if right is None and baseline.findings:
         return f"The kernel could not be judged ({baseline.findings[0].code}), so nothing was tried. {baseline.findings[0].message}"

@@ -65,7 +65,7 @@ BASELINE_KEYS = (
     "cooperative",
     "cluster",
 )
-"""What of a contract a candidate does not decide."""
+"""Parts of a contract that a candidate does not decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Comparison:
 
 
 class Session:
-    """What front ends use: compiles, judges and searches with one set of settings.
+    """The interface of all front ends: compiles, judges and searches with one set of settings.
 
     A context manager; outside of `with`, call `close`.
 
@@ -133,7 +133,7 @@ class Session:
 
     @property
     def backend(self) -> BackendName:
-        """Where kernels run."""
+        """The backend that kernels run on."""
         return self._backend
 
     def __enter__(self) -> Session:
@@ -151,7 +151,7 @@ class Session:
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """What the user should hear of beside the verdicts: that the history cannot be kept, and why."""
+        """Notices for the user beside the verdicts: that the history cannot be kept, and why."""
         return tuple(self._recorder.notices)
 
     def check(self, kernel: Kernel) -> tuple[Verdict, ...]:

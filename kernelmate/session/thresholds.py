@@ -1,4 +1,4 @@
-"""How much worse a kernel may get: what is compared, by how much each may rise, and the sentence that says that it did not hold."""
+"""Limits of regressions: the compared figures, the allowed increase of each, and the sentence for one that is exceeded."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def _ratio(baseline: Verdict | None, verdict: Verdict) -> Speedup | None:
 def more_findings(
     baseline: Verdict | None, verdict: Verdict, allowances: Mapping[GateMetric, Allowance], *, guessed: bool
 ) -> tuple[list[str], list[Finding]]:
-    """Why the findings of a version do not pass, and those that the version before did not have.
+    """Reasons that the findings of a version do not pass, and the findings that the version before did not have.
 
     A new kernel that is judged by a guess is held to compiling alone: sizes that nobody named prove little.
     """
@@ -188,7 +188,7 @@ def _fresh(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]
 
 
 def limited(verdict: Verdict) -> bool:
-    """Whether a limit of time, memory or instructions left it unjudged, which is no fault of the version."""
+    """True if a limit of time, memory or instructions left it unjudged, which is no fault of the version."""
     return any(one.code in SAYS_NOTHING - {"worker-crash"} for one in verdict.findings)
 
 

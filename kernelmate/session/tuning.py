@@ -28,7 +28,7 @@ MOST_SHOWN = 6
 
 
 @dataclass(slots=True)
-class _Found:
+class _FoundSettings:
     """Right versions so far, by their content, with their times at each size."""
 
     sizes: tuple[Size, ...]
@@ -79,7 +79,7 @@ def tune(
     """
     contract = contract_for(kernel)
     listed = _ascending(tuple(sizes) or contract.sizes)
-    found, notes = _Found(listed), dict[str, None]()
+    found, notes = _FoundSettings(listed), dict[str, None]()
     began = time.monotonic()
     baseline: Verdict | None = None
     # The largest first: it is what time is spent on, and what a budget that is too short must not miss.
@@ -130,7 +130,7 @@ def sweep(
     """
     contract = contract_for(kernel)
     listed = _ascending(tuple(sizes))
-    found, asked = _Found(listed), tuple(reversed(listed))
+    found, asked = _FoundSettings(listed), tuple(reversed(listed))
     baseline, *_ = session.bench(kernel, asked, reference)
     _require_right(kernel, baseline)
     found.add(None, "", kernel, contract, baseline)
@@ -159,7 +159,7 @@ def sweep_sizes(base: Mapping[str, int], name: str, first: int, last: int) -> tu
     return tuple({**base, name: value} for value in dict.fromkeys([first, *powers, last]))
 
 
-def _tuned(found: _Found, baseline: Verdict, notes: tuple[str, ...]) -> Tuned:
+def _tuned(found: _FoundSettings, baseline: Verdict, notes: tuple[str, ...]) -> Tuned:
     versions = tuple(found.versions.values())
     chosen = few_versions([version.times_us for version in versions])
     kept = _shown(versions, chosen)

@@ -1,4 +1,4 @@
-"""What is said of a version: its verdict from what the compiler, the worker and the comparison with its baseline found."""
+"""Verdicts: joined from the results of the compiler, the worker and the comparison with the baseline."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OF_THE_EMULATOR = {
 
 
 def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, seed: int) -> Verdict:
-    """What is known of a version before it has run."""
+    """Verdict on a version before it has run."""
     compiled = prepared.compiled
     return Verdict(
         kernel=prepared.kernel.name,
@@ -104,7 +104,7 @@ def with_death(verdict: Verdict, kernel: Kernel, death: TaskDeath) -> Verdict:
 
 
 def printed(death: TaskDeath) -> str:
-    """What the process printed last, in one line, as a sentence to follow others."""
+    """Last output of the process in one line, as a sentence to follow others."""
     lines = " | ".join(line.strip() for line in death.output.splitlines())
     return f" It printed: {lines[-MOST_PRINTED:]}" if lines else ""
 

@@ -11,9 +11,9 @@ from kernelmate.errors import KernelmateError, ReferenceFailed, SourceError
 from kernelmate.records import Contract, Kernel, Verdict
 from kernelmate.session.session import Session
 from kernelmate.source import apply_edits
-from kernelmate.synthesis.draft import Asked, draft, with_results
+from kernelmate.synthesis.draft import KernelRequest, draft, with_results
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, Written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.results import Results
 from kernelmate.synthesis.write import kernels_for
@@ -44,7 +44,7 @@ class NewKernel:
 
 @dataclass(frozen=True, slots=True)
 class WriteOutcome:
-    """What became of a function.
+    """Result of writing a kernel for a function.
 
     Attributes:
         kernels: every one that was judged, the best first: right ones before others, then by time at the headline.
@@ -63,7 +63,7 @@ class WriteOutcome:
 
 
 def write_kernel(
-    session: Session, asked: Asked, most: int = MOST, on_trying: Callable[[str], None] | None = None
+    session: Session, asked: KernelRequest, most: int = MOST, on_trying: Callable[[str], None] | None = None
 ) -> WriteOutcome:
     """Trace a function, write kernels for it, and judge each; no file is changed.
 
@@ -128,14 +128,14 @@ def _judged(
     return WriteOutcome(tuple(sorted(found, key=_rank)), tuple(notes))
 
 
-def _new(session: Session, kernel: Kernel, contract: Contract, written: Written) -> NewKernel:
+def _new(session: Session, kernel: Kernel, contract: Contract, written: WrittenKernel) -> NewKernel:
     placed, in_force = KernelText(kernel, contract).placed(written)
     placed = _explained(placed, written)
     verdict = session.bench(placed)[0]
     return NewKernel(written.schedule, written.why, placed, in_force, verdict)
 
 
-def _explained(kernel: Kernel, written: Written) -> Kernel:
+def _explained(kernel: Kernel, written: WrittenKernel) -> Kernel:
     """The kernel's file with a comment below its first line that says how it computes."""
     how = written.why.removeprefix("Written from the reference: ").split(". ")[0].rstrip(".")
     lines = textwrap.wrap(f"{how[:1].upper()}{how[1:]}.", 107)

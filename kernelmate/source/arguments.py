@@ -45,7 +45,7 @@ def read_arguments(document: Document, kernel: Kernel, sizes: Sequence[str]) -> 
             message = f"{name} stands where {kernel.name} takes {wanted}."
             hint = f"Write the arguments in the kernel's order: {', '.join(parameters)}."
             document.fail(("args", name), message, hint, key=True)
-    return tuple(_Entry(document, parameters[name], entries[name], sizes).read() for name in entries)
+    return tuple(_EntryReader(document, parameters[name], entries[name], sizes).read() for name in entries)
 
 
 def _fail_unknown(document: Document, kernel: Kernel, name: str) -> NoReturn:
@@ -66,7 +66,7 @@ def _fail_missing(document: Document, kernel: Kernel, parameter: Parameter, size
     document.fail(("args",), message, f'Add {parameter.name} = "{entry}" in the kernel\'s order.')
 
 
-class _Entry:
+class _EntryReader:
     """Reads one entry such as `in float32[rows, cols] ~ normal`."""
 
     def __init__(self, document: Document, parameter: Parameter, value: object, sizes: Sequence[str]) -> None:
@@ -247,7 +247,7 @@ def _closing_bracket(text: str) -> int | None:
 
 
 def _fits(dtype: str, wanted: str, parameter: Parameter) -> bool:
-    """Whether an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
+    """True if an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
 
     Bytes may be anything, unsigned storage of the same width may be read as a floating format that C has no name for,
     and two floats may be one complex number.

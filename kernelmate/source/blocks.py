@@ -27,7 +27,7 @@ class CommentLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ContractBlock:
     """One contract block.
 
     Attributes:
@@ -49,7 +49,7 @@ class Block:
 
     @property
     def kernel_key(self) -> str | None:
-        """What its `kernel` key says, found even where the TOML is wrong."""
+        """Value of its `kernel` key, found even if the TOML is wrong."""
         text = self.toml
         table = _TABLE.search(text)
         match = _KERNEL_KEY.search(text if table is None else text[: table.start()])
@@ -73,7 +73,7 @@ class Block:
 
 
 @lru_cache(maxsize=64)
-def find_blocks(unit: Unit) -> tuple[Block, ...]:
+def find_blocks(unit: Unit) -> tuple[ContractBlock, ...]:
     """The contract blocks of a unit in order of position; those above a Python statement come first."""
     outside = _blocks(unit, _hash_runs(unit.contract_text), None) if unit.contract_text else []
     return (*outside, *_blocks(unit, _slash_runs(unit.text), unit.text))
@@ -115,7 +115,7 @@ def _runs(lines: Sequence[CommentLine]) -> list[list[CommentLine]]:
     return runs
 
 
-def _blocks(unit: Unit, runs: Sequence[Sequence[CommentLine]], text: str | None) -> list[Block]:
+def _blocks(unit: Unit, runs: Sequence[Sequence[CommentLine]], text: str | None) -> list[ContractBlock]:
     found = []
     for run in runs:
         index = 0
@@ -129,7 +129,7 @@ def _blocks(unit: Unit, runs: Sequence[Sequence[CommentLine]], text: str | None)
             closed = end < len(run) and bool(_CLOSING.match(run[end].content))
             last = run[end] if closed else run[end - 1]
             span = None if text is None else _whole_lines(text, run[index].line, last.line)
-            found.append(Block(unit, run[index], tuple(run[index + 1 : end]), span, closed))
+            found.append(ContractBlock(unit, run[index], tuple(run[index + 1 : end]), span, closed))
             index = end + 1 if closed else end
     return found
 
@@ -139,7 +139,7 @@ def _whole_lines(text: str, first: int, last: int) -> tuple[int, int]:
     return starts[first - 1], starts[last] if last < len(starts) else len(text)
 
 
-def owner_of(block: Block, kernels: Sequence[Kernel]) -> Kernel | None:
+def owner_of(block: ContractBlock, kernels: Sequence[Kernel]) -> Kernel | None:
     """The kernel that a block belongs to: the one it names, else the next one below."""
     named = block.kernel_key
     if named is not None:
@@ -165,7 +165,7 @@ def find_kernels(unit: Unit) -> tuple[Kernel, ...]:
     return tuple(replace(kernel, contract_span=spans.get(kernel.start)) for kernel in definitions)
 
 
-def block_of(kernel: Kernel) -> Block | None:
+def block_of(kernel: Kernel) -> ContractBlock | None:
     """The contract block that belongs to a kernel, None where there is none."""
     kernels = find_kernels(kernel.unit)
     for block in find_blocks(kernel.unit):

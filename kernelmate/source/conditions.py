@@ -38,7 +38,7 @@ LARGEST_SHIFT = 62
 DEEPEST = 60
 
 
-class Piece(NamedTuple):
+class ExpressionToken(NamedTuple):
     """A token of an expression; operators of two characters are joined."""
 
     text: str
@@ -49,13 +49,13 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Expression:
+class SizeExpression:
     """An expression: `names` that it goes by, its value where those are known, and the constants in it."""
 
     value: Callable[[Lookup], Value]
     names: frozenset[str] = frozenset()
     constants: frozenset[int] = frozenset()
-    sides: tuple[tuple[Expression, Expression], ...] = ()
+    sides: tuple[tuple[SizeExpression, SizeExpression], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ class Condition:
 
     text: str
     offset: int
-    expression: Expression | None
-    guards: tuple[tuple[Expression | None, bool], ...] = ()
+    expression: SizeExpression | None
+    guards: tuple[tuple[SizeExpression | None, bool], ...] = ()
     assumed: bool = False
 
     def reached(self, lookup: Lookup) -> bool | None:
@@ -91,9 +91,9 @@ class Condition:
         return None if value is None else bool(value)
 
 
-def pieces(tokens: Sequence[Token]) -> list[Piece]:
+def pieces(tokens: Sequence[Token]) -> list[ExpressionToken]:
     """Tokens with operators of two characters joined."""
-    found: list[Piece] = []
+    found: list[ExpressionToken] = []
     for token in tokens:
         last = found[-1] if found else None
         if (
@@ -102,9 +102,9 @@ def pieces(tokens: Sequence[Token]) -> list[Piece]:
             and last.kind == token.kind == "symbol"
             and last.text + token.text in _JOINED
         ):
-            found[-1] = Piece(last.text + token.text, "symbol", last.start, token.end, token.directive)
+            found[-1] = ExpressionToken(last.text + token.text, "symbol", last.start, token.end, token.directive)
         else:
-            found.append(Piece(token.text, token.kind, token.start, token.end, token.directive))
+            found.append(ExpressionToken(token.text, token.kind, token.start, token.end, token.directive))
     return found
 
 
@@ -112,13 +112,13 @@ class _Unread(Exception):
     """The expression holds what this reader does not know."""
 
 
-class _Reader:
+class _ExpressionReader:
     """Reads one expression by precedence climbing."""
 
-    def __init__(self, some: Sequence[Piece], definitions: Mapping[str, Expression | None]) -> None:
+    def __init__(self, some: Sequence[ExpressionToken], definitions: Mapping[str, SizeExpression | None]) -> None:
         self.pieces, self.at, self.definitions, self.depth = some, 0, definitions, 0
 
-    def read(self) -> Expression:
+    def read(self) -> SizeExpression:
         found = self.binary(1)
         if self.at != len(self.pieces):
             raise _Unread
@@ -128,7 +128,7 @@ class _Reader:
         place = self.at + ahead
         return self.pieces[place].text if place < len(self.pieces) else ""
 
-    def binary(self, lowest: int) -> Expression:
+    def binary(self, lowest: int) -> SizeExpression:
         self.depth += 1
         if self.depth > DEEPEST:
             raise _Unread
@@ -139,7 +139,7 @@ class _Reader:
         self.depth -= 1
         return left
 
-    def unary(self) -> Expression:
+    def unary(self) -> SizeExpression:
         word = self.peek()
         if word in ("!", "-", "+", "~"):
             self.at += 1
@@ -158,7 +158,7 @@ class _Reader:
         self.at = end + 1
         return True
 
-    def primary(self) -> Expression:
+    def primary(self) -> SizeExpression:
         if self.at >= len(self.pieces):
             raise _Unread
         piece = self.pieces[self.at]
@@ -179,14 +179,14 @@ class _Reader:
             return self.bracketed()
         return self.name(piece.text)
 
-    def bracketed(self) -> Expression:
+    def bracketed(self) -> SizeExpression:
         found = self.binary(1)
         if self.peek() != ")":
             raise _Unread
         self.at += 1
         return found
 
-    def name(self, word: str) -> Expression:
+    def name(self, word: str) -> SizeExpression:
         if word in ("true", "false"):
             return constant(int(word == "true"))
         if word in _INDICES and self.peek() == ".":
@@ -199,15 +199,15 @@ class _Reader:
             if found is None:
                 raise _Unread
             return found
-        return Expression(lambda lookup: lookup(word), frozenset({word}))
+        return SizeExpression(lambda lookup: lookup(word), frozenset({word}))
 
 
-def constant(number: int) -> Expression:
+def constant(number: int) -> SizeExpression:
     """A number."""
-    return Expression(lambda _: number, frozenset(), frozenset({number}))
+    return SizeExpression(lambda _: number, frozenset(), frozenset({number}))
 
 
-def _signed(word: str, inner: Expression) -> Expression:
+def _signed(word: str, inner: SizeExpression) -> SizeExpression:
     def value(lookup: Lookup) -> Value:
         found = inner.value(lookup)
         if found is None:
@@ -216,10 +216,10 @@ def _signed(word: str, inner: Expression) -> Expression:
             return ~int(found)
         return int(not found) if word == "!" else -found if word == "-" else found
 
-    return Expression(value, inner.names, inner.constants, inner.sides)
+    return SizeExpression(value, inner.names, inner.constants, inner.sides)
 
 
-def _joined(word: str, left: Expression, right: Expression) -> Expression:
+def _joined(word: str, left: SizeExpression, right: SizeExpression) -> SizeExpression:
     names = left.names | right.names
     sides = (*left.sides, *right.sides, *(((left, right),) if word in COMPARISONS and names else ()))
     constants = left.constants | right.constants
@@ -227,10 +227,10 @@ def _joined(word: str, left: Expression, right: Expression) -> Expression:
     if not names:
         folded = apply(lambda _: None)
         constants |= {int(folded)} if folded is not None else set()
-    return Expression(apply, names, constants, sides)
+    return SizeExpression(apply, names, constants, sides)
 
 
-def _logical(word: str, left: Expression, right: Expression) -> Callable[[Lookup], Value]:
+def _logical(word: str, left: SizeExpression, right: SizeExpression) -> Callable[[Lookup], Value]:
     deciding = word == "||"
 
     def value(lookup: Lookup) -> Value:
@@ -245,7 +245,7 @@ def _logical(word: str, left: Expression, right: Expression) -> Callable[[Lookup
     return value
 
 
-def _arithmetic(word: str, left: Expression, right: Expression) -> Callable[[Lookup], Value]:
+def _arithmetic(word: str, left: SizeExpression, right: SizeExpression) -> Callable[[Lookup], Value]:
     operation = _OPERATIONS[word]
 
     def value(lookup: Lookup) -> Value:
@@ -303,8 +303,8 @@ class _Walk:
 
     text: str
     defines: Iterable[str]
-    code: list[Piece] = field(default_factory=list)
-    definitions: dict[str, Expression | None] = field(default_factory=dict)
+    code: list[ExpressionToken] = field(default_factory=list)
+    definitions: dict[str, SizeExpression | None] = field(default_factory=dict)
     conditions: dict[tuple[int, int, bool], Condition] = field(default_factory=dict)
 
     def found(self) -> tuple[Condition, ...]:
@@ -326,8 +326,8 @@ class _Walk:
             self.definitions, at = shared, closed + 1
         return tuple(self.conditions[key] for key in sorted(self.conditions))
 
-    def _macros(self, some: list[Piece]) -> None:
-        lines: dict[int, list[Piece]] = {}
+    def _macros(self, some: list[ExpressionToken]) -> None:
+        lines: dict[int, list[ExpressionToken]] = {}
         for piece in some:
             lines.setdefault(piece.directive, []).append(piece)
         for line in lines.values():
@@ -355,9 +355,9 @@ class _Walk:
                 self.definitions[piece.text] = self._read(code[at + 2 : self._end_of(at + 2, end)])
             many.add(piece.text)
 
-    def _read(self, some: Sequence[Piece]) -> Expression | None:
+    def _read(self, some: Sequence[ExpressionToken]) -> SizeExpression | None:
         try:
-            return _Reader(some, self.definitions).read()
+            return _ExpressionReader(some, self.definitions).read()
         except (_Unread, ValueError):
             return None
 
@@ -382,7 +382,7 @@ class _Walk:
                 return place
         return end
 
-    Guards = tuple[tuple[Expression | None, bool], ...]
+    Guards = tuple[tuple[SizeExpression | None, bool], ...]
 
     def _statements(self, at: int, end: int, guards: Guards) -> None:
         end = min(end, len(self.code))
@@ -391,7 +391,7 @@ class _Walk:
             if guard is not None:
                 guards = (*guards, guard)
 
-    def _statement(self, at: int, end: int, guards: Guards) -> tuple[int, tuple[Expression | None, bool] | None]:
+    def _statement(self, at: int, end: int, guards: Guards) -> tuple[int, tuple[SizeExpression | None, bool] | None]:
         """Walk one statement; the index behind it, and what holds from there on because it may have returned."""
         word = self.code[at].text
         if word == "{":
@@ -414,7 +414,7 @@ class _Walk:
         self._simple(at, stop, guards)
         return (stop if stop < end and self.code[stop].text == "{" else stop + 1), None
 
-    def _if(self, at: int, end: int, guards: Guards) -> tuple[int, tuple[Expression | None, bool] | None]:
+    def _if(self, at: int, end: int, guards: Guards) -> tuple[int, tuple[SizeExpression | None, bool] | None]:
         opening = at + 1
         while opening < end and self.code[opening].text == "constexpr":
             opening += 1
@@ -436,7 +436,7 @@ class _Walk:
             behind, _ = self._statement(behind + 1, end, (*guards, (expression, False)))
         return behind, (expression, False) if leaves else None
 
-    def _last_statement(self, opening: int, behind: int) -> list[Piece]:
+    def _last_statement(self, opening: int, behind: int) -> list[ExpressionToken]:
         """The pieces of a block's last statement, where it is a simple one."""
         inside = self.code[opening + 1 : behind - 1]
         ends = [place for place, piece in enumerate(inside) if piece.text in (";", "}", "{")]
@@ -444,7 +444,7 @@ class _Walk:
             return []
         return inside[ends[-2] + 1 if len(ends) > 1 else 0 :]
 
-    def _cases(self, value: Expression | None, at: int, end: int, guards: Guards) -> None:
+    def _cases(self, value: SizeExpression | None, at: int, end: int, guards: Guards) -> None:
         """Each `case` of a switch as an equality."""
         if value is None or at >= end or self.code[at].text != "{":
             return
@@ -484,7 +484,7 @@ class _Walk:
             known = [found for name in names if (found := lookup(name)) is not None]
             return int(not any(found % wide for found in known)) if known and wide else None
 
-        self._keep(at, closed + 1, Expression(value, frozenset(names), bytes_.constants), guards, assumed=True)
+        self._keep(at, closed + 1, SizeExpression(value, frozenset(names), bytes_.constants), guards, assumed=True)
 
     def _start_of(self, at: int, first: int) -> int:
         """Index of the first piece of the expression that the piece at `at` is in."""
@@ -503,7 +503,7 @@ class _Walk:
 
     def _add(
         self, start: int, end: int, guards: Guards, *, assumed: bool = False, negated: bool = False
-    ) -> Expression | None:
+    ) -> SizeExpression | None:
         expression = self._read(self.code[start:end])
         read = _signed("!", expression) if negated and expression is not None else expression
         if start < end:
@@ -511,7 +511,7 @@ class _Walk:
         return expression
 
     def _keep(
-        self, start: int, end: int, expression: Expression | None, guards: Guards, *, assumed: bool = False
+        self, start: int, end: int, expression: SizeExpression | None, guards: Guards, *, assumed: bool = False
     ) -> None:
         some = self.code[start:end]
         text = " ".join(self.text[some[0].start : some[-1].end].split())

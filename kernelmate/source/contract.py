@@ -12,10 +12,10 @@ from typing import NoReturn
 
 from kernelmate.config import project_folder
 from kernelmate.errors import ContractError
-from kernelmate.flags import Refused, allowed
+from kernelmate.flags import RefusedOption, allowed
 from kernelmate.records import SLOWDOWN, Contract, Kernel, Tolerance
 from kernelmate.source.arguments import read_arguments
-from kernelmate.source.blocks import Block, find_blocks, find_kernels, owner_of
+from kernelmate.source.blocks import ContractBlock, find_blocks, find_kernels, owner_of
 from kernelmate.source.document import KEYS, Document
 from kernelmate.source.dtypes import ITEM_BYTES, dtype_hint
 from kernelmate.source.expressions import BLOCK_NAMES, RESERVED, ExpressionError, check_names, nearest_hint
@@ -72,10 +72,10 @@ def merge_contract(baseline: Contract, own: Contract | None) -> Contract:
 # ------------------------------------------------------------------------------------------------ which block
 
 
-def _own_block(kernel: Kernel) -> Block | None:
+def _own_block(kernel: Kernel) -> ContractBlock | None:
     """The kernel's one block; a block that belongs to no kernel of the unit is reported with any of them."""
     kernels = find_kernels(kernel.unit)
-    own: list[Block] = []
+    own: list[ContractBlock] = []
     for block in find_blocks(kernel.unit):
         owner = owner_of(block, kernels)
         if not block.closed and (owner is None or owner.start == kernel.start):
@@ -94,7 +94,7 @@ def _own_block(kernel: Kernel) -> Block | None:
     return own[0] if own else None
 
 
-def _fail_unattached(block: Block, names: Sequence[str]) -> NoReturn:
+def _fail_unattached(block: ContractBlock, names: Sequence[str]) -> NoReturn:
     named = block.kernel_key
     if named is None:
         _fail_at_opening(
@@ -116,7 +116,7 @@ def _leading(text: str) -> int:
     return len(text) - len(text.lstrip())
 
 
-def _fail_at_opening(block: Block, message: str, hint: str) -> NoReturn:
+def _fail_at_opening(block: ContractBlock, message: str, hint: str) -> NoReturn:
     marker = 3 if block.span is not None else 2
     line, column = block.file_position(block.opening.line, max(block.opening.column - marker, 1))
     raise ContractError(message, file=block.unit.path, line=line, column=column, hint=hint)
@@ -275,7 +275,7 @@ def _options(document: Document) -> tuple[str, ...]:
             )
         try:
             taken = allowed((option,))
-        except Refused as error:
+        except RefusedOption as error:
             document.fail(("options", index), str(error), "Docs: docs/contract.md, Compiler options.")
         for folder in (one[2:] for one in taken if one.startswith("-I")):
             _check_folder(document, index, folder)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelmate.records import Contract, Kernel
-from kernelmate.source.blocks import Block, block_of
+from kernelmate.source.blocks import ContractBlock, block_of
 from kernelmate.source.contract import parse_contract, uses_no_dynamic_shared
 from kernelmate.source.document import Document
 from kernelmate.source.line_ends import normal_text
@@ -60,7 +60,7 @@ def _indent(text: str, start: int) -> str:
     return text[start:end]
 
 
-def _replace_block(kernel: Kernel, block: Block, contract: Contract) -> Kernel:
+def _replace_block(kernel: Kernel, block: ContractBlock, contract: Contract) -> Kernel:
     named = block.kernel_key is not None
     if block.span is not None:
         indent = _indent(kernel.unit.text, block.span[0])
@@ -74,7 +74,7 @@ def _replace_block(kernel: Kernel, block: Block, contract: Contract) -> Kernel:
     return same_kernel(kernel, with_python_file(kernel.unit, changed))
 
 
-def _value_edits(kernel: Kernel, block: Block, contract: Contract) -> list[tuple[int, int, str]] | None:
+def _value_edits(kernel: Kernel, block: ContractBlock, contract: Contract) -> list[tuple[int, int, str]] | None:
     """Replacements in the block's TOML where only what a candidate may change differs, else None."""
     current = parse_contract(kernel)
     if current is None or (current.reference is not None and contract.reference != current.reference):
@@ -108,7 +108,7 @@ def _value_edits(kernel: Kernel, block: Block, contract: Contract) -> list[tuple
     return edits
 
 
-def _edit_block(kernel: Kernel, block: Block, edits: Sequence[tuple[int, int, str]]) -> Kernel:
+def _edit_block(kernel: Kernel, block: ContractBlock, edits: Sequence[tuple[int, int, str]]) -> Kernel:
     """Carry edits of the TOML over to the comment lines that hold it."""
     toml = block.toml
     changes = []

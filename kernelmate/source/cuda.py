@@ -74,7 +74,7 @@ class Source:
 
 @dataclass(slots=True)
 class _Scope:
-    """What an open brace belongs to: a namespace, `extern "C"`, a kernel's body, or anything else."""
+    """Owner of an open brace: a namespace, `extern "C"`, a kernel's body, or anything else."""
 
     namespace: str = ""
     extern_c: bool = False
@@ -250,7 +250,7 @@ def _read_head(scan: _Scan, keyword: int) -> None:
 
 
 def _ends_head(scan: _Scan, keyword: int, opening: int, end: int) -> bool:
-    """Whether the parentheses at `opening` are the parameter list; if so, note what was found."""
+    """True if the parentheses at `opening` are the parameter list; if so, note what was found."""
     code = scan.code
     after = end + 1
     while after < len(code) and code[after].text in ("noexcept", "const"):

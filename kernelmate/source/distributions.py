@@ -1,4 +1,4 @@
-"""What a contract says after `~`: how an array's elements are drawn."""
+"""Distributions of array elements, written after `~` in a contract."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from kernelmate.errors import ContractError
-from kernelmate.source.blocks import Block
+from kernelmate.source.blocks import ContractBlock
 from kernelmate.source.expressions import ExpressionError, check_names
 from kernelmate.source.launch import SizeError
-from kernelmate.source.toml_positions import Path, Span, toml_spans
+from kernelmate.source.toml_positions import KeySpan, Path, toml_spans
 
 KEYS = (
     "kernel",
@@ -47,14 +47,14 @@ class Document:
     offset in the value's text at which they start.
     """
 
-    block: Block
+    block: ContractBlock
     text: str
     data: dict[str, Any]
-    spans: dict[Path, Span]
+    spans: dict[Path, KeySpan]
     inner: dict[Path, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, block: Block) -> Document:
+    def read(cls, block: ContractBlock) -> Document:
         """Parse a block.
 
         Raises:
@@ -125,7 +125,7 @@ class Document:
         line = self.text.count("\n", 0, start) + 1
         return self.block.place(line, start - (self.text.rfind("\n", 0, start) + 1) + 1)
 
-    def _inside(self, path: Path, span: Span, offset: int | None) -> int:
+    def _inside(self, path: Path, span: KeySpan, offset: int | None) -> int:
         """Offset into the written value of a character of a string's text; 0 where escapes make that uncertain."""
         if offset is None:
             return 0
@@ -138,7 +138,7 @@ class Document:
         return 1 + offset
 
 
-def _toml_error(block: Block, text: str, message: str) -> ContractError:
+def _toml_error(block: ContractBlock, text: str, message: str) -> ContractError:
     match = _TOML_PLACE.search(message)
     lines = text.split("\n")
     if match and match.group(1):

@@ -155,7 +155,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def dtype_hint(name: str) -> str:
-    """What to write in place of an unknown dtype."""
+    """Replacement for an unknown dtype."""
     meant = _MEANT.get(name) or next(iter(difflib.get_close_matches(name, ITEM_BYTES, n=1, cutoff=0.6)), None)
     if meant:
         return f"Write {meant}."

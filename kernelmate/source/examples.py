@@ -32,7 +32,7 @@ LITERAL = 4
 """Sides up to this, given as numbers, stay numbers: three colours are no size that varies."""
 
 ALIGNMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-"""What `align` may promise (docs/contract.md)."""
+"""Allowed values of `align` (docs/contract.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class PythonFunction:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """What a function is called with: arguments in its order, and the sizes that their shapes name, at the headline."""
+    """Arguments of a function in its order, and the sizes that their shapes name, at the headline."""
 
     arguments: tuple[Argument, ...]
     size: Mapping[str, int]
@@ -92,7 +92,7 @@ def load_python_function(spec: str) -> PythonFunction:
 
 
 def described_function(found: ast.FunctionDef, spec: str, path: Path) -> PythonFunction:
-    """What a function's syntax tree declares."""
+    """Declaration of a function, from its syntax tree."""
     several = [*found.args.posonlyargs, *found.args.args, *found.args.kwonlyargs]
     positional = several[: len(several) - len(found.args.kwonlyargs)]
     pairs = list(zip(positional[len(positional) - len(found.args.defaults) :], found.args.defaults, strict=True))
@@ -140,7 +140,7 @@ def read_examples(function: PythonFunction, arrays: str, size: Mapping[str, int]
     """
     given = dict(_entry(function, part) for part in split_entries(arrays))
     texts = {**function.described, **given}
-    reader = _Reader(function, {**_sizes_given(texts), **size})
+    reader = _ExampleReader(function, {**_sizes_given(texts), **size})
     found = {name: reader.argument(name, texts[name]) for name in function.parameters if name in texts}
     found |= reader.defaults(found)
     missing = [
@@ -205,7 +205,7 @@ def _missing(function: PythonFunction, missing: Sequence[str], known: Mapping[st
     )
 
 
-class _Reader:
+class _ExampleReader:
     """Reads entries of one function; sizes that they give numbers to are gathered."""
 
     def __init__(self, function: PythonFunction, size: Mapping[str, int]) -> None:

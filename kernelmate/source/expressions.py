@@ -22,7 +22,7 @@ LONGEST = 1000
 DEEPEST = 50
 FUNCTIONS = ("cdiv", "min", "max")
 BLOCK_NAMES = ("block", "block_x", "block_y", "block_z")
-"""What grid and shared may use of the block: its number of threads, and its sides."""
+"""Names of the block that grid and shared may use: its number of threads, and its sides."""
 
 RESERVED = frozenset({*BLOCK_NAMES, *FUNCTIONS, "np", "inf", "nan", "seed"})
 """Names that no size may have."""

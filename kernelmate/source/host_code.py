@@ -66,7 +66,7 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
 
 
 def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
-    """What `a if condition else b` asks: comparisons of two numbers, and one kind of `and` and `or` between them."""
+    """Condition of `a if condition else b`: comparisons of two numbers, and one kind of `and` and `or` between them."""
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARED:
             return f"{_host(left, names)} {_COMPARED[type(op)]} {_host(right, names)}"

@@ -105,7 +105,7 @@ class HostReader:
         return False
 
     def _named(self, name: str, depth: int) -> str:
-        """What a host identifier stands for."""
+        """Value of a host identifier."""
         if name in self.names:
             size = self.names[name]
             if size is None:

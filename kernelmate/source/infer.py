@@ -77,7 +77,7 @@ def _fail_without_instance(kernel: Kernel) -> None:
 
 
 def _same_types(kernel: Kernel, instance: str, bound: Mapping[str, str]) -> bool:
-    """Whether an instance gives the parameters the same dtypes as the first one: a contract has one dtype each."""
+    """True if an instance gives the parameters the same dtypes as the first one: a contract has one dtype each."""
     parsed = template_arguments(instance)
     if parsed is None:
         return False

@@ -91,7 +91,7 @@ def _called(kernel: Kernel, extents: Sequence[str]) -> Iterator[LaunchGuess]:
 
 
 def _host_names(kernel: Kernel, arguments: Sequence[str], extents: Sequence[str]) -> dict[str, str | None]:
-    """What the host code passes for each size; None for what it passes for several."""
+    """Expression that the host code passes for each size; None if it passes several."""
     names: dict[str, str | None] = {}
     for parameter, written in zip(kernel.signature.parameters, arguments, strict=False):
         if parameter.name in extents:
@@ -158,7 +158,7 @@ def _axes(tokens: Sequence[Token], name: str) -> set[str]:
 
 
 def _block_is_row(tokens: Sequence[Token]) -> bool:
-    """Whether the number of a block along x is used, and never times the block's width or a constant."""
+    """True if the number of a block along x is used, and never times the block's width or a constant."""
     used = False
     for index in range(len(tokens) - 2):
         if tokens[index].text != "blockIdx" or tokens[index + 2].text != "x":

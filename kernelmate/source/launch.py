@@ -198,7 +198,7 @@ def _range(dtype: str) -> tuple[int, int]:
 
 
 def size_allowed(contract: Contract, size: Size) -> bool:
-    """Whether a size meets everything the contract's `require` asks for.
+    """True if a size meets everything the contract's `require` asks for.
 
     Raises:
         ContractError: a requirement has no value at this size.

@@ -74,7 +74,7 @@ def _texts(new: Sequence[str] | str | None, old: tuple[str, ...]) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Which parts of a launch the new contract changes, where it is written with numbers of the old block too."""
+    """Parts of a launch that the new contract changes, and that are written with numbers of the old block."""
 
     grid: bool
     block: bool
@@ -146,7 +146,7 @@ def _cannot_follow(kernel: Kernel, line: int, column: int | None, error: Untrans
 
 
 def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> list[Edit]:
-    """What to replace in one launch so that it starts the kernel as the new contract says."""
+    """Edits of one launch so that it starts the kernel as the new contract says."""
     parts = _Parts.of(old, new)
     edits: list[Edit] = []
     try:
@@ -230,7 +230,7 @@ def _uses_block(texts: Sequence[str]) -> bool:
 
 
 def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping[str, str]:
-    """What the host code writes for each size (the launch's own argument) and for the new block."""
+    """Host code for each size (the launch's own argument) and for the new block."""
     launch = next(launch for launch in find_launches(kernel.unit.text) if launch.start == site.start)
     names: dict[str, str] = {}
     for argument, (start, end) in zip(contract.args, launch.arguments, strict=False):
@@ -240,7 +240,7 @@ def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping
 
 
 def block_names(sides: Sequence[str]) -> dict[str, str]:
-    """What `block` and its sides are written as, from the texts of the sides."""
+    """Texts of `block` and its sides, from the texts of the sides."""
     each = {f"block_{axis}": side for axis, side in zip("xyz", [*sides, "1", "1"], strict=False)}
     return {**each, "block": _product(sides)}
 

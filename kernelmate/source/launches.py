@@ -11,7 +11,7 @@ from kernelmate.source.tokens import Lexed, Token, closing, lex, name_before, sp
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class ParsedLaunch:
     """One `<<<...>>>`: the name it is written with, its template arguments, spans of its parts."""
 
     name: str
@@ -23,7 +23,7 @@ class Launch:
 
 
 @lru_cache(maxsize=32)
-def find_launches(text: str) -> tuple[Launch, ...]:
+def find_launches(text: str) -> tuple[ParsedLaunch, ...]:
     """Every `name<<<grid, block, ...>>>(...)` of the text, inside macros too; spans are offsets."""
     tokens = lex(text).tokens
     found = []
@@ -35,7 +35,7 @@ def find_launches(text: str) -> tuple[Launch, ...]:
     return tuple(found)
 
 
-def _read_launch(text: str, tokens: Sequence[Token], index: int) -> Launch | None:
+def _read_launch(text: str, tokens: Sequence[Token], index: int) -> ParsedLaunch | None:
     named, with_arguments = name_before(tokens, index)
     end = _configuration_end(tokens, index + 1)
     if named is None or end is None or end + 3 >= len(tokens) or tokens[end + 3].text != "(":
@@ -47,7 +47,7 @@ def _read_launch(text: str, tokens: Sequence[Token], index: int) -> Launch | Non
     while first >= 1 and tokens[first - 1].text == "::":
         first -= 2 if first >= 2 and tokens[first - 2].kind == "word" else 1
     name = "".join(token.text for token in tokens[first : named + 1])
-    return Launch(
+    return ParsedLaunch(
         name=name.removeprefix("::"),
         template_arguments=text[tokens[named].end : tokens[index - 1].end].strip() if with_arguments else "",
         start=tokens[first].start,
@@ -86,12 +86,12 @@ def _spans(tokens: Sequence[Token], start: int, end: int) -> tuple[tuple[int, in
     return tuple((tokens[first].start, tokens[last - 1].end) for first, last in parts if last > first)
 
 
-def launches_by_kernel(text: str, names: Iterable[str]) -> dict[str, list[Launch]]:
+def launches_by_kernel(text: str, names: Iterable[str]) -> dict[str, list[ParsedLaunch]]:
     """The launches that mean each of the kernels `names`: by the whole name, else by the end of it."""
     by_last: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         by_last.setdefault(name.rpartition("::")[2], []).append(name)
-    found: dict[str, list[Launch]] = {}
+    found: dict[str, list[ParsedLaunch]] = {}
     for launch in find_launches(text):
         others = by_last.get(launch.name.rpartition("::")[2], [])
         exact = [name for name in others if name == launch.name]
@@ -101,7 +101,7 @@ def launches_by_kernel(text: str, names: Iterable[str]) -> dict[str, list[Launch
     return found
 
 
-def launch_site(lexed: Lexed, launch: Launch, name: str) -> LaunchSite:
+def launch_site(lexed: Lexed, launch: ParsedLaunch, name: str) -> LaunchSite:
     """A launch as the record that crosses seams; `name` is its kernel's."""
     spans = launch.configuration
     line, column = lexed.position(launch.start)

@@ -24,7 +24,7 @@ _PLAIN_END = re.compile(r"[\\\n]")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LiteralPiece:
     """One of the adjacent literals that make up a string; offsets are into the file's text.
 
     `start` and `end` enclose what stands between the quotes.
@@ -37,12 +37,12 @@ class Piece:
 
     @property
     def raw(self) -> bool:
-        """Whether backslashes stand for themselves."""
+        """True if backslashes stand for themselves."""
         return "r" in self.prefix.lower()
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TextRun:
     """Decoded text `[unit, unit + length)` stands, character for character, at `[file, file + width)`.
 
     An escape has a `width` that differs from its `length`.
@@ -62,21 +62,21 @@ class Literal:
     start: int
     end: int
     value: str
-    pieces: tuple[Piece, ...]
-    runs: tuple[Run, ...]
+    pieces: tuple[LiteralPiece, ...]
+    runs: tuple[TextRun, ...]
 
 
 def read_literal(text: str, start: int, end: int, value: str) -> Literal | None:
     """Map the literal at `text[start:end]`, whose value is known; None where it is spelled in a way not understood."""
     pieces = _pieces(text, start, end)
-    runs: list[Run] = []
+    runs: list[TextRun] = []
     decoded: list[str] = []
     position = 0
     for number, piece in enumerate(pieces):
         index = piece.start
         while index < piece.end:
             chunk, width = _next(text, index, piece)
-            runs.append(Run(position, len(chunk), index, width, number))
+            runs.append(TextRun(position, len(chunk), index, width, number))
             decoded.append(chunk)
             position += len(chunk)
             index += width
@@ -85,7 +85,7 @@ def read_literal(text: str, start: int, end: int, value: str) -> Literal | None:
     return Literal(start, end, value, tuple(pieces), tuple(runs))
 
 
-def _pieces(text: str, start: int, end: int) -> list[Piece]:
+def _pieces(text: str, start: int, end: int) -> list[LiteralPiece]:
     """The adjacent literals between two offsets; none where something else stands between them."""
     pieces = []
     index = start
@@ -94,12 +94,14 @@ def _pieces(text: str, start: int, end: int) -> list[Piece]:
         if match is None:
             return []
         if match.group("quote"):
-            pieces.append(Piece(match.group("prefix"), match.group("quote"), match.start("body"), match.end("body")))
+            pieces.append(
+                LiteralPiece(match.group("prefix"), match.group("quote"), match.start("body"), match.end("body"))
+            )
         index = match.end()
     return pieces
 
 
-def _next(text: str, index: int, piece: Piece) -> tuple[str, int]:
+def _next(text: str, index: int, piece: LiteralPiece) -> tuple[str, int]:
     """The next run of decoded characters and how many characters of the file it takes."""
     if text[index] == "\n":
         return "\n", 1
@@ -152,7 +154,7 @@ def _place(starts: Sequence[int], offset: int) -> tuple[int, int]:
 
 
 def _predicted(anchor: Anchor, line: int, column: int) -> tuple[int, int]:
-    """Where `Unit.locate` would put a position after this anchor."""
+    """Position that `Unit.locate` would give after this anchor."""
     if line != anchor.unit_line:
         return anchor.file_line + line - anchor.unit_line, column
     return anchor.file_line, anchor.file_column + column - anchor.unit_column
@@ -196,7 +198,7 @@ def _edited(text: str, literal: Literal, value: str) -> str | None:
     return "".join(result) + text[position:]
 
 
-def _encoded(new: str, piece: Piece) -> str | None:
+def _encoded(new: str, piece: LiteralPiece) -> str | None:
     if not piece.raw:
         return _escaped(new, piece.quote)
     if len(piece.quote) == 1 and "\n" in new:
@@ -218,8 +220,8 @@ def _escaped(value: str, quote: str) -> str:
     return value[:-1] + f"\\{quote[0]}" if value.endswith(quote[0]) else value
 
 
-def _file_span(literal: Literal, start: int, end: int) -> tuple[int, int, Piece] | None:
-    """Where the decoded text `[start, end)` stands in the file, if it stands within one piece."""
+def _file_span(literal: Literal, start: int, end: int) -> tuple[int, int, LiteralPiece] | None:
+    """Place of the decoded text `[start, end)` in the file, if it lies within one piece."""
     first = _file_offset(literal, start, opening=True)
     last = _file_offset(literal, end, opening=False) if end > start else first
     if first is None or last is None or first[1] != last[1] or last[0] < first[0]:

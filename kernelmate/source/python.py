@@ -124,7 +124,7 @@ def unit_literal(unit: Unit) -> Literal:
 
 
 def _number_of(unit: Unit) -> int:
-    """Which of its file's strings a unit is."""
+    """Index of a unit among its file's strings."""
     for number, other in enumerate(read_python(unit.path, unit.file_text or "")):
         if other.anchors[:1] == unit.anchors[:1]:
             return number

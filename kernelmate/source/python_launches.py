@@ -54,7 +54,7 @@ def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[Pytho
 
 
 class _Bindings:
-    """Which expressions of a file are the kernel of one string."""
+    """Expressions of a file that are the kernel of one string."""
 
     def __init__(self, file: PythonFile, start: int, name: str) -> None:
         self.file = file
@@ -113,7 +113,7 @@ def _launch(file: PythonFile, call: ast.Call) -> PythonLaunch:
 
 
 def _unconverted(node: ast.expr) -> ast.expr:
-    """What stands inside `np.int32(...)` and the like."""
+    """Argument of `np.int32(...)` and the like."""
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name in _CONVERSIONS:

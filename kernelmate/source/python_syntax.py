@@ -91,7 +91,7 @@ class PythonFile:
         return None
 
     def values(self, node: ast.expr) -> list[ast.expr]:
-        """What an expression may stand for: itself, or for a name what is assigned to it above.
+        """Possible values of an expression: itself, or for a name its assignments above.
 
         The last assignment in the innermost scope that has one counts; where that stands in a branch or a loop, those
         above it do too. A name that gets its value otherwise (a parameter, an unpacking, `+=`) gives a node that is no
@@ -114,7 +114,7 @@ class PythonFile:
         yield self.tree
 
     def _assigned(self, scope: ast.AST, name: str) -> list[tuple[ast.arg | ast.Name, ast.expr]]:
-        """Where a name gets a value directly in a scope, and the value, in order of position."""
+        """Places of direct assignments to a name in a scope, and the values, in order of position."""
         found: list[tuple[ast.arg | ast.Name, ast.expr]] = []
         pending: list[ast.AST] = list(ast.iter_child_nodes(scope))
         while pending:

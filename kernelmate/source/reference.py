@@ -1,4 +1,4 @@
-"""What a contract names to compare with and to draw inputs from; nothing of it is run here."""
+"""Names in a contract of references and makers of inputs; nothing of them is run here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FUNCTION = re.compile(r"(?P<path>[^\n]*\.py):(?P<function>[^\W\d]\w*)\Z")
 def read_reference(
     document: Document, kernel: Kernel, args: Sequence[Argument], names: Sequence[str]
 ) -> tuple[str | None, Literal["function", "kernel", "expression"] | None]:
-    """What the key `reference` says and how it is to be read; a pair of None where it is absent.
+    """Value of the key `reference` and its kind; a pair of None if it is absent.
 
     Raises:
         ContractError: it is neither path:function, nor another kernel, nor an expression over arguments and sizes.
@@ -72,7 +72,7 @@ def _check_reference_expression(
 
 
 def read_inputs(document: Document) -> str | None:
-    """What the key `inputs` says, None where it is absent.
+    """Value of the key `inputs`, None if it is absent.
 
     Raises:
         ContractError: it is not path:function.

@@ -1,4 +1,4 @@
-"""What a kernel's head says: parameters, template parameters, launch bounds."""
+"""Signatures of kernels: parameters, template parameters, launch bounds."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _is_restrict(token: Token) -> bool:
 
 
 def _is_function(part: Sequence[Token]) -> bool:
-    """Whether it is a function pointer: a second parenthesis follows the one around the name."""
+    """True if it is a function pointer: a second parenthesis follows the one around the name."""
     texts = [token.text for token in part]
     return any(pair == (")", "(") for pair in pairwise(texts))
 
@@ -127,7 +127,7 @@ def _spelled_type(part: Sequence[Token], named: int | None, dimensions: int, gro
 
 
 def _name_index(part: Sequence[Token]) -> int | None:
-    """Where the declared name stands; None for a parameter without one."""
+    """Index of the declared name; None for a parameter without one."""
     index = 0
     candidates: list[int] = []
     while index < len(part):

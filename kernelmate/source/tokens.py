@@ -46,7 +46,7 @@ class Token(NamedTuple):
     directive: int
 
 
-class Comment(NamedTuple):
+class LineComment(NamedTuple):
     """One `//` comment: offsets of it, and whether only blanks stand before it on its line."""
 
     start: int
@@ -60,7 +60,7 @@ class Lexed:
 
     text: str
     tokens: tuple[Token, ...]
-    comments: tuple[Comment, ...]
+    comments: tuple[LineComment, ...]
     line_starts: tuple[int, ...]
 
     def position(self, offset: int) -> tuple[int, int]:
@@ -82,7 +82,7 @@ def line_starts(text: str) -> tuple[int, ...]:
 def lex(text: str) -> Lexed:
     """Take CUDA text apart. Never raises: what is not C++ comes out as one-character symbols."""
     tokens: list[Token] = []
-    comments: list[Comment] = []
+    comments: list[LineComment] = []
     directives, directive, fresh_line = 0, 0, True
     for match in _TOKEN.finditer(text):
         kind = match.lastgroup if match.lastgroup != "delimiter" else "string"
@@ -91,7 +91,7 @@ def lex(text: str) -> Lexed:
         if kind == "newline":
             directive, fresh_line = 0, True
         elif kind == "line_comment":
-            comments.append(Comment(match.start(), match.end(), fresh_line))
+            comments.append(LineComment(match.start(), match.end(), fresh_line))
         else:
             if fresh_line and match.group() == "#":
                 directives += 1

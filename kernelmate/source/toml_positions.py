@@ -1,4 +1,4 @@
-"""Where the keys and values of a TOML document stand, which `tomllib` does not tell."""
+"""Positions of keys and values in a TOML document, which `tomllib` does not give."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STRING = re.compile(
 _SCALAR = re.compile(r"[^,\]}\n#]+")
 
 
-class Span(NamedTuple):
+class KeySpan(NamedTuple):
     """Offsets of a key and of its value, `end` just past the value."""
 
     key: int
@@ -26,9 +26,9 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Reader:
+class _TomlReader:
     text: str
-    spans: dict[Path, Span]
+    spans: dict[Path, KeySpan]
     index: int = 0
 
     def skip(self, pattern: re.Pattern[str]) -> str:
@@ -42,13 +42,13 @@ class _Reader:
         return self.text.startswith(character, self.index)
 
 
-def toml_spans(text: str) -> dict[Path, Span]:
+def toml_spans(text: str) -> dict[Path, KeySpan]:
     """Spans of every key of a *valid* document, by path: `("sizes", 0, "rows")`, `("args", "x")`.
 
     Array elements have their own entry, with `key` equal to `value`. A document that `tomllib` refuses gives the keys
     up to where it goes wrong.
     """
-    reader = _Reader(text, {})
+    reader = _TomlReader(text, {})
     table: Path = ()
     tables: dict[Path, int] = {}
     while True:
@@ -64,14 +64,14 @@ def toml_spans(text: str) -> dict[Path, Span]:
                 return reader.spans
             if array:
                 tables[table] = tables.get(table, -1) + 1
-            reader.spans.setdefault(table, Span(start, start, start))
+            reader.spans.setdefault(table, KeySpan(start, start, start))
             reader.skip(re.compile(r"[^\n]*"))
             table = (*table, tables[table]) if array else table
         elif not _pair(reader, table):
             return reader.spans
 
 
-def _key(reader: _Reader) -> Path:
+def _key(reader: _TomlReader) -> Path:
     parts: list[str] = []
     while True:
         reader.skip(_SPACE)
@@ -87,7 +87,7 @@ def _key(reader: _Reader) -> Path:
         reader.index += 1
 
 
-def _pair(reader: _Reader, table: Path) -> bool:
+def _pair(reader: _TomlReader, table: Path) -> bool:
     start = reader.index
     key = _key(reader)
     if not key or not reader.at("="):
@@ -98,11 +98,11 @@ def _pair(reader: _Reader, table: Path) -> bool:
     path = (*table, *key)
     if not _value(reader, path):
         return False
-    reader.spans[path] = Span(start, value, reader.index)
+    reader.spans[path] = KeySpan(start, value, reader.index)
     return True
 
 
-def _value(reader: _Reader, path: Path) -> bool:
+def _value(reader: _TomlReader, path: Path) -> bool:
     if reader.at("["):
         return _array(reader, path)
     if reader.at("{"):
@@ -114,7 +114,7 @@ def _value(reader: _Reader, path: Path) -> bool:
     return bool(scalar.strip())
 
 
-def _array(reader: _Reader, path: Path) -> bool:
+def _array(reader: _TomlReader, path: Path) -> bool:
     reader.index += 1
     number = 0
     while True:
@@ -125,7 +125,7 @@ def _array(reader: _Reader, path: Path) -> bool:
         start = reader.index
         if not _value(reader, (*path, number)):
             return False
-        reader.spans[(*path, number)] = Span(start, start, reader.index)
+        reader.spans[(*path, number)] = KeySpan(start, start, reader.index)
         number += 1
         reader.skip(_BLANK)
         if reader.at(","):
@@ -134,7 +134,7 @@ def _array(reader: _Reader, path: Path) -> bool:
             return False
 
 
-def _inline_table(reader: _Reader, path: Path) -> bool:
+def _inline_table(reader: _TomlReader, path: Path) -> bool:
     reader.index += 1
     while True:
         reader.skip(_BLANK)

@@ -1,1 +1,1 @@
-"""What proposes candidates."""
+"""Suggesters of candidates."""

@@ -11,7 +11,7 @@ from kernelmate.records import Candidate, Compiled, Contract, Judged, Kernel, Ob
 
 @dataclass(frozen=True, slots=True)
 class SuggestRequest:
-    """What a suggester is told.
+    """Inputs of a suggester.
 
     Attributes:
         kernel: the baseline. contract: its contract. verdict: everything known about it.
@@ -45,12 +45,12 @@ class SuggestRequest:
 
 
 def candidate_key(kernel: Kernel, contract: Contract) -> tuple[str, ...]:
-    """What two versions share that are the same to a reader: the definition and the launch."""
+    """Key of versions that a reader cannot distinguish: the definition and the launch."""
     return (kernel.source, *contract.grid, "|", *contract.block, "|", contract.shared)
 
 
 class Suggester(Protocol):
-    """What proposes candidates: a recipe, a model, a router over others."""
+    """Proposes candidates: a recipe, a model, a router over others."""
 
     name: str
 

@@ -93,11 +93,11 @@ class Claude:
 
     @property
     def account(self) -> str:
-        """What all calls of the session have cost so far, and what may be spent."""
+        """Cost of all calls of the session so far, and the spending limit."""
         return self.spending.account
 
     def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
-        """What is wrong with the best version that failed, and what to do next.
+        """Reviews the best version that failed, and plans the next.
 
         Raises:
             AuthorFailed: there is no answer.
@@ -107,7 +107,7 @@ class Claude:
         return self._call(request, tried, REVIEW_TASK, Review)
 
     def audit(self, request: SuggestRequest, suspicious: Judged) -> Audit:
-        """Whether a version that passed is to be trusted; asked also once a search has used up what it was given.
+        """Audits a version that passed; asked also once a search has used up its budget.
 
         Raises:
             AuthorFailed: there is no answer.
@@ -272,7 +272,7 @@ class _Reading:
         return self._message
 
     def usage(self) -> Any:
-        """What the server has counted so far; None where it has sent nothing."""
+        """Tokens that the server has counted so far; None if it has sent nothing."""
         try:
             return None if self._stream is None else self._stream.current_message_snapshot.usage
         except (AssertionError, AttributeError):
@@ -309,7 +309,7 @@ def _count(tokens: object) -> int:
 
 
 def _unreadable(error: Exception, host: str) -> AuthorFailed:
-    """What is no error of the SDK's own: a missing key, a broken connection, or an answer in no known form."""
+    """Describes an error that is not the SDK's own: a missing key, a broken connection, or an answer in no known form."""
     if isinstance(error, TypeError) and "authentication" in str(error):
         return AuthorFailed("key", f"There is no key for Claude. {_KEY_HINT}")
     if type(error).__module__.split(".")[0] in {"httpx", "httpx2", "httpcore", "httpcore2", "json", "ssl"}:

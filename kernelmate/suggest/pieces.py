@@ -39,7 +39,7 @@ def without_kernel(kernel: Kernel) -> str:
 def pieces_of(
     text: str, opened: frozenset[str] = frozenset(), numbers: frozenset[str] = frozenset()
 ) -> Iterator[FilePiece]:
-    """What stands at the outermost level, or within nodes of the opened types there; layout and comments are none.
+    """Pieces at the outermost level, or within nodes of the opened types there; layout and comments are none.
 
     `numbers` are names whose numbers are launch parameters.
     """
@@ -72,7 +72,7 @@ def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
 
 
 def _is_own(piece: FilePiece, name: str) -> bool:
-    """Whether a piece may be seen by its own file alone: a device function, or a constant."""
+    """True if a piece may be seen by its own file alone: a device function, or a constant."""
     kind = next(iter(names_of(piece.node)))[0]
     if kind == "function":
         return "__device__" in piece.words and not {"__host__", "__global__", "__managed__"} & {*piece.words}

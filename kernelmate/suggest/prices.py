@@ -53,7 +53,7 @@ def price_of(model: str) -> Price | None:
 
 
 def cost_of(model: str, input_tokens: int, output_tokens: int, cache_written: int = 0, cache_read: int = 0) -> Cost:
-    """What a call has cost; `input_tokens` are those that no cache had a part in."""
+    """Cost of a call; `input_tokens` are those that no cache had a part in."""
     price = price_of(model)
     usd = None
     if price is not None:
@@ -72,7 +72,7 @@ class OverBudget(Exception):
 
 
 class SpendingBudget:
-    """What may be spent in one session, and what has been.
+    """Spending limit of one session, and the amount spent.
 
     Args:
         limit_usd: the most that all calls together may cost.
@@ -85,7 +85,7 @@ class SpendingBudget:
 
     @property
     def account(self) -> str:
-        """What was spent so far, as people read it."""
+        """Amount spent so far, in words."""
         calls = "1 call" if len(self.calls) == 1 else f"{len(self.calls)} calls"
         return f"{calls} so far, {self.spent_usd:.4f} of {self.limit_usd:.2f} USD"
 

@@ -1,4 +1,4 @@
-"""What models are told: who they are, what is known of the kernel, what was tried, and what is asked.
+"""Prompts for models: role, facts about the kernel, earlier attempts, and the question.
 
 The parts come in the order in which they change: the rules never, the kernel once per search, what was tried with each
 round, the question each time. So a server that keeps what it has evaluated reads each part once.
@@ -25,7 +25,7 @@ _SPEAKER = re.compile(
     r"<(?=[|\uff5c][^|\uff5c<>\n]{1,64}[|\uff5c]>)|<(?=/?s>|/?(?:start|end)_of_turn>|/?(?:system|user|assistant)>|/?<?/?SYS>)"
     r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS)\])"
 )
-"""Where `<|im_end|>`, `</s>`, `<start_of_turn>`, `[INST]` and their like begin, in the templates of common models."""
+"""First characters of `<|im_end|>`, `</s>`, `<start_of_turn>`, `[INST]` and the like in templates of common models."""
 
 RULES = """\
 You improve CUDA kernels. Every answer is compiled with NVRTC, checked against a reference on many sizes and inputs, \
@@ -59,12 +59,12 @@ MENDING = """\
 
 
 def questions(request: SuggestRequest) -> str:
-    """What is asked for: a better version, or of a kernel that does not compile or is wrong a right one."""
+    """The question: a better version, or a right one of a kernel that does not compile or is wrong."""
     return MENDING if request.objective.metric == "correct" else QUESTIONS
 
 
 def kernel_part(request: SuggestRequest) -> str:
-    """What is known of the kernel as it is: the same for every call of a search."""
+    """Facts about the original kernel: the same for every call of a search."""
     verdict = request.verdict
     parts = [
         _marked("kernel", _numbered(request)),
@@ -98,7 +98,7 @@ def _key(judged: Judged) -> tuple[str, ...]:
 
 
 def _worth(judged: Judged, request: SuggestRequest) -> tuple[bool, bool, bool, float]:
-    """What versions that are right are sorted by: accepted, promising, undecided, then the metric, the best first."""
+    """Sort key of right versions: accepted, promising, undecided, then the metric, the best first."""
     value = metric_value(request.objective.metric, judged.verdict)
     sign = 1.0 if better(request.objective.metric) == "lower" else -1.0
     return judged.verdict.accepted is None, judged.verdict.undecided, value is None, sign * (value or 0.0)

@@ -99,7 +99,7 @@ class RepairSequences:
                     break
 
     def _tell(self, step: RepairStep, depth: int) -> None:
-        """What was looked for at a version that no repair applies to."""
+        """Names the repairs that were tried at a version that none applies to."""
         codes = list(dict.fromkeys(finding.code for finding in step.verdict.findings if finding.severity == "error"))
         fitting = [repair.name for repair in self.repairs if repair.codes & set(codes)]
         after = f" after {', '.join(step.repairs)}" if depth else ""
@@ -110,7 +110,7 @@ class RepairSequences:
 
 
 def distance(verdict: Verdict) -> Distance:
-    """How far a version is from right: messages of the compiler, faults, wrong sizes; (0, 0, 0) for none that is known."""
+    """Distance of a version from right: messages of the compiler, faults, wrong sizes; (0, 0, 0) if none is known."""
     if not verdict.compiled:
         messages = sum(diagnostic.severity == "error" for diagnostic in verdict.diagnostics)
         return max(messages, 1), 0, 0

@@ -1,4 +1,4 @@
-"""What models are asked to answer in: their forms as JSON Schema, and reading an answer that may be anything."""
+"""Answer forms of models as JSON Schema, and reading an answer that may be anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asked, in which order: recipes, the local model, Claude as its reviewer, and Claude as author where allowed.
+"""Order of the authors: recipes, the local model, Claude as its reviewer, and Claude as author if allowed.
 
 The router is a suggester itself. It looks at each verdict before it asks the next author, since the next author is only
 needed where the last one did not do it, and learns from what went wrong.
@@ -41,7 +41,7 @@ class LocalAuthor(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the user should hear of how it was asked, one line each."""
+        """Notices for the user about its answers, one line each."""
         ...
 
     def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
@@ -72,15 +72,15 @@ class Reviewer(Protocol):
 
     @property
     def account(self) -> str:
-        """What all its calls have cost so far, and what may be spent."""
+        """Cost of all its calls so far, and the spending limit."""
         ...
 
     def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
-        """What to do next. Raises `AuthorFailed`."""
+        """Advice on the next version. Raises `AuthorFailed`."""
         ...
 
     def audit(self, request: SuggestRequest, suspicious: Judged) -> Audit:
-        """Whether a version is to be trusted. Raises `AuthorFailed`."""
+        """Judgement of a version's honesty. Raises `AuthorFailed`."""
         ...
 
     def write(self, request: SuggestRequest, review: Review | None = None) -> Proposal:
@@ -172,7 +172,7 @@ class Router:
         yield from self._until_done(request, self._applied(request, self.local, review, reviewer.last_cost))
 
     def _applied(self, request: SuggestRequest, local: LocalAuthor, review: Review, paid: Cost) -> Iterator[Candidate]:
-        """What the local model makes of a review; the first version carries what the review has cost."""
+        """The local model's versions by a review; the first carries the cost of the review."""
         steps = (review.analysis, *(f"{step.what} {step.why}".strip() for step in review.optimizations))
         for candidate in self._tried(request, local.apply(request, review)):
             cost = (candidate.cost or Cost()) + paid
@@ -254,7 +254,7 @@ class Router:
                 self.notes.append(f"{self.reviewer.name}, {what}: {_cost_words(cost)}; {self.reviewer.account}.")
 
     def _account(self) -> None:
-        """What the local model has read and written, where its server counts that."""
+        """Tokens that the local model has read and written, if its server counts them."""
         if self.local is not None and self._local_cost.input_tokens is not None:
             answers = "1 answer" if self._local_answers == 1 else f"{self._local_answers} answers"
             self.notes.append(f"{self.local.name}, {answers}: {_cost_words(replace(self._local_cost, usd=None))}.")

@@ -1,4 +1,4 @@
-"""Where the lanes of a warp read and write: indices evaluated for the threads of one block at the headline size.
+"""Addresses that the lanes of a warp access: indices evaluated for the threads of one block at the headline size.
 
 No algebra: an index is computed for real threads, with loops at their first turn, so that casts, divisions, remainders
 and named intermediate values count as they are. What cannot be computed (a value from memory, a call) is None.
@@ -147,7 +147,7 @@ class LaneEvaluator:
     # ------------------------------------------------------------------------------------ evaluation
 
     def _pointer(self, node: Node, thread: Thread, known: Mapping[str, float], depth: int) -> float | None:
-        """How far into its array a pointer expression points, in elements."""
+        """Offset of a pointer expression into its array, in elements."""
         node = _inner(node)
         if node.type == "identifier":
             name = self.tree.text(node)

@@ -71,7 +71,7 @@ class Tree:
         return self.bytes[node.start_byte : node.end_byte].decode()
 
     def text_before_function(self) -> str:
-        """What stands before the definition proper: its template line, `extern "C"`."""
+        """Text before the definition proper: its template line, `extern "C"`."""
         return self.bytes[: self.function.start_byte].decode()
 
     def span(self, node: Node) -> tuple[int, int]:
@@ -107,7 +107,7 @@ class Tree:
         return found
 
     def variable(self, name: str) -> DeclaredVariable | None:
-        """What the kernel declares by this name, when it does so once."""
+        """The kernel's declaration of this name, if there is exactly one."""
         return self.variables.get(name)
 
     def shared_arrays(self) -> list[DeclaredVariable]:

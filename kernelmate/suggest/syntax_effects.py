@@ -1,4 +1,4 @@
-"""What statements of a kernel read, write and call, as far as the syntax tree shows it for certain."""
+"""Reads, writes and calls of a kernel's statements, as far as the syntax tree shows them for certain."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _passed_pointers(tree: Tree, call: Node) -> Iterator[str]:
 
 
 def call_name(tree: Tree, call: Node) -> str:
-    """What a call calls, as written, without a leading `::`."""
+    """Name of the called function, as written, without a leading `::`."""
     function = call.child_by_field_name("function")
     if function is None:
         return ""

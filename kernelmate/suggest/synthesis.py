@@ -13,7 +13,7 @@ from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
 from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, Written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.write import kernels_for
 
@@ -65,13 +65,13 @@ class Synthesis:
         except ReferenceFailed as error:
             self.notes.append(f"No kernel was written from the reference. {error.message}")
 
-    def _wanted(self, request: SuggestRequest, found: list[Written]) -> list[Written]:
+    def _wanted(self, request: SuggestRequest, found: list[WrittenKernel]) -> list[WrittenKernel]:
         """Those that the prompt does not rule out, the preferred first."""
         scores = [suits(request.objective, f"{self.name}:{one.schedule}") for one in found]
         ranked = sorted(zip(scores, found, strict=True), key=lambda pair: -pair[0])
         return [one for score, one in ranked if score >= 0]
 
-    def _placed(self, request: SuggestRequest, bare: Kernel, written: Written) -> Iterator[Candidate]:
+    def _placed(self, request: SuggestRequest, bare: Kernel, written: WrittenKernel) -> Iterator[Candidate]:
         """The candidate in the user's file, of which `bare` is what stays; none where a launch there cannot follow."""
         try:
             kernel, contract = KernelText(bare, request.contract).placed(written)

@@ -163,7 +163,7 @@ def _check_names(
     in_headers: Callable[[], Collection[str]] = lambda: (),
     own: Collection[tuple[str, ...]] = (),
 ) -> None:
-    """What a candidate names beside the kernel must mean nothing elsewhere: not in the user's file, nor in its headers.
+    """Checks that names of a candidate beside the kernel occur nowhere else: not in the user's file, nor in its headers.
 
     Args:
         baseline: the user's kernel.
@@ -235,7 +235,7 @@ def _added(before: Sequence[FilePiece], after: Sequence[FilePiece]) -> list[File
 
 
 def _check_node(node: tree_sitter.Node) -> None:
-    """What a candidate adds must be a helper of the device's."""
+    """Checks that an addition of a candidate is a device helper."""
     if node.type in NESTING:
         condition = node.child_by_field_name("condition") or node.child_by_field_name("name")
         parameters = node.child_by_field_name("parameters")

@@ -57,7 +57,7 @@ def _uses(text: str, name: str) -> bool:
 
 
 def _in_launches(kernel: Kernel, name: str) -> bool:
-    """Whether launches in the file name it: what they give changes later."""
+    """True if launches in the file name it: what they give changes later."""
     return any(_uses(launch, name) for launch in re.findall(r"<<<.*?>>>", kernel.unit.text, re.DOTALL))
 
 

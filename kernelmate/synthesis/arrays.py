@@ -15,7 +15,7 @@ from kernelmate.synthesis.graph import Datum, Graph, Node
 from kernelmate.synthesis.sizes import Real, Unequal, Untraceable, dim, product, text_of
 
 if TYPE_CHECKING:
-    from kernelmate.synthesis.loops import Loop
+    from kernelmate.synthesis.loops import TracedLoop
 
 MAPS = frozenset(
     {
@@ -46,9 +46,9 @@ class Builder:
         self.size, self.file = size, file
         self.nodes: list[Node] = []
         self.lines: list[int | None] = []
-        self._known: dict[tuple[Node, tuple[Loop, ...]], int] = {}
-        self.open: list[Loop] = []
-        self.batches: dict[int, tuple[Loop, ...]] = {}
+        self._known: dict[tuple[Node, tuple[TracedLoop, ...]], int] = {}
+        self.open: list[TracedLoop] = []
+        self.batches: dict[int, tuple[TracedLoop, ...]] = {}
         self.loop_count = 0
 
     def add(
@@ -73,7 +73,7 @@ class Builder:
         shape: Sequence[int],
         dtype: Any,
         data: Sequence[Datum],
-        loops: tuple[Loop, ...] = (),
+        loops: tuple[TracedLoop, ...] = (),
     ) -> Array:
         """A node with all its axes, of which the first are for the turns of some loops."""
         shapes = tuple(text_of(one) for one in shape)
@@ -164,7 +164,7 @@ class Array(NDArrayOperatorsMixin):
         return self._node
 
     @property
-    def loops(self) -> tuple[Loop, ...]:
+    def loops(self) -> tuple[TracedLoop, ...]:
         """The open loops in whose turns it differs, outermost first: the node has an axis for each before its own."""
         return self.builder.batches.get(self.node, ())
 

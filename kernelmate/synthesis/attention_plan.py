@@ -15,19 +15,21 @@ from kernelmate.synthesis.plan import Index, Key, Plan, Refused, without_reshape
 from kernelmate.synthesis.sizes import joined
 
 
-class Place(NamedTuple):
+class AxisPosition(NamedTuple):
     """A position along an axis of an array: a sum of positions along axes of the domain, each times an expression of sizes."""
 
     terms: tuple[tuple[int, str], ...]
     offset: str = "0"
 
-    def times(self, factor: str) -> Place:
+    def times(self, factor: str) -> AxisPosition:
         """The multiple."""
-        return Place(tuple((axis, joined(factor, "*", one)) for axis, one in self.terms), _scaled(self.offset, factor))
+        return AxisPosition(
+            tuple((axis, joined(factor, "*", one)) for axis, one in self.terms), _scaled(self.offset, factor)
+        )
 
-    def plus(self, other: Place) -> Place:
+    def plus(self, other: AxisPosition) -> AxisPosition:
         """The sum."""
-        return Place(self.terms + other.terms, joined(self.offset, "+", other.offset))
+        return AxisPosition(self.terms + other.terms, joined(self.offset, "+", other.offset))
 
 
 def _scaled(text: str, factor: str) -> str:
@@ -38,7 +40,7 @@ def _scaled(text: str, factor: str) -> str:
 class Attention(Plan):
     """A graph laid out over the axes of its result, then the keys, then what products of queries and keys are summed over.
 
-    An index holds a `Place`, or None for the only element, for each axis of a node.
+    An index holds a `AxisPosition`, or None for the only element, for each axis of a node.
 
     Attributes:
         contract: whose sizes are meant. along: the axis of the domain that each reduction takes.
@@ -97,9 +99,9 @@ class Attention(Plan):
                 yield key
             stack += self.operands(key)
 
-    def steps(self, key: Key) -> Place:
+    def steps(self, key: Key) -> AxisPosition:
         """The number of an element in an array, or a position: how far each axis of the domain moves it."""
-        found = Place(())
+        found = AxisPosition(())
         stride = "1"
         for one, side in reversed(list(zip(key[1], self.node(key).shape, strict=True))):
             if one is not None:
@@ -115,14 +117,14 @@ class Attention(Plan):
         return joined(stride, "*", side)
 
 
-def _place(one: Any) -> Place:
-    return one if isinstance(one, Place) else Place(((int(one), "1"),))
+def _place(one: Any) -> AxisPosition:
+    return one if isinstance(one, AxisPosition) else AxisPosition(((int(one), "1"),))
 
 
 def axes_of(key: Key) -> set[int]:
     """The axes of the domain that an index has."""
     places: tuple[Any, ...] = key[1]
-    return {axis for one in places if isinstance(one, Place) for axis, _ in one.terms}
+    return {axis for one in places if isinstance(one, AxisPosition) for axis, _ in one.terms}
 
 
 def _operands(plan: Attention, key: Key) -> tuple[Key, ...]:
@@ -138,7 +140,7 @@ def _operands(plan: Attention, key: Key) -> tuple[Key, ...]:
             return ((node.args[0], tuple(None if side == "1" else index[places[axis]] for axis, side in sides)),)
         case "reduce":
             axis = int(node.data[1] or 0)
-            moved: Any = Place(((plan.along[key[0]], "1"),))
+            moved: Any = AxisPosition(((plan.along[key[0]], "1"),))
             return ((node.args[0], _kept(source, (*index[:axis], moved, *index[axis:]))),)
         case "window":
             return ((node.args[0], _kept(source, _parts(node, index))),)
@@ -160,7 +162,7 @@ def _parts(node: Node, index: Index) -> Any:
         axis = AxisMap.of(entry)
         if axis.beyond != ORDINARY or axis.every != 1 or len(node.args) > 1:
             raise Refused("it computes attention of padded or joined arrays")
-        place = Place((), axis.offset)
+        place = AxisPosition((), axis.offset)
         for number, step in axis.terms:
             if index[number] is not None:
                 place = place.plus(_place(index[number]).times(str(step)))
@@ -175,7 +177,7 @@ def _reshaped(contract: Contract | None, source: Node, node: Node, index: Index)
     pairs = [(one, side) for one, side in zip(index, node.shape, strict=True) if side != "1"]
     found: list[Any] = []
     for side in source.shape:
-        place, whole = Place(()), "1"
+        place, whole = AxisPosition(()), "1"
         while side != "1" and pairs and evaluate(whole, headline) < evaluate(side, headline):
             one, inner = pairs.pop(0)
             place, whole = place.times(inner).plus(_place(one)), joined(whole, "*", inner)
@@ -209,7 +211,9 @@ def _laid_out(graph: Graph, contract: Contract, output: int) -> Attention:
     """A plan over the axes of an output, its keys and depth still without lengths."""
     sides = [side for side in graph.nodes[output].shape if side != "1"]
     axes = iter(range(len(sides)))
-    index: Any = tuple(None if side == "1" else Place(((next(axes), "1"),)) for side in graph.nodes[output].shape)
+    index: Any = tuple(
+        None if side == "1" else AxisPosition(((next(axes), "1"),)) for side in graph.nodes[output].shape
+    )
     return Attention(graph, (*sides, "", ""), 0, ((output, index),), "free", contract=contract)
 
 
@@ -304,7 +308,7 @@ def _softmax(plan: Attention, key: Key) -> Attention | None:
 
 def _sum_of(plan: Attention, exponential: Key) -> Key:
     """The sum of exponentials, by which the results are divided in the end."""
-    keys: Any = Place(((plan.key, "1"),))
+    keys: Any = AxisPosition(((plan.key, "1"),))
     if keys not in exponential[1]:
         return exponential
     place = exponential[1].index(keys)
@@ -350,7 +354,7 @@ def _output(plan: Attention, output: int) -> Key:
         if [plan.domain[axis] for axis in axes] != long:
             continue
         rest = iter(axes)
-        index: Any = tuple(None if side == "1" else Place(((next(rest), "1"),)) for side in shape)
+        index: Any = tuple(None if side == "1" else AxisPosition(((next(rest), "1"),)) for side in shape)
         if _reductions(plan, (output, index)) <= known:
             return output, index
     raise Refused("its outputs need other reductions than those of attention")
@@ -380,7 +384,7 @@ def _with_axes(plan: Attention) -> Attention | None:
     return replace(plan, query=query, column=columns[-1])
 
 
-def by_axis(place: Place) -> dict[int, str]:
+def by_axis(place: AxisPosition) -> dict[int, str]:
     """How far each axis moves a position."""
     found: dict[int, str] = {}
     for axis, factor in place.terms:

@@ -168,7 +168,7 @@ class AttentionText:
         return " + ".join(texts + ([] if steps.offset == "0" else [self.kernel.size(steps.offset)])) or "0"
 
     def contiguous(self, roots: Sequence[Key], axis: int) -> bool:
-        """Whether neighbours along an axis lie beside one another in every array that some values need."""
+        """True if neighbours along an axis lie beside one another in every array that some values need."""
         keys = [key for key in self.plan.leaves(roots) if self.plan.node(key).op == "input" and axis in axes_of(key)]
         return bool(keys) and all(by_axis(self.plan.steps(key))[axis] == "1" for key in keys)
 
@@ -227,7 +227,7 @@ class AttentionText:
 
 
 def _bounded(contract: Contract, side: str, most: int) -> bool:
-    """Whether a side is at most so long at every size: it is a number, or `require` allows no larger one."""
+    """True if a side is at most so long at every size: it is a number, or `require` allows no larger one."""
     names = [name for name in contract.sizes[0] if re.search(rf"\b{name}\b", side)]
     if names and not any(re.search(rf"\b{name}\b", rule) for rule in contract.require for name in names):
         return False

@@ -103,7 +103,7 @@ def _position(axis: int | str, at: Mapping[int | str, str]) -> str:
 
 
 def _follows(order: Order, first: int, second: int) -> bool:
-    """Whether an array holds one axis directly behind another, or neither of them."""
+    """True if an array holds one axis directly behind another, or neither of them."""
     if first not in order or second not in order:
         return first not in order and second not in order
     return order.index(second) == order.index(first) + 1

@@ -87,7 +87,7 @@ def inside(plan: Bags, keys: Sequence[Key]) -> list[Key]:
 
 
 def behind_one_another(plan: Bags) -> bool:
-    """Whether the elements of a bag are neighbours in an array, and no array has the results' last axis so."""
+    """True if the elements of a bag are neighbours in an array, and no array has the results' last axis so."""
     lasts = []
     for key in inside(plan, sums_of(plan)):
         used = [one for one in key[1] if one is not None]

@@ -16,7 +16,7 @@ _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", 
 
 
 def reach(plan: Attention) -> Linear | None:
-    """How many keys behind its own number a query has at most; None where any key may have weight."""
+    """Largest number of keys that a query has after its own position; None where any key may have weight."""
     return None if plan.query is None else _reach(plan, plan.score)
 
 

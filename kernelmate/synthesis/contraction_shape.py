@@ -19,6 +19,7 @@ class ContractionShape:
     Attributes:
         m: the axis of the first operand alone. n: of the second. k: of both, which the results do not have. batch: of all.
         root: what is summed. left: arrays with `m`, right: with `n`, by their orders. rest: orders of what the results need besides.
+        beside: those of them that are factors of all terms of a sum.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
@@ -35,15 +36,20 @@ class ContractionShape:
         self.whole = [axis for axis in self.axes.order(kept) if isinstance(axis, int)]
         if plan.node(self.reduction).data[0] != "sum" or not merged:
             raise Refused("it reduces a product of arrays other than by a sum")
-        self.batch = [axis for axis in self.whole if all(axis in order for order in merged.values())]
         summed = [axis for axis in range(len(self.axes.sides)) if axis not in self.whole]
+        terms = {name: order for name, order in merged.items() if {*order} & {*summed}}
+        self.batch = [axis for axis in self.whole if terms and all(axis in order for order in terms.values())]
         single = [axis for axis in self.whole if axis not in self.batch]
-        if len(summed) != 1 or len(single) != 2 or any(summed[0] not in order for order in merged.values()):
+        if len(summed) != 1 or len(single) != 2:
             raise Refused("it sums products over other axes than a matrix product does")
         self.m, self.n, self.k = *single, summed[0]
-        self.left = {name: order for name, order in merged.items() if self.n not in order}
-        self.right = {name: order for name, order in merged.items() if self.m not in order}
-        if not self.left or not self.right or {*self.left, *self.right} != {*merged} or {*self.left} & {*self.right}:
+        self.left = {name: order for name, order in terms.items() if self.n not in order}
+        self.right = {name: order for name, order in terms.items() if self.m not in order}
+        self.beside = {name: order for name, order in merged.items() if name not in terms}
+        if any(self.rest.get(name, order) != order for name, order in self.beside.items()):
+            raise Refused("it meets a factor of a product along other axes elsewhere")
+        self.rest |= self.beside
+        if not self.left or not self.right or {*self.left, *self.right} != {*terms} or {*self.left} & {*self.right}:
             raise Refused("it sums products of arrays that have all axes, or only one")
         outputs = {one.name for one in kernel.outputs()}
         if outputs & {*merged} or any(
@@ -59,7 +65,7 @@ class ContractionShape:
         return first if first in self.batch and all(first not in order[1:] for order in orders) else None
 
     def is_summed(self, key: Key) -> bool:
-        """Whether a value differs along the sum's axis."""
+        """True if a value differs along the sum's axis."""
         return any(self.k in self.axes.order(order) for order in self._orders([key]).values())
 
     def _without_reduction(self, roots: Sequence[Key]) -> Iterator[Key]:
@@ -97,7 +103,7 @@ class ContractionShape:
 
 
 def vanishes(expressions: Expressions, key: Key) -> bool:
-    """Whether a value is zero where all arrays are, as they are made to be behind the end of the sum."""
+    """True if a value is zero where all arrays are, as they are made to be behind the end of the sum."""
     node, args = expressions.plan.node(key), expressions.plan.operands(key)
     if node.op in ("input", "constant"):
         return node.op == "input" or node.data[0] == 0
@@ -118,11 +124,13 @@ class Factors:
     """A sum of plain products: one array of each side, and what is the same for all terms of a sum.
 
     Attributes:
-        left: the array with rows. right: the array with columns. outside: factors without the sum's axis.
+        left: the array with rows. right: the array with columns. terms: both, as they are met.
+        outside: factors without the sum's axis.
     """
 
     left: str
     right: str
+    terms: tuple[Key, ...]
     outside: tuple[Key, ...]
 
     @staticmethod
@@ -132,7 +140,7 @@ class Factors:
         Raises:
             Refused: it is something else than a product of two arrays, or computes in other types than the sum's.
         """
-        plan, found, outside = shape.plan, list[str](), list[Key]()
+        plan, found, outside = shape.plan, list[Key](), list[Key]()
         total = plan.node(shape.reduction).dtype
         stack = [shape.root]
         while stack:
@@ -141,14 +149,15 @@ class Factors:
             if not shape.is_summed(key):
                 outside.append(key)
             elif node.op == "input":
-                found.append(str(node.data[0]))
+                found.append(key)
             elif node.op in ("view", "cast") or (node.op == "map" and node.data[0] == "multiply"):
                 if node.op != "view" and node.dtype != total and not {node.dtype, total} <= {"float32", "float64"}:
                     raise Refused(f"it computes products in {node.dtype}")
                 stack += plan.operands(key)
             else:
                 raise Refused("it sums something else than products of elements")
-        left, right = ([one for one in found if one in side] for side in (shape.left, shape.right))
+        names = [str(plan.node(key).data[0]) for key in found]
+        left, right = ([one for one in names if one in side] for side in (shape.left, shape.right))
         if len(left) != 1 or len(right) != 1 or len(found) != 2:
             raise Refused("it sums products of more than two arrays")
-        return Factors(left[0], right[0], tuple(reversed(outside)))
+        return Factors(left[0], right[0], tuple(found), tuple(reversed(outside)))

@@ -17,7 +17,7 @@ SPAN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ConvolutionTile:
     """A block's output channels (`out`) and positions along each spatial axis, and a thread's channels (`side`)."""
 
     out: int
@@ -30,7 +30,7 @@ class Tile:
         return self.out // self.side * math.prod(self.positions) // SPAN
 
 
-def tile_for(plan: Windows, found: Convolution, size: Size, side: int) -> Tile:
+def tile_for(plan: Windows, found: Convolution, size: Size, side: int) -> ConvolutionTile:
     """The tile for channels of `side` per thread that fits the results at a size."""
     counts = {f"__{axis}": int(evaluate(one, size)) for axis, one in enumerate(plan.domain)}
     lengths = [counts[one.variable] for one in found.spatial]
@@ -42,7 +42,7 @@ def tile_for(plan: Windows, found: Convolution, size: Size, side: int) -> Tile:
         positions.insert(0, max(SPAN if not place else 1, min(power_above(length), left, most)) if place < 2 else 1)
         left = max(1, left // positions[0])
     groups = min(power_above(-(-counts[found.out] // side)), max(1, BLOCK * SPAN // math.prod(positions)))
-    return Tile(groups * side, tuple(positions), side)
+    return ConvolutionTile(groups * side, tuple(positions), side)
 
 
 def power_above(count: int) -> int:

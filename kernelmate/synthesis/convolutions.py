@@ -295,7 +295,7 @@ def _input(reads: Sequence[_Read], own: set[str]) -> dict[int, tuple[str, int]]:
 
 
 def _is_plain(reads: Sequence[_Read], axis: int, side: tuple[str, int]) -> bool:
-    """Whether an axis of the input is one of the results, element by element."""
+    """True if an axis of the input is one of the results, element by element."""
     guarded = any(re.search(rf"\b{side[0]}\b", guard) for one in reads for guard in one.guards)
     return side[1] == 1 and not guarded and not any(one.at[axis].constant for one in reads)
 

@@ -35,7 +35,7 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KernelRequest:
     """What a kernel is written for.
 
     Attributes:
@@ -53,7 +53,7 @@ class Asked:
     results: tuple[tuple[str, str], ...] = ()
 
 
-def draft(asked: Asked) -> tuple[Kernel, Contract]:
+def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
     """An empty kernel without results, for asking the worker what the reference returns.
 
     Raises:
@@ -82,7 +82,7 @@ def draft(asked: Asked) -> tuple[Kernel, Contract]:
     return _kernel(asked, contract), contract
 
 
-def with_results(asked: Asked, contract: Contract, results: Results) -> tuple[Kernel, Contract]:
+def with_results(asked: KernelRequest, contract: Contract, results: Results) -> tuple[Kernel, Contract]:
     """The empty kernel with an argument for each result, behind the arrays that it takes.
 
     Raises:
@@ -171,7 +171,7 @@ def _bare(side: str) -> str:
     return side[1:-1] if all(depth[:-1]) else side
 
 
-def _result_names(asked: Asked, contract: Contract, count: int) -> list[str]:
+def _result_names(asked: KernelRequest, contract: Contract, count: int) -> list[str]:
     """Names of the results: those that the function's own text gives them, where a kernel can have them."""
     taken = {*asked.function.parameters, *(one.name for one in contract.args), asked.name}
     own = [one for one in asked.function.results if one.isascii() and not keyword.iskeyword(one) and one not in taken]
@@ -192,7 +192,7 @@ def _result_dtype(contract: Contract, returned: str) -> str:
     return returned if numpy_dtype(returned).itemsize < numpy_dtype(widest).itemsize else widest
 
 
-def _kernel(asked: Asked, contract: Contract) -> Kernel:
+def _kernel(asked: KernelRequest, contract: Contract) -> Kernel:
     """The empty kernel with its contract, in the text of its file."""
     parameters = [_declared(one) for one in contract.args]
     headers = sorted({HEADERS[one.dtype] for one in contract.args if one.dtype in HEADERS})
@@ -208,7 +208,7 @@ def _kernel(asked: Asked, contract: Contract) -> Kernel:
     return kernel
 
 
-def _title(asked: Asked) -> str:
+def _title(asked: KernelRequest) -> str:
     """The file's first line: the reference's own summary, or its name."""
     summary = " ".join(asked.function.summary.split()).rstrip("\\ ")
     usable = summary.isascii() and summary.isprintable() and "///" not in summary and 0 < len(summary) <= 110

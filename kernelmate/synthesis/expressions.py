@@ -78,7 +78,7 @@ class Expressions:
         self._varies: dict[Key, bool] = {}
 
     def varies(self, key: Key) -> bool:
-        """Whether a value differs between the elements of a row."""
+        """True if a value differs between the elements of a row."""
         if key not in self._varies:
             node = self.plan.node(key)
             if node.op in ("input", "iota"):
@@ -108,7 +108,7 @@ class Expressions:
         return [self._text(key, lines, uses, within=self.varies(key))[0] for key in roots]
 
     def _repeats(self, key: Key) -> bool:
-        """Whether an operation's text holds its operand twice."""
+        """True if an operation's text holds its operand twice."""
         node = self.plan.node(key)
         repeated = self._whole_power(node) is not None or self._repeats_first(node)
         if node.op == "map" and node.data[0] == "floor_divide" and not node.dtype.startswith("float"):
@@ -116,12 +116,12 @@ class Expressions:
         return node.op == "map" and (node.data[0] == "square" or repeated)
 
     def _repeats_first(self, node: Node) -> bool:
-        """Whether it is a bound, written as a comparison: as in NumPy, and unlike fmaxf, NaN stays NaN."""
+        """True if it is a bound, written as a comparison: as in NumPy, and unlike fmaxf, NaN stays NaN."""
         bounded = node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
         return bounded and (self._kernel.keeps_nan or self._is_given(node.args[1]))
 
     def _is_given(self, index: int) -> bool:
-        """Whether a value is a number of the text, an argument or a size, and so never NaN."""
+        """True if a value is a number of the text, an argument or a size, and so never NaN."""
         node = self.plan.graph.nodes[index]
         while node.op in ("view", "reshape", "cast"):
             node = self.plan.graph.nodes[node.args[0]]
@@ -221,7 +221,7 @@ class Expressions:
         return self._viewed(node.args[0]) if node.op == "view" else node
 
     def squares(self, reduction: Node) -> bool:
-        """Whether a reduction is over squares."""
+        """True if a reduction is over squares."""
         operand = self.plan.graph.nodes[reduction.args[0]]
         same = operand.op == "map" and operand.data[0] == "multiply" and operand.args[0] == operand.args[1]
         return same or (operand.op == "map" and operand.data[0] == "square")
@@ -285,7 +285,7 @@ class Expressions:
                 raise Refused("it shifts by a number of bits that is not known")
 
     def _is_counting(self, index: int) -> bool:
-        """Whether a whole number cannot be negative."""
+        """True if a whole number cannot be negative."""
         node = self.plan.graph.nodes[index]
         if node.dtype.startswith("uint") or node.op in ("iota", "size"):
             return True
@@ -328,7 +328,7 @@ class Expressions:
         return text if wide or node.dtype != "int64" else (f"static_cast<long long>({text[0]})", ATOM)
 
     def _bounded(self, key: Key) -> bool:
-        """Whether a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
+        """True if a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
         node, nodes = self.plan.node(self._bare(key)), self.plan.graph.nodes
         if self.varies(key) or self.plan.kind == "map":
             return False

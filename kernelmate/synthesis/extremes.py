@@ -122,7 +122,7 @@ class Extremes:
 
 
 def is_extreme(kind: object) -> bool:
-    """Whether a reduction finds a position."""
+    """True if a reduction finds a position."""
     return kind in EXTREMES
 
 

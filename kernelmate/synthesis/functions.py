@@ -131,7 +131,7 @@ def _all(a: Array, axis: Any = None, out: Any = None, keepdims: Any = False) -> 
 
 
 def _counted(a: Array, axis: Any = None, *, keepdims: Any = False) -> Array:
-    """How many elements are not zero."""
+    """Number of elements that are not zero."""
     return reduced(cast(_truth(a), np.int64), "sum", axis, keepdims=keepdims)
 
 
@@ -267,7 +267,7 @@ def subscript(a: Array, key: Any) -> Any:
 
 
 def _keeps(key: Any, side: int) -> bool:
-    """Whether a key takes a whole axis, or the only element of one."""
+    """True if a key takes a whole axis, or the only element of one."""
     single = isinstance(key, int) and text_of(side) == "1" and int(key) in (0, -1)
     return single or (isinstance(key, slice) and _whole(key, side))
 

@@ -101,7 +101,7 @@ def existing(side: str) -> Linear:
 
 
 def never_negative(value: Linear, ranges: Mapping[str, Linear] | None = None) -> bool:
-    """Whether a sum is provably at least zero.
+    """True if a sum is provably at least zero.
 
     Args:
         value: the sum; sizes are at least zero.
@@ -121,7 +121,7 @@ def never_negative(value: Linear, ranges: Mapping[str, Linear] | None = None) ->
 
 
 def _adds_up(value: Linear, *, exact: bool) -> bool:
-    """Whether no term takes away from zero.
+    """True if no term takes away from zero.
 
     Quotients lie between the bounds that whole division has; those that are added are at least zero, too, where not `exact`.
     """
@@ -179,7 +179,7 @@ class AxisMap:
 
 
 def length_of(start: Linear, stop: Linear, step: int) -> str:
-    """How many positions lie from `start` to before `stop`, as an expression that is at least zero."""
+    """Number of positions from `start` to before `stop`, as an expression that is at least zero."""
     apart = stop.plus(start, -1) if step > 0 else start.plus(stop, -1)
     size = abs(step)
     whole = apart if size == 1 else _divided(apart.plus(size - 1), size)

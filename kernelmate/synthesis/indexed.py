@@ -217,7 +217,7 @@ def backwards(a: Array, keys: Sequence[Any]) -> Array | None:
 
 
 def _is_slice(key: Any, step: int | None) -> bool:
-    """Whether a key is a slice without bounds, which may be traced values, and of such a step."""
+    """True if a key is a slice without bounds, which may be traced values, and of such a step."""
     plain = isinstance(key, slice) and key.start is None and key.stop is None
     return plain and type(key.step) is type(step) and key.step == step
 

@@ -33,7 +33,7 @@ _FROM_FLOAT = {"float16": "__float2half({})", "bfloat16": "__float2bfloat16({})"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenKernel:
     """A kernel written anew.
 
     Attributes:
@@ -56,8 +56,8 @@ class Written:
 
 
 def those_written(
-    makers: Iterable[Callable[[], Written]], others: Iterable[Callable[[], Written]] = ()
-) -> Iterator[Written]:
+    makers: Iterable[Callable[[], WrittenKernel]], others: Iterable[Callable[[], WrittenKernel]] = ()
+) -> Iterator[WrittenKernel]:
     """The texts of those that can be written, and of others that are worth a measurement.
 
     Raises:
@@ -292,7 +292,7 @@ class KernelText:
             return text
         return re.sub(r"^(?:  )+", lambda found: self.indent * (len(found[0]) // 2), text, flags=re.MULTILINE)
 
-    def placed(self, written: Written) -> tuple[Kernel, Contract]:
+    def placed(self, written: WrittenKernel) -> tuple[Kernel, Contract]:
         """The user's file with the written kernel in the place of its own, launches and contract changed along.
 
         Raises:

@@ -22,7 +22,7 @@ Axes: TypeAlias = "list[int | None]"
 
 
 @dataclass(slots=True, eq=False)
-class Loop:
+class TracedLoop:
     """One loop: its place among the loops of the reference, its number of turns, and whether it is over.
 
     Attributes:
@@ -38,7 +38,7 @@ class Loop:
 
 def turns(builder: Builder, start: int, stop: int) -> Iterator[Array]:
     """All numbers from `start` to before `stop`, in one turn."""
-    loop = Loop(builder.loop_count, stop - start, False, [], [])
+    loop = TracedLoop(builder.loop_count, stop - start, False, [], [])
     builder.loop_count += 1
     builder.open.append(loop)
     index = builder.put("iota", (), [loop.count], np.int64, (), (loop,))
@@ -74,10 +74,10 @@ def loop_range(builder: Builder, *bounds: Any) -> Any:
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
     if step != 1:
         raise Untraceable("a loop over a size with a step")
-    return _Range(builder, start, stop)
+    return _LoopRange(builder, start, stop)
 
 
-class _Range:
+class _LoopRange:
     """A range whose length is a size."""
 
     def __init__(self, builder: Builder, start: int, stop: int) -> None:
@@ -158,7 +158,7 @@ def batched(builder: Builder, op: str, args: Sequence[Array], shape: Sequence[in
     raise Untraceable(f"{op} of values that differ between the turns of a loop over a size")
 
 
-def _merged(args: Sequence[Array]) -> tuple[Loop, ...]:
+def _merged(args: Sequence[Array]) -> tuple[TracedLoop, ...]:
     """The loops of some arrays, outermost first."""
     loops = sorted({loop for one in args for loop in one.loops}, key=lambda loop: loop.number)
     if any(loop.finished for loop in loops):
@@ -166,7 +166,7 @@ def _merged(args: Sequence[Array]) -> tuple[Loop, ...]:
     return tuple(loops)
 
 
-def _spread(arg: Array, loops: tuple[Loop, ...], rank: int) -> int:
+def _spread(arg: Array, loops: tuple[TracedLoop, ...], rank: int) -> int:
     """The node of an array with an axis for each loop, and `rank` of its own: new ones of length 1 before those that it has."""
     if not arg.loops:
         return arg.node
@@ -175,7 +175,7 @@ def _spread(arg: Array, loops: tuple[Loop, ...], rank: int) -> int:
     return view_of(arg.builder, arg.node, [*front, *[None] * (rank - arg.ndim), *own], loops).node
 
 
-def view_of(builder: Builder, node: int, axes: Sequence[int | None], loops: tuple[Loop, ...]) -> Array:
+def view_of(builder: Builder, node: int, axes: Sequence[int | None], loops: tuple[TracedLoop, ...]) -> Array:
     """A view of a node with all its axes, batched by the loops that the first ones are for."""
     source = builder.nodes[node]
     if builder.batches.get(node, ()) == loops and list(axes) == list(range(len(source.shape))):
@@ -187,7 +187,7 @@ def view_of(builder: Builder, node: int, axes: Sequence[int | None], loops: tupl
     return builder.put("view", [node], sides, source.dtype, axes, loops)
 
 
-def _window(builder: Builder, args: Sequence[Array], loops: tuple[Loop, ...], shape: Sequence[int], dtype: Any, data: Sequence[Any]) -> Array:  # fmt: skip
+def _window(builder: Builder, args: Sequence[Array], loops: tuple[TracedLoop, ...], shape: Sequence[int], dtype: Any, data: Sequence[Any]) -> Array:  # fmt: skip
     """Parts of batched arrays, or of others where a batched one is around them."""
     source, *rest = args
     more, sides = len(loops), [*(loop.count for loop in loops), *shape]
@@ -209,7 +209,7 @@ def _window(builder: Builder, args: Sequence[Array], loops: tuple[Loop, ...], sh
 class _Place:
     """A whole number that grows evenly with a loop's number: `offset + step * number`."""
 
-    loop: Loop
+    loop: TracedLoop
     offset: Linear
     step: int
 
@@ -224,7 +224,7 @@ def _place(key: Any) -> _Place | None:
     return _Place(found[0], found[1], found[2])
 
 
-def _linear_of(builder: Builder, index: int) -> tuple[Loop | None, Linear, int] | None:
+def _linear_of(builder: Builder, index: int) -> tuple[TracedLoop | None, Linear, int] | None:
     node = builder.nodes[index]
     match node.op:
         case "iota" if builder.batches.get(index):
@@ -252,7 +252,7 @@ def _linear_of(builder: Builder, index: int) -> tuple[Loop | None, Linear, int] 
 
 
 def depends(keys: Sequence[Any]) -> bool:
-    """Whether an index or a slice's bound differs between the turns of a loop."""
+    """True if an index or a slice's bound differs between the turns of a loop."""
     bounds = [bound for one in keys for bound in ((one.start, one.stop) if isinstance(one, slice) else (one,))]
     return any(isinstance(one, Array) and one.loops and not one.ndim for one in bounds)
 
@@ -287,7 +287,7 @@ def chosen(a: Array, keys: Sequence[Any]) -> Array:
     return a.builder.put("window", [a.node], lengths, a.dtype, tuple(one.text() for one in maps), loops)
 
 
-def _map_of(key: Any, side: int, at: dict[Loop, int], axis: int, inner: list[str], ranged: Any) -> AxisMap:
+def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: list[str], ranged: Any) -> AxisMap:
     """Where one key leads along an axis; `inner` gets the length of the axis that it keeps."""
     if isinstance(key, slice) and depends([key]):
         start, stop = _place(key.start), _place(key.stop)
@@ -325,7 +325,7 @@ def _permutation(a: Array, maps: Sequence[AxisMap], sides: Sequence[str]) -> lis
     return [found[axis] for axis in range(len(sides))] if len(found) == len(sides) else None
 
 
-def _loops_of(key: Any) -> Iterator[Loop]:
+def _loops_of(key: Any) -> Iterator[TracedLoop]:
     for one in (key.start, key.stop) if isinstance(key, slice) else (key,):
         if isinstance(one, Array):
             yield from one.loops
@@ -357,7 +357,7 @@ def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
     if any(loop not in known for loop in value.loops):
         raise Untraceable("a loop over a size in which each turn assigns to the same elements")
     plain: list[Any] = []
-    order: list[Loop | None] = []
+    order: list[TracedLoop | None] = []
     for key, place in zip(keys, places, strict=True):
         if place is None:
             plain.append(key)

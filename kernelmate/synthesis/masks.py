@@ -53,7 +53,7 @@ class Masked(NDArrayOperatorsMixin):
 
     @property
     def size(self) -> Any:
-        """How many they are."""
+        """Their number."""
         from kernelmate.synthesis.functions import reduced
 
         return reduced(cast(self.mask, np.int64), "sum", None)

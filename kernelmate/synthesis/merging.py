@@ -10,7 +10,7 @@ from kernelmate.synthesis.index_maps import ORDINARY, AxisMap
 from kernelmate.synthesis.sizes import joined
 
 
-class _Apart(Exception):
+class _CannotMerge(Exception):
     """An operation tells the two axes apart."""
 
 
@@ -21,7 +21,7 @@ def merged(graph: Graph) -> Graph:
             return graph
         try:
             graph = _Merging(graph).merged()
-        except _Apart:
+        except _CannotMerge:
             return graph
 
 
@@ -72,16 +72,16 @@ class _Merging:
             case "reshape":
                 source = self._graph.nodes[node.args[0]].shape
                 if source[: pair + 2] != node.shape[: pair + 2]:
-                    raise _Apart
+                    raise _CannotMerge
                 return node.data, [pair]
             case "reduce":
                 axis = int(node.data[1] or 0)
                 if axis == pair + 1:
-                    raise _Apart
+                    raise _CannotMerge
                 return (node.data[0], axis - (axis > pair)), [pair if axis > pair else pair + 1]
             case "window":
                 return self._windowed(node, pair)
-        raise _Apart
+        raise _CannotMerge
 
     def _aligned(self, node: Node, arg: int, pair: int) -> int | None:
         """The pair in an operand under NumPy's broadcasting."""
@@ -92,10 +92,10 @@ class _Merging:
             if place >= 0:
                 return place
             if place == -1:
-                raise _Apart  # an axis of length 1 would come to stand for both
+                raise _CannotMerge  # an axis of length 1 would come to stand for both
             return None
         if sides != list(node.shape[pair : pair + 2]):
-            raise _Apart
+            raise _CannotMerge
         return place
 
     def _viewed(self, node: Node, pair: int) -> tuple[tuple[Datum, ...], Sequence[int | None]]:
@@ -104,7 +104,7 @@ class _Merging:
         if first is None and second is None:
             return (*node.data[:pair], *node.data[pair + 1 :]), [None]
         if first is None or second is None or int(second) != int(first) + 1:
-            raise _Apart
+            raise _CannotMerge
         moved = [None if one is None else int(one) - (int(one) > int(first)) for one in rest]
         return (*moved[:pair], int(first), *moved[pair:]), [int(first)]
 
@@ -118,10 +118,10 @@ class _Merging:
             or found[1] != found[0] + 1
             or [replace(entries[one], beyond=ORDINARY) for one in found] != plain
         ):
-            raise _Apart
+            raise _CannotMerge
         place = found[0]
         if sides[place : place + 2] != node.shape[pair : pair + 2]:
-            raise _Apart
+            raise _CannotMerge
         kept = [*entries[: place + 1], *entries[place + 2 :]]
         kept[place] = AxisMap("0", ((pair, 1),))
         moved = [replace(one, terms=tuple((axis - (axis > pair), step) for axis, step in one.terms)) for one in kept]

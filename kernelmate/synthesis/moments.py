@@ -46,7 +46,7 @@ def centred_of(plan: Plan, contract: Contract, levels: Sequence[Sequence[Key]]) 
 
 
 def _is_mean(plan: Plan, contract: Contract, key: Key, total: Key) -> bool:
-    """Whether a value is a sum over the number of its elements."""
+    """True if a value is a sum over the number of its elements."""
     if plan.node(key).op != "map" or plan.node(key).data[0] != "divide":
         return False
     above, below = (behind(plan, one) for one in plan.operands(key))

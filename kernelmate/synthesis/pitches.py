@@ -44,7 +44,7 @@ def with_pitches(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, dict[str,
 
 
 def _begins(node: Node, long: Sequence[str], short: Sequence[str], beyond: Sequence[str] = (ORDINARY,)) -> bool:
-    """Whether a window only takes, or only replaces, the beginning of each row."""
+    """True if a window only takes, or only replaces, the beginning of each row."""
     if len(long) != len(short) or not long or linear(long[-1]) == linear(short[-1]):
         return False
     if any(linear(one) != linear(other) for one, other in zip(long[:-1], short[:-1], strict=True)):

@@ -369,7 +369,7 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
 
 
 def _reshaped(graph: Graph, output: int, domain: tuple[str, ...]) -> bool:
-    """Whether an output has as many elements as the domain, of which it is another shape."""
+    """True if an output has as many elements as the domain, of which it is another shape."""
     stack, seen = [output], {output}
     while stack:
         node = graph.nodes[stack.pop()]

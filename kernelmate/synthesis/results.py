@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.checks.kinds import is_inexact
+from kernelmate.checks.precision import is_inexact
 from kernelmate.checks.reference import named, spelled
 from kernelmate.checks.userfiles import call_user, load_function
 from kernelmate.errors import ReferenceFailed

@@ -134,7 +134,7 @@ class _Rolling:
         return len(self._nodes) - 1
 
     def _moves(self, index: int) -> bool:
-        """Whether something differs between the terms."""
+        """True if something differs between the terms."""
         if any(place[0] == index for place in self._shifts):
             return True
         node = self._graph.nodes[index]

@@ -32,7 +32,7 @@ class RowEnd:
     values: Mapping[Key, Number]
 
     def skips(self, plan: Plan, reductions: Sequence[Key]) -> bool:
-        """Whether columns from the end on change none of some reductions."""
+        """True if columns from the end on change none of some reductions."""
         neutral = [_NEUTRAL.get(str(plan.node(one).data[0])) for one in reductions]
         found = [self.values[plan.operands(one)[0]] for one in reductions]
         return all(one is not None and one == value for one, value in zip(neutral, found, strict=True))
@@ -87,7 +87,7 @@ def _whole(plan: Plan, key: Key) -> Key:
 
 
 def _is_of_row(plan: Plan, key: Key) -> bool:
-    """Whether a value is a whole number that all columns of a row share, and no result of a reduction."""
+    """True if a value is a whole number that all columns of a row share, and no result of a reduction."""
     node = plan.node(key)
     if node.dtype[:3] not in ("int", "uin") or node.op in ("reduce", "scan", "gather", "take"):
         return False

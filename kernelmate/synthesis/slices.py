@@ -35,7 +35,7 @@ class _Range:
     dropped: bool = False
 
 
-class Part(Array):
+class ArraySlice(Array):
     """A slice of an array, which stays connected with it: each sees what is assigned to the other."""
 
     def __init__(self, whole: Array, ranges: Sequence[_Range], axes: Sequence[int | None]) -> None:
@@ -53,7 +53,7 @@ class Part(Array):
 
     @property
     def shared(self) -> bool:
-        """Whether other arrays are views of the whole one."""
+        """True if other arrays are views of the whole one."""
         return self._whole.shared
 
     @shared.setter
@@ -97,7 +97,7 @@ def window(source: Array, shape: Sequence[str], maps: Sequence[AxisMap], otherwi
     return builder.add("window", args, sides, source.dtype, tuple(one.text() for one in maps))
 
 
-def part_of(a: Array, keys: Sequence[Any]) -> Part:
+def part_of(a: Array, keys: Sequence[Any]) -> ArraySlice:
     """The part that slices, indices and new axes choose; `keys` has one for each axis.
 
     Raises:
@@ -111,7 +111,7 @@ def part_of(a: Array, keys: Sequence[Any]) -> Part:
             continue
         ranges.append(_range(one, a.shape[len(ranges)]))
         axes += [] if ranges[-1].dropped else [len(ranges) - 1]
-    return Part(a, ranges, axes)
+    return ArraySlice(a, ranges, axes)
 
 
 def _range(key: Any, side: int) -> _Range:
@@ -177,7 +177,7 @@ def assigned(a: Array, key: Any, value: Any) -> None:
         return
     part = subscript(a, key)
     value = a.builder.lift(value)
-    if not isinstance(part, Part):
+    if not isinstance(part, ArraySlice):
         raise Untraceable("an assignment to elements that are chosen by an array")
     part.assign(value)
 

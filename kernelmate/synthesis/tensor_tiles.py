@@ -24,6 +24,9 @@ PRODUCTS_PER_CLOCK = 1200
 START = 2000
 """Clocks until a block's first tile has arrived, and for its results."""
 
+TURN = 100
+"""Clocks that a warp takes for the addresses of a tile's copies, while no products are under way in it."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorTile:
@@ -63,6 +66,8 @@ class TensorTile:
 TILES = (
     TensorTile(256, 128, 4, (4, 2, 1), 3),
     TensorTile(128, 256, 4, (2, 4, 1), 3),
+    TensorTile(256, 128, 8, (4, 2, 1), 3),
+    TensorTile(128, 256, 8, (2, 4, 1), 3),
     TensorTile(128, 128, 4, (2, 2, 1), 3),
     TensorTile(128, 128, 8, (2, 2, 1), 3),
     TensorTile(128, 128, 4, (2, 4, 1), 3),
@@ -88,5 +93,6 @@ def _clocks(tile: TensorTile, m: int, n: int, k: int, batch: int, item: int) -> 
     blocks = -(-m // tile.m) * -(-n // tile.n) * batch
     arithmetic = tile.m * tile.n * k * item / 2 / PRODUCTS_PER_CLOCK
     traffic = (tile.m + tile.n) * k * item / BYTES_PER_CLOCK
+    turns = TURN * k * item / (tile.chunks * CHUNK)
     rounds = -(-blocks // PROCESSORS)
-    return START + rounds * (max(arithmetic, traffic) + START / 4)
+    return START + rounds * (max(arithmetic, traffic) + turns + START / 4)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.checks.array_modules import rebuilt_with
-from kernelmate.checks.kinds import is_inexact
+from kernelmate.checks.precision import is_inexact
 from kernelmate.checks.reference import checked_expression, named, spelled
 from kernelmate.checks.userfiles import load_function
 from kernelmate.errors import ContractError, ReferenceFailed
@@ -57,7 +57,7 @@ def trace(contract: Contract, directory: Path) -> Graph:
 
 
 def _is_free(argument: Argument) -> bool:
-    """Whether an argument is a whole number of the contract's text that may have other values."""
+    """True if an argument is a whole number of the contract's text that may have other values."""
     return argument.shape is None and not argument.fixed and (argument.value or "").isdigit()
 
 
@@ -217,7 +217,11 @@ class _Module:
             return _Scalar(value)
         if value is np.vectorize:
             return Vectorized
-        return _Function(value, name, self._builder) if callable(value) and not isinstance(value, type) else real(value)
+        return (
+            _TracedFunction(value, name, self._builder)
+            if callable(value) and not isinstance(value, type)
+            else real(value)
+        )
 
 
 class _Scalar:
@@ -252,7 +256,7 @@ class _Number:
         return cast(value, self.dtype) if isinstance(value, Array) else self._kind(value)
 
 
-class _Function:
+class _TracedFunction:
     """A function of an array module."""
 
     def __init__(self, function: Callable[..., Any], name: str, builder: Builder) -> None:
@@ -303,7 +307,7 @@ class _Function:
 
 
 def _holds_stand_in(value: Any) -> bool:
-    """Whether a list has traced arrays in it."""
+    """True if a list has traced arrays in it."""
     return isinstance(value, list | tuple) and any(isinstance(one, Array) or _holds_stand_in(one) for one in value)
 
 

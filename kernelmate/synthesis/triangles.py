@@ -44,7 +44,7 @@ def _axes(plan: Plan, key: Key) -> Iterator[int]:
 
 
 def _grows(plan: Plan, key: Key) -> bool:
-    """Whether a whole number is never smaller at a later position."""
+    """True if a whole number is never smaller at a later position."""
     node, operands = plan.node(key), plan.operands(key)
     if node.op in ("iota", "size", "constant"):
         return True

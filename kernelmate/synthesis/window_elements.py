@@ -13,7 +13,7 @@ from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.window_plan import UNROLLED, Windows, parsed, valued
 
 
-class Elements(Expressions):
+class WindowElements(Expressions):
     """Writes where elements are: positions, addresses and pointers.
 
     Args:
@@ -270,7 +270,7 @@ class Elements(Expressions):
         return variables, roots
 
     def _chooses(self, key: Key, variable: str) -> bool:
-        """Whether arrays are joined along a variable's axis: each of its values means another array."""
+        """True if arrays are joined along a variable's axis: each of its values means another array."""
         stack, seen = [key], set()
         while stack:
             one = stack.pop()

@@ -41,7 +41,7 @@ parsed = lru_cache(maxsize=4096)(linear)
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class StoreTarget:
     """What is stored in an output: the value at a key, `offset` elements further along `axis` than the thread's own position."""
 
     name: str
@@ -60,7 +60,7 @@ class Windows(Plan):
 
     sizes: tuple[Size, ...] = ()
     ranges: dict[str, Linear] = field(default_factory=dict)
-    targets: tuple[Target, ...] = ()
+    targets: tuple[StoreTarget, ...] = ()
 
     def operands(self, key: Key) -> tuple[Key, ...]:
         """Where the operands of an operation are evaluated; of a window that leaves its source nowhere, the source alone."""
@@ -93,7 +93,7 @@ class Windows(Plan):
         return ()
 
     def is_leaf(self, key: Key) -> bool:
-        """Whether an operation is an array of the kernel's, in its own shape or another one."""
+        """True if an operation is an array of the kernel's, in its own shape or another one."""
         node = self.node(key)
         if node.op != "reshape":
             return node.op == "input"
@@ -279,14 +279,14 @@ def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shap
     long = [axis for axis, side in enumerate(domain) if side != "1"]
     index = tuple(f"__{long.index(axis)}" if axis in long else "0" for axis in range(len(domain)))
     plan.ranges.update({f"__{place}": existing(domain[axis]) for place, axis in enumerate(long)})
-    targets: list[Target] = []
+    targets: list[StoreTarget] = []
     for (one, shape), name in zip(outputs, names, strict=True):
         parts = [(one, Linear())] if pieces is None else _joined(graph, one, pieces[1])
         for node, offset in parts:
             place = list(index)
             if pieces is not None:
                 place[pieces[1]] = parsed(place[pieces[1]]).plus(offset).text()
-            targets.append(Target(name, (node, index), shape, tuple(place)))
+            targets.append(StoreTarget(name, (node, index), shape, tuple(place)))
     plan = replace(
         plan, domain=tuple(domain[a] for a in long), outputs=tuple(t.key for t in targets), targets=tuple(targets)
     )
@@ -336,7 +336,7 @@ def _refuse_long_reductions(graph: Graph) -> None:
 
 
 def _slides(graph: Graph, index: int, axis: int) -> bool:
-    """Whether an axis is one of a sliding window."""
+    """True if an axis is one of a sliding window."""
     node = graph.nodes[index]
     if node.op == "window":
         return any(

@@ -194,7 +194,7 @@ class RowsText(WindowText):
         return inner
 
     def _is_border(self, key: Key) -> bool:
-        """Whether a key is an array with a border of one value around it: the registers hold that border, too."""
+        """True if a key is an array with a border of one value around it: the registers hold that border, too."""
         node = self.plan.node(key)
         if node.op != "window" or len(node.args) < 2 or self.plan.graph.nodes[node.args[1]].op != "constant":
             return False
@@ -205,7 +205,7 @@ class RowsText(WindowText):
         return self.plan.is_leaf(source) and self._distances(source) is not None and self._leads_inside(node)
 
     def _leads_inside(self, node: Node) -> bool:
-        """Whether the border is around rows and columns alone."""
+        """True if the border is around rows and columns alone."""
         return all(AxisMap.of(one).beyond == ORDINARY for one in node.data[:-2])
 
     def _bare(self, key: Key) -> Key:

@@ -9,15 +9,15 @@ from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, block_of, bound
 from kernelmate.synthesis.plan import Key, Refused
-from kernelmate.synthesis.window_elements import Elements
+from kernelmate.synthesis.window_elements import WindowElements
 from kernelmate.synthesis.window_plan import parsed
 
 _START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
 _NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
 
 
-class WindowText(Elements):
-    """Writes the values of one element of the result; arguments as those of `Elements`."""
+class WindowText(WindowElements):
+    """Writes the values of one element of the result; arguments as those of `WindowElements`."""
 
     def varies(self, key: Key) -> bool:
         """Nothing is hoisted: what a guard protects must stay behind it."""
@@ -147,14 +147,14 @@ class WindowText(Elements):
         return f"{self.number_text(left)[0]} >= {self.number_text(right)[0]}"
 
     def _is_plain(self, key: Key) -> bool:
-        """Whether a value is an element of an array or a number, whose address needs no value that a guard protects."""
+        """True if a value is an element of an array or a number, whose address needs no value that a guard protects."""
         node = self.plan.node(key)
         if node.op in ("constant", "scalar", "size") or key in self.known:
             return True
         return self.plan.is_leaf(key) and not any("value(" in str(one) for one in key[1])
 
     def _is_safe(self, key: Key) -> bool:
-        """Whether a value may be computed without a condition."""
+        """True if a value may be computed without a condition."""
         node = self.plan.node(key)
         if not self.plan.is_leaf(key):
             return True
@@ -205,7 +205,7 @@ class WindowText(Elements):
         return super()._repeats(key) or self._compares(self.plan.node(key))
 
     def _compares(self, node: Node) -> bool:
-        """Whether it is the larger or smaller of two values, written as a comparison."""
+        """True if it is the larger or smaller of two values, written as a comparison."""
         return node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
 
     def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:

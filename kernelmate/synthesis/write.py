@@ -11,7 +11,7 @@ from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, Written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.parts import with_parts
 from kernelmate.synthesis.pitches import with_pitches
@@ -49,7 +49,7 @@ _OWN = {
 """Operations that decide the schedule, the first one of a graph that is found here."""
 
 
-def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Written]:
+def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[WrittenKernel]:
     """Kernels with the baseline's name and parameters that compute the graph, the likeliest first.
 
     Raises:
@@ -77,7 +77,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         yield from apart.written(graph, text, _by_operation)
         return
     bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
-    ways: list[Callable[[KernelText], Iterator[Written]]] = [partial(_by_operation, graph)]
+    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(_by_operation, graph)]
     if bagged:
         ways.insert(0, partial(bags.written, graph))
     if padded is not None:
@@ -85,7 +85,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     yield from _either(ways, text)
 
 
-def _padded(graph: Graph, pitches: Mapping[str, str], text: KernelText) -> Iterator[Written]:
+def _padded(graph: Graph, pitches: Mapping[str, str], text: KernelText) -> Iterator[WrittenKernel]:
     """Kernels of reductions along rows that are the beginnings of longer ones."""
     plan = plan_of(graph)
     if plan.kind != "rows" or plan.split == 0:
@@ -93,7 +93,7 @@ def _padded(graph: Graph, pitches: Mapping[str, str], text: KernelText) -> Itera
     yield from rows.written(replace(plan, pitches=tuple(pitches.items())), text)
 
 
-def _by_operation(graph: Graph, text: KernelText) -> Iterator[Written]:
+def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Kernels of the schedule that an operation decides, or else of the graph's plan."""
     found = {node.op for node in graph.nodes}
     for op, own in _OWN.items():
@@ -108,7 +108,7 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[Written]:
         ways = [partial(_windowed, graph)] * _has_short_rows(plan) + [partial(schedule.written, plan)]
         yield from _either(ways, text)
     except Refused as reason:
-        others: list[Callable[[KernelText], Iterator[Written]]] = [partial(_free, graph)]
+        others: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(_free, graph)]
         others += [partial(both_ways.written, graph)] * (len(graph.outputs) > 1)
         others += [partial(_windowed, graph)] * any(node.op == "reshape" for node in graph.nodes)
         others += [partial(gather.written, graph)] * any(node.op in BY_NUMBER for node in graph.nodes)
@@ -118,7 +118,9 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[Written]:
             raise reason from None
 
 
-def _either(ways: Sequence[Callable[[KernelText], Iterator[Written]]], text: KernelText) -> Iterator[Written]:
+def _either(
+    ways: Sequence[Callable[[KernelText], Iterator[WrittenKernel]]], text: KernelText
+) -> Iterator[WrittenKernel]:
     """The kernels of the first way that writes any.
 
     Raises:
@@ -141,7 +143,7 @@ def _has_short_rows(plan: Plan) -> bool:
     return short and not any({FLAT, *plan.gone} & {*key[1]} for key in plan.outputs)
 
 
-def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:
+def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Kernels of windows: a convolution over channels, or what each thread computes alone, on as few axes as it needs."""
     graph = reshapes_last(graph)
     names, shapes = output_shapes(text)
@@ -153,7 +155,7 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[Written]:
     yield from _either([partial(convolution.written, graph), *packed, pooled, partial(windows.written, graph)], text)
 
 
-def _free(graph: Graph, text: KernelText) -> Iterator[Written]:
+def _free(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Kernels that meet arrays in any order of the axes."""
     free = free_plan(graph)
     reduces = any(node.op == "reduce" for node in free.graph.nodes)

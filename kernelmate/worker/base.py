@@ -1,4 +1,4 @@
-"""What a session sees of any worker: where it stands, what it answers, and how a task can end it."""
+"""Interface of a worker to sessions: its state, its answers, and the ways in which a task can end it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFERENCE_STAGE = "reference"
 
 
 class WorkerState(enum.Enum):
-    """Where a worker stands."""
+    """State of a worker."""
 
     IDLE = "no process yet; the next task starts one"
     STARTED = "a process was started and may still be loading"
@@ -51,7 +51,7 @@ class TaskDeath:
 
 @dataclass(frozen=True, slots=True)
 class WorkerMachine:
-    """What a worker that is ready has under it.
+    """Device and software of a worker that is ready.
 
     Attributes:
         gpu: the name of its GPU; None where it uses none.
@@ -67,11 +67,11 @@ class WorkerMachine:
 
 
 class JudgeWorker(Protocol):
-    """What judges tasks, wherever it runs."""
+    """Judges tasks, locally or remotely."""
 
     @property
     def state(self) -> WorkerState:
-        """Where it stands."""
+        """Its state."""
         ...
 
     def start(self) -> None:
@@ -129,7 +129,7 @@ class TaskClock:
         return self._stage_deadline - time.monotonic()
 
     def overdue(self) -> str:
-        """Which limit was passed, in one sentence."""
+        """The exceeded limit, in one sentence."""
         if self.stage != REFERENCE_STAGE:
             done, total = self._steps
             steps = f" ({done} of {total} done)" if total else ""

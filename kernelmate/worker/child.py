@@ -30,7 +30,7 @@ from kernelmate.worker.unpacking import UnpackedFiles
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.isolated import Runner
-    from kernelmate.backends.emulators import Emulators
+    from kernelmate.backends.emulator_pool import EmulatorPool
 
 _ADDRESS_SPACE, _DATA = 0, 5
 """Columns of `/proc/self/statm` (Linux, proc(5))."""
@@ -161,9 +161,9 @@ def _evaluator(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase,
 
 def _emulators(
     hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase, runner: Runner | None
-) -> Emulators | None:
+) -> EmulatorPool | None:
     """Processes that emulate beside this one, forked while there is neither CUDA nor a second thread."""
-    from kernelmate.backends.emulators import Emulators, fitting, helping, warm_up
+    from kernelmate.backends.emulator_pool import EmulatorPool, fitting, helping, warm_up
 
     def begin() -> None:
         # Who holds these keeps the session from seeing this process's end.
@@ -182,11 +182,11 @@ def _emulators(
         # A helper that is done waits for the thread that feeds it, and that one for its turn in this process.
         sys.setswitchinterval(HAND_OVER_S)
     if runner is None:
-        return Emulators(count, begin, hasty=gpu)
-    return Emulators(count, begin, hasty=gpu, resolve=partial(runner.exchange.resolved, whole=True))
+        return EmulatorPool(count, begin, hasty=gpu)
+    return EmulatorPool(count, begin, hasty=gpu, resolve=partial(runner.exchange.resolved, whole=True))
 
 
-def _load(hello: protocol.Hello, emulators: Emulators | None, runner: Runner | None) -> protocol.ReadyMessage:
+def _load(hello: protocol.Hello, emulators: EmulatorPool | None, runner: Runner | None) -> protocol.ReadyMessage:
     """Import and open what judging needs, so that the first task does not wait for it and no limit counts it.
 
     A GPU that cannot be used is told now, and is the answer to every task.
@@ -237,7 +237,7 @@ def _taken(column: int) -> int:
 
 
 class _MessageSender:
-    """What this process says, one message at a time, from whichever thread.
+    """Sends this process's messages, one at a time, from any thread.
 
     A task that comes while the user's reference is called ahead of it has to wait for that call; it is told so, lest a
     reference that hangs be taken for a kernel that does.

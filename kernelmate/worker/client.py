@@ -52,7 +52,7 @@ _EXIT_GRACE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerSetup:
-    """What a worker opens before its first task.
+    """Resources that a worker opens before its first task.
 
     Attributes:
         backend: the one that tasks will name.
@@ -115,7 +115,7 @@ class Worker:
 
     @property
     def state(self) -> WorkerState:
-        """Where the worker stands."""
+        """State of the worker."""
         return WorkerState.CLOSED if self._closed else self._state
 
     @property
@@ -146,7 +146,7 @@ class Worker:
             self._state = WorkerState.STARTED
 
     def machine(self) -> WorkerMachine:
-        """What the worker has under it; starts one and waits for it where there is none.
+        """Device and software of the worker; starts one and waits for it if there is none.
 
         Raises:
             WorkerUnavailable: none can be had.

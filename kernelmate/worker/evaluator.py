@@ -22,20 +22,20 @@ import numpy as np
 from kernelmate.backends.processes import die_with_parent
 from kernelmate.checks.evaluations import Reference
 from kernelmate.checks.inputs import made_inputs
-from kernelmate.checks.kinds import Arrays
+from kernelmate.checks.precision import Arrays
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.reference_messages import (
     Answer,
-    Evaluate,
-    Failed,
-    Load,
-    Loaded,
-    Made,
-    Make,
+    ArraysMade,
+    EvaluateReference,
+    EvaluationFailed,
+    LoadReference,
+    MakeInputs,
     NoMemory,
+    ReferenceLoaded,
+    ReferenceTraced,
     Request,
-    Trace,
-    Traced,
+    TraceReference,
 )
 from kernelmate.checks.reference_process import (
     MAX_HEADER,
@@ -121,7 +121,7 @@ def _move_to(scratch: Path) -> None:
     tempfile.tempdir = None
 
 
-def _trace(request: Trace) -> Traced:
+def _trace(request: TraceReference) -> ReferenceTraced:
     """The graph of a reference, or the results of one whose contract has none.
 
     Raises:
@@ -132,10 +132,10 @@ def _trace(request: Trace) -> Traced:
     text = traced_text(request.contract, Path(request.directory))
     if len(text) > MAX_HEADER // 2:
         raise ReferenceFailed("The reference has too many operations to be written anew.", line=request.contract.line)
-    return Traced(request.number, text)
+    return ReferenceTraced(request.number, text)
 
 
-def _evaluated(reference: Reference, request: Evaluate, arrays: Arrays) -> Arrays:
+def _evaluated(reference: Reference, request: EvaluateReference, arrays: Arrays) -> Arrays:
     """The outputs of all calls, by the names that they are sent under."""
     made: Arrays = {}
     for index, (working, named) in enumerate(request.calls):
@@ -158,7 +158,7 @@ class _Evaluator:
         while True:
             try:
                 request = _requests.decode(read_header(self._requests.descriptor))
-                arrays = read_arrays(self._requests, request.arrays) if isinstance(request, Evaluate) else {}
+                arrays = read_arrays(self._requests, request.arrays) if isinstance(request, EvaluateReference) else {}
             except EOFError:
                 return
             answer, made = self._answered(request, arrays)
@@ -168,31 +168,31 @@ class _Evaluator:
         helpers: dict[str, str] = {}
         try:
             match request:
-                case Load():
+                case LoadReference():
                     return self._load(request), {}
-                case Trace():
+                case TraceReference():
                     return _trace(request), {}
-                case Evaluate():
+                case EvaluateReference():
                     contract, reference = self._loaded[request.loaded]
                     made, where = _evaluated(reference, request, arrays), contract.reference
-                case Make():
+                case MakeInputs():
                     contract, where = request.contract, request.contract.inputs
                     shapes = argument_shapes(contract, request.size)
                     made = made_inputs(contract, request.size, request.seed, shapes, Path(request.directory))
                     helpers = helpers_of(where, Path(request.directory))
         except KernelmateError as error:
-            return Failed(request.number, error.message, error.file, error.line, error.column, error.hint), {}
+            return EvaluationFailed(request.number, error.message, error.file, error.line, error.column, error.hint), {}
         except MemoryError as error:
             return NoMemory(request.number, str(error) or "an allocation failed"), {}
         made = {name: np.asarray(array, array.dtype.newbyteorder("=")) for name, array in made.items()}
         strange = next((array.dtype.name for array in made.values() if array.dtype.name not in TYPES), None)
         if strange is not None:
-            return Failed(
+            return EvaluationFailed(
                 request.number, f"{where} returned an array of {strange}.", None, contract.line, None, None
             ), {}
-        return Made(request.number, described(made), helpers), made
+        return ArraysMade(request.number, described(made), helpers), made
 
-    def _load(self, request: Load) -> Loaded:
+    def _load(self, request: LoadReference) -> ReferenceLoaded:
         directory = Path(request.directory)
         reference = python_reference(request.contract, directory)
         if reference is None:
@@ -200,4 +200,4 @@ class _Evaluator:
         self._loaded[request.number] = request.contract, reference
         for number in list(self._loaded)[:-KEPT]:
             del self._loaded[number]
-        return Loaded(request.number, helpers_of(request.contract.reference, directory))
+        return ReferenceLoaded(request.number, helpers_of(request.contract.reference, directory))

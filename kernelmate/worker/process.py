@@ -28,7 +28,7 @@ _WAITING_EVENTS = 256
 """Messages that may lie unread; a child that sends more waits, as it would before a full pipe."""
 _SCRATCH_PREFIX, _STALE_S = "kernelmate-scratch-", 60.0
 _FATAL = "Fatal Python error"
-"""How `faulthandler` begins; the lines after it are worth more than the last ones."""
+"""First words of `faulthandler`; the lines after it are worth more than the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Process:
         self._threads = [one for one in self._threads if one.is_alive()] + [self._writing]
 
     def receive(self, timeout_s: float) -> protocol.FromChild | ProcessEnded | Flooded | None:
-        """What came next; None when nothing did within `timeout_s` seconds."""
+        """The next message; None if there was none within `timeout_s` seconds."""
         if timeout_s <= 0:
             return None
         try:
@@ -264,7 +264,7 @@ def _locked(folder: Path) -> int:
 
 
 def ending(status: int | None) -> str:
-    """How a child ended, as half a sentence; `status` is None where it did not end by itself and was killed."""
+    """Describes the end of a child, as half a sentence; `status` is None if it was killed."""
     if status is None:
         return "was killed"
     if status >= 0:

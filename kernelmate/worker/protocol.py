@@ -40,7 +40,7 @@ PROTOCOL = 3
 """Raised whenever a message changes its meaning; the records in the messages change with the package's version."""
 
 VERSION = f"{PROTOCOL}/{PACKAGE_VERSION}"
-"""What both sides must agree on: the protocol and the package whose records travel in it."""
+"""Version that both sides must share: of the protocol and of the package whose records it carries."""
 
 MAX_FRAME = 64 * 1024 * 1024
 """Bytes in the largest frame that is written or read. Judgements take kilobytes, tasks a few megabytes of code."""
@@ -116,7 +116,7 @@ class ReadyMessage(msgspec.Struct, frozen=True, tag=True):
 
 
 class ProgressMessage(msgspec.Struct, frozen=True, tag=True):
-    """Where the task stands. The stage is `reference` while the user's Python runs."""
+    """Progress of the task. The stage is `reference` while the user's Python runs."""
 
     number: int
     stage: str
@@ -167,12 +167,12 @@ class ChildFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 ToChild: TypeAlias = Hello | JudgeRequest | TraceRequest | PrefetchRequest
-"""What a session sends."""
+"""Messages of a session."""
 
 FromChild: TypeAlias = (
     ReadyMessage | ProgressMessage | TaskResult | TraceResult | TaskRefused | OutOfMemory | ChildFailed
 )
-"""What a child sends."""
+"""Messages of a child."""
 
 
 class FrameError(Exception):

@@ -9,7 +9,7 @@ from kernelmate.errors import WorkerUnavailable
 from kernelmate.records import JudgeTask
 
 PROGRAM = "kernelmate-worker"
-"""What is started there: a script that comes with the package."""
+"""Command that is started there: a script that comes with the package."""
 
 SSH_OPTIONS = (
     "-T", "-x", "-a",
@@ -66,7 +66,7 @@ def _no_files(_: JudgeTask) -> Mapping[str, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Where a worker runs, if not here.
+    """Location of a remote worker.
 
     Attributes:
         host: as ssh takes it: a name of `~/.ssh/config`, a host, or user@host.
@@ -82,17 +82,17 @@ class Remote:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What starts the worker, from here."""
+        """Command that starts the worker, from here."""
         return ("ssh", *SSH_OPTIONS, *self.options, "--", self.host, self.program)
 
     def lost(self, status: int | None) -> bool:
-        """Whether this exit status says that the connection ended, and nothing of the worker behind it."""
+        """True if this exit status means that the connection ended, and says nothing of the worker behind it."""
         return status == CONNECTION_FAILED
 
     def unavailable(
         self, status: int | None, printed: str, *, began: bool, garbage: str | None = None
     ) -> WorkerUnavailable:
-        """Why there is no worker, as an error to raise.
+        """Reason that there is no worker, as an error to raise.
 
         Args:
             status: ssh's exit status; None where it did not end by itself.

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, UnsupportedInstruction
-from kernelmate.backends.cuda.exchange import Exchange, Layout
+from kernelmate.backends.cuda.exchange import Exchange, LaunchLayout
 from kernelmate.backends.cuda.isolated import (
     Begun,
-    Failed,
-    Launch,
-    Launched,
-    Load,
-    Measure,
-    Measured,
-    Refused,
-    Remarks,
+    GpuFailed,
+    LaunchReply,
+    LaunchRequest,
+    LoadRefused,
+    LoadRequest,
+    MeasureReply,
+    MeasureRequest,
+    RemarksRequest,
     Runner,
 )
 from kernelmate.backends.processes import die_with_parent
@@ -75,7 +75,7 @@ def _serve(connection: Connection, exchange: Exchange) -> None:
         try:
             backend = CudaBackend(device, memory_limit)
         except (BackendUnavailable, DeviceFailed) as error:
-            connection.send((Failed(error.message, error.hint), False))
+            connection.send((GpuFailed(error.message, error.hint), False))
             return
         connection.send((None, False))
         _warm_up(backend)
@@ -118,26 +118,26 @@ class Server:
             self._modules.pop(number, None)
         try:
             match request:
-                case Load():
+                case LoadRequest():
                     self._numbers += 1
                     self._modules[self._numbers] = self._backend.load(request.compiled, request.target, emulated=False)
                     return self._numbers
-                case Launch():
+                case LaunchRequest():
                     return self._launched(request)
-                case Measure():
+                case MeasureRequest():
                     return self._measured(request)
-                case Remarks():
+                case RemarksRequest():
                     return self._backend.take_remarks()
         except UnsupportedInstruction as error:
-            return Refused(error.finding)
+            return LoadRefused(error.finding)
         except DeviceFailed as error:
-            return Failed(error.message, error.hint)
+            return GpuFailed(error.message, error.hint)
         raise ValueError(request)
 
-    def _launched(self, request: Launch) -> Launched:
+    def _launched(self, request: LaunchRequest) -> LaunchReply:
         module, layout = self._modules[request.module], request.layout
         if layout is None:
-            return Launched(module.launch(request.run, begun=self._begun))
+            return LaunchReply(module.launch(request.run, begun=self._begun))
         self._exchange.pin(layout.end)
         written: list[str] = []
 
@@ -147,9 +147,9 @@ class Server:
             return None
 
         result = module.launch(self._exchange.resolved(request.run), take, self._begun)
-        return Launched(replace(result, arrays={}), tuple(written))
+        return LaunchReply(replace(result, arrays={}), tuple(written))
 
-    def _taken(self, layout: Layout, name: str, address: int) -> None:
+    def _taken(self, layout: LaunchLayout, name: str, address: int) -> None:
         """Copy from the device to a place in the exchange."""
         import cupy
 
@@ -158,7 +158,7 @@ class Server:
             cupy.cuda.runtime.memcpyAsync(view.ctypes.data, address, view.nbytes, 2, stream.ptr)
             stream.synchronize()
 
-    def _measured(self, request: Measure) -> Measured:
+    def _measured(self, request: MeasureRequest) -> MeasureReply:
         # It loads what timing needs; a launch does without.
         from kernelmate.worker.timers import measured_on
 
@@ -179,7 +179,7 @@ class Server:
             seen = replace(seen, repeats=replace(seen.repeats, arrays={}))
         return replace(seen, outputs=None if seen.outputs is None else {}, written=tuple(written))
 
-    def _left(self, layout: Layout, arrays: Any, copy: int) -> list[str]:
+    def _left(self, layout: LaunchLayout, arrays: Any, copy: int) -> list[str]:
         """Leave arrays in the exchange; gives their names there."""
         for name, array in (arrays or {}).items():
             np.copyto(self._exchange.view(layout.outputs[f"{name}/{copy}"]), array)

@@ -20,7 +20,7 @@ from pathlib import Path
 from kernelmate.worker.confinement import adopt_orphans, kill_descendants
 
 _SIGNAL_STATUS = 128
-"""What shells add to a signal's number to make an exit status of it."""
+"""Offset that shells add to a signal's number to form an exit status."""
 
 
 def main() -> None:

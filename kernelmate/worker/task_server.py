@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from kernelmate.backends.base import Backend
     from kernelmate.backends.cuda.backend import CudaBackend
     from kernelmate.backends.cuda.isolated import IsolatedCuda, Runner
-    from kernelmate.backends.emulators import Emulators
-    from kernelmate.backends.helped import HelpedEmulator
+    from kernelmate.backends.emulator_pool import EmulatorPool
+    from kernelmate.backends.parallel_emulator import ParallelEmulator
     from kernelmate.records import Judgement, JudgeTask
 
 PROGRESS_INTERVAL_S = 0.05
@@ -49,13 +49,13 @@ class TaskServer:
         hello: protocol.Hello,
         arrival: UnpackedFiles | None,
         send: Callable[[protocol.FromChild], None],
-        emulators: Emulators | None,
+        emulators: EmulatorPool | None,
         runner: Runner | None = None,
     ) -> None:
         self._hello, self._arrival, self._send, self._emulators = hello, arrival, send, emulators
         self._runner = runner
         self._slowest_reference_s = 0.0
-        self._helped: HelpedEmulator | None = None
+        self._helped: ParallelEmulator | None = None
 
     def serve(self, request: protocol.JudgeRequest | protocol.TraceRequest) -> bool:
         """Answer one task; False when this process is not to be trusted with another one."""
@@ -94,7 +94,7 @@ class TaskServer:
         """
         if self._slowest_reference_s > AHEAD_STEP_S:
             return
-        from kernelmate.checks.ahead import work_ahead
+        from kernelmate.checks.prefetch import work_ahead
 
         try:
             work_ahead(self._settled(request.task, {}), interrupted)
@@ -105,7 +105,7 @@ class TaskServer:
         """Begin what a glance may need while the one before it is taken; what goes wrong is the glance's to tell."""
         if self._slowest_reference_s > AHEAD_STEP_S or request.task.backend != "emulator":
             return
-        from kernelmate.checks.ahead import begin_glance
+        from kernelmate.checks.prefetch import begin_glance
 
         try:
             begin_glance(self._settled(request.task, {}), self._backend(request.task))
@@ -129,9 +129,9 @@ class TaskServer:
 
             if self._emulators is None:
                 return EmulatorBackend()
-            from kernelmate.backends.helped import HelpedEmulator
+            from kernelmate.backends.parallel_emulator import ParallelEmulator
 
-            self._helped = self._helped or HelpedEmulator(self._emulators)
+            self._helped = self._helped or ParallelEmulator(self._emulators)
             return self._helped
         gpu = opened_gpu(self._hello.device, self._hello.device_memory_limit, self._emulators, self._runner)
         if self._runner is not None:
@@ -202,7 +202,7 @@ def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], 
 
 
 def _ran_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is how the system, or the loader of a library, says that there is no more memory."""
+    """True if an error means that the system, or the loader of a library, has no more memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     # glibc: dl-map-segments.h and dl-load.c.
@@ -219,7 +219,7 @@ def own_of(gpu: CudaBackend | IsolatedCuda) -> CudaBackend:
 
 @functools.cache
 def opened_gpu(
-    device: int, memory_limit: int | None, emulators: Emulators | None, runner: Runner | None
+    device: int, memory_limit: int | None, emulators: EmulatorPool | None, runner: Runner | None
 ) -> CudaBackend | IsolatedCuda:
     """The backend of a GPU, opened once for each process, and in its runner where it has one.
 

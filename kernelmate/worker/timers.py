@@ -1,4 +1,4 @@
-"""Where a judged launch gets its time from: measured where it ran on a GPU, predicted where it was emulated."""
+"""Times of judged launches: measured if they ran on a GPU, predicted if they were emulated."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from kernelmate.backends.base import Backend, Run, RunResult
-from kernelmate.backends.cuda.conditions import release_persisting
-from kernelmate.backends.cuda.isolated import IsolatedCuda, IsolatedModule, Measured
+from kernelmate.backends.cuda.initial_state import release_persisting
+from kernelmate.backends.cuda.isolated import IsolatedCuda, IsolatedModule, MeasureReply
 from kernelmate.backends.cuda.printing import captured
 from kernelmate.backends.cuda.repeating import repeat
-from kernelmate.backends.timed import Repeats, TimedFault
+from kernelmate.backends.timed import RepeatedLaunch, TimedFault
 from kernelmate.checks.guards.sub_physical_time import find, need_of
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
 from kernelmate.compiler.peaks import peaks_of, raised
@@ -49,7 +49,7 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
 
 
 def model_for(task: JudgeTask, backend: Backend) -> Model:
-    """What a judged launch computes and moves, and where it is timed on a GPU the time that the model says beside it."""
+    """Work of a judged launch, and the predicted time beside a measured one."""
 
     def modelled(version: Version, shape: LaunchShape, result: RunResult) -> tuple[Work | None, Timing | None]:
         # Only the emulator counts how often each block of code was entered.
@@ -71,7 +71,7 @@ def budget_of(launch: TimedLaunch, budget_s: float) -> float:
 def measured_on(
     backend: CudaBackend, module: CudaModule, run: Run, baseline: tuple[CudaModule, LaunchShape] | None,
     restored: frozenset[str], budget_s: float, *, full: bool, quick: bool,
-) -> Measured:  # fmt: skip
+) -> MeasureReply:  # fmt: skip
     """Time a version, and its baseline in the same blocks, in the process that has both loaded.
 
     Args:
@@ -95,8 +95,8 @@ def measured_on(
                 seen = measure(rig, budget_s, full=full and not quick, alone=alone, outputs=not quick)
             repeats = None if quick else _repeated(module, run, restored)
     except TimedFault as fault:
-        return Measured(finding=fault.finding)
-    return Measured(seen.timings, seen.speedup, seen.outputs, repeats, prints=bool(printed.size))
+        return MeasureReply(finding=fault.finding)
+    return MeasureReply(seen.timings, seen.speedup, seen.outputs, repeats, prints=bool(printed.size))
 
 
 def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s: float, *, quick: bool) -> Timed:
@@ -121,8 +121,8 @@ def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s:
     return Timed(timings[-1], together, seen.speedup, seen.outputs, repeats=seen.repeats)
 
 
-def _repeated(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats | None:
-    """What many equal launches do; None where that could not be seen, which says nothing of the version.
+def _repeated(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLaunch | None:
+    """Result of many equal launches; None if that could not be observed, which says nothing of the version.
 
     Raises:
         TimedFault: a launch failed.
@@ -141,7 +141,7 @@ def with_note(timing: Timing, note: str) -> Timing:
 
 
 def _doubt(backend: CudaBackend, target: Target, launch: TimedLaunch, timing: Timing | None) -> str | None:
-    """Why a time cannot be, by what the launch needs and what this GPU can do at most; None where it can."""
+    """Reason that a time is impossible, by the work of the launch and the GPU's peak rates; None if it is possible."""
     if timing is None:
         return None
     stated = backend.device.attributes

@@ -1,4 +1,4 @@
-"""Which rewrites apply to a kernel as it stands, found in the background so that a list of actions is there at once."""
+"""Rewrites that apply to a kernel's text, found in the background so that a list of actions is available at once."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Checker:
     def check(
         self, job: QueuedJob, reading: Reading, configuration: Configuration, near: int, on_checked: OnChecked
     ) -> dict[str, CompileResult]:
-        """What the compiler says of each kernel of a document, by the kernel's id.
+        """The compiler's results for each kernel of a document, by the kernel's id.
 
         Args:
             job: looked at between kernels.
@@ -75,7 +75,7 @@ class Checker:
     def others(
         self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
     ) -> tuple[TargetFit, ...]:
-        """What a kernel takes on the other GPUs of the settings; those that it does not compile for are left out.
+        """Resources of a kernel on the other GPUs of the settings; those that it does not compile for are left out.
 
         Raises:
             Unwanted: there is a newer text.
@@ -138,7 +138,7 @@ class Checker:
 
 
 def settings_key(settings: Settings) -> str:
-    """What two equal settings share."""
+    """Key of equal settings."""
     return settings.model_dump_json()
 
 

@@ -1,4 +1,4 @@
-"""What the client sets: settings of KernelMate by their own names in the editor's spelling, and the server's own."""
+"""Settings of the client: KernelMate's by their own names in the editor's spelling, and the server's own."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Configuration:
 
 
 def read_configuration(sent: object, *, trusted: bool) -> Configuration:
-    """What a client's section says; a key or value that cannot be used is left out and told.
+    """Reads a client's section; a key or value that cannot be used is left out and reported.
 
     Args:
         sent: the section, as the client sent it.

@@ -1,4 +1,4 @@
-"""What is known of each open document: what stands in it, what the compiler said, what the last benchmark found."""
+"""State of each open document: its kernels, the compiler's results, and the last benchmark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmate_lsp.reading import DocumentKernel, Reading
 
 @dataclass(frozen=True, slots=True)
 class TargetFit:
-    """What a kernel takes on another GPU than the target."""
+    """Resources of a kernel on a GPU other than the target."""
 
     target: str
     arch: str
@@ -23,7 +23,7 @@ class TargetFit:
 
 @dataclass(frozen=True, slots=True)
 class CompileResult:
-    """What compiling told of one kernel.
+    """Result of compiling one kernel.
 
     Attributes:
         verdicts: one per instance; empty where `error` kept it from being compiled.
@@ -91,13 +91,13 @@ class DocumentState:
 
 
 def is_current(then: Kernel, spot: DocumentKernel) -> bool:
-    """Whether what was found out about a kernel still holds: its whole unit and its contract are as they were."""
+    """True if what was found out about a kernel still holds: its whole unit and its contract are as they were."""
     now = spot.kernel
     return then.unit.text == now.unit.text and then.unit.contract_text == now.unit.contract_text
 
 
 class LineMap:
-    """Where the lines of a kernel's file went since it was judged.
+    """Present positions of the lines of a kernel's file as it was judged.
 
     Args:
         then: the unit's text. now: likewise.

@@ -66,7 +66,7 @@ class JobQueue:
 
     @property
     def busy(self) -> bool:
-        """Whether a job is being done or waits."""
+        """True if a job is being done or waits."""
         with self._changed:
             return self._running is not None or bool(self._waiting)
 

@@ -13,7 +13,7 @@ from kernelmate.records import Judged, Kernel, MetricName, Optimization, Verdict
 from kernelmate.session import Session
 from kernelmate.session.authors import Outgoing, SearchOptions, SpendingBudget, authors
 from kernelmate.session.writing import WriteOutcome, write_kernel
-from kernelmate.synthesis.draft import Asked
+from kernelmate.synthesis.draft import KernelRequest
 from kernelmate_lsp.checking import settings_key
 from kernelmate_lsp.configuration import Configuration
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EditorSearch:
-    """What a search is for.
+    """Objective of a search.
 
     Attributes:
         prompt: the user's words. objective: what they mean, where that was said.
@@ -83,7 +83,7 @@ class EditorJudge:
         on_stage: OnStage,
         on_judged: Callable[[Judged], None],
     ) -> Optimization:
-        """What a prompt leads to.
+        """Searches for a prompt.
 
         Raises:
             Unwanted: the user wants no more. KernelmateError: prompt, contract, settings or machine need a change.
@@ -126,7 +126,9 @@ class EditorJudge:
         made = self._with(job, folder, configuration, on_stage, lambda session: session.compare(before, after))
         return made.baseline, made.candidate
 
-    def write(self, job: QueuedJob, asked: Asked, configuration: Configuration, on_stage: OnStage) -> WriteOutcome:
+    def write(
+        self, job: QueuedJob, asked: KernelRequest, configuration: Configuration, on_stage: OnStage
+    ) -> WriteOutcome:
         """New kernels for a Python function; no file is written.
 
         Raises:
@@ -139,7 +141,7 @@ class EditorJudge:
         return self._with(job, asked.path.parent, configuration, on_stage, work)
 
     def _spending_for(self, limit_usd: float) -> SpendingBudget:
-        """What the editor's searches may pay for, all of them together; what was spent counts when the limit is raised."""
+        """Spending budget of all the editor's searches together; the amount spent counts when the limit is raised."""
         if self._spending is None:
             self._spending = SpendingBudget(limit_usd)
         self._spending.limit_usd = limit_usd

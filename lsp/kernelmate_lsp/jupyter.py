@@ -1,4 +1,4 @@
-"""How jupyter-lsp finds this server: JupyterLab's cells are then served as files are."""
+"""Specification of this server for jupyter-lsp: JupyterLab's cells are then served as files are."""
 
 from __future__ import annotations
 

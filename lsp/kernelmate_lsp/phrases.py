@@ -58,7 +58,7 @@ def candidate_phrase(verdict: Verdict) -> str:
 
 
 def ago(at: float) -> str:
-    """How long ago a moment was, in the largest unit that fits."""
+    """Time since a moment, in the largest unit that fits."""
     seconds = max(0.0, time.time() - at)
     if seconds < 60:
         return "just now"

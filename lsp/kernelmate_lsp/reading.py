@@ -1,4 +1,4 @@
-"""What stands in one version of one document: its kernels, and what cannot be read as one. Runs nothing of it."""
+"""Contents of one version of one document: its kernels, and parts that cannot be read as one. Runs nothing of it."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def path_of(uri: str) -> str:
 
 
 def is_cuda(path: str, language: str | None) -> bool:
-    """Whether a document is CUDA text as a whole."""
+    """True if a document is CUDA text as a whole."""
     if Path(path).suffix in {".cu", ".cuh"}:
         return True
     return language in CUDA_LANGUAGES and Path(path).suffix not in {".cpp", ".cc", ".cxx", ".c", ".h", ".hpp"}

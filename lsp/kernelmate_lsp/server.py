@@ -35,7 +35,7 @@ _NOTEBOOKS = types.NotebookDocumentSyncOptions(
 )
 
 CONFIGURATION_WAIT_S = 2.0
-"""How long a first document waits for the client's settings."""
+"""Seconds that a first document waits for the client's settings."""
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class KernelmateServer(LanguageServer):
 
     @property
     def annotates(self) -> bool:
-        """Whether the client asks its user about annotated edits."""
+        """True if the client asks its user about annotated edits."""
         workspace = self.client_capabilities.workspace
         edit = None if workspace is None else workspace.workspace_edit
         return edit is not None and edit.change_annotation_support is not None
@@ -150,7 +150,7 @@ class KernelmateServer(LanguageServer):
         self._cancel(uri)
 
     async def reading(self, uri: str) -> Reading | None:
-        """What stands in the newest version of a document; None where it is not open."""
+        """Contents of the newest version of a document; None if it is not open."""
         known = self.known.get(uri)
         if known is None:
             return None

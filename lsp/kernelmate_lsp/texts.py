@@ -104,5 +104,5 @@ class TextPositions:
         return self.word(line, None)
 
     def end(self) -> types.Position:
-        """Where the text ends."""
+        """End of the text."""
         return self.position(len(self.lines), len(self.lines[-1]) + 1)

@@ -1,4 +1,4 @@
-"""docs/extending.md shows the files of examples/suggester, and that package works as the page says."""
+"""The code of docs/extending.md and docs/api.md works as the pages say."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = ROOT / "examples" / "suggester"
 
@@ -23,6 +25,7 @@ def test_the_page_shows_the_files_of_the_template() -> None:
         assert shown == (TEMPLATE / file).read_text()
 
 
+@pytest.mark.slow
 def test_the_template_proposes_a_candidate_that_is_accepted(tmp_path: Path) -> None:
     project = tomllib.loads((TEMPLATE / "pyproject.toml").read_text())["project"]
     (group,) = project["entry-points"].items()
@@ -53,3 +56,25 @@ def test_the_template_proposes_a_candidate_that_is_accepted(tmp_path: Path) -> N
     assert best["author"] == "recipe:halve-block"
     assert best["verdict"]["accepted"] is True
     assert best["verdict"]["resources"]["dynamic_shared_bytes"] == 512
+
+
+@pytest.mark.slow
+def test_the_example_of_the_api_page_runs(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    for file in ("softmax.cu", "reference.py"):
+        shutil.copy(ROOT / "examples" / file, tmp_path)
+    run = subprocess.run(
+        [sys.executable, "-c", example],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "KERNELMATE_BACKEND": "emulator",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    correct, why = run.stdout.splitlines()
+    assert correct.startswith("True ")
+    assert "bytes of shared memory per block less" in why

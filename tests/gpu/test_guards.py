@@ -91,7 +91,7 @@ LEAVING = """__global__ void leave(unsigned int* y) {
 
 
 def test_a_launch_finds_nothing_of_an_earlier_one_in_shared_memory(backend) -> None:
-    from kernelmate.backends.cuda.conditions import PATTERNS
+    from kernelmate.backends.cuda.initial_state import PATTERNS
 
     shape, arguments = LaunchShape((500, 1, 1), (64, 1, 1)), (ArrayArgument("y", np.zeros(32_000, np.uint32)),)
     look, leave = loaded(backend, LEFT_OVER), loaded(backend, LEAVING)

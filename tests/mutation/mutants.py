@@ -17,7 +17,7 @@ import numpy as np
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.checks.sizes import own_sizes
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import FIRST, Bench, Outcome, Shot, elements_of, errors_of, inputs_for
+from kernelmate.checks.trials import FIRST, Bench, LaunchOutcome, PlannedLaunch, elements_of, errors_of, inputs_for
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import CompileOptions, Contract, JudgeTask, Kernel, Size, Version
 from kernelmate.source import apply_edits, argument_shapes, load_kernels, parse_contract
@@ -193,7 +193,7 @@ class Court:
         self._own = self._bench(kernel)
         self.findings = []
         self.sizes: list[Size] = []
-        self._answers: dict[tuple[int, int], Outcome] = {}
+        self._answers: dict[tuple[int, int], LaunchOutcome] = {}
         small = [size for size in contract.sizes if elements_of(argument_shapes(contract, size).values()) <= LARGEST]
         for size in (*sorted(small, key=_weight, reverse=True), *own_sizes(contract, contract.sizes)):
             outcomes = [self._run(self._own, size, schedule) for schedule in SCHEDULES]
@@ -218,8 +218,8 @@ class Court:
     def _folder(self) -> Path:
         return Path(self.kernel.unit.path or ".").resolve().parent
 
-    def _run(self, bench: Bench, size: Size, schedule: int) -> Outcome:
-        shot = Shot(FIRST, NORMAL, 0, schedule)
+    def _run(self, bench: Bench, size: Size, schedule: int) -> LaunchOutcome:
+        shot = PlannedLaunch(FIRST, NORMAL, 0, schedule)
         given = inputs_for(self.contract, size, shot, SEED, self._folder)
         return bench.run(size, shot, given)
 
@@ -248,7 +248,7 @@ def _weight(size: Size) -> int:
     return int(np.prod(list(size.values()), dtype=np.int64))
 
 
-def _same(contract: Contract, got: Outcome, want: Outcome) -> bool:
+def _same(contract: Contract, got: LaunchOutcome, want: LaunchOutcome) -> bool:
     for argument in contract.args:
         if argument.direction == "in" or argument.shape is None:
             continue

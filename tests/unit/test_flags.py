@@ -12,7 +12,7 @@ import pytest
 from kernelmate.compiler import compile_kernel, find_target, read_build
 from kernelmate.config import load_settings
 from kernelmate.errors import ContractError, UsageError
-from kernelmate.flags import Refused, allowed
+from kernelmate.flags import RefusedOption, allowed
 from kernelmate.records import Compiled, CompileOptions, Kernel
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.source import find_kernels, load_kernel, parse_contract, text_unit
@@ -60,7 +60,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("given", REFUSED, ids=" ".join)
 def test_whatever_else_is_refused_by_its_name(given: list[str]) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedOption) as caught:
         allowed(given)
     words = [part for word in given for part in re.findall(r"[A-Za-z]+", word)]
     assert not words or any(word in str(caught.value) for word in words)

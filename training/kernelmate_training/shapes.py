@@ -51,7 +51,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """How many there are, the embedding counted once."""
+        """Number of weights, the embedding counted once."""
         attention = self.hidden * (2 * self.hidden + 2 * self.kv_heads * self.head)
         block = attention + 3 * self.hidden * self.feed_forward + 2 * self.hidden
         return self.layers * block + self.vocabulary * self.hidden + self.hidden

@@ -47,7 +47,7 @@ _STATEMENT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """How often what is varied; each a chance, or a share, between 0 and 1.
+    """Rates of augmentation; each a chance, or a share, between 0 and 1.
 
     Attributes:
         names: an example's placeholders are numbered otherwise. numbers: its line numbers begin elsewhere.

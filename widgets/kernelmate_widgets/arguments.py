@@ -1,4 +1,4 @@
-"""What a kernel is called with, held against what it takes: every mistake before the launch, in words."""
+"""Arguments of a call, checked against the kernel's parameters before the launch; mistakes are described in words."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def solve_size(contract: Contract, given: Sequence[CallArgument]) -> Size | None
 
 
 def check_against(contract: Contract, size: Size, given: Sequence[CallArgument]) -> None:
-    """What the contract says of arrays and scalars at a size must be so, or the kernel would read and write past them.
+    """Checks arrays and scalars against the contract at a size; else the kernel would read and write past them.
 
     Raises:
         UsageError: an array has too few elements, or a scalar is not what the contract says.

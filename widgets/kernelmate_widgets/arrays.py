@@ -44,7 +44,7 @@ class LiveArray:
 
     @property
     def where(self) -> str:
-        """What it is, in words: `a CuPy array on GPU 0`."""
+        """Description in words: `a CuPy array on GPU 0`."""
         name = {"numpy": "a NumPy array", "cupy": "a CuPy array", "torch": "a torch tensor"}[self.library]
         return f"{name} in host memory" if self.device is None else f"{name} on GPU {self.device}"
 

@@ -35,7 +35,7 @@ def file_lines(unit: Unit) -> str:
 
 
 def place_name(session: str | None = None) -> str:
-    """What the history calls text of this notebook: the notebook's name, where its server tells it, in brackets."""
+    """Name of this notebook's text in the history: the notebook's name, if its server tells it, in brackets."""
     path = os.environ.get("JPY_SESSION_NAME") if session is None else session
     return f"<{PurePath(path).name if path else 'notebook'}>"
 
@@ -73,7 +73,7 @@ def short_name(kernel: Kernel) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether Python takes the text as a name."""
+    """True if Python takes the text as a name."""
     return text.isidentifier() and not keyword.iskeyword(text)
 
 

@@ -268,7 +268,7 @@ class _Chart:
                 self.shapes.append(TextShape(place[0], place[1] + shift, words, anchor, size))
 
     def _legend_places(self) -> Iterator[tuple[Mapping[str, Any], str, float, float]]:
-        """What the legend names: each trace with its words, and where they stand."""
+        """Entries of the legend: each trace with its words, and their positions."""
         left, top = 6.0, 12.0
         for trace in self.data:
             words = _clean(trace.get("name") or "")

@@ -1,4 +1,4 @@
-"""What follows `%kernelmate`: each command takes the magics and its words, and shows something."""
+"""Subcommands of `%kernelmate`: each takes the magics and its words, and shows something."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SearchArguments:
-    """How a prompt is searched for; as on the command line."""
+    """Options of a search; as on the command line."""
 
     author: str = "auto"
     max_candidates: int = 32

@@ -34,7 +34,7 @@ def complete_with(shell: Any, magics: KernelmateMagics) -> None:
 
 
 def complete_cell(magics: KernelmateMagics, event: Any) -> list[str]:
-    """What may come next in a line that begins with `%%kernelmate`."""
+    """Completions in a line that begins with `%%kernelmate`."""
     before = _before(event)
     option = _open_option(before)
     namespace = magics.shell.user_ns
@@ -59,7 +59,7 @@ def complete_cell(magics: KernelmateMagics, event: Any) -> list[str]:
 
 
 def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
-    """What may come next in a line that begins with `%kernelmate`."""
+    """Completions in a line that begins with `%kernelmate`."""
     words = _before(event)
     namespace = magics.shell.user_ns
     if not words:

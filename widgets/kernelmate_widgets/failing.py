@@ -1,4 +1,4 @@
-"""What ends a cell: a kernel that is not good, and what the user has to change first. Each is told without a Python traceback."""
+"""Exceptions that end a cell without a Python traceback: a faulty kernel, or something that the user has to change first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelmate.records import Verdict
 from kernelmate.report.excerpt import SourceLines
 
 FOLDER_PREFIX = "kernelmate-notebook-"
-"""How the folder begins that copies for the worker are in."""
+"""Prefix of the folder that holds copies for the worker."""
 
 COPIED_FUNCTION = re.compile(rf"\S*/{FOLDER_PREFIX}[^/\s]*/\d+/(\w+)\.py(?::\w+)?")
 

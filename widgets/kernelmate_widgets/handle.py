@@ -98,7 +98,7 @@ class KernelHandle:
 
     @property
     def verdict(self) -> Verdict:
-        """What was found out about the version in force."""
+        """Verdict on the version in force."""
         return self.version.verdict
 
     @property
@@ -108,7 +108,7 @@ class KernelHandle:
 
     @property
     def candidates(self) -> tuple[Judged, ...]:
-        """What the last prompt led to, the best first, as numbered in its table from 1."""
+        """Candidates of the last prompt, the best first, as numbered in its table from 1."""
         return () if self.optimization is None else self.optimization.candidates
 
     @property
@@ -282,7 +282,7 @@ class KernelHandle:
     # --------------------------------------------------------------------------------------------------- showing
 
     def __repr__(self) -> str:
-        """What it is and how it stands, in two lines."""
+        """Description and standing, in two lines."""
         from kernelmate.report.tables import verdict_line
 
         version, contract = self.version, self.version.contract
@@ -306,7 +306,7 @@ def _plain(sides: Sequence[str]) -> str:
 
 
 def reason_not_to_take(found: Judged) -> str | None:
-    """Why a candidate cannot be put in force even by hand; None where it can.
+    """Reason that a candidate cannot be put in force even by hand; None if it can.
 
     A gain that is only predicted, or a guessed contract, is for the user to decide: nothing takes such a version by itself.
     """

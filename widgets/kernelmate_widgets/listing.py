@@ -57,7 +57,7 @@ class VersionList:
             self._found.append((next(self._keys), found))
 
     def arrange(self, candidates: Sequence[Judged], best: int | None) -> None:
-        """What a search ended with, in its order. What the user chose stays in view; where they chose nothing, the best is."""
+        """Versions of a finished search, in its order. The user's choice stays in view; without one, the best is shown."""
         with self._lock:
             left = list(self._found)
             arranged: list[tuple[int, Judged]] = []

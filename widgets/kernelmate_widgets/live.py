@@ -34,7 +34,7 @@ AMBIGUOUS_BELOW = 2
 
 @dataclass(frozen=True, slots=True)
 class LineArguments:
-    """What a magic line names, as typed; None where it does not."""
+    """Names in a magic's line, as typed; None if absent."""
 
     args: str | None = None
     grid: str | None = None

@@ -26,7 +26,7 @@ from kernelmate_widgets.progress import CellProgress
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MagicResult:
-    """What `-o` returns and `-v` keeps.
+    """Result that `-o` returns and `-v` keeps.
 
     Attributes:
         verdicts: one per instance; of the version before the prompt, where there was one.
@@ -189,7 +189,7 @@ class KernelmateMagics(Magics):
         return raw[-1] if raw else None
 
     def _check_names(self, name: str, options: argparse.Namespace) -> None:
-        """What would be overwritten is told before anything is judged."""
+        """Reports names that would be overwritten, before anything is judged."""
         if not is_name(name):
             raise UsageError(f"{name!r} is no name in Python.", hint="Give another: %%kernelmate NAME.")
         held = self.shell.user_ns.get(name)

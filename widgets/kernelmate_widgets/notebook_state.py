@@ -1,4 +1,4 @@
-"""What a notebook has open: settings, warm sessions, and the kernels that its cells defined."""
+"""State of a notebook: settings, warm sessions, and the kernels that its cells defined."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class NotebookState:
             return self._sessions[key]
 
     def spending(self, settings: Settings) -> SpendingBudget:
-        """What the notebook's searches may pay for, all of them together; what was spent counts when the limit is raised."""
+        """Spending budget of all the notebook's searches together; the amount spent counts when the limit is raised."""
         with self._turn:
             if self._spending is None:
                 self._spending = SpendingBudget(settings.claude_budget_usd)
@@ -116,7 +116,7 @@ class NotebookState:
 
     @contextmanager
     def listening(self, listener: OnStage) -> Iterator[None]:
-        """What is done in this thread meanwhile tells this listener of its stages."""
+        """Context in which this thread's work reports its stages to this listener."""
         before = getattr(self._listeners, "listener", None)
         self._listeners.listener = listener
         try:
@@ -150,7 +150,7 @@ class NotebookState:
             shutil.rmtree(folder, ignore_errors=True)
 
     def preparer(self, session: Session) -> Prepare:
-        """How versions judged by a session are loaded into this process."""
+        """Loads versions judged by a session into this process."""
 
         def prepare(version: KernelVersion) -> tuple[Compiled, Launcher]:
             prepared = session.prepare(version.kernel, version.verdict.instance, version.contract)[0]

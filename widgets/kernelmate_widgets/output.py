@@ -1,4 +1,4 @@
-"""What a cell shows: the same in a notebook that is reopened without a kernel, as HTML, picture and plain text.
+"""Output of a cell: the same in a notebook that is reopened without a kernel, as HTML, picture and plain text.
 
 Everything is in the output itself: no script, no request, at most `LARGEST` bytes. Charts are the report's figures, as
 images with an ink for light and dark grounds: JupyterLab takes SVG elements out of notebooks that are not trusted, and
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmate.records import Diagnostic, Finding, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
-from kernelmate.report.chart import Shown
+from kernelmate.report.chart import ChartVersion
 from kernelmate.report.diff import whole_text
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.figures import figures, versions_of
@@ -72,14 +72,14 @@ def verdict_bundle(
     scenes: list[Scene] = []
     for verdict in verdicts:
         views += [*([""] if views else []), verdict_view(verdict, sources)]
-        scenes += _scenes([Shown(words.kernel_words(verdict), verdict)]) if charts else []
+        scenes += _scenes([ChartVersion(words.kernel_words(verdict), verdict)]) if charts else []
         parts += _verdict(verdict, sources)
     said = as_text(*views, *([lines(remarks)] if remarks else []))
     return _bundle(said, parts, scenes, remarks)
 
 
 def optimization_bundle(optimization: Optimization, baseline: Kernel) -> dict[str, Any]:
-    """What a prompt led to: candidates beside the baseline, their charts and their changes."""
+    """Result of a prompt: candidates beside the baseline, their charts and their changes."""
     from kernelmate.report.versions import optimization_view
 
     said = as_text(*optimization_view(optimization, baseline, sources_of(baseline)))
@@ -100,7 +100,7 @@ def handle_bundle(handle: KernelHandle) -> dict[str, Any]:
 
 
 def panel_bundle(handle: KernelHandle, optimization: Optimization | None, mark: str) -> dict[str, Any]:
-    """What a saved notebook keeps of a panel: the last search, else the verdict; and which version is in force.
+    """Saved output of a panel: the last search, else the verdict; and the version in force.
 
     Args:
         handle: the panel's kernel.
@@ -148,7 +148,7 @@ def _page(parts: Sequence[str]) -> str:
     return "\n".join([f'<div class="kernelmate"><style>{style}</style>', *parts, "</div>"])
 
 
-def _scenes(versions: Sequence[Shown]) -> list[Scene]:
+def _scenes(versions: Sequence[ChartVersion]) -> list[Scene]:
     """The report's charts as scenes."""
     return [scene_of(title, figure) for title, figure in figures(versions).items()]
 

@@ -196,14 +196,14 @@ class Panel(anywidget.AnyWidget):
     # ---------------------------------------------------------------------------------------- what the search tells
 
     def on_stage(self, stage: str, done: int, total: int) -> None:
-        """How far judging is."""
+        """Shows the progress of judging."""
         from kernelmate.report.words import STAGES
 
         count = f" {min(done + 1, total)} of {total}" if total > 1 else ""
         self._stage(f"{STAGES.get(stage, stage)}{count}")
 
     def on_step(self, text: str) -> None:
-        """What is begun now; shown at once, since the next word may be long in coming."""
+        """Shows the step that begins now, at once, since the next message may be long in coming."""
         self._staged_at = time.monotonic()
         self._say(stage=text)
 

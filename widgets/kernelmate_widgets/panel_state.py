@@ -1,4 +1,4 @@
-"""What the panel shows of versions, as plain values: every word of it is the report's."""
+"""The panel's view of versions, as plain values: every word of it is the report's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Contract, Cost, Kernel, Optimization, Verdict
 from kernelmate.report import words
-from kernelmate.report.chart import BASELINE, Shown, template
+from kernelmate.report.chart import BASELINE, ChartVersion, template
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.figures import MOST_VERSIONS, figures
 from kernelmate.report.html import case_row, figure_rows, pairs, table
@@ -46,7 +46,7 @@ def row(listed: ListedVersion, base: KernelVersion, *, best: bool = False) -> Pl
 
 
 def cost_words(cost: Cost | None) -> str:
-    """What an author's model was paid: `1,204 + 310 tokens, 0.0123 USD`; `free` for authors without one."""
+    """Cost of an author's model: `1,204 + 310 tokens, 0.0123 USD`; `free` for authors without one."""
     if cost is None:
         return "free"
     tokens = f"{words.number(cost.input_tokens or 0)} + {words.number(cost.output_tokens or 0)} tokens"
@@ -97,7 +97,7 @@ def _diff(before: Kernel, after: Kernel) -> list[list[str]]:
 
 
 def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
-    """What would lift the occupancy's limit, at the headline size."""
+    """Changes that would lift the occupancy's limit, at the headline size."""
     if verdict.resources is None:
         return ()
     try:
@@ -110,11 +110,11 @@ def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
 
 def charts(baseline: Verdict, versions: Sequence[ListedVersion]) -> list[Plain]:
     """The report's charts, each drawn, and as Plotly takes it."""
-    shown = [Shown(BASELINE, baseline)]
+    shown = [ChartVersion(BASELINE, baseline)]
     for one in versions:
         if one.found is not None and not one.rejected and len(shown) < MOST_VERSIONS:
             name = one.found.candidate.author.removeprefix("recipe:")
-            shown.append(Shown(f"{one.number} {name}", one.found.verdict))
+            shown.append(ChartVersion(f"{one.number} {name}", one.found.verdict))
     return [
         {
             "title": title,
@@ -132,5 +132,5 @@ def templates() -> Plain:
 
 
 def notes_of(optimization: Optimization | None) -> list[str]:
-    """What is to be said of a search: how the prompt was read, and how it ended."""
+    """Notes on a search: the objective as understood, and the end of the search."""
     return [] if optimization is None else [optimization.objective.reading, *optimization.notes]

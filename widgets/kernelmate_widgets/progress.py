@@ -39,17 +39,17 @@ class CellProgress:
         self._said = self._written = self._trying = ""
 
     def stage(self, stage: str, done: int, total: int) -> None:
-        """How far a stage is; called by the session in this thread."""
+        """Shows the progress of a stage; called by the session in this thread."""
         count = f" {min(done + 1, total)} of {total}" if total > 1 else ""
         self._update(f"{STAGES.get(stage, stage)}{count}")
 
     def step(self, text: str) -> None:
-        """What is begun now, in words."""
+        """Shows the step that begins now, in words."""
         self._trying = ""
         self._update(text)
 
     def trying(self, state: SearchState) -> None:
-        """What the search tries now, and the best so far."""
+        """Shows the version that the search tries now, and the best so far."""
         from kernelmate.report.versions import trying_line
 
         self._trying = trying_line(state)

@@ -21,14 +21,14 @@ STOPPED = "Stopped before every suggestion was tried."
 
 
 class Watcher(Protocol):
-    """Who is told of a search; called in the search's thread."""
+    """Listener of a search; called in the search's thread."""
 
     def on_stage(self, stage: str, done: int, total: int) -> None:
-        """How far judging is."""
+        """Progress of judging."""
         ...
 
     def on_step(self, text: str) -> None:
-        """What is begun now."""
+        """The step that begins now."""
         ...
 
     def on_text(self, text: str) -> None:
@@ -40,7 +40,7 @@ class Watcher(Protocol):
         ...
 
     def ask(self, outgoing: Outgoing) -> bool:
-        """Whether this may be sent to another machine; waits for the user."""
+        """True if this may be sent to another machine; waits for the user."""
         ...
 
     def on_end(self, optimization: Optimization | None, error: str | None) -> None:
@@ -50,7 +50,7 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """What is asked for, and how it is searched for."""
+    """Objective and options of a search."""
 
     prompt: str
     options: SearchArguments
@@ -148,7 +148,7 @@ class BackgroundSearch:
             self._watcher.on_judged(found)
 
     def _partial(self) -> Optimization:
-        """What a stopped search leaves: its candidates so far, the best first."""
+        """Result of a stopped search: its candidates so far, the best first."""
         verdict = self._version.verdict
         objective = read_objective(self._query.prompt, verdict, name=self._query.options.objective)
         version = self._version

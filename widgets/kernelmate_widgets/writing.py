@@ -35,7 +35,7 @@ def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
         UsageError: it is no call of a Python function on arrays and numbers. ReferenceFailed: the function raises.
     """
     from kernelmate.session.writing import write_kernel
-    from kernelmate.synthesis.draft import Asked
+    from kernelmate.synthesis.draft import KernelRequest
 
     name, function, values = _called(call, magics.shell.ev)
     folder = magics.notebook.folder()
@@ -45,7 +45,7 @@ def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
         described = _described(function, name, spec)
         entries = ", ".join(f"{one}={_example(one, value)}" for one, value in values.items())
         path = folder / f"{described.name}.cu"
-        asked = Asked(described, read_examples(described, entries, {}), path, f"{described.name}_kernel")
+        asked = KernelRequest(described, read_examples(described, entries, {}), path, f"{described.name}_kernel")
         session = magics.notebook.session()
         with magics.notebook.listening(progress.stage):
             made = write_kernel(session, asked, on_trying=progress.step)

@@ -24,7 +24,7 @@ MOST_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ArenaSpan:
     """Where an argument's bytes lie in the arena: `start` is past the guard band and the misalignment."""
 
     argument: ArrayArgument
@@ -102,7 +102,7 @@ def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def bands_of(spans: Iterable[Span], size: int) -> tuple[tuple[int, int], ...]:
+def bands_of(spans: Iterable[ArenaSpan], size: int) -> tuple[tuple[int, int], ...]:
     """Start and end of every stretch of an arena of `size` bytes that no array lies in, ascending."""
     ordered = sorted(spans, key=lambda span: span.start)
     starts = (0, *(span.end for span in ordered))
@@ -110,7 +110,7 @@ def bands_of(spans: Iterable[Span], size: int) -> tuple[tuple[int, int], ...]:
     return tuple(zip(starts, ends, strict=True))
 
 
-def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, Span], int]:
+def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, ArenaSpan], int]:
     """Where each array lies, by name, and the bytes of the whole."""
     order, draw = list(arguments), random.Random(seed)  # noqa: S311 -- places, no secrets
     if seed:
@@ -119,12 +119,12 @@ def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, Span
     for argument in order:
         at += GUARD_BYTES + (ALIGNMENT * draw.randrange(MOST_STEPS) if seed else 0)
         at = -(-at // ALIGNMENT) * ALIGNMENT
-        spans[argument.name] = Span(argument, at + argument.misalign * argument.data.itemsize)
+        spans[argument.name] = ArenaSpan(argument, at + argument.misalign * argument.data.itemsize)
         at = spans[argument.name].end
     return spans, at + GUARD_BYTES + ALIGNMENT
 
 
-def written_around(spans: Mapping[str, Span], places: np.ndarray[Any, Any]) -> tuple[Finding, ...]:
+def written_around(spans: Mapping[str, ArenaSpan], places: np.ndarray[Any, Any]) -> tuple[Finding, ...]:
     """A finding for each array that has written bytes next to it; `places` are offsets in the arena, ascending."""
     findings: dict[str, Finding] = {}
     for place in places[:4096].tolist():

@@ -24,20 +24,20 @@ from kernelmate.backends.base import (
 from kernelmate.backends.cuda.arena import Arena
 from kernelmate.backends.cuda.availability import require_gpu
 from kernelmate.backends.cuda.clusters import launch_in_clusters
-from kernelmate.backends.cuda.companion import Companion, Worth
-from kernelmate.backends.cuda.conditions import prepared
 from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
 from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.backends.cuda.emulated_checks import EmulatedChecks, NativeCodeWorth
 from kernelmate.backends.cuda.exchange import is_large
 from kernelmate.backends.cuda.faults import fault_of
+from kernelmate.backends.cuda.gpu_lock import GpuLock
+from kernelmate.backends.cuda.initial_state import prepared
 from kernelmate.backends.cuda.large_arena import LargeArena, Take
-from kernelmate.backends.cuda.loading import Elsewhere, load_failure, load_function
+from kernelmate.backends.cuda.loading import CodeCopy, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory
 from kernelmate.backends.cuda.printing import Printed, captured
-from kernelmate.backends.cuda.rig import CudaRig, prepare_timing
-from kernelmate.backends.cuda.turns import Turns
+from kernelmate.backends.cuda.timing_device import CudaTimingDevice, prepare_timing
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.backends.emulators import Emulators
+from kernelmate.backends.emulator_pool import EmulatorPool
 from kernelmate.errors import BackendUnavailable, DeviceFailed
 from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Target
 
@@ -70,7 +70,7 @@ class CudaBackend:
 
     name: BackendName = "cuda"
 
-    def __init__(self, device: int = 0, memory_limit: int | None = None, emulators: Emulators | None = None) -> None:
+    def __init__(self, device: int = 0, memory_limit: int | None = None, emulators: EmulatorPool | None = None) -> None:
         require_gpu(device)
         driver = read_driver()
         assert driver is not None, "a GPU was found"
@@ -78,7 +78,7 @@ class CudaBackend:
         import cupy
 
         try:
-            self.turns = Turns(self.gpu.uuid)
+            self.turns = GpuLock(self.gpu.uuid)
             # Opening a context disturbs what another process may be timing.
             with self.turns.shared():
                 self.device = cupy.cuda.Device(device)
@@ -97,12 +97,12 @@ class CudaBackend:
         self.multiprocessors = int(self.device.attributes["MultiProcessorCount"])
         self.poisoned = False
         self._remarks: dict[str, None] = {}
-        self._emulator, self._emulators, self._worth = EmulatorBackend(), emulators, Worth()
+        self._emulator, self._emulators, self._worth = EmulatorBackend(), emulators, NativeCodeWorth()
 
     @contextmanager
     def rig(
         self, versions: Sequence[tuple[Module, LaunchShape]], run: Run, restored: frozenset[str]
-    ) -> Iterator[CudaRig]:
+    ) -> Iterator[CudaTimingDevice]:
         """Versions that this backend has loaded, ready to be timed on the arguments of `run`.
 
         Args:
@@ -113,7 +113,7 @@ class CudaBackend:
         Raises:
             TimedFault: the GPU's memory does not suffice.
         """
-        rig = CudaRig(self, [(cast("CudaModule", module), shape) for module, shape in versions], run, restored)
+        rig = CudaTimingDevice(self, [(cast("CudaModule", module), shape) for module, shape in versions], run, restored)
         try:
             yield rig
         finally:
@@ -152,10 +152,10 @@ class CudaBackend:
         companion = self.companion(compiled, target) if emulated else None
         return CudaModule(self, compiled, target, function, companion)
 
-    def companion(self, compiled: Compiled, target: Target) -> Companion | None:
+    def companion(self, compiled: Compiled, target: Target) -> EmulatedChecks | None:
         """The emulator beside a module of this code; None where it cannot run that."""
         try:
-            return Companion(self._emulator.load(compiled, target), compiled, target, self._emulators, self._worth)
+            return EmulatedChecks(self._emulator.load(compiled, target), compiled, target, self._emulators, self._worth)
         except UnsupportedInstruction:
             return None
 
@@ -197,7 +197,7 @@ class CudaModule:
     """
 
     def __init__(
-        self, backend: CudaBackend, compiled: Compiled, target: Target, function: Any, companion: Companion | None
+        self, backend: CudaBackend, compiled: Compiled, target: Target, function: Any, companion: EmulatedChecks | None
     ) -> None:
         self.backend, self.compiled, self.target, self.function = backend, compiled, target, function
         self._companion = companion
@@ -205,7 +205,7 @@ class CudaModule:
         self.prints = any(word in compiled.ptx for word in ("vprintf", "__assertfail"))
         self.traps = _TRAP.search(compiled.ptx) is not None
         self._checked: set[tuple[int, int]] = set()
-        self._elsewhere: dict[int, Elsewhere] = {}
+        self._elsewhere: dict[int, CodeCopy] = {}
 
     def foresee(self, runs: Iterable[Run]) -> None:
         """As `Foresees.foresee`."""
@@ -292,10 +292,10 @@ class CudaModule:
         else:
             launch_in_clusters(function, shape, arguments, self.backend.stream.ptr)
 
-    def ready_elsewhere(self, shape: LaunchShape, place: int) -> Elsewhere:
+    def ready_elsewhere(self, shape: LaunchShape, place: int) -> CodeCopy:
         """The kernel for a launch from a copy of the code at another place of the GPU's memory; one for each number."""
         if place not in self._elsewhere:
-            self._elsewhere[place] = Elsewhere.loaded(self.compiled)
+            self._elsewhere[place] = CodeCopy.loaded(self.compiled)
         twin = self._elsewhere[place]
         if shape.shared_bytes + self.function.shared_size_bytes > STATIC_SHARED_LIMIT:
             twin.take_shared(shape.shared_bytes)

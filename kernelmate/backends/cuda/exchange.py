@@ -29,7 +29,7 @@ _MAP_NORESERVE = 0x4000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArrayPlace:
     """An array in the exchange."""
 
     offset: int
@@ -65,7 +65,7 @@ class Exchange:
         self._bytes = np.frombuffer(mmap.mmap(-1, size, flags=flags), np.uint8)
         self._pinned = 0
 
-    def view(self, place: Place) -> np.ndarray[Any, Any]:
+    def view(self, place: ArrayPlace) -> np.ndarray[Any, Any]:
         """The array at a place; writing to it writes to the exchange."""
         stretch: np.ndarray[Any, Any] = self._bytes[place.offset : place.offset + place.nbytes]
         return stretch.view(place.dtype).reshape(place.shape)
@@ -99,7 +99,7 @@ class Exchange:
         return replace(run, arguments=tuple(arguments))
 
     def _array(self, data: Any, *, whole: bool) -> np.ndarray[Any, Any]:
-        if isinstance(data, Place):
+        if isinstance(data, ArrayPlace):
             return self.view(data)
         made: np.ndarray[Any, Any] = filled(data.byte, data.dtype, data.shape) if isinstance(data, Filled) else data
         return np.ascontiguousarray(made) if whole else made
@@ -124,23 +124,23 @@ def is_large(run: Run) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class LaunchLayout:
     """Places of a launch's arrays in the exchange: `inputs` and `outputs` by argument, and the end of each part."""
 
-    inputs: Mapping[str, Place]
-    outputs: Mapping[str, Place]
+    inputs: Mapping[str, ArrayPlace]
+    outputs: Mapping[str, ArrayPlace]
     middle: int
     end: int
 
 
-def layout_of(run: Run, copies: int = 1) -> Layout:
+def layout_of(run: Run, copies: int = 1) -> LaunchLayout:
     """Places for the arrays of a launch: inputs first, then so many copies of what it may write."""
     arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
     at, inputs, outputs = 0, {}, {}
 
-    def placed(data: Any) -> Place:
+    def placed(data: Any) -> ArrayPlace:
         nonlocal at
-        place = Place(at, np.dtype(data.dtype), tuple(data.shape))
+        place = ArrayPlace(at, np.dtype(data.dtype), tuple(data.shape))
         at += -(-max(place.nbytes, 1) // ALIGNMENT) * ALIGNMENT
         return place
 
@@ -152,10 +152,10 @@ def layout_of(run: Run, copies: int = 1) -> Layout:
         for item in arrays:
             # A kernel that writes its inputs is found out by what it leaves there.
             outputs[f"{item.name}/{copy}"] = placed(item.data)
-    return Layout(inputs, outputs, middle, at)
+    return LaunchLayout(inputs, outputs, middle, at)
 
 
-def sent(run: Run, layout: Layout) -> Run:
+def sent(run: Run, layout: LaunchLayout) -> Run:
     """A launch with places in the place of its arrays."""
 
     def stand_in(item: ArrayArgument) -> Any:

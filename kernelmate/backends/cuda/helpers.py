@@ -145,7 +145,7 @@ MORE:
 
 
 @dataclass(frozen=True, slots=True)
-class Helpers:
+class HelperKernels:
     """The helper kernels on one GPU, as handles of the driver, which hold while `loaded` lives.
 
     Attributes:
@@ -160,7 +160,7 @@ class Helpers:
 
 
 @functools.cache
-def helpers(device: int) -> Helpers:
+def helpers(device: int) -> HelperKernels:
     """The helper kernels on a GPU; loaded once.
 
     Raises:
@@ -172,7 +172,7 @@ def helpers(device: int) -> Helpers:
         # The empty ones come first, so that most of them lie apart from the clock, which runs just before each launch.
         empties = [_loaded(EMPTY_PTX, EMPTY)[0] for _ in range(EMPTY_PLACES)]
         flush, clock, copy = functions = _loaded(PTX, FLUSH, CLOCK, COPY)
-    return Helpers(
+    return HelperKernels(
         tuple(int(one.ptr) for one in empties), int(flush.ptr), int(clock.ptr), int(copy.ptr), (*empties, *functions)
     )
 

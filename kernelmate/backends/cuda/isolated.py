@@ -20,9 +20,9 @@ import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, UnsupportedInstruction
 from kernelmate.backends.cuda.backend import CudaBackend, aligned
-from kernelmate.backends.cuda.companion import Companion
-from kernelmate.backends.cuda.exchange import Exchange, Layout, is_large, layout_of, sent
-from kernelmate.backends.timed import Repeats
+from kernelmate.backends.cuda.emulated_checks import EmulatedChecks
+from kernelmate.backends.cuda.exchange import Exchange, LaunchLayout, is_large, layout_of, sent
+from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.errors import DeviceFailed
 from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Speedup, Target, Timing
 
@@ -31,7 +31,7 @@ LAUNCH_SHARE, LAUNCH_LEAST_S = 8, 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadRequest:
     """Asks for compiled code to be loaded; the answer is its number."""
 
     compiled: Compiled
@@ -39,21 +39,21 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """Asks for one launch; large arrays are places in the exchange. The answer is a `Launched`."""
+class LaunchRequest:
+    """Asks for one launch; large arrays are places in the exchange. The answer is a `LaunchReply`."""
 
     module: int
     run: Run
-    layout: Layout | None
+    layout: LaunchLayout | None
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Precedes the answer to a `Launch` once other processes have made room for it; time limits count from here."""
+    """Precedes the answer to a `LaunchRequest` once other processes have made room for it; time limits count from here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchReply:
     """Effects of one launch. Of a large one, `written` names what lies in the exchange; other arrays are as they were given."""
 
     result: RunResult
@@ -61,8 +61,8 @@ class Launched:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """Asks for a version's time, beside its baseline's. The answer is a `Measured`.
+class MeasureRequest:
+    """Asks for a version's time, beside its baseline's. The answer is a `MeasureReply`.
 
     Attributes:
         module: the version's number. baseline: the number of the one beside it, and its launch.
@@ -75,7 +75,7 @@ class Measure:
     module: int
     baseline: tuple[int, LaunchShape] | None
     run: Run
-    layout: Layout | None
+    layout: LaunchLayout | None
     restored: frozenset[str]
     budget_s: float
     full: bool
@@ -83,32 +83,32 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasureReply:
     """Result of a timing: as `kernelmate.checks.timed.Timed`, with the names of outputs that lie in the exchange."""
 
     timings: tuple[Timing, ...] = ()
     speedup: Speedup | None = None
     outputs: Mapping[str, Any] | None = None
-    repeats: Repeats | None = None
+    repeats: RepeatedLaunch | None = None
     finding: Finding | None = None
     prints: bool = False
     written: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Remarks:
+class RemarksRequest:
     """Asks for what the driver disagreed on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class LoadRefused:
     """The answer where code cannot be loaded."""
 
     finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class GpuFailed:
     """The answer where the GPU failed."""
 
     message: str
@@ -159,9 +159,9 @@ class Runner:
                 answer, self.poisoned = self._connection.recv()
         except (EOFError, OSError):
             self._end_alike()
-        if isinstance(answer, Refused):
+        if isinstance(answer, LoadRefused):
             raise UnsupportedInstruction(answer.finding)
-        if isinstance(answer, Failed):
+        if isinstance(answer, GpuFailed):
             raise DeviceFailed(answer.message, hint=answer.hint)
         return answer
 
@@ -213,13 +213,13 @@ class IsolatedCuda:
 
     def load(self, compiled: Compiled, target: Target) -> IsolatedModule:
         """As `Backend.load`."""
-        number = self.runner.ask(Load(compiled, target))
+        number = self.runner.ask(LoadRequest(compiled, target))
         return IsolatedModule(self, compiled, target, number, self.own.companion(compiled, target))
 
     def measure(
         self, module: IsolatedModule, run: Run, baseline: tuple[Compiled, LaunchShape] | None,
         restored: frozenset[str], budget_s: float, *, full: bool, quick: bool,
-    ) -> Measured:  # fmt: skip
+    ) -> MeasureReply:  # fmt: skip
         """A version's time, beside its baseline's.
 
         Raises:
@@ -228,12 +228,12 @@ class IsolatedCuda:
         beside = None
         if baseline is not None:
             try:
-                beside = self.runner.ask(Load(baseline[0], module.target)), baseline[1]
+                beside = self.runner.ask(LoadRequest(baseline[0], module.target)), baseline[1]
             except UnsupportedInstruction:
                 beside = None
         layout = self._handed_over(run, copies=2)
-        seen: Measured = self.runner.ask(
-            Measure(
+        seen: MeasureReply = self.runner.ask(
+            MeasureRequest(
                 module.number,
                 beside,
                 run if layout is None else sent(run, layout),
@@ -267,7 +267,7 @@ class IsolatedCuda:
             return RunResult(given, (lost,))
         layout = self._handed_over(run)
         handed = replace(run, key=None) if layout is None else sent(run, layout)
-        seen: Launched | None = self.runner.ask(Launch(module.number, handed, layout), self.launch_limit_s)
+        seen: LaunchReply | None = self.runner.ask(LaunchRequest(module.number, handed, layout), self.launch_limit_s)
         if seen is None:
             hung = Finding("hang", "error", f"the launch had not ended after {self.launch_limit_s:g} s, and was killed")
             return RunResult(given, (hung,))
@@ -277,7 +277,7 @@ class IsolatedCuda:
         self.runner.exchange.clear(layout.middle, layout.end)
         return replace(seen.result, arrays=arrays)
 
-    def _handed_over(self, run: Run, copies: int = 1) -> Layout | None:
+    def _handed_over(self, run: Run, copies: int = 1) -> LaunchLayout | None:
         """Copy a large launch's inputs to the exchange; None for a small one."""
         if not is_large(run):
             return None
@@ -289,7 +289,7 @@ class IsolatedCuda:
                     _copy(exchange.view(layout.inputs[item.name]), item.data)
         return layout
 
-    def _taken(self, run: Run, layout: Layout, written: Iterable[str], copy: int) -> dict[str, Any]:
+    def _taken(self, run: Run, layout: LaunchLayout, written: Iterable[str], copy: int) -> dict[str, Any]:
         """Arrays that the runner has left in the exchange, where their arguments' lie."""
         import cupy
 
@@ -315,7 +315,7 @@ class IsolatedCuda:
 
     def take_remarks(self) -> tuple[str, ...]:
         """Disagreements with the driver in either process since the last call, each once."""
-        theirs = () if self.runner.poisoned else self.runner.ask(Remarks())
+        theirs = () if self.runner.poisoned else self.runner.ask(RemarksRequest())
         return tuple(dict.fromkeys((*theirs, *self.own.take_remarks())))
 
 
@@ -335,7 +335,7 @@ class IsolatedModule:
     """
 
     def __init__(
-        self, backend: IsolatedCuda, compiled: Compiled, target: Target, number: int, companion: Companion | None
+        self, backend: IsolatedCuda, compiled: Compiled, target: Target, number: int, companion: EmulatedChecks | None
     ) -> None:
         self.backend, self.compiled, self.target, self.number = backend, compiled, target, number
         self._companion = companion

@@ -46,7 +46,7 @@ def load_function(compiled: Compiled, *, cooperative: bool = False) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class CodeCopy:
     """One more copy of a kernel's code on the GPU.
 
     Attributes:
@@ -56,7 +56,7 @@ class Elsewhere:
     kernel: Any
 
     @classmethod
-    def loaded(cls, compiled: Compiled) -> Elsewhere:
+    def loaded(cls, compiled: Compiled) -> CodeCopy:
         """Load the code once more."""
         from cupy.cuda.function import Module
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from kernelmate.backends.cuda.availability import require_gpu
 from kernelmate.backends.cuda.driver import read_driver
+from kernelmate.backends.cuda.gpu_lock import GpuLock
 from kernelmate.backends.cuda.sensors import Sensors
-from kernelmate.backends.cuda.turns import Turns
 from kernelmate.records import Calibration, Roofs
 
 RUNS = 5
@@ -89,10 +89,10 @@ def calibrate(device: int = 0, on_probe: OnProbe | None = None) -> Calibration:
 
     with cupy.cuda.Device(device), cupy.cuda.Stream(non_blocking=True) as stream:
         properties = cupy.cuda.runtime.getDeviceProperties(device)
-        sensors, turns = Sensors(driver.gpus[device].uuid), Turns(driver.gpus[device].uuid)
+        sensors, turns = Sensors(driver.gpus[device].uuid), GpuLock(driver.gpus[device].uuid)
         try:
             with turns.alone() as alone:
-                bench = _Bench(stream, properties, on_probe)
+                bench = _ProbeKernels(stream, properties, on_probe)
                 roofs, replay_us, submit_us = bench.roofs(), bench.replay_us(), bench.submit_us()
                 notes = [] if alone else ["other sessions of KernelMate used the GPU meanwhile"]
                 notes += [f"clocks were held down: {reason}" for reason in sensors.throttle_reasons()]
@@ -113,7 +113,7 @@ def calibrate(device: int = 0, on_probe: OnProbe | None = None) -> Calibration:
     )
 
 
-class _Bench:
+class _ProbeKernels:
     """The probes, loaded on the current device."""
 
     def __init__(self, stream: Any, properties: Any, on_probe: OnProbe | None) -> None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.backends.base import Run
-from kernelmate.backends.cuda.conditions import scrub
-from kernelmate.backends.cuda.stage import ON_DEVICE, Launch, Stage
-from kernelmate.backends.cuda.variables import Variable, used_names_of, variables_of
-from kernelmate.backends.timed import Repeats, TimedFault
+from kernelmate.backends.cuda.initial_state import scrub
+from kernelmate.backends.cuda.timing_arena import ON_DEVICE, Launch, TimingArena
+from kernelmate.backends.cuda.variables import DeviceVariable, used_names_of, variables_of
+from kernelmate.backends.timed import RepeatedLaunch, TimedFault
 from kernelmate.records import Finding
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ DOUBTED, ROUNDS = 0.6, 4
 """Share of another launch's time below which one over its own results is measured again, and how often at most."""
 
 
-def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats:
+def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLaunch:
     """Make a launch again and again on arrays of its own, elsewhere than where it was judged.
 
     Args:
@@ -57,12 +57,12 @@ def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats:
         with backend.device, backend.stream:
             if used_names_of(compiled.ptx):
                 module = backend.load(compiled, module.target)
-            stage = Stage(run, restored, backend.stream)
+            stage = TimingArena(run, restored, backend.stream)
             function = module.ready(run.shape)
             launch = stage.launcher(function, run.shape)
-            kept = [_Kept(one) for one in variables_of(function, compiled.ptx)]
+            kept = [_KeptVariable(one) for one in variables_of(function, compiled.ptx)]
             shares = bool(run.shape.shared_bytes or function.shared_size_bytes)
-            repeated = _Repeated(stage, launch, kept, backend.stream, int(backend.device.id), bool(restored))
+            repeated = _LaunchRepeater(stage, launch, kept, backend.stream, int(backend.device.id), bool(restored))
             try:
                 return repeated.all(shares=shares)
             finally:
@@ -75,10 +75,10 @@ def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeats:
         raise TimedFault(backend.fault(int(error.status), str(error), traps=module.traps)) from None
 
 
-class _Kept:
+class _KeptVariable:
     """A variable of the module, with what it holds now."""
 
-    def __init__(self, variable: Variable) -> None:
+    def __init__(self, variable: DeviceVariable) -> None:
         import cupy
 
         self._variable, self._copy = variable, cupy.cuda.alloc(variable.size)
@@ -92,7 +92,7 @@ class _Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class _Took:
+class _Elapsed:
     """Microseconds that work took between two events; and those since an earlier event, by the GPU's and the host's clock."""
 
     work_us: float
@@ -101,12 +101,12 @@ class _Took:
 
 
 @dataclass(slots=True)
-class _Repeated:
+class _LaunchRepeater:
     """One launch on its stage, and how often it was made."""
 
-    stage: Stage
+    stage: TimingArena
     launch: Launch
-    variables: list[_Kept]
+    variables: list[_KeptVariable]
     stream: Any
     device: int
     in_place: bool
@@ -115,7 +115,7 @@ class _Repeated:
     least: dict[tuple[int, bool], float] = field(default_factory=dict)
     """Microseconds of a launch, by what is reset before it and by whether it is made: the least of all measurements."""
 
-    def all(self, *, shares: bool) -> Repeats:
+    def all(self, *, shares: bool) -> RepeatedLaunch:
         """Every measurement, then the last launch; `shares` says that the kernel has shared memory."""
         once = max(self._between(lambda: self._go(1)).work_us, 1.0)
         count = int(min(GRAPH_US / once, MOST_LAUNCHES))
@@ -133,7 +133,7 @@ class _Repeated:
         self._reset(_NOTHING)
         self.stage.poison(self.stream.ptr)
         self._go(1)
-        return Repeats(self.launches, own, afresh, scrubbed, self.stage.outputs(), self.clocks_us)
+        return RepeatedLaunch(self.launches, own, afresh, scrubbed, self.stage.outputs(), self.clocks_us)
 
     def _alone(self, resets: int) -> float:
         """Microseconds of one long launch by itself, the resets before it left out."""
@@ -191,7 +191,7 @@ class _Repeated:
             self.launch(self.stream.ptr)
         self.launches += times
 
-    def _between(self, work: Callable[[], object]) -> _Took:
+    def _between(self, work: Callable[[], object]) -> _Elapsed:
         """How long work takes.
 
         Both clocks begin once the GPU has been seen to answer: other processes' work may come before that, and between two
@@ -209,4 +209,4 @@ class _Repeated:
         end.synchronize()
         host = (time.perf_counter() - began) * 1e6
         elapsed = cupy.cuda.get_elapsed_time
-        return _Took(float(elapsed(begin, end)) * 1e3, float(elapsed(ready, end)) * 1e3, host)
+        return _Elapsed(float(elapsed(begin, end)) * 1e3, float(elapsed(ready, end)) * 1e3, host)

@@ -20,7 +20,7 @@ all before them, in every chunk of every process (`benchmarks/gpu_spread.py`).""
 
 
 def kept_ahead(took_ns: int, waited_ns: int, spans_us: Sequence[float]) -> bool:
-    """Whether the host was ahead of the GPU all the time, so that no gap between stamps is the host's.
+    """True if the host was ahead of the GPU all the time, so that no gap between stamps is the host's.
 
     It was where it had put everything into the stream before the GPU began, and is where each launch takes the GPU
     longer than it takes the host.

@@ -17,7 +17,7 @@ _GLOBAL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
+class DeviceVariable:
     """One variable on the device: its name in PTX, its address, and its bytes."""
 
     name: str
@@ -37,7 +37,7 @@ def used_names_of(ptx: str) -> tuple[str, ...]:
     )
 
 
-def variables_of(function: Any, ptx: str) -> tuple[Variable, ...]:
+def variables_of(function: Any, ptx: str) -> tuple[DeviceVariable, ...]:
     """Where the variables lie that a loaded module uses.
 
     Headers define constants by the dozen that nothing reads, and each would cost a copy where a launch's memory is reset.
@@ -54,5 +54,5 @@ def variables_of(function: Any, ptx: str) -> tuple[Variable, ...]:
             ctypes.byref(address), ctypes.byref(size), ctypes.c_void_p(function.kernel.module.ptr), name.encode()
         )
         if status == 0 and size.value:
-            found.append(Variable(name, address.value, size.value))
+            found.append(DeviceVariable(name, address.value, size.value))
     return tuple(found)

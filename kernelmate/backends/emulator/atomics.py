@@ -98,7 +98,7 @@ def _updater(action: str, kind: str, *, returns: bool) -> Callable[[Array, Array
 
 
 def ranks(index: Array) -> tuple[Array | None, list[Array]]:
-    """How many earlier lanes have the same address (None when no two do), and the lanes of each address."""
+    """Number of earlier lanes with the same address (None if no two have), and the lanes of each address."""
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     first = np.ones(len(index), bool)

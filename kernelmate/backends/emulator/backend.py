@@ -17,17 +17,17 @@ from kernelmate.backends.base import (
     UnsupportedInstruction,
 )
 from kernelmate.backends.emulator.attribution import with_l1
+from kernelmate.backends.emulator.barrier_exits import with_detours
 from kernelmate.backends.emulator.bound import WorthCompiling
 from kernelmate.backends.emulator.caches import estimated
 from kernelmate.backends.emulator.decode import Decoded, decode
-from kernelmate.backends.emulator.detours import with_detours
-from kernelmate.backends.emulator.execution import Choice
+from kernelmate.backends.emulator.execution import NativeCodeChoice
 from kernelmate.backends.emulator.extent import check_memory, out_of_memory
 from kernelmate.backends.emulator.facts import facts_of
+from kernelmate.backends.emulator.jit.access_stamps import Suspicion
 from kernelmate.backends.emulator.jit.choose import MODES, Chooser, Mode
-from kernelmate.backends.emulator.jit.suspicion import Suspicion
 from kernelmate.backends.emulator.launch import Launch, WaitsForLater
-from kernelmate.backends.emulator.link import Linked, Refused, link
+from kernelmate.backends.emulator.link import Linked, LinkRefused, link
 from kernelmate.backends.emulator.liveness import unused_reads
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import Position
@@ -64,7 +64,7 @@ class EmulatorBackend:
             return EmulatedModule(
                 compiled, target, _decoded(compiled.ptx, compiled.lowered_name), self._jit, hasty=self._hasty
             )
-        except Refused as refused:
+        except LinkRefused as refused:
             raise UnsupportedInstruction(_refusal(str(refused), refused.position)) from None
         except PtxError as error:
             raise UnsupportedInstruction(_refusal(str(error), error.position)) from None
@@ -166,7 +166,7 @@ class EmulatedModule:
         launch = Launch(self.decoded, self.target, run, self._facts, self._variables, together=together)
         if run.count and run.executed:
             self._sass.begin()
-        result = launch.go(Choice(self._chooser, mode, settled=run.native is False))
+        result = launch.go(NativeCodeChoice(self._chooser, mode, settled=run.native is False))
         if (
             result.counters is None
             or not run.executed

@@ -10,7 +10,7 @@ import numpy as np
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Barrier
 from kernelmate.backends.emulator.program import Position
-from kernelmate.backends.emulator.registers import Constant, Value, spread
+from kernelmate.backends.emulator.registers import ConstantOperand, Value, spread
 from kernelmate.backends.emulator.types import Array
 
 Resume = Callable[[int, Array], None]
@@ -236,5 +236,10 @@ class Barriers:
                 )
 
     def passes_whole(self, barrier: BoundBarrier) -> bool:
-        """Whether it is the plain barrier of all threads, with nobody waiting elsewhere."""
-        return barrier.mode == "sync" and barrier.count is None and isinstance(barrier.number, Constant) and not self
+        """True if it is the plain barrier of all threads, with nobody waiting elsewhere."""
+        return (
+            barrier.mode == "sync"
+            and barrier.count is None
+            and isinstance(barrier.number, ConstantOperand)
+            and not self
+        )

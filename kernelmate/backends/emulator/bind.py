@@ -12,8 +12,7 @@ from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
 from kernelmate.backends.emulator.clock import bind_clock
 from kernelmate.backends.emulator.copies import bind_copy, bind_group
-from kernelmate.backends.emulator.decode import Block, Decoded, Step, registers_in
-from kernelmate.backends.emulator.guesses import guessing_loads
+from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.liveness import read_at_entry
@@ -59,8 +58,9 @@ from kernelmate.backends.emulator.order import SCOPES
 from kernelmate.backends.emulator.phases import bind_phase_barrier
 from kernelmate.backends.emulator.program import Operand, Register, Symbol
 from kernelmate.backends.emulator.ranges import range_of, watched
-from kernelmate.backends.emulator.registers import Bound, Constant, Varying, bind_compute, evaluate, spread
+from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, bind_compute, evaluate, spread
 from kernelmate.backends.emulator.shadow import Shadows
+from kernelmate.backends.emulator.speculative_reads import guessing_loads
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
 from kernelmate.backends.emulator.warp import (
     Gathering,
@@ -151,7 +151,7 @@ class Binder:
         marks = later or [False] * len(self._decoded.blocks)
         return [self._block(block, mark) for block, mark in zip(self._decoded.blocks, marks, strict=True)]
 
-    def _block(self, block: Block, later: bool) -> BoundBlock:
+    def _block(self, block: BasicBlock, later: bool) -> BoundBlock:
         steps = self._decoded.steps[block.start : block.end]
         bound = BoundBlock(block, None, len(steps), lambda: self._operations(block))
         if not later:
@@ -167,7 +167,7 @@ class Binder:
             bound.gathering = Gathering(self._machine, mask, first.position, is_barrier=barrier)
         return bound
 
-    def _operations(self, block: Block) -> list[Bound]:
+    def _operations(self, block: BasicBlock) -> list[Bound]:
         found = []
         for number, step in enumerate(self._decoded.steps[block.start : block.end], block.start):
             operation = None if isinstance(step.operation, _ENDS) else self._operation(step, number)
@@ -179,14 +179,14 @@ class Binder:
         if guard is None:
             return False
         value = self._machine.registers.read(guard, "pred")
-        return isinstance(value, Constant) and not bool(value.value)
+        return isinstance(value, ConstantOperand) and not bool(value.value)
 
-    def _end(self, bound: BoundBlock, step: Step) -> None:
+    def _end(self, bound: BoundBlock, step: DecodedStep) -> None:
         operation = step.operation
         bound.position = step.position
         if step.guard is not None:
             guard = self._machine.registers.read(step.guard, "pred")
-            if isinstance(guard, Varying):
+            if isinstance(guard, LaneOperand):
                 bound.guard = guard
             elif not bool(guard.value):
                 return
@@ -203,7 +203,7 @@ class Binder:
         elif isinstance(operation, Branch | BranchTable | Exit | Trap):
             bound.end = operation
 
-    def _operation(self, step: Step, number: int) -> Bound | None:
+    def _operation(self, step: DecodedStep, number: int) -> Bound | None:
         registers = self._machine.registers
         names = step.writes
         if names and all(name in registers.constants for name in names):
@@ -219,11 +219,11 @@ class Binder:
         if bound is None or step.guard is None:
             return bound
         guard = registers.read(step.guard, "pred")
-        if isinstance(guard, Constant):
+        if isinstance(guard, ConstantOperand):
             return bound if bool(guard.value) else None
         return _guarded(bound, guard, self._machine)
 
-    def _bind(self, step: Step, number: int) -> Bound | None:
+    def _bind(self, step: DecodedStep, number: int) -> Bound | None:
         operation: Operation = step.operation
         machine, linked = self._machine, self._decoded.linked
         if isinstance(operation, Compute):
@@ -253,7 +253,7 @@ class Binder:
             return bind_order(operation, machine, step.opcode)
         return self._bind_rare(operation, step, number)
 
-    def _bind_rare(self, operation: Operation, step: Step, number: int) -> Bound:
+    def _bind_rare(self, operation: Operation, step: DecodedStep, number: int) -> Bound:
         machine, linked = self._machine, self._decoded.linked
         if isinstance(operation, Vote):
             return bind_vote(operation, machine)
@@ -277,7 +277,7 @@ class Binder:
         return bind_assert(operation, machine, linked, step.position)
 
     def _bind_matrix(
-        self, operation: MatrixMultiply | MatrixLoad | MatrixStore | MatrixMove, step: Step, number: int
+        self, operation: MatrixMultiply | MatrixLoad | MatrixStore | MatrixMove, step: DecodedStep, number: int
     ) -> Bound:
         machine, linked = self._machine, self._decoded.linked
         if isinstance(operation, MatrixMultiply):
@@ -312,7 +312,7 @@ def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) 
     return fence
 
 
-def _with_outcomes(step: Step, number: int, bound: Bound, machine: Machine, forced: bool | None) -> Bound:
+def _with_outcomes(step: DecodedStep, number: int, bound: Bound, machine: Machine, forced: bool | None) -> Bound:
     """A step that writes predicates, with its outcomes noted, or replaced by `forced`; a second predicate is the opposite."""
     targets = [machine.registers.storage(name) for name in step.writes]
     seen = machine.outcomes.setdefault(number, set())
@@ -329,7 +329,7 @@ def _with_outcomes(step: Step, number: int, bound: Bound, machine: Machine, forc
     return run
 
 
-def _guarded(bound: Bound, guard: Varying, machine: Machine) -> Bound:
+def _guarded(bound: Bound, guard: LaneOperand, machine: Machine) -> Bound:
     """Run only the lanes whose predicate holds."""
     array, negated = guard.array, guard.negated
 

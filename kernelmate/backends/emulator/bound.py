@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from kernelmate.backends.emulator.barriers import BoundBarrier
 from kernelmate.backends.emulator.counters import BranchCounter
-from kernelmate.backends.emulator.decode import Block
+from kernelmate.backends.emulator.decode import BasicBlock
 from kernelmate.backends.emulator.operations import Branch, BranchTable, Exit, Trap
 from kernelmate.backends.emulator.program import Position
-from kernelmate.backends.emulator.registers import Bound, Value, Varying
+from kernelmate.backends.emulator.registers import Bound, LaneOperand, Value
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.warp import Gathering
 
@@ -38,12 +38,12 @@ class BoundBlock:
         gathering: lanes to wait for before its first operation.
     """
 
-    block: Block
+    block: BasicBlock
     operations: list[Bound] | None
     steps: int
     bind: Callable[[], list[Bound]]
     end: Branch | BranchTable | Exit | Trap | BoundBarrier | None = None
-    guard: Varying | None = None
+    guard: LaneOperand | None = None
     targets: tuple[int, ...] = ()
     index: Value | None = None
     position: Position | None = None
@@ -57,7 +57,7 @@ class BoundBlock:
 
 
 @dataclass(slots=True)
-class Limits:
+class InstructionLimits:
     """Instructions one thread may take, and who says so, and all threads together; CPU seconds that NumPy has.
 
     `issued` is how many instructions may follow each other, however many threads take them.

@@ -11,7 +11,7 @@ from kernelmate.backends.emulator.link import Linked
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.operations import AsyncCopy, AsyncGroup
 from kernelmate.backends.emulator.program import Address, Position
-from kernelmate.backends.emulator.registers import Bound, Constant, spread
+from kernelmate.backends.emulator.registers import Bound, ConstantOperand, spread
 from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import UNSIGNED, Array
 
@@ -34,7 +34,11 @@ def bind_copy(
     ]  # fmt: skip
     writes = Site(number, "store", size, count, position, asynchronous=True)
     target = Addressing(machine, linked, writes, "shared", operation.to, kind)
-    taken = machine.registers.read(operation.taken, "u32") if operation.taken is not None else Constant(np.uint32(size))
+    taken = (
+        machine.registers.read(operation.taken, "u32")
+        if operation.taken is not None
+        else ConstantOperand(np.uint32(size))
+    )
 
     def fetch(lanes: Array) -> Array:
         data = np.zeros((len(lanes), size), np.uint8)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernelmate.backends.emulator.instructions import DECODERS, Unsupported
-from kernelmate.backends.emulator.link import Linked, Refused, plain_name
+from kernelmate.backends.emulator.link import Linked, LinkRefused, plain_name
 from kernelmate.backends.emulator.merging import served_loads
 from kernelmate.backends.emulator.operations import (
     WARP_OPERATIONS,
@@ -31,9 +31,9 @@ from kernelmate.backends.emulator.operations import (
 from kernelmate.backends.emulator.program import (
     Instruction,
     Operand,
-    Pair,
     Position,
     Register,
+    RegisterPair,
     Special,
     Symbol,
     Vector,
@@ -45,7 +45,7 @@ from kernelmate.backends.emulator.types import SIZES
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DecodedStep:
     """One operation with its guard and its place in the user's text; `writes` names the registers it writes."""
 
     operation: Operation
@@ -56,7 +56,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BasicBlock:
     """A basic block: steps `start` to `end` (exclusive).
 
     Attributes:
@@ -79,12 +79,12 @@ class Decoded:
 
     `served` gives the bytes that a load from shared memory is expected to be made with, where that is not its own size.
     `unused` are the loads and exchanges whose values nothing uses (`liveness.py`).
-    `detours` gives, by the step of a barrier, the ends of threads that went around it (`detours.py`).
+    `detours` gives, by the step of a barrier, the ends of threads that went around it (`barrier_exits.py`).
     """
 
     linked: Linked
-    steps: tuple[Step, ...]
-    blocks: tuple[Block, ...]
+    steps: tuple[DecodedStep, ...]
+    blocks: tuple[BasicBlock, ...]
     block_at: Mapping[int, int]
     served: Mapping[int, int] = field(default_factory=dict)
     detours: Mapping[int, frozenset[int]] = field(default_factory=dict)
@@ -103,11 +103,11 @@ def decode(linked: Linked) -> Decoded:
             operation = _operation(instruction, linked)
             _check_widths(operation, linked)
             writes = tuple(results_of(operation))
-            steps.append(Step(operation, instruction.guard, instruction.position, instruction.opcode, writes))
+            steps.append(DecodedStep(operation, instruction.guard, instruction.position, instruction.opcode, writes))
         except Unsupported as unsupported:
-            raise Refused(refusal(instruction.opcode, str(unsupported)), instruction.position) from None
+            raise LinkRefused(refusal(instruction.opcode, str(unsupported)), instruction.position) from None
         except (ValueError, IndexError) as error:
-            raise Refused(
+            raise LinkRefused(
                 f"the PTX instruction {instruction.opcode} cannot be read: {error}", instruction.position
             ) from None
     blocks = _blocks(linked, steps)
@@ -181,7 +181,7 @@ def _check_specials(operand: Operand) -> None:
             _check_specials(item)
 
 
-def _blocks(linked: Linked, steps: list[Step]) -> tuple[Block, ...]:
+def _blocks(linked: Linked, steps: list[DecodedStep]) -> tuple[BasicBlock, ...]:
     starts = {0}
     for index, step in enumerate(steps):
         operation = step.operation
@@ -198,7 +198,7 @@ def _blocks(linked: Linked, steps: list[Step]) -> tuple[Block, ...]:
     names = {index: label for label, index in reversed(list(linked.labels.items()))}
     bounds = [*ordered, len(steps)]
     return tuple(
-        Block(
+        BasicBlock(
             number,
             start,
             bounds[number + 1],
@@ -210,8 +210,8 @@ def _blocks(linked: Linked, steps: list[Step]) -> tuple[Block, ...]:
     )
 
 
-def _spins(steps: list[Step], start: int, end: int) -> bool:
-    """Whether a loop ends here that is left only when memory, written by others, says so."""
+def _spins(steps: list[DecodedStep], start: int, end: int) -> bool:
+    """True if a loop ends here that is left only when memory, written by others, says so."""
     last = steps[end - 1].operation
     if not isinstance(last, Branch) or last.target > start:
         return False
@@ -226,10 +226,10 @@ def _spins(steps: list[Step], start: int, end: int) -> bool:
     return any(_waits(step.operation, writers) for step in _behind(wanted, writers))
 
 
-def _behind(wanted: set[str], writers: list[Step]) -> list[Step]:
+def _behind(wanted: set[str], writers: list[DecodedStep]) -> list[DecodedStep]:
     """The steps of a loop that give some registers their values, by way of computations in the loop."""
     wanted = set(wanted)
-    found: dict[int, Step] = {}
+    found: dict[int, DecodedStep] = {}
     grown = True
     while grown:
         grown = False
@@ -243,8 +243,8 @@ def _behind(wanted: set[str], writers: list[Step]) -> list[Step]:
     return list(found.values())
 
 
-def _waits(operation: Operation, writers: list[Step]) -> bool:
-    """Whether the operation of a loop reads what only another thread can change.
+def _waits(operation: Operation, writers: list[DecodedStep]) -> bool:
+    """True if the operation of a loop reads what only another thread can change.
 
     A compare-and-swap against what the loop has read before is the retry of an update, which some thread always gets
     through; against anything else it waits until the place holds that.
@@ -265,7 +265,7 @@ def registers_in(operand: Operand | None) -> list[str]:
         return [operand.name]
     if isinstance(operand, Vector):
         return [name for item in operand.items for name in registers_in(item)]
-    if isinstance(operand, Pair):
+    if isinstance(operand, RegisterPair):
         return registers_in(operand.first) + registers_in(operand.second)
     return []
 

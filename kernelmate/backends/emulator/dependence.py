@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from kernelmate.backends.emulator.decode import Decoded, Step, registers_in
+from kernelmate.backends.emulator.decode import Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.liveness import operands_of, read_at_entry
 from kernelmate.backends.emulator.operations import Atomic, Compute, Load, ReadClock, Store
 from kernelmate.backends.emulator.program import Address, Immediate, Operand, Register, Special, Symbol
@@ -36,7 +36,7 @@ _MOST_PASSES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class ValueTrace:
     """What a register holds, as far as surroundings go.
 
     Attributes:
@@ -80,12 +80,12 @@ class Dependence:
 
 def dependence_of(decoded: Decoded, arrays: Iterable[int]) -> Dependence:
     """What a kernel depends on; `arrays` are the positions of its parameters that are pointers to arrays."""
-    flow = _Flow(decoded, arrays)
+    flow = _SurroundingsFlow(decoded, arrays)
     flow.settle()
     return flow.result()
 
 
-class _Flow:
+class _SurroundingsFlow:
     def __init__(self, decoded: Decoded, arrays: Iterable[int]) -> None:
         linked = decoded.linked
         names = [placed.variable.name for placed in linked.parameters]
@@ -96,8 +96,8 @@ class _Flow:
             {name for operand in operands_of(step.operation) for name in registers_in(operand)}
             for step in decoded.steps
         ]
-        self._values: dict[str, Trace] = {}
-        self._memory: dict[str, Trace] = {}
+        self._values: dict[str, ValueTrace] = {}
+        self._memory: dict[str, ValueTrace] = {}
         self._conditions: dict[int, frozenset[str]] = {}
         self._undefined = read_at_entry(decoded)
 
@@ -116,8 +116,8 @@ class _Flow:
             if not changed:
                 return
 
-    def _begins(self, step: Step) -> bool:
-        """Whether a step reads a source itself: a parameter, a variable's address, a special register."""
+    def _begins(self, step: DecodedStep) -> bool:
+        """True if a step reads a source itself: a parameter, a variable's address, a special register."""
         operation = step.operation
         if isinstance(operation, Load):
             base = operation.address.base
@@ -128,21 +128,21 @@ class _Flow:
             return any(self._source(operand) is not None for operand, _ in operation.sources)
         return isinstance(operation, ReadClock)
 
-    def _source(self, operand: Operand) -> Trace | None:
+    def _source(self, operand: Operand) -> ValueTrace | None:
         if isinstance(operand, Special) and (operand.name in VOLATILE or operand.name.startswith("%envreg")):
             if operand.name in {"%envreg1", "%envreg2"}:  # the workspace of a cooperative launch, in two halves
-                return Trace("bits", frozenset({operand.name}))
-            return Trace("volatile", frozenset({operand.name}))
+                return ValueTrace("bits", frozenset({operand.name}))
+            return ValueTrace("volatile", frozenset({operand.name}))
         if isinstance(operand, Symbol) and operand.name in self._outside:
-            return Trace("pointer", frozenset({operand.name}), operand.name, exact=not operand.offset)
+            return ValueTrace("pointer", frozenset({operand.name}), operand.name, exact=not operand.offset)
         return None
 
-    def _value(self, operand: Operand) -> Trace | None:
+    def _value(self, operand: Operand) -> ValueTrace | None:
         if isinstance(operand, Register):
             return self._values.get(operand.name)
         return self._source(operand)
 
-    def _follow(self, number: int, step: Step) -> bool:
+    def _follow(self, number: int, step: DecodedStep) -> bool:
         operation = step.operation
         if isinstance(operation, Compute):
             traces = [self._value(operand) for operand, _ in operation.sources]
@@ -155,10 +155,10 @@ class _Flow:
                 # What a condition decides shows when both of its outcomes are tried.
                 return bool(names - known)
             if step.opcode.startswith("cvta.shared"):
-                return self._write(step, Trace("pointer", frozenset({_WINDOW}), _WINDOW))
+                return self._write(step, ValueTrace("pointer", frozenset({_WINDOW}), _WINDOW))
             return self._write(step, _computed(step, operation, traces))
         if isinstance(operation, ReadClock):
-            return self._write(step, Trace("volatile", frozenset({operation.register})))
+            return self._write(step, ValueTrace("volatile", frozenset({operation.register})))
         if isinstance(operation, Load):
             return self._load(step, operation)
         if isinstance(operation, Store | Atomic):
@@ -166,10 +166,10 @@ class _Flow:
         hard = [t for name in self._reads[number] if (t := self._values.get(name)) and t.kind == "volatile"]
         return self._write(step, _join_all(hard))
 
-    def _load(self, step: Step, operation: Load) -> bool:
+    def _load(self, step: DecodedStep, operation: Load) -> bool:
         base = operation.address.base
         if operation.space == "param" and isinstance(base, Symbol) and base.name in self._parameters:
-            return self._write(step, Trace("pointer", frozenset({base.name}), base.name, exact=True))
+            return self._write(step, ValueTrace("pointer", frozenset({base.name}), base.name, exact=True))
         found = self._memory.get(self._place(operation.space, operation.address))
         if found is not None and found.kind == "pointer":
             wide = SIZES[operation.kind] == 8
@@ -202,14 +202,14 @@ class _Flow:
         found = self._value(address.base) if address.base is not None else None
         return found.base if found is not None and found.kind == "pointer" else None
 
-    def _write(self, step: Step, found: Trace | None) -> bool:
+    def _write(self, step: DecodedStep, found: ValueTrace | None) -> bool:
         if found is None:
             return False
         changed = False
         for index, name in enumerate(step.writes):
             mine = found
             if found.kind == "pointer" and len(step.writes) > 1:  # halves of a pointer
-                mine = Trace("address" if index else "bits", found.names)
+                mine = ValueTrace("address" if index else "bits", found.names)
             joined = _join(self._values.get(name), mine, name)
             if joined is not None and joined != self._values.get(name):
                 self._values[name] = joined
@@ -249,7 +249,7 @@ class _Flow:
         )
 
     def _reaches(
-        self, step: Step, operation: Load | Store | Atomic, leaked: dict[int, frozenset[str]]
+        self, step: DecodedStep, operation: Load | Store | Atomic, leaked: dict[int, frozenset[str]]
     ) -> frozenset[str]:
         where = self._value(operation.address.base) if operation.address.base is not None else None
         found = [where] if where is not None and where.kind in {"address", "volatile"} else []
@@ -279,13 +279,13 @@ class _Flow:
         return tuple(found)[:_MOST_LITERALS]
 
 
-def _is_plain(step: Step) -> bool:
+def _is_plain(step: DecodedStep) -> bool:
     operation = step.operation
     return isinstance(operation, Compute) and all(kind != "pred" for _, kind in operation.sources)
 
 
-def _join_all(traces: list[Trace]) -> Trace | None:
-    joined: Trace | None = None
+def _join_all(traces: list[ValueTrace]) -> ValueTrace | None:
+    joined: ValueTrace | None = None
     for trace in traces:
         joined = _join(joined, trace, "")
     return joined
@@ -294,16 +294,16 @@ def _join_all(traces: list[Trace]) -> Trace | None:
 _RANK = {"pointer": 0, "bits": 1, "address": 2, "volatile": 3}
 
 
-def _join(one: Trace | None, two: Trace | None, where: str) -> Trace | None:
+def _join(one: ValueTrace | None, two: ValueTrace | None, where: str) -> ValueTrace | None:
     """What holds either; two pointers into different arrays become a pointer into what `where` points into."""
     if one is None or two is None or one == two:
         return one or two
     names = one.names | two.names
     if one.kind == two.kind == "pointer":
         base = one.base if one.base == two.base else where
-        return Trace("pointer", names, base, one.exact and two.exact and one.base == two.base)
+        return ValueTrace("pointer", names, base, one.exact and two.exact and one.base == two.base)
     kind = max(one.kind, two.kind, key=_RANK.__getitem__)
-    return Trace(kind, names, shift=max(one.shift, two.shift))
+    return ValueTrace(kind, names, shift=max(one.shift, two.shift))
 
 
 def _immediate(step: Compute, index: int) -> int | None:
@@ -313,7 +313,7 @@ def _immediate(step: Compute, index: int) -> int | None:
     return operand.bits if isinstance(operand, Immediate) and not operand.float_bytes else None
 
 
-def _hard(traces: Iterable[Trace | None]) -> Trace | None:
+def _hard(traces: Iterable[ValueTrace | None]) -> ValueTrace | None:
     """A number made of some traces in a way that keeps neither pointers nor their low bits apart."""
     there = [trace for trace in traces if trace is not None]
     if not there:
@@ -321,10 +321,10 @@ def _hard(traces: Iterable[Trace | None]) -> Trace | None:
     kind: Literal["address", "volatile"] = "volatile" if any(t.kind == "volatile" for t in there) else "address"
     if kind == "volatile":  # what it is added to is no news
         there = [trace for trace in there if trace.kind != "pointer"]
-    return Trace(kind, frozenset[str]().union(*(t.names for t in there)))
+    return ValueTrace(kind, frozenset[str]().union(*(t.names for t in there)))
 
 
-def _compared(step: Step, operation: Compute, traces: list[Trace | None]) -> Trace | None:
+def _compared(step: DecodedStep, operation: Compute, traces: list[ValueTrace | None]) -> ValueTrace | None:
     """What a predicate depends on; None for comparisons that any surroundings must answer alike."""
     if step.opcode.startswith("isspacep"):
         return None
@@ -338,7 +338,7 @@ def _compared(step: Step, operation: Compute, traces: list[Trace | None]) -> Tra
     return _hard(there)
 
 
-def _computed(step: Step, operation: Compute, traces: list[Trace | None]) -> Trace | None:
+def _computed(step: DecodedStep, operation: Compute, traces: list[ValueTrace | None]) -> ValueTrace | None:
     there = [trace for trace in traces if trace is not None]
     if not there or any(trace.kind in {"address", "volatile"} for trace in there):
         return _hard(there)
@@ -355,23 +355,23 @@ def _computed(step: Step, operation: Compute, traces: list[Trace | None]) -> Tra
     if name in {"and", "shr", "shl", "bfe", "rem"}:
         return _masked(name, operation, traces)
     if name in {"or", "xor", "lop3"} and all(trace.shift == 0 for trace in there):
-        return Trace("bits", frozenset[str]().union(*(trace.names for trace in there)))
+        return ValueTrace("bits", frozenset[str]().union(*(trace.names for trace in there)))
     return _hard(there)
 
 
-def _moved(step: Step, operation: Compute, there: list[Trace]) -> Trace | None:
+def _moved(step: DecodedStep, operation: Compute, there: list[ValueTrace]) -> ValueTrace | None:
     if len(operation.sources) > 1:  # two halves
-        return Trace("pointer", frozenset[str]().union(*(t.names for t in there)), step.writes[0])
+        return ValueTrace("pointer", frozenset[str]().union(*(t.names for t in there)), step.writes[0])
     (found,) = there
     result, source = operation.results[0][1], operation.sources[0][1]
     if step.opcode.startswith("cvt.") and found.kind == "pointer" and SIZES[result] < SIZES[source]:
-        return Trace("bits", found.names)
+        return ValueTrace("bits", found.names)
     if "f" in (result[0], source[0]) and step.opcode.startswith("cvt."):
         return _hard(there)
     return found
 
 
-def _summed(name: str, traces: list[Trace | None]) -> Trace | None:
+def _summed(name: str, traces: list[ValueTrace | None]) -> ValueTrace | None:
     there = [trace for trace in traces if trace is not None]
     if name == "mad" and (traces[0] is not None or traces[1] is not None):
         return _hard(there)
@@ -380,14 +380,14 @@ def _summed(name: str, traces: list[Trace | None]) -> Trace | None:
         backwards = name in {"neg", "not"} or (name == "sub" and traces[0] is None)
         if found.kind == "pointer" and not backwards:
             return replace(found, exact=False)
-        return Trace("bits", found.names) if found.shift == 0 else _hard(there)
+        return ValueTrace("bits", found.names) if found.shift == 0 else _hard(there)
     one, two = there[0], there[1]
     if name == "sub" and one.kind == two.kind == "pointer" and one.base == two.base:
         return None
     return _hard(there)
 
 
-def _masked(name: str, operation: Compute, traces: list[Trace | None]) -> Trace | None:
+def _masked(name: str, operation: Compute, traces: list[ValueTrace | None]) -> ValueTrace | None:
     there = [trace for trace in traces if trace is not None]
     found = there[0]
     constant = _immediate(operation, 1)
@@ -398,7 +398,7 @@ def _masked(name: str, operation: Compute, traces: list[Trace | None]) -> Trace 
     bits = 8 * SIZES[operation.results[0][1]]
     constant %= 1 << bits
     if name == "shr":
-        return Trace("bits", found.names, shift=found.shift + constant)
+        return ValueTrace("bits", found.names, shift=found.shift + constant)
     if name == "shl":
         return None if bits - constant + found.shift <= ALIGNMENT_BITS else _hard(there)
     if name == "rem":

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernelmate.backends.emulator.bind import Binder
-from kernelmate.backends.emulator.bound import Limits, Tally
+from kernelmate.backends.emulator.bound import InstructionLimits, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter
 from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.jit.access_stamps import StampWatch, Suspicion
 from kernelmate.backends.emulator.jit.choose import EXACT_CHECKS_COST, Chooser, Mode
 from kernelmate.backends.emulator.jit.layout import Count
-from kernelmate.backends.emulator.jit.suspicion import Suspicion, Watch
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Compute, Load, Store
 from kernelmate.backends.emulator.schedule import Scheduler
@@ -23,17 +23,17 @@ from kernelmate.backends.emulator.types import SIZES, Array
 
 if TYPE_CHECKING:
     from kernelmate.backends.emulator.jit.native import Native
-    from kernelmate.backends.emulator.jit.program import Program
+    from kernelmate.backends.emulator.jit.program import NativeProgram
 
 Counted = tuple[GlobalCounter, SharedCounter, BranchCounter, LocalCounter]
 
 
-Watched = tuple["Program", "Watch"]
+Watched = tuple["NativeProgram", "StampWatch"]
 """A program that checks, and the shadows it does it with."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NativeCodeChoice:
     """Who decides on native code for a launch, and how it is to be decided.
 
     Attributes:
@@ -58,7 +58,7 @@ class Execution:
     """
 
     def __init__(
-        self, machine: Machine, decoded: Decoded, shadows: Shadows | None, limits: Limits, choice: Choice,
+        self, machine: Machine, decoded: Decoded, shadows: Shadows | None, limits: InstructionLimits, choice: NativeCodeChoice,
         counted: Counted | None, watched: Watched | None = None,
     ) -> None:  # fmt: skip
         self._machine = machine
@@ -120,7 +120,7 @@ class Execution:
         if left < patience:
             self._scheduler.meter.be_patient(left + patience)
 
-    def _begin_native(self, program: Program, watch: Watch | None) -> None:
+    def _begin_native(self, program: NativeProgram, watch: StampWatch | None) -> None:
         from kernelmate.backends.emulator.jit.native import Native
 
         refined = program.refined
@@ -135,7 +135,7 @@ class Execution:
 
     @property
     def native(self) -> bool:
-        """Whether native code has had a part in it."""
+        """True if native code has had a part in it."""
         return self._native is not None
 
     @property
@@ -148,7 +148,7 @@ class Execution:
 
     @property
     def _hung(self) -> bool:
-        """Whether the launch was stopped because it would not end: one finding, which no check would change."""
+        """True if the launch was stopped because it would not end: one finding, which no check would change."""
         return self._scheduler is not None and self._scheduler.meter.hung
 
     def _flush(self) -> None:

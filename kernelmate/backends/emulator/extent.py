@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kernelmate.backends.available_memory import room
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run
-from kernelmate.backends.room import room
 
 _PER_BYTE = 1.25
 """Bytes of memory for each byte of an array: its copy, and a mark per four bytes of where the kernel has stored."""

@@ -18,7 +18,7 @@ class Stop(Exception):
 
 
 @dataclass
-class _Entry:
+class _FindingEntry:
     severity: Severity
     position: Position | None
     buffer: str | None
@@ -118,7 +118,7 @@ class Findings:
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
-        self._entries: dict[tuple[str, int, str | None], _Entry] = {}
+        self._entries: dict[tuple[str, int, str | None], _FindingEntry] = {}
         self.races = Races()
 
     def report(
@@ -143,7 +143,7 @@ class Findings:
         same = lanes[geometry.slot[lanes] == block][: 8 * _THREADS_NAMED]
         threads = list(dict.fromkeys(int(thread) for thread in geometry.thread[same]))[:_THREADS_NAMED]
         place = tuple(int(axis[lanes[0]]) for axis in geometry.block_index)
-        self._entries[key] = _Entry(severity, position, buffer, offset, describe(), place, threads, len(lanes))
+        self._entries[key] = _FindingEntry(severity, position, buffer, offset, describe(), place, threads, len(lanes))
 
     @property
     def codes(self) -> frozenset[str]:
@@ -174,7 +174,7 @@ class Findings:
         return entries + self.races.finish()
 
 
-def _message(entry: _Entry) -> str:
+def _message(entry: _FindingEntry) -> str:
     many = f"threads {', '.join(map(str, entry.threads))}" if len(entry.threads) > 1 else f"thread {entry.threads[0]}"
     more = f", {entry.times} times in all" if entry.times > len(entry.threads) else ""
     return f"{entry.text}, by {many} of block {entry.block}{more}"

@@ -18,7 +18,7 @@ from kernelmate.backends.emulator.program import (
     Symbol,
     Variable,
 )
-from kernelmate.backends.emulator.recursion import STACK_BYTES, Frame, frame_of
+from kernelmate.backends.emulator.recursion import STACK_BYTES, ActivationFrame, frame_of
 from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.types import SIZES
 
@@ -77,7 +77,7 @@ class Stack:
         """Index, in the body that is being appended, of the instruction that is."""
         self._output = output
         self._owner: str | None = None
-        self._frames: dict[str, Frame] = {}
+        self._frames: dict[str, ActivationFrame] = {}
         self._slots: dict[str, tuple[int, bool]] = {}
         self._sites: dict[str, list[str]] = {}
         self._queue: list[str] = []
@@ -117,7 +117,12 @@ class Stack:
             self._load(name, slot, position)
 
     def _return(
-        self, function: Function, frame: Frame, own: Frame | None, aliases: Mapping[str, str], position: Position | None
+        self,
+        function: Function,
+        frame: ActivationFrame,
+        own: ActivationFrame | None,
+        aliases: Mapping[str, str],
+        position: Position | None,
     ) -> None:
         self._emit("mov.u64", position, _CALLEE, _FRAME)
         if own is not None:
@@ -177,7 +182,7 @@ class Stack:
             parts = tuple("local" if part.partition("__")[0] == "param" else part for part in parts)
         yield replace(instruction, operands=tuple(operands), parts=parts, opcode=".".join(parts))
 
-    def _frame(self, function: Function) -> Frame:
+    def _frame(self, function: Function) -> ActivationFrame:
         if function.name not in self._frames:
             self._frames[function.name] = frame_of(function, self.cycles[function.name])
             self._sites[function.name] = []

@@ -22,7 +22,7 @@ _SPECIFIER = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t|L
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _ArgumentReader:
     """What one lane's argument list and strings hold."""
 
     machine: Machine
@@ -50,7 +50,7 @@ def bind_print(operation: Print, machine: Machine, linked: Linked, position: Pos
                 )
                 raise Stop
             form, values = (_parameter(machine, int(lane), place, "<Q") for place in places)
-            reader = _Reader(machine, int(lane), values)
+            reader = _ArgumentReader(machine, int(lane), values)
             text = format_line(reader.string_at(form), reader.value_at, reader.string_at)
             text = text[: MOST_PRINTED - machine.printed_bytes]
             machine.printed.append(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from kernelmate.backends.emulator.decode import Decoded, Step
+from kernelmate.backends.emulator.decode import Decoded, DecodedStep
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Compute
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Special
@@ -35,10 +35,10 @@ def intervals_of(decoded: Decoded, machine: Machine) -> Mapping[str, Interval]:
         found = _result(step, operation, known, machine)
         if found is not None and _fits(found, kind):
             known[operand.name] = found
-    return _Known(known, machine)
+    return _KnownIntervals(known, machine)
 
 
-class _Known(dict[str, Interval]):
+class _KnownIntervals(dict[str, Interval]):
     """Intervals by register, with the launch at hand for special registers."""
 
     def __init__(self, known: Mapping[str, Interval], machine: Machine) -> None:
@@ -51,8 +51,8 @@ def _fits(interval: Interval, kind: str) -> bool:
     return bits > 0 and -(1 << (bits - 1)) <= interval[0] and interval[1] < 1 << (bits - 1)
 
 
-def wraps(step: Step, intervals: Mapping[str, Interval]) -> bool:
-    """Whether a linear step may leave the signed range of its result."""
+def wraps(step: DecodedStep, intervals: Mapping[str, Interval]) -> bool:
+    """True if a linear step may leave the signed range of its result."""
     operation = step.operation
     assert isinstance(operation, Compute)
     kind = operation.results[0][1]
@@ -60,7 +60,7 @@ def wraps(step: Step, intervals: Mapping[str, Interval]) -> bool:
         return False
     if SIZES[kind] == 8:
         return False
-    machine = intervals.machine if isinstance(intervals, _Known) else None
+    machine = intervals.machine if isinstance(intervals, _KnownIntervals) else None
     found = _result(step, operation, intervals, machine)
     return found is None or not _fits(found, kind)
 
@@ -90,7 +90,9 @@ def _special(name: str, machine: Machine) -> Interval | None:
     return (0, 31) if name == "%laneid" else None
 
 
-def _result(step: Step, operation: Compute, known: Mapping[str, Interval], machine: Machine | None) -> Interval | None:
+def _result(
+    step: DecodedStep, operation: Compute, known: Mapping[str, Interval], machine: Machine | None
+) -> Interval | None:
     name = step.opcode.split(".")[0]
     sources = [_of(operand, kind, known, machine) for operand, kind in operation.sources]
     if name == "and":
@@ -103,7 +105,7 @@ def _result(step: Step, operation: Compute, known: Mapping[str, Interval], machi
     return _combined(name, step, complete)
 
 
-def _combined(name: str, step: Step, sources: list[Interval]) -> Interval | None:
+def _combined(name: str, step: DecodedStep, sources: list[Interval]) -> Interval | None:
     first = sources[0]
     if name in {"mov", "cvt", "cvta"}:
         negative = first[0] < 0 and step.opcode.split(".")[-1].startswith("u")

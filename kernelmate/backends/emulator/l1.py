@@ -22,7 +22,7 @@ _SECTORS_IN = np.array([bin(mask).count("1") for mask in range(1 << _SECTORS)], 
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class AccessTrace:
     """Accesses in the order in which an SM makes them.
 
     Attributes:
@@ -34,7 +34,7 @@ class Trace:
     stores: Array
 
 
-def hits(trace: Trace, cache_bytes: int) -> Array:
+def hits(trace: AccessTrace, cache_bytes: int) -> Array:
     """For each access, how many of its sectors are in the cache."""
     wanted = _SECTORS_IN[trace.sectors]
     if not len(trace.lines):
@@ -75,7 +75,7 @@ class _Runs:
         self.stored = np.logical_and.reduceat(stores, self._starts)
 
     def missed(self, missing: Array) -> Array:
-        """How many sectors each access misses, given which ones each run does."""
+        """Number of sectors that each access misses, from those that each run misses."""
         place = np.arange(len(self._wanted))
         missed = np.zeros(len(place), np.uint8)
         for bit in _BITS:

@@ -63,7 +63,7 @@ class Lanes:
         return (warps[:, None] * 32 + np.arange(32)).ravel()
 
     def batches(self) -> int:
-        """How many batches the grid takes."""
+        """Number of batches of the grid."""
         return -(-self.total_blocks // self.blocks)
 
     def order(self, number: int) -> Array:

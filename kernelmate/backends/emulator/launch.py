@@ -18,17 +18,17 @@ from kernelmate.backends.base import (
     ScalarArgument,
     Surroundings,
 )
+from kernelmate.backends.emulator.access_history import SHADOW_BYTES
 from kernelmate.backends.emulator.attribution import Counted, with_lines
 from kernelmate.backends.emulator.bind import fold_constants
-from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
+from kernelmate.backends.emulator.bound import InstructionLimits, Overrun, Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter, as_record
 from kernelmate.backends.emulator.decode import Decoded
-from kernelmate.backends.emulator.execution import Choice, Execution, Watched
+from kernelmate.backends.emulator.execution import Execution, NativeCodeChoice, Watched
 from kernelmate.backends.emulator.facts import Facts
 from kernelmate.backends.emulator.findings import Findings, Stop, plural
 from kernelmate.backends.emulator.jit.choose import EXACT_CHECKS_COST
 from kernelmate.backends.emulator.lanes import Lanes
-from kernelmate.backends.emulator.ledger import SHADOW_BYTES
 from kernelmate.backends.emulator.link import Linked, Placed
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer, GlobalMemory
@@ -195,7 +195,7 @@ class Launch:
             return np.array([self.arguments[argument.name][1].address], np.uint64).view(np.uint8)
         return np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
 
-    def go(self, choice: Choice) -> RunResult:
+    def go(self, choice: NativeCodeChoice) -> RunResult:
         """Run it. A launch goes only once.
 
         Raises:
@@ -212,7 +212,7 @@ class Launch:
             machine.local.monitors.append(self.counted[3])
         watched = self._watched(choice) if self.run.check else None
         shadows = None
-        limits = Limits(self.run.step_limit, self.run.limited_by, self.run.total_limit)
+        limits = InstructionLimits(self.run.step_limit, self.run.limited_by, self.run.total_limit)
         if watched is None:
             patience = choice.chooser.patience(choice.mode, machine, checks=self.run.check)
             limits.patience = _SETTLED_PATIENCE * patience if choice.settled else patience
@@ -241,7 +241,7 @@ class Launch:
             raise self._too_large(execution.longest) from None
 
     def _waits_for_later(self, number: int) -> bool:
-        """Whether a batch hangs that later batches might set free, because some of its blocks have ended."""
+        """True if a batch hangs that later batches might set free, because some of its blocks have ended."""
         if not self.facts.waits or number + 1 >= self.lanes.batches() or "hang" not in self.machine.findings.codes:
             return False
         living = np.unique(self.lanes.slot[self.machine.live])
@@ -254,7 +254,7 @@ class Launch:
             _TOGETHER_BYTES,
         )
 
-    def _watched(self, choice: Choice) -> Watched | None:
+    def _watched(self, choice: NativeCodeChoice) -> Watched | None:
         """Native code that tells whether there is anything to find; None where the exact checks are to be made at once."""
         chooser = choice.chooser
         threads = self.shape.threads * self.shape.blocks

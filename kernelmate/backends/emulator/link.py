@@ -16,13 +16,13 @@ from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import (
     Address,
     Function,
-    Group,
     Instruction,
     Operand,
-    Pair,
+    OperandGroup,
     Position,
     Program,
     Register,
+    RegisterPair,
     Symbol,
     Variable,
     Vector,
@@ -35,7 +35,7 @@ HOST_FUNCTIONS = frozenset({"vprintf", "__assertfail"})
 """Functions of the device runtime that the emulator stands in for."""
 
 
-class Refused(Exception):
+class LinkRefused(Exception):
     """The kernel cannot be run, with the place that shows why."""
 
     def __init__(self, message: str, position: Position | None) -> None:
@@ -175,7 +175,9 @@ class _Linker:
 
     def _instruction(self, instruction: Instruction, names: Mapping[str, str], end: str | None) -> None:
         if len(self.instructions) > MOST_INSTRUCTIONS:
-            raise Refused(f"the kernel has over {MOST_INSTRUCTIONS} instructions with its calls", instruction.position)
+            raise LinkRefused(
+                f"the kernel has over {MOST_INSTRUCTIONS} instructions with its calls", instruction.position
+            )
         guard = instruction.guard
         if guard is not None and guard.name in names:
             guard = replace(guard, name=names[guard.name])
@@ -191,9 +193,9 @@ class _Linker:
     def _call(self, call: Instruction, guard: Register | None, names: Mapping[str, str]) -> None:
         operands = [_renamed(operand, names) for operand in call.operands]
         first, *rest = operands
-        results = first if isinstance(first, Group) else Group(())
-        callee = rest.pop(0) if isinstance(first, Group) else first
-        arguments = next((operand for operand in rest if isinstance(operand, Group)), Group(()))
+        results = first if isinstance(first, OperandGroup) else OperandGroup(())
+        callee = rest.pop(0) if isinstance(first, OperandGroup) else first
+        arguments = next((operand for operand in rest if isinstance(operand, OperandGroup)), OperandGroup(()))
         self.calls += 1
         after = f"$after@{self.calls}"
         if guard is not None:
@@ -204,22 +206,24 @@ class _Linker:
         elif isinstance(callee, Symbol):
             self._call_named(callee.name, results, arguments, after, call)
         else:
-            raise Refused(f"cannot read the call {call.opcode}", call.position)
+            raise LinkRefused(f"cannot read the call {call.opcode}", call.position)
         self.labels[after] = len(self.instructions)
 
-    def _call_named(self, name: str, results: Group, arguments: Group, after: str, call: Instruction) -> None:
+    def _call_named(
+        self, name: str, results: OperandGroup, arguments: OperandGroup, after: str, call: Instruction
+    ) -> None:
         function = self.program.functions.get(name)
         if name in HOST_FUNCTIONS:
             self.append(replace(call, opcode="call", parts=("call", name), operands=arguments.items, guard=None))
             return
         if function is None or not function.defined:
-            raise Refused(_not_provided(name), call.position)
+            raise LinkRefused(_not_provided(name), call.position)
         aliases: dict[str, str] = {}
         for formal, actual in zip(
             (*function.results, *function.parameters), (*results.items, *arguments.items), strict=False
         ):
             if not isinstance(actual, Symbol):
-                raise Refused(
+                raise LinkRefused(
                     f"the call of {plain_name(name)} passes registers; parameters are supported", call.position
                 )
             aliases[formal.name] = actual.name
@@ -229,10 +233,12 @@ class _Linker:
         self.calls += 1
         try:
             self.add(function, f"@call{self.calls}", aliases, after)
-        except Refused as refused:
-            raise Refused(str(refused), refused.position or call.position) from None
+        except LinkRefused as refused:
+            raise LinkRefused(str(refused), refused.position or call.position) from None
 
-    def _call_pointer(self, pointer: Register, results: Group, arguments: Group, after: str, call: Instruction) -> None:
+    def _call_pointer(
+        self, pointer: Register, results: OperandGroup, arguments: OperandGroup, after: str, call: Instruction
+    ) -> None:
         tested = f"%callee@{self.calls}"
         self.registers[tested] = "pred"
         for name in sorted(self.taken):
@@ -288,10 +294,10 @@ def _renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
         return replace(operand, name=names[operand.name]) if operand.name in names else operand
     if isinstance(operand, Address) and operand.base is not None and operand.base.name in names:
         return replace(operand, base=replace(operand.base, name=names[operand.base.name]))
-    if isinstance(operand, Vector | Group):
+    if isinstance(operand, Vector | OperandGroup):
         return replace(operand, items=tuple(_renamed(item, names) for item in operand.items))
-    if isinstance(operand, Pair):
-        return Pair(_renamed(operand.first, names), _renamed(operand.second, names))
+    if isinstance(operand, RegisterPair):
+        return RegisterPair(_renamed(operand.first, names), _renamed(operand.second, names))
     return operand
 
 
@@ -300,7 +306,7 @@ def _symbols(operand: Operand) -> list[str]:
         return [operand.name]
     if isinstance(operand, Address) and isinstance(operand.base, Symbol):
         return [operand.base.name]
-    if isinstance(operand, Vector | Group):
+    if isinstance(operand, Vector | OperandGroup):
         return [name for item in operand.items for name in _symbols(item)]
     return []
 

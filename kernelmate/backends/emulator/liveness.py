@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmate.backends.emulator.decode import Block, Decoded, Step, registers_in
+from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.operations import (
     Atomic,
     Branch,
@@ -59,7 +59,7 @@ def liveness(
     return local, live_in, live_out
 
 
-def _local_needs(decoded: Decoded, block: Block) -> tuple[frozenset[str], frozenset[str]]:
+def _local_needs(decoded: Decoded, block: BasicBlock) -> tuple[frozenset[str], frozenset[str]]:
     reads: set[str] = set()
     writes: set[str] = set()
     for step in decoded.steps[block.start : block.end]:
@@ -71,7 +71,7 @@ def _local_needs(decoded: Decoded, block: Block) -> tuple[frozenset[str], frozen
     return frozenset(reads), frozenset(writes)
 
 
-def _successors(decoded: Decoded, block: Block) -> list[int]:
+def _successors(decoded: Decoded, block: BasicBlock) -> list[int]:
     step = decoded.steps[block.end - 1]
     operation = step.operation
     after = [block.index + 1] if block.index + 1 < len(decoded.blocks) else []
@@ -85,7 +85,7 @@ def _successors(decoded: Decoded, block: Block) -> list[int]:
     return after
 
 
-def unused_reads(steps: Sequence[Step]) -> frozenset[int]:
+def unused_reads(steps: Sequence[DecodedStep]) -> frozenset[int]:
     """Numbers of the loads and exchanges whose values nothing uses: not a store, nor a branch, nor an address.
 
     What is kept in local memory, as `volatile` variables are, is used where something is loaded from there.
@@ -119,5 +119,5 @@ def _is_pure(operation: Operation) -> bool:
     return isinstance(operation, Compute | Load)
 
 
-def _is_needed(step: Step, used: set[str]) -> bool:
+def _is_needed(step: DecodedStep, used: set[str]) -> bool:
     return isinstance(step.operation, Store) or not used.isdisjoint(step.writes)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.backends.emulator.buffer_pool import BYTES
 from kernelmate.backends.emulator.footprints import Marks
 from kernelmate.backends.emulator.spaces import BUFFER_SPACING, GLOBAL_BASE
-from kernelmate.backends.emulator.spare import BYTES
 from kernelmate.backends.emulator.types import Array
 
 _ALIGNMENT = 256

@@ -17,7 +17,7 @@ from kernelmate.backends.emulator.program import Immediate, Operand, Register, S
 from kernelmate.backends.emulator.types import SIZES
 
 if TYPE_CHECKING:
-    from kernelmate.backends.emulator.decode import Block, Step
+    from kernelmate.backends.emulator.decode import BasicBlock, DecodedStep
 
 _ALL_ZERO = 64
 """Low bits that are zero in a number that is zero."""
@@ -25,7 +25,7 @@ _WIDTHS = (16, 8)
 _Base = tuple[object, ...]
 
 
-def served_loads(linked: Linked, steps: Sequence[Step], blocks: Sequence[Block]) -> Mapping[int, int]:
+def served_loads(linked: Linked, steps: Sequence[DecodedStep], blocks: Sequence[BasicBlock]) -> Mapping[int, int]:
     """Loads that are made together with others: by step the bytes of the load they become, 0 for all but its first."""
     if not any(isinstance(step.operation, Load) and step.operation.space == "shared" for step in steps):
         return {}
@@ -54,7 +54,9 @@ def _merged(members: Mapping[int, tuple[int, int]], zeros: int) -> dict[int, int
     return served
 
 
-def _groups(steps: Sequence[Step], block: Block, registers: _Registers) -> dict[_Base, dict[int, tuple[int, int]]]:
+def _groups(
+    steps: Sequence[DecodedStep], block: BasicBlock, registers: _Registers
+) -> dict[_Base, dict[int, tuple[int, int]]]:
     """The block's plain loads from shared memory by base: step and bytes by offset."""
     groups: dict[_Base, dict[int, tuple[int, int]]] = {}
     versions: Counter[str] = Counter()
@@ -81,7 +83,7 @@ def _may_store_shared(operation: Store | Atomic | MatrixStore | AsyncCopy) -> bo
 class _Registers:
     """What is known of registers that hold addresses."""
 
-    def __init__(self, linked: Linked, steps: Sequence[Step]) -> None:
+    def __init__(self, linked: Linked, steps: Sequence[DecodedStep]) -> None:
         self._shared = {name: placed.offset for name, placed in linked.shared.items()}
         written: Counter[str] = Counter()
         for step in steps:
@@ -120,7 +122,7 @@ class _Registers:
         root = base[0]
         return self._zeros.get(root.name, 0) if isinstance(root, Register) else _ALL_ZERO
 
-    def _fixpoint(self, steps: Sequence[Step]) -> dict[str, int]:
+    def _fixpoint(self, steps: Sequence[DecodedStep]) -> dict[str, int]:
         """Zero low bits of every register, over all that write it: from all zero down to what holds."""
         zeros: dict[str, int] = {name: _ALL_ZERO for step in steps for name in step.writes}
         changed = True
@@ -133,7 +135,7 @@ class _Registers:
                         zeros[name], changed = found, True
         return zeros
 
-    def _zeros_written(self, step: Step, zeros: Mapping[str, int]) -> int:
+    def _zeros_written(self, step: DecodedStep, zeros: Mapping[str, int]) -> int:
         if not isinstance(step.operation, Compute):
             return 0
         kinds = [kind for _, kind in step.operation.sources]

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from kernelmate.backends.emulator.bound import BoundBlock, Limits, Overrun, Tally, WorthCompiling
+from kernelmate.backends.emulator.bound import BoundBlock, InstructionLimits, Overrun, Tally, WorthCompiling
 from kernelmate.backends.emulator.findings import Stop, plural
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.types import Array
@@ -29,7 +29,7 @@ class Meter:
         hung: the launch was stopped because it would not end.
     """
 
-    def __init__(self, machine: Machine, limits: Limits, tally: Tally, steps: Array | None = None) -> None:
+    def __init__(self, machine: Machine, limits: InstructionLimits, tally: Tally, steps: Array | None = None) -> None:
         self._machine = machine
         self._limits = limits
         self._tally = tally

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 
 from kernelmate.backends.emulator.program import (
     Address,
-    Group,
     Immediate,
     Operand,
-    Pair,
+    OperandGroup,
     Position,
     Register,
+    RegisterPair,
     Sink,
     Special,
     Symbol,
@@ -72,7 +72,7 @@ def parse_operand(text: str, rename: Rename, registers: Mapping[str, str]) -> Op
     if first == "{":
         return Vector(parse_operands(text[1:-1], rename, registers))
     if first == "(":
-        return Group(parse_operands(text[1:-1], rename, registers))
+        return OperandGroup(parse_operands(text[1:-1], rename, registers))
     if first == "[":
         return _address(text[1:-1].strip(), rename, registers)
     if text == "_":
@@ -81,7 +81,9 @@ def parse_operand(text: str, rename: Rename, registers: Mapping[str, str]) -> Op
         return Register(rename(text[1:].strip()), negated=True)
     if "|" in text:
         left, right = text.split("|", 1)
-        return Pair(parse_operand(left.strip(), rename, registers), parse_operand(right.strip(), rename, registers))
+        return RegisterPair(
+            parse_operand(left.strip(), rename, registers), parse_operand(right.strip(), rename, registers)
+        )
     constant = _constant(text)
     return constant if constant is not None else _named(text, rename, registers)
 

@@ -74,7 +74,7 @@ class Order:
             self.visibility.begin()
 
     def covers(self, blocks: int) -> bool:
-        """Whether every thread of a grid has a number of its own here."""
+        """True if every thread of a grid has a number of its own here."""
         return blocks << self.bits < 1 << STAMP_SHIFT
 
     # ------------------------------------------------------------------------------------- who and when

@@ -16,7 +16,7 @@ _LONGEST_CHAIN = 64
 Place = tuple[int, int, int]
 
 
-class Positions:
+class LocPositions:
     """Follows the `.loc` directives of one function. `home` is the file number of the user's unit."""
 
     def __init__(self, home: int | None) -> None:

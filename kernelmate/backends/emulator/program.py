@@ -54,7 +54,7 @@ class Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RegisterPair:
     """Two destinations: `%p1|%p2`."""
 
     first: Operand
@@ -67,13 +67,13 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class OperandGroup:
     """Operands in round brackets: results and arguments of a call."""
 
     items: tuple[Operand, ...]
 
 
-Operand = Register | Special | Immediate | Symbol | Address | Vector | Pair | Sink | Group
+Operand = Register | Special | Immediate | Symbol | Address | Vector | RegisterPair | Sink | OperandGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Instruction:
         return self.parts[-1]
 
     def has(self, qualifier: str) -> bool:
-        """Whether the qualifier is among its parts."""
+        """True if the qualifier is among its parts."""
         return qualifier in self.parts[1:]
 
 

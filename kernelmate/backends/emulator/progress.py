@@ -12,10 +12,10 @@ from kernelmate.backends.emulator.types import Array
 TURN = 1 << 14
 """Backward branches a group may take before others get their turn."""
 SPIN_WEIGHT = 2048
-"""How many of them one backward branch counts for, in a loop that waits for memory."""
+"""Number of them that one backward branch counts for, in a loop that waits for memory."""
 
 
-class Progress:
+class ForwardProgress:
     """Watches backward branches.
 
     A group whose lanes, registers and position are the same as an earlier time it was looked at, with no store, atomic,
@@ -45,7 +45,7 @@ class Progress:
         return True
 
     def look(self, key: int, first_block: int, last_block: int, lanes: Array) -> bool:
-        """Whether the group of this key is stuck until something changes."""
+        """True if the group of this key is stuck until something changes."""
         names = self._loop_registers(first_block, last_block)
         if names is None:
             return False
@@ -63,7 +63,7 @@ class Progress:
         return same
 
     def stuck(self, key: int) -> bool:
-        """Whether the group of this key was found stuck, with no change since."""
+        """True if the group of this key was found stuck, with no change since."""
         return self._stuck.get(key) == self._machine.changes
 
     def _loop_registers(self, first_block: int, last_block: int) -> tuple[str, ...] | None:

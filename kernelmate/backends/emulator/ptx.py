@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from kernelmate.backends.emulator.operands import PtxError, parse_operand, parse_operands, split_top
-from kernelmate.backends.emulator.positions import Positions
+from kernelmate.backends.emulator.positions import LocPositions
 from kernelmate.backends.emulator.program import (
     Function,
     Instruction,
@@ -58,12 +58,12 @@ def parse_program(text: str, entry: str) -> Program:
     if start is None:
         raise PtxError(f"the PTX has no entry {entry!r}")
     first = re.compile(r"\.loc\s+(\d+)").search(text, start.end())
-    reader = _Reader(text, int(first[1]) if first else None)
+    reader = _PtxReader(text, int(first[1]) if first else None)
     reader.read_module()
     return Program(reader.functions, reader.variables, target[1].strip() if target else "")
 
 
-class _Reader:
+class _PtxReader:
     def __init__(self, text: str, home: int | None) -> None:
         self.text = text
         self.home = home
@@ -128,7 +128,7 @@ class _Reader:
             self.functions.setdefault(name[0], Function(name[0], entry, False, parameters, results))
             return
         self.at += 1
-        body = _Body(self, Positions(self.home))
+        body = _Body(self, LocPositions(self.home))
         body.read()
         self.functions[name[0]] = Function(
             name[0], entry, True, parameters, results,
@@ -139,7 +139,7 @@ class _Reader:
 class _Body:
     """The inside of one function; nested scopes are flattened, their names made unique."""
 
-    def __init__(self, reader: _Reader, positions: Positions) -> None:
+    def __init__(self, reader: _PtxReader, positions: LocPositions) -> None:
         self.reader = reader
         self.positions = positions
         self.registers: dict[str, str] = {}

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernelmate.backends.emulator.access_history import AccessHistory
 from kernelmate.backends.emulator.findings import Race
-from kernelmate.backends.emulator.ledger import Ledger
 from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.order import NUMBER_MASK, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.pending import NEVER
@@ -58,7 +58,7 @@ class Access:
     """
 
     def __init__(
-        self, ledger: Ledger, order: Order, lanes: Array, offsets: Array, size: int, *, settled: int, oldest: int
+        self, ledger: AccessHistory, order: Order, lanes: Array, offsets: Array, size: int, *, settled: int, oldest: int
     ) -> None:  # fmt: skip
         self._offsets = offsets
         self.cells, self._owners = ledger.cells(offsets, size)
@@ -94,13 +94,13 @@ class RaceDetector:
         self._machine = machine
         self._order = order
 
-    def read(self, region: Region, ledger: Ledger, site: Site, access: Access) -> None:
+    def read(self, region: Region, ledger: AccessHistory, site: Site, access: Access) -> None:
         """Some lanes read: against the last writes."""
         if ledger.last_write >= access.settled or ledger.groups is not None:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), None)
         ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
 
-    def write(self, region: Region, ledger: Ledger, site: Site, access: Access, values: Array | None) -> None:
+    def write(self, region: Region, ledger: AccessHistory, site: Site, access: Access, values: Array | None) -> None:
         """Some lanes write: against the last writes and reads, and against each other."""
         stored = values if site.action == "store" else None
         if ledger.last_write >= access.settled or ledger.groups is not None:
@@ -114,7 +114,7 @@ class RaceDetector:
             self._among_themselves(region, ledger, site, access, stored)
 
     def _against(
-        self, region: Region, ledger: Ledger, site: Site, access: Access, table: tuple[Array, Array], stored: Array | None
+        self, region: Region, ledger: AccessHistory, site: Site, access: Access, table: tuple[Array, Array], stored: Array | None
     ) -> None:  # fmt: skip
         order = self._order
         others = table[0].take(access.cells)
@@ -139,7 +139,7 @@ class RaceDetector:
             self._report(region, ledger, site, access, _Clash(suspect, others[suspect], sites), stored)
 
     def _as_waited_for(
-        self, region: Region, ledger: Ledger, access: Access, others: Array, sites: Array, there: Array
+        self, region: Region, ledger: AccessHistory, access: Access, others: Array, sites: Array, there: Array
     ) -> tuple[Array, Array]:  # fmt: skip
         """Writes with asynchronous copies moved to where they were waited for, and which of them are still under way."""
         assert ledger.groups is not None
@@ -163,7 +163,9 @@ class RaceDetector:
         common = np.array([min(mine, region.strengths[int(number)]) for number in numbers])[inverse]
         return np.asarray((common >= _GPU) | ((common > 0) & self._order.same_block(lanes, others)))
 
-    def _among_themselves(self, region: Region, ledger: Ledger, site: Site, access: Access, stored: Array) -> None:
+    def _among_themselves(
+        self, region: Region, ledger: AccessHistory, site: Site, access: Access, stored: Array
+    ) -> None:
         """Lanes that store to one place in the same instruction."""
         winners = ledger.writes.take(access.cells)
         lost = np.flatnonzero(winners != access.packed)
@@ -179,7 +181,7 @@ class RaceDetector:
         self._tell(region, ledger, site, access, _Clash(lost, winners[lost], sites), same)
 
     def _report(
-        self, region: Region, ledger: Ledger, site: Site, access: Access, clash: _Clash, stored: Array | None
+        self, region: Region, ledger: AccessHistory, site: Site, access: Access, clash: _Clash, stored: Array | None
     ) -> None:
         same = np.zeros(len(clash.chosen), bool)
         if stored is not None:
@@ -188,7 +190,9 @@ class RaceDetector:
             same = (present == access.bytes_of(stored, clash.chosen, offsets, ledger.granule)).all(axis=1)
         self._tell(region, ledger, site, access, clash, same)
 
-    def _tell(self, region: Region, ledger: Ledger, site: Site, access: Access, clash: _Clash, same: Array) -> None:
+    def _tell(
+        self, region: Region, ledger: AccessHistory, site: Site, access: Access, clash: _Clash, same: Array
+    ) -> None:
         """Report the first that changes something, and the first of each kind that changes nothing."""
         guess = self._guesses(region, site, clash.sites)
         unused = self._unused(region, site, clash.sites)

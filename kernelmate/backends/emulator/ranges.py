@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.decode import Step
+from kernelmate.backends.emulator.decode import DecodedStep
 from kernelmate.backends.emulator.operations import Compute
 from kernelmate.backends.emulator.registers import Bound, Value, spread
 from kernelmate.backends.emulator.types import Array
@@ -48,7 +48,7 @@ _RANGES = {
 }
 
 
-def range_of(step: Step) -> Range | None:
+def range_of(step: DecodedStep) -> Range | None:
     """Where all operands of an instruction must be for its fast path; None where it has none."""
     return _RANGES.get(step.opcode) if isinstance(step.operation, Compute) else None
 

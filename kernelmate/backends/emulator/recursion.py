@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from kernelmate.backends.emulator.program import (
     Address,
     Function,
-    Group,
     Instruction,
     Operand,
-    Pair,
+    OperandGroup,
     Program,
     Register,
+    RegisterPair,
     Symbol,
     Variable,
     Vector,
@@ -34,7 +34,7 @@ _USES_ALL = frozenset({"bar", "barrier", "brx", "call", "nanosleep", "pmevent"})
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ActivationFrame:
     """What one activation of a recursive function keeps.
 
     Attributes:
@@ -75,8 +75,8 @@ def _callees(program: Program, function: Function, taken: frozenset[str]) -> Ite
 
 def callee_of(call: Instruction) -> tuple[Operand, tuple[int, int]]:
     """What a call calls, and how many results and arguments it passes."""
-    groups = [len(operand.items) for operand in call.operands if isinstance(operand, Group)]
-    with_results = isinstance(call.operands[0], Group)
+    groups = [len(operand.items) for operand in call.operands if isinstance(operand, OperandGroup)]
+    with_results = isinstance(call.operands[0], OperandGroup)
     callee = call.operands[1] if with_results else call.operands[0]
     results = groups[0] if with_results else 0
     arguments = groups[1:] if with_results else groups
@@ -84,7 +84,7 @@ def callee_of(call: Instruction) -> tuple[Operand, tuple[int, int]]:
 
 
 def shape_of(function: Function) -> tuple[int, int]:
-    """How many results and parameters a function has."""
+    """Number of results and parameters of a function."""
     return len(function.results), len(function.parameters)
 
 
@@ -100,7 +100,7 @@ def _reach(called: Mapping[str, frozenset[str]], start: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def frame_of(function: Function, again: frozenset[str]) -> Frame:
+def frame_of(function: Function, again: frozenset[str]) -> ActivationFrame:
     """The frame of a recursive function; `again` are the functions from which it can be entered a second time."""
     slots: dict[str, int] = {}
     offset = RETURN_BYTES
@@ -125,7 +125,7 @@ def frame_of(function: Function, again: frozenset[str]) -> Frame:
         most = max(most, end)
         words = max(words, sum(max(4, SIZES[function.registers[name]]) for name in names))
     own = sum(_aligned(variable.size, 8) for variable in framed(function))
-    return Frame(slots, kept, _aligned(most, _ALIGN), _aligned(RETURN_BYTES + own + words, 8))
+    return ActivationFrame(slots, kept, _aligned(most, _ALIGN), _aligned(RETURN_BYTES + own + words, 8))
 
 
 def framed(function: Function) -> list[Variable]:
@@ -172,7 +172,7 @@ def _used(instruction: Instruction, registers: Mapping[str, str]) -> tuple[froze
     """Registers that an instruction reads, and those that it surely writes."""
     operands = instruction.operands
     results: tuple[Operand, ...] = ()
-    if operands and instruction.name not in _USES_ALL and isinstance(operands[0], Register | Vector | Pair):
+    if operands and instruction.name not in _USES_ALL and isinstance(operands[0], Register | Vector | RegisterPair):
         results, operands = operands[:1], operands[1:]
     reads = {name for operand in operands for name in _registers(operand)} & set(registers)
     writes = {name for operand in results for name in _registers(operand)} & set(registers)
@@ -187,9 +187,9 @@ def _registers(operand: Operand) -> Iterator[str]:
         yield operand.name
     elif isinstance(operand, Address) and isinstance(operand.base, Register):
         yield operand.base.name
-    elif isinstance(operand, Vector | Group):
+    elif isinstance(operand, Vector | OperandGroup):
         for item in operand.items:
             yield from _registers(item)
-    elif isinstance(operand, Pair):
+    elif isinstance(operand, RegisterPair):
         yield from _registers(operand.first)
         yield from _registers(operand.second)

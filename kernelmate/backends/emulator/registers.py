@@ -35,21 +35,21 @@ lanes that are really active."""
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class ConstantOperand:
     """An operand that is the same for all lanes: a NumPy scalar of its type, or a (1, 2) array for pairs."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Varying:
+class LaneOperand:
     """An operand with a value per lane."""
 
     array: Array
     negated: bool = False
 
 
-Value = Constant | Varying
+Value = ConstantOperand | LaneOperand
 
 
 class Registers:
@@ -84,7 +84,7 @@ class Registers:
         return found
 
     def holds(self, name: str) -> bool:
-        """Whether there is a register of that name."""
+        """True if there is a register of that name."""
         return name in self._kinds
 
     def special(self, name: str) -> Array | int:
@@ -104,14 +104,14 @@ class Registers:
         if isinstance(operand, Register):
             return self._read_register(operand, kind)
         if isinstance(operand, Immediate):
-            return Constant(_immediate(operand, kind))
+            return ConstantOperand(_immediate(operand, kind))
         if isinstance(operand, Special):
             value = self._specials.read(operand.name)
             if isinstance(value, int):
-                return Constant(scalar(value, kind))
-            return Varying(typed_view(value.astype(UNSIGNED[8]) if SIZES[kind] > value.itemsize else value, kind))
+                return ConstantOperand(scalar(value, kind))
+            return LaneOperand(typed_view(value.astype(UNSIGNED[8]) if SIZES[kind] > value.itemsize else value, kind))
         if isinstance(operand, Symbol):
-            return Constant(scalar(self._symbols[operand.name] + operand.offset, kind))
+            return ConstantOperand(scalar(self._symbols[operand.name] + operand.offset, kind))
         raise ValueError(f"operand {operand!r} has no value")
 
     def _read_register(self, operand: Register, kind: str) -> Value:
@@ -120,8 +120,8 @@ class Registers:
             value = typed_view(constant, kind)
             if operand.negated:
                 value = ~value
-            return Constant(value if kind in PAIRS else value[0])
-        return Varying(typed_view(self.storage(operand.name), kind), operand.negated)
+            return ConstantOperand(value if kind in PAIRS else value[0])
+        return LaneOperand(typed_view(self.storage(operand.name), kind), operand.negated)
 
     def target(self, operand: Operand, kind: str) -> Array | None:
         """Where results of a type go: a view that widens on assignment where the register is wider; None for `_`."""
@@ -152,7 +152,7 @@ class Registers:
         return np.dtype(np.bool_) if kind == "pred" else UNSIGNED[SIZES[kind]]
 
     def known(self, operand: Operand) -> bool:
-        """Whether the operand is the same for the whole launch."""
+        """True if the operand is the same for the whole launch."""
         if isinstance(operand, Register):
             return operand.name in self.constants
         if isinstance(operand, Special):
@@ -183,7 +183,7 @@ def immediate_bits(operand: Immediate, kind: str) -> int:
 
 def values_of(value: Value, group: Group | None) -> Any:
     """An operand's values for some lanes: an array, or the one number."""
-    if isinstance(value, Constant):
+    if isinstance(value, ConstantOperand):
         return value.value
     array = value.array
     if group is not None:
@@ -194,7 +194,7 @@ def values_of(value: Value, group: Group | None) -> Any:
 def spread(value: Value, group: Group | None, count: int) -> Array:
     """An operand's values as an array of `count` elements."""
     found = values_of(value, group)
-    return found if isinstance(value, Varying) else np.full(count, found)
+    return found if isinstance(value, LaneOperand) else np.full(count, found)
 
 
 def evaluate(operation: Compute, registers: Registers) -> None:
@@ -202,7 +202,7 @@ def evaluate(operation: Compute, registers: Registers) -> None:
     sources = []
     for operand, kind in operation.sources:
         value = registers.read(operand, kind)
-        assert isinstance(value, Constant)
+        assert isinstance(value, ConstantOperand)
         sources.append(np.atleast_1d(np.asarray(value.value)))
     results = operation.function(*sources)
     for (operand, kind), result in zip(
@@ -219,7 +219,7 @@ def bind_compute(operation: Compute, registers: Registers) -> Bound:
         target = registers.target(operand, kind)
         if target is None:
             return lambda group, active: None
-        simple = not any(isinstance(value, Varying) and value.negated for value in values)
+        simple = not any(isinstance(value, LaneOperand) and value.negated for value in values)
         if operation.ufunc is not None and simple and target.dtype == DTYPES[kind]:
             return _bind_ufunc(operation.ufunc, values, target)
         return _bind_single(operation.function, values, target)
@@ -228,12 +228,12 @@ def bind_compute(operation: Compute, registers: Registers) -> Bound:
 
 
 def _raw(value: Value) -> Any:
-    return value.value if isinstance(value, Constant) else value.array
+    return value.value if isinstance(value, ConstantOperand) else value.array
 
 
 def _bind_ufunc(ufunc: np.ufunc, values: list[Value], target: Array) -> Bound:
     raw = tuple(_raw(value) for value in values)
-    if all(isinstance(value, Constant) for value in values):
+    if all(isinstance(value, ConstantOperand) for value in values):
         return _bind_single(ufunc, values, target)
 
     def run(group: Group | None, active: Group) -> None:
@@ -250,7 +250,7 @@ def _bind_ufunc(ufunc: np.ufunc, values: list[Value], target: Array) -> Bound:
 
 def _as_array(value: Value) -> Value:
     """Custom functions get constants as arrays of one, so that they need not tell scalars apart."""
-    return Constant(np.atleast_1d(np.asarray(value.value))) if isinstance(value, Constant) else value
+    return ConstantOperand(np.atleast_1d(np.asarray(value.value))) if isinstance(value, ConstantOperand) else value
 
 
 def _bind_single(function: Callable[..., Any], values: list[Value], target: Array) -> Bound:

@@ -13,11 +13,11 @@ import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, CacheSample, Run
 from kernelmate.backends.emulator.bind import Binder, fold_constants
-from kernelmate.backends.emulator.bound import Limits, Overrun, Tally
+from kernelmate.backends.emulator.bound import InstructionLimits, Overrun, Tally
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.facts import Facts
 from kernelmate.backends.emulator.findings import Stop
-from kernelmate.backends.emulator.l1 import Trace, hits
+from kernelmate.backends.emulator.l1 import AccessTrace, hits
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.launch import Launch
 from kernelmate.backends.emulator.machine import Site
@@ -93,7 +93,7 @@ class _Tracer:
             return None
         lengths = [length for _, length in self._sites]
         stores = np.repeat([site.action == "store" for site, _ in self._sites], lengths)
-        trace = Trace(np.concatenate(self._lines), np.concatenate(self._sectors), stores)
+        trace = AccessTrace(np.concatenate(self._lines), np.concatenate(self._sectors), stores)
         found = hits(trace, cache_bytes)
         asked: Counter[tuple[int, str]] = Counter()
         held: Counter[tuple[int, str]] = Counter()
@@ -127,7 +127,7 @@ class Sample(Launch):
         machine.global_monitors.append(tracer)
         fold_constants(self.facts.foldable, self.decoded, machine)
         tally = Tally(np.zeros(len(self.decoded.blocks), np.int64))
-        limits = Limits(self.run.step_limit, "", _MOST_INSTRUCTIONS, issued=issued)
+        limits = InstructionLimits(self.run.step_limit, "", _MOST_INSTRUCTIONS, issued=issued)
         scheduler = Scheduler(machine, self.decoded, Binder(self.decoded, machine).blocks(), limits, tally)
         try:
             for number in range(self.lanes.batches()):

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernelmate.backends.emulator.barriers import Barriers, BoundBarrier
-from kernelmate.backends.emulator.bound import BoundBlock, Limits, Tally
+from kernelmate.backends.emulator.bound import BoundBlock, InstructionLimits, Tally
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.findings import Stop
-from kernelmate.backends.emulator.jit.suspicion import Suspicion
+from kernelmate.backends.emulator.jit.access_stamps import Suspicion
 from kernelmate.backends.emulator.lanes import Group, compact
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.meter import Meter
 from kernelmate.backends.emulator.operations import Branch, Exit, Trap
-from kernelmate.backends.emulator.progress import Progress
+from kernelmate.backends.emulator.progress import ForwardProgress
 from kernelmate.backends.emulator.registers import spread
 from kernelmate.backends.emulator.rendezvous import Rendezvous
 from kernelmate.backends.emulator.types import Array
@@ -34,14 +34,14 @@ class Scheduler:
     """Runs batches of one launch."""
 
     def __init__(
-        self, machine: Machine, decoded: Decoded, blocks: list[BoundBlock], limits: Limits, tally: Tally,
+        self, machine: Machine, decoded: Decoded, blocks: list[BoundBlock], limits: InstructionLimits, tally: Tally,
         native: Native | None = None,
     ) -> None:  # fmt: skip
         self.machine = machine
         self.native = native
         self.blocks = blocks
         self.tally = tally
-        self.progress = Progress(machine, decoded)
+        self.progress = ForwardProgress(machine, decoded)
         self.meter = Meter(machine, limits, tally, None if native is None else native.lane_steps)
         self._pending: dict[int, Array] = {}
         self._yielded: set[int] = set()

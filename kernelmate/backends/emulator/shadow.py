@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.decode import Decoded, Step, registers_in
+from kernelmate.backends.emulator.decode import Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.intervals import intervals_of, wraps
 from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Store
 from kernelmate.backends.emulator.program import Address, Immediate, Operand, Position, Register
-from kernelmate.backends.emulator.registers import Bound, Constant, values_of
+from kernelmate.backends.emulator.registers import Bound, ConstantOperand, values_of
 from kernelmate.backends.emulator.types import SIZES, Array
 
 _LINEAR: dict[str, Callable[..., Array]] = {
@@ -39,8 +39,8 @@ _LINEAR: dict[str, Callable[..., Array]] = {
 _INTEGER_KINDS = frozenset({"s32", "u32", "s64", "u64", "b32", "b64", "s16", "u16", "b16"})
 
 
-def is_linear(step: Step) -> bool:
-    """Whether the step carries a shadow from its sources to its result."""
+def is_linear(step: DecodedStep) -> bool:
+    """True if the step carries a shadow from its sources to its result."""
     operation = step.operation
     if not isinstance(operation, Compute) or len(operation.results) != 1:
         return False
@@ -132,7 +132,7 @@ class Shadows:
                     changed = True
         return followed
 
-    def _matters(self, step: Step, followed: set[str]) -> bool:
+    def _matters(self, step: DecodedStep, followed: set[str]) -> bool:
         operation = step.operation
         assert isinstance(operation, Compute)
         sources = {name for operand, _ in operation.sources for name in registers_in(operand)}
@@ -141,7 +141,7 @@ class Shadows:
     def __bool__(self) -> bool:
         return bool(self._arrays)
 
-    def follow(self, step: Step, bound: Bound) -> Bound:
+    def follow(self, step: DecodedStep, bound: Bound) -> Bound:
         """`bound` with its shadow update before it."""
         names = [name for name in step.writes if name in self._arrays]
         if not names:
@@ -187,7 +187,7 @@ class Shadows:
         if not isinstance(operand, Register) or operand.name not in self._arrays:
             if unsigned:
                 value = registers.read(operand, "u" + signed[1:])
-            if isinstance(value, Constant):
+            if isinstance(value, ConstantOperand):
                 fixed = np.int64(int(value.value))
                 return lambda group: fixed
             return lambda group: values_of(value, group).astype(np.int64)
@@ -232,7 +232,7 @@ class Shadows:
         return run
 
 
-def _extends_unsigned(step: Step, operation: Compute) -> frozenset[int]:
+def _extends_unsigned(step: DecodedStep, operation: Compute) -> frozenset[int]:
     """Which sources the step extends from unsigned 32 bits."""
     parts = step.opcode.split(".")
     result = operation.results[0][1]

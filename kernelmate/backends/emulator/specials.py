@@ -36,7 +36,7 @@ _LAUNCH = frozenset({"%laneid", "%warpid", "%nsmid", "%dynamic_smem_size", "%tot
 
 
 def is_known(name: str) -> bool:
-    """Whether the emulator has the register."""
+    """True if the emulator has the register."""
     base, _, axis = name.partition(".")
     if axis:
         return base in _VECTORS and axis in _AXES

@@ -13,7 +13,7 @@ from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.operations import Atomic, Load, Store
 from kernelmate.backends.emulator.order import SCOPES
 from kernelmate.backends.emulator.program import Address, Register, Symbol
-from kernelmate.backends.emulator.registers import Bound, Constant, Value, Varying, spread, values_of
+from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, Value, spread, values_of
 from kernelmate.backends.emulator.types import SIGNED, SIZES, UNSIGNED, Array, is_signed
 
 _NOT_A_NUMBER = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
@@ -32,7 +32,7 @@ class Addressing:
     ) -> None:
         self.machine = machine
         offset = address.offset
-        base: Value = Constant(np.uint64(0))
+        base: Value = ConstantOperand(np.uint64(0))
         if isinstance(address.base, Symbol):
             space, start = self._symbol(linked, space, address.base)
             offset += start
@@ -41,7 +41,7 @@ class Addressing:
             base = machine.registers.read(address.base, f"u{8 * wide}")
         self.port = self._port(machine, site, space, offset, dtype)
         self.base = base
-        self._scalar_base = isinstance(base, Constant) and isinstance(self.port, WindowPort)
+        self._scalar_base = isinstance(base, ConstantOperand) and isinstance(self.port, WindowPort)
 
     def _symbol(self, linked: Linked, space: str, symbol: Symbol) -> tuple[str, int]:
         if symbol.name in linked.local:
@@ -71,7 +71,7 @@ class Addressing:
     def addresses(self, active: Group) -> Array:
         """The base of each active lane; one number where the port takes that."""
         base = self.base
-        if isinstance(base, Varying):
+        if isinstance(base, LaneOperand):
             return base.array[active] if type(active) is slice else base.array.take(active)
         if self._scalar_base:
             return np.asarray(base.value)

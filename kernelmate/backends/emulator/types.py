@@ -83,12 +83,12 @@ PAIRS = frozenset({"f16x2", "bf16x2", "e4m3x2", "e5m2x2", "f32x2"})
 
 
 def is_signed(kind: str) -> bool:
-    """Whether it is one of the signed integer types."""
+    """True if it is one of the signed integer types."""
     return kind in {"s8", "s16", "s32", "s64"}
 
 
 def is_integer(kind: str) -> bool:
-    """Whether it is an integer or untyped bits."""
+    """True if it is an integer or untyped bits."""
     return kind[0] in "usb" and kind not in FLOATS and kind in SIZES
 
 

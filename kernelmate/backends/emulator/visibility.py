@@ -31,7 +31,7 @@ _ENTRIES_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _Release:
     """Releases up to one: per thread of their block, the stamp up to which they publish, for other blocks and their own."""
 
     position: int
@@ -49,10 +49,10 @@ class _Log:
     """
 
     length: int = 0
-    entries: dict[int, list[_Entry]] = field(default_factory=dict)
+    entries: dict[int, list[_Release]] = field(default_factory=dict)
     nested: dict[tuple[_Log, bool], tuple[list[int], list[int]]] = field(default_factory=dict)
 
-    def find(self, block: int, upto: int) -> _Entry | None:
+    def find(self, block: int, upto: int) -> _Release | None:
         """The latest release of a block among the first `upto`."""
         for entry in reversed(self.entries.get(block, ())):
             if entry.position < upto:
@@ -67,7 +67,7 @@ class _Log:
             before = mine[-1]
             at_home = np.maximum(before.at_home, at_home)
             abroad = before.abroad if abroad is None else _latest(before.abroad, abroad)
-        mine.append(_Entry(self.length, abroad, at_home))
+        mine.append(_Release(self.length, abroad, at_home))
         if len(mine) > _ENTRIES_KEPT:
             del mine[: _ENTRIES_KEPT // 2]
         for (log, home_only), length in known.items():

@@ -10,7 +10,7 @@ from kernelmate.backends.emulator.lanes import Group
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.operations import ActiveMask, Elect, Match, Shuffle, Vote, WarpReduce
 from kernelmate.backends.emulator.program import Operand, Position
-from kernelmate.backends.emulator.registers import Bound, Constant, Varying, spread
+from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, spread
 from kernelmate.backends.emulator.types import DTYPES, Array
 
 _WHOLE_WARP = 0xFFFFFFFF
@@ -37,7 +37,7 @@ class Members:
     def __init__(self, machine: Machine, mask: Operand | None) -> None:
         self._mask = machine.registers.read(mask, "b32") if mask is not None else None
         self.everyone = self._mask is None or (
-            isinstance(self._mask, Constant) and int(self._mask.value) == _WHOLE_WARP
+            isinstance(self._mask, ConstantOperand) and int(self._mask.value) == _WHOLE_WARP
         )
 
     def masks(self, active: Group, count: int) -> Array:
@@ -59,8 +59,8 @@ def bind_shuffle(operation: Shuffle, machine: Machine, position: Position | None
     warp_start = machine.lanes.iota & ~31
     whole = slice(0, machine.lanes.count)
     fixed: tuple[Array, Array] | None = None
-    if all(isinstance(operand, Constant) for operand in operands):
-        numbers = [np.asarray(operand.value, np.int64) for operand in operands if isinstance(operand, Constant)]
+    if all(isinstance(operand, ConstantOperand) for operand in operands):
+        numbers = [np.asarray(operand.value, np.int64) for operand in operands if isinstance(operand, ConstantOperand)]
         fixed = _sources(operation.mode, lane_of, *numbers)
 
     def run(group: Group | None, active: Group) -> None:
@@ -254,7 +254,7 @@ class Gathering:
         self.position = position
         self._mask = machine.registers.read(mask, "b32") if mask is not None else None
         self.names_all = self._mask is None or (
-            isinstance(self._mask, Constant) and int(self._mask.value) == _WHOLE_WARP
+            isinstance(self._mask, ConstantOperand) and int(self._mask.value) == _WHOLE_WARP
         )
         """Every mask names every lane."""
 
@@ -277,7 +277,7 @@ class Gathering:
     def masks(self, lanes: Array) -> Array:
         """The mask operand of each lane."""
         mask = self._mask
-        if isinstance(mask, Varying):
+        if isinstance(mask, LaneOperand):
             return mask.array.take(lanes)
         return np.full(len(lanes), mask.value if mask is not None else 0, np.uint32)
 

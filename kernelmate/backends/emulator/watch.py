@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
+from kernelmate.backends.emulator.access_history import AccessHistory
 from kernelmate.backends.emulator.findings import plural
-from kernelmate.backends.emulator.ledger import Ledger
 from kernelmate.backends.emulator.machine import Machine, Site, Windowed
 from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.order import STAMP_SHIFT, Order
@@ -45,7 +45,7 @@ class GlobalWatch:
         self._machine = machine
         self._order = order
         self._detector = RaceDetector(machine, order)
-        self._watched: dict[int, tuple[Ledger, Region]] = {}
+        self._watched: dict[int, tuple[AccessHistory, Region]] = {}
         self._cached: dict[int, Array] = {}
         self._writable_bytes = sum(buffer.data.size for buffer in machine.memory.buffers if buffer.writable)
 
@@ -105,15 +105,15 @@ class GlobalWatch:
             )
         return tuple(parts)
 
-    def _ledger_of(self, buffer: Buffer) -> Ledger | None:
+    def _ledger_of(self, buffer: Buffer) -> AccessHistory | None:
         found = self._watched.get(buffer.origin)
         return None if found is None else found[0]
 
-    def _watch(self, buffer: Buffer, site: Site) -> tuple[Ledger, Region]:
+    def _watch(self, buffer: Buffer, site: Site) -> tuple[AccessHistory, Region]:
         found = self._watched.get(buffer.origin)
         if found is None:
             share = _GLOBAL_SHADOW_BYTES * buffer.data.size // self._writable_bytes
-            ledger = Ledger(buffer.data.size, min(16, site.size), share)
+            ledger = AccessHistory(buffer.data.size, min(16, site.size), share)
             region = Region("global-race", buffer.data, _place_in(buffer), {}, {})
             found = self._watched[buffer.origin] = (ledger, region)
         if site.number not in found[1].sites:
@@ -135,7 +135,7 @@ class SharedWatch:
         self._window: Windowed = machine.shared
         self._waits = waits
         self._detector = RaceDetector(machine, order)
-        self._ledger: Ledger | None = None
+        self._ledger: AccessHistory | None = None
         self._region = Region("shared-race", self._window.data, self._place, {}, {})
         self._bases = self._window.bases(1)
         self._complete = False
@@ -152,7 +152,7 @@ class SharedWatch:
             used = self._used_cells(ledger)
             self._complete = bool((used >= self._oldest).all())
 
-    def _used_cells(self, ledger: Ledger) -> Array:
+    def _used_cells(self, ledger: AccessHistory) -> Array:
         cells = ledger.writes[: len(self._window.data) - 16 >> ledger.shift]
         return cells.reshape(-1, self._window.stride >> ledger.shift)[:, : self._window.limit >> ledger.shift]
 
@@ -164,7 +164,7 @@ class SharedWatch:
         """Some lanes access shared memory; called before a store takes effect."""
         order, ledger = self._order, self._ledger
         if ledger is None:
-            ledger = self._ledger = Ledger(self._window.data.size, min(site.size, 16))
+            ledger = self._ledger = AccessHistory(self._window.data.size, min(site.size, 16))
         if site.number not in self._region.sites:
             self._region.sites[site.number] = site
             self._region.strengths[site.number] = 0 if site.volatile and not self._waits else site.scope
@@ -182,7 +182,7 @@ class SharedWatch:
             places = (self._machine.lanes.block[lanes] << 32) + offsets.astype(np.int64)
             _synchronise(order, site, lanes, (-1 - places).tolist())
 
-    def _look_for_empty(self, ledger: Ledger, site: Site, access: Access) -> None:
+    def _look_for_empty(self, ledger: AccessHistory, site: Site, access: Access) -> None:
         """Report reads of what no thread of the block has written."""
         empty = ledger.writes.take(access.cells) < access.oldest
         if not empty.any():

@@ -1,4 +1,4 @@
-"""Approximate functions that the baseline does without: allowed as far as the tolerance goes, and worth knowing."""
+"""Notes approximate functions that the baseline does not use; the tolerance decides whether they are acceptable."""
 
 from __future__ import annotations
 

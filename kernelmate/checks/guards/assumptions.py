@@ -1,4 +1,4 @@
-"""Assumptions that the compiler is told and that a size or an address contradicts: its code may do anything there."""
+"""Finds assumptions stated to the compiler that a size or an address contradicts, which makes the behaviour undefined."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
-from kernelmate.checks.directed import Sizes
+from kernelmate.checks.directed import SizeLookup
 from kernelmate.records import Contract, Finding, Severity
-from kernelmate.source.conditions import Condition, Expression, Lookup
+from kernelmate.source.conditions import Condition, Lookup, SizeExpression
 from kernelmate.source.tokens import lex
 
 
@@ -35,8 +35,8 @@ def find(
 def _broken(
     contract: Contract, condition: Condition, records: Sequence[CaseRecord], *, compared: bool
 ) -> tuple[Severity, str] | None:
-    by_size, by_address = Sizes(contract, thread=False), Sizes(contract, thread=False, moved=True)
-    last = Sizes(contract) if _of_threads(condition.expression) and not condition.guards else by_size
+    by_size, by_address = SizeLookup(contract, thread=False), SizeLookup(contract, thread=False, moved=True)
+    last = SizeLookup(contract) if _of_threads(condition.expression) and not condition.guards else by_size
     must = [
         r for r in records if min(r.size.values(), default=1) > 0 and r.baseline_correct is not False and r.launched
     ]
@@ -75,6 +75,6 @@ def _reached(condition: Condition, lookup: Lookup) -> bool:
     return condition.reached(lookup) is not False
 
 
-def _of_threads(expression: Expression | None) -> bool:
+def _of_threads(expression: SizeExpression | None) -> bool:
     names = frozenset[str]() if expression is None else expression.names
     return bool(names) and all(name.startswith(("threadIdx.", "blockDim.")) for name in names)

@@ -1,19 +1,19 @@
-"""Launches that take far longer by the host's clock than by the GPU's: what keeps the GPU's time was written to.
+"""Finds launches that take far longer by the host's clock than by the GPU's, because the GPU's time stamps were overwritten.
 
-A kernel can write to all memory of its context, where the driver keeps the stamps of events too. The host's clock lies out of
-its reach, and is only too slow: it sees the launching besides.
+A kernel can write to all memory of its context, including the driver's time stamps of events. The host's clock is out
+of its reach; its only error is the additional time of the launch.
 """
 
 from __future__ import annotations
 
-from kernelmate.backends.timed import Repeats
+from kernelmate.backends.timed import RepeatedLaunch
 
 TIMES = 5.0
 LEAST_US = 100.0
 """How many times, and by how many microseconds for each launch, the host must be later: no launching takes that long."""
 
 
-def find(repeats: Repeats) -> str | None:
+def find(repeats: RepeatedLaunch) -> str | None:
     """A sentence where the two clocks do not agree."""
     if repeats.clocks_us is None:
         return None

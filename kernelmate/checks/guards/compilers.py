@@ -1,8 +1,8 @@
-"""Text that is compiled to other code by another compiler, for another architecture, or on another day.
+"""Refuses text that becomes different code with another compiler, for another architecture, or on another day.
 
-What is judged must be what is built. Macros that the compiler predefines are refused in lines that the baseline does not have;
-a condition around nothing but `#include` may ask for them. `__CUDA_ARCH__` has honest uses: versions of the kernel for the
-architectures on either side of what it is compared with are run as well.
+The judged code must be the code that is built. Macros that the compiler predefines are refused in lines that the
+baseline does not have; a condition around nothing but `#include` may use them. `__CUDA_ARCH__` has legitimate uses:
+versions of the kernel for the architectures on both sides of each compared value are run as well.
 """
 
 from __future__ import annotations

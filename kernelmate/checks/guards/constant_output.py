@@ -1,14 +1,14 @@
-"""An answer that is the same whatever the inputs are."""
+"""Finds an answer that does not depend on the inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kernelmate.checks.kinds import same_bits
-from kernelmate.checks.trials import Outcome
+from kernelmate.checks.precision import same_bits
+from kernelmate.checks.trials import LaunchOutcome
 
 
-def find(first: Outcome, other: Outcome, apart: Iterable[str]) -> tuple[str, str] | None:
+def find(first: LaunchOutcome, other: LaunchOutcome, apart: Iterable[str]) -> tuple[str, str] | None:
     """The output that is the same in both launches, and a sentence.
 
     Args:

@@ -1,13 +1,13 @@
-"""An input that is different after the launch: the caller's data is gone, and a second call gets other inputs."""
+"""Finds an input that differs after the launch: the caller's data is lost, and a second call has other inputs."""
 
 from __future__ import annotations
 
-from kernelmate.checks.kinds import same_bits
-from kernelmate.checks.trials import Outcome
+from kernelmate.checks.precision import same_bits
+from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Contract
 
 
-def find(contract: Contract, outcome: Outcome) -> tuple[str, str] | None:
+def find(contract: Contract, outcome: LaunchOutcome) -> tuple[str, str] | None:
     """The input that the launch changed, and a sentence."""
     for argument in contract.args:
         if argument.direction != "in" or argument.name not in outcome.result.arrays:

@@ -1,4 +1,4 @@
-"""Registers that are never the same in two launches: a kernel that reads them can tell one launch from another."""
+"""Notes reads of registers that differ in every launch, by which a kernel can distinguish launches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WORDS = {
     "gridid": "the number of the launch", "globaltimer": "the time of day", "clock": "the clock", "smid": "which SM it is on",
     "warpid": "which slot of an SM it is on", "envreg": "what the driver left",
 }  # fmt: skip
-"""What each special register holds (PTX ISA, Special Registers)."""
+"""Contents of each special register (PTX ISA, Special Registers)."""
 
 _READ = re.compile(r"%(gridid|globaltimer|clock|smid|warpid|envreg)(?:64|_hi|_lo|\d+)?\b")
 

@@ -1,4 +1,4 @@
-"""Signs of zero and bits of NaN that the baseline and the reference keep, since they only move values, and a candidate loses."""
+"""Finds signs of zero and bits of NaN that baseline and reference keep, because they only move values, and that a candidate loses."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, Arrays, flat, on_device, words
-from kernelmate.checks.trials import Outcome
+from kernelmate.checks.precision import Array, Arrays, flat, on_device, words
+from kernelmate.checks.trials import LaunchOutcome
 
 _TYPED = r"\.(?:[\w.]*\.)?(?:b?f16x?2?|f32|f64|tf32)\b"
 _SIGN = re.compile(r"\b(?:neg|abs|copysign)" + _TYPED)
@@ -40,7 +40,7 @@ def kept(ptx: str, got: Array, want: Array) -> Array | None:
     return bound if bound.any() else None
 
 
-def find(outcome: Outcome, bound: Arrays, want: Arrays) -> tuple[str, tuple[str, str]] | None:
+def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[str, tuple[str, str]] | None:
     """The code, the output that lost bits, and a sentence.
 
     Args:

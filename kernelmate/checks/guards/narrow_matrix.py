@@ -1,8 +1,8 @@
-"""Matrix instructions of lower precision than the contract allows, read in the code that the GPU runs.
+"""Finds matrix instructions of lower precision than the contract allows, in the code that the GPU runs.
 
-What is compared with the reference are a few inputs; which instructions multiply them holds for all. A sum kept in float16
+Only a few inputs are compared with the reference, while the instructions hold for all inputs. A sum in float16
 overflows at 65504 and loses digits with every term, and products of tf32 or bfloat16 have 11 or 8 bits, whatever the
-arrays are declared as.
+types of the arrays are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelmate.checks.kinds import is_float, unit_roundoff
+from kernelmate.checks.precision import is_float, unit_roundoff
 from kernelmate.checks.tolerances import accumulating_dtype
 from kernelmate.compiler.diagnostics import UNIT_NAME
 from kernelmate.records import Contract, Finding, Severity

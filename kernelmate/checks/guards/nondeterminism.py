@@ -1,16 +1,18 @@
-"""Equal launches with different answers: the order in which blocks and warps run shows."""
+"""Finds equal launches with different answers, which depend on the order of blocks and warps."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from kernelmate.checks.evaluations import Expected
-from kernelmate.checks.kinds import is_inexact, same_bits, wide
-from kernelmate.checks.trials import Outcome, still_poisoned
+from kernelmate.checks.precision import is_inexact, same_bits, wide
+from kernelmate.checks.trials import LaunchOutcome, still_poisoned
 from kernelmate.records import Contract
 
 
-def find(contract: Contract, one: Outcome, two: Outcome, allowed: Expected | None) -> tuple[str, str, bool] | None:
+def find(
+    contract: Contract, one: LaunchOutcome, two: LaunchOutcome, allowed: Expected | None
+) -> tuple[str, str, bool] | None:
     """The output that differs, a sentence, and whether it differs beyond the tolerance.
 
     Args:

@@ -1,4 +1,4 @@
-"""Kernels that launch work themselves: nobody waits for it, nobody times it, and it may still run when outputs are read."""
+"""Refuses kernels that launch work themselves: it could be neither awaited nor timed, and may still run when outputs are read."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A kernel that does its work only in the first of many equal launches, and is timed in the others.
+"""Finds a kernel that does its work only in the first of many equal launches, and is timed in the others.
 
-It may count launches, recognise inputs or addresses that it has seen, or find its output already filled. Whatever it goes
-by, a launch over its own results is then much faster than one that finds nothing of the earlier ones.
+It may count launches, recognise inputs or addresses, or find its output already filled. In each case a launch over its
+own results is much faster than one after a reset.
 """
 
 from __future__ import annotations
 
-from kernelmate.backends.timed import Repeats
+from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.records import Timing
 
 SHARE = 0.5
@@ -18,7 +18,7 @@ LEAST_SCRUBBED_US = 10.0
 """The same where shared memory was overwritten: behind another kernel an SM may have to part its memory anew."""
 
 
-def find(repeats: Repeats | None, timing: Timing | None = None) -> str | None:
+def find(repeats: RepeatedLaunch | None, timing: Timing | None = None) -> str | None:
     """A sentence where launches over their own results do not do the work.
 
     Args:

@@ -1,15 +1,15 @@
-"""Elements that must be written and are not: what was in memory before is passed off as the answer."""
+"""Finds elements that must be written and are not: the previous contents of memory would pass as the answer."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from kernelmate.checks.kinds import same_bits
-from kernelmate.checks.trials import Outcome, still_poisoned
+from kernelmate.checks.precision import same_bits
+from kernelmate.checks.trials import LaunchOutcome, still_poisoned
 from kernelmate.records import Contract
 
 
-def find(contract: Contract, first: Outcome, second: Outcome) -> tuple[str, str] | None:
+def find(contract: Contract, first: LaunchOutcome, second: LaunchOutcome) -> tuple[str, str] | None:
     """The output that is not all written, and a sentence; `second` ran over another poison."""
     for argument in contract.args:
         name = argument.name

@@ -1,13 +1,13 @@
-"""A kernel that remembers: the same launch gives another answer after other launches."""
+"""Finds a kernel whose answer depends on earlier launches."""
 
 from __future__ import annotations
 
-from kernelmate.checks.kinds import same_bits
-from kernelmate.checks.trials import Bench, Outcome
+from kernelmate.checks.precision import same_bits
+from kernelmate.checks.trials import Bench, LaunchOutcome
 from kernelmate.records import Contract, Size
 
 
-def find(contract: Contract, bench: Bench, size: Size, later: Outcome) -> tuple[str, str] | None:
+def find(contract: Contract, bench: Bench, size: Size, later: LaunchOutcome) -> tuple[str, str] | None:
     """The output that differs from what a freshly loaded module gives, and a sentence.
 
     Inputs, schedule and poison are equal, so nothing but what the module kept can make the difference; a launch that
@@ -30,7 +30,7 @@ def find(contract: Contract, bench: Bench, size: Size, later: Outcome) -> tuple[
     return changed, f"{changed} is another one after other launches: the kernel keeps something between launches"
 
 
-def _changed(contract: Contract, one: Outcome, two: Outcome) -> str | None:
+def _changed(contract: Contract, one: LaunchOutcome, two: LaunchOutcome) -> str | None:
     for argument in contract.args:
         if argument.direction in ("out", "inout"):
             name = argument.name

@@ -1,4 +1,4 @@
-"""A time that is below what the bytes or the operations take at the GPU's peak rates: the work was not done, or not timed."""
+"""Finds a time below the minimum for the bytes or operations at the GPU's peak rates: the work was not done, or not timed."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SECTOR_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """What one launch cannot do without.
+class LeastWork:
+    """Least work of one launch.
 
     Attributes:
         read_bytes: different bytes of global memory that it loads.
@@ -34,15 +34,15 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class TimeBound:
     """The least time in microseconds, and what it comes from, in words."""
 
     us: float
     why: str
 
 
-def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -> Need:
-    """What a launch needs, at least.
+def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -> LeastWork:
+    """Least work of a launch.
 
     Outputs are written whole, or the launch is wrong. Loads are known where the launch was counted: not more than its
     sectors, nor than what it touched apart from arrays that it only writes.
@@ -59,30 +59,30 @@ def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -
     )
     counters = result.counters
     if counters is None or counters.global_load_sectors is None or result.footprint_bytes is None:
-        return Need(0.0, float(written_only), flops)
+        return LeastWork(0.0, float(written_only), flops)
     read = min(SECTOR_BYTES * counters.global_load_sectors, max(result.footprint_bytes - written_only, 0))
-    return Need(float(read), float(written_only), flops)
+    return LeastWork(float(read), float(written_only), flops)
 
 
-def least_warm(need: Need, peaks: Peaks, l2_bytes: int) -> Bound:
+def least_warm(need: LeastWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
     """The least time of a launch that finds in L2 whatever fits there."""
     beyond = max(need.read_bytes - l2_bytes, 0.0)
     bounds = [
-        Bound(max(need.read_bytes, need.written_bytes) / peaks.l2_bytes, "its bytes at the rate that SMs reach L2 with"),
-        Bound(beyond / peaks.dram_bytes, f"the {_bytes(beyond)} that it reads beyond what L2 holds, at peak DRAM bandwidth"),
+        TimeBound(max(need.read_bytes, need.written_bytes) / peaks.l2_bytes, "its bytes at the rate that SMs reach L2 with"),
+        TimeBound(beyond / peaks.dram_bytes, f"the {_bytes(beyond)} that it reads beyond what L2 holds, at peak DRAM bandwidth"),
         *_operations(need, peaks),
     ]  # fmt: skip
     return max(bounds, key=lambda bound: bound.us)
 
 
-def least_cold(need: Need, peaks: Peaks, l2_bytes: int) -> Bound:
+def least_cold(need: LeastWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
     """The least time of a launch that finds nothing in L2 and may leave there what it writes."""
     moved = need.read_bytes + max(need.written_bytes - l2_bytes, 0.0)
-    bounds = [Bound(moved / peaks.dram_bytes, f"the {_bytes(moved)} that it must move at peak DRAM bandwidth"), *_operations(need, peaks)]  # fmt: skip
+    bounds = [TimeBound(moved / peaks.dram_bytes, f"the {_bytes(moved)} that it must move at peak DRAM bandwidth"), *_operations(need, peaks)]  # fmt: skip
     return max(bounds, key=lambda bound: bound.us)
 
 
-def find(timing: Timing, need: Need, peaks: Peaks, l2_bytes: int) -> str | None:
+def find(timing: Timing, need: LeastWork, peaks: Peaks, l2_bytes: int) -> str | None:
     """A sentence where a measured time is below what is possible; None for times that were not measured.
 
     Args:
@@ -101,16 +101,16 @@ def find(timing: Timing, need: Need, peaks: Peaks, l2_bytes: int) -> str | None:
     return None
 
 
-def _sentence(time: str, bound: Bound) -> str:
+def _sentence(time: str, bound: TimeBound) -> str:
     return (
         f"{time} is not possible: {bound.why} take {bound.us:.3g} us; the launches that were timed did not do the work, "
         "or the clock was wrong"
     )
 
 
-def _operations(need: Need, peaks: Peaks) -> list[Bound]:
+def _operations(need: LeastWork, peaks: Peaks) -> list[TimeBound]:
     return [
-        Bound(count / peaks.flops[name], f"{count:.3g} {name} operations at peak rate")
+        TimeBound(count / peaks.flops[name], f"{count:.3g} {name} operations at peak rate")
         for name, count in need.flops.items()
         if peaks.flops.get(name)
     ]

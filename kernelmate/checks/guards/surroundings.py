@@ -1,9 +1,10 @@
-"""Outputs that depend on what a launch finds around it: special registers, addresses, registers that nothing has written.
+"""Finds outputs that depend on the environment of a launch: special registers, addresses, uninitialised registers.
 
-The PTX says what of it reaches a condition, a store or an address (`backends/emulator/dependence.py`). Where something
-does, launches are made again in the emulator, whatever backend judges, with other values of it. A condition that
-had one outcome in all of them has the other one forced: a value that is met once in a million launches is met by no
-variation. What only decides when and where work is done leaves outputs as they are, and is nobody's concern.
+Data flow through the PTX shows which of these values reach a condition, a store or an address
+(`backends/emulator/dependence.py`). For such kernels, launches are repeated in the emulator, for every backend, with
+other values. A condition that had one outcome in all of them is forced to the other one, because variation does not
+find a value that occurs once in a million launches. Effects on the time and place of work only leave outputs unchanged,
+and are allowed.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ Judge = Callable[[RunResult], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a launch's outputs depend on: a finding's code, and a sentence."""
+class SurroundingsFinding:
+    """A dependence of a launch's outputs: a finding's code, and a sentence."""
 
     code: str
     message: str
@@ -48,7 +49,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Probe:
+class _ProbeLaunch:
     """A launch in other surroundings; `names` are the sources that it varies."""
 
     surroundings: Surroundings
@@ -58,7 +59,7 @@ class _Probe:
 
 
 def reached(version: Version, contract: Contract, target: Target) -> Dependence | None:
-    """What surroundings reach in a version; None where nothing does, or the emulator cannot read it."""
+    """Surroundings that reach a version's results; None if none do, or if the emulator cannot read it."""
     try:
         module = EmulatorBackend("never").load(version.compiled, target)
     except UnsupportedInstruction:
@@ -67,8 +68,8 @@ def reached(version: Version, contract: Contract, target: Target) -> Dependence 
     return found if found else None
 
 
-def find(version: Version, found: Dependence, run: Run, target: Target, judge: Judge) -> Found | None:
-    """What the outputs of a launch depend on that they should not.
+def find(version: Version, found: Dependence, run: Run, target: Target, judge: Judge) -> SurroundingsFinding | None:
+    """Finds surroundings that the outputs of a launch depend on and should not.
 
     Args:
         version: what is launched; every launch is the first of a module of its own.
@@ -78,16 +79,18 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
         judge: of its outputs.
     """
     for line, names in found.leaked.items():
-        return Found("nondeterministic", f"stores a value that is computed from {_named(names)}", line or None)
+        return SurroundingsFinding(
+            "nondeterministic", f"stores a value that is computed from {_named(names)}", line or None
+        )
     usual = Surroundings(clock=(0, 64), watched=frozenset(found.conditions))
-    first = _launched(version, run, target, _Probe(usual, frozenset()), None)
+    first = _launched(version, run, target, _ProbeLaunch(usual, frozenset()), None)
     if first is None or _wrong(first, judge, forced=False) is not None:
         return None  # it has another finding, or none that this would explain
     if found.stale:
-        checked = _launched(version, run, target, _Probe(usual, frozenset()), None, check=True)
+        checked = _launched(version, run, target, _ProbeLaunch(usual, frozenset()), None, check=True)
         for finding in checked.findings if checked is not None else ():
             if finding.severity == "error":
-                return Found(finding.code, finding.message, finding.line)
+                return SurroundingsFinding(finding.code, finding.message, finding.line)
     limit = min(max(_MOST_STEPS, _TIMES_STEPS * (first.longest_thread or 0)), run.step_limit)
     seen = {number: set(outcomes) for number, outcomes in first.outcomes.items()}
     for probe in _varied(found, usual, target, run.shape.blocks):
@@ -105,33 +108,35 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
     return None
 
 
-def find_in_twin(version: Version, twin: BuildVariant, run: Run, target: Target, judge: Judge) -> Found | None:
-    """What a version's twin shows: that other architectures get other code, or that variables are read without a value."""
+def find_in_twin(
+    version: Version, twin: BuildVariant, run: Run, target: Target, judge: Judge
+) -> SurroundingsFinding | None:
+    """Findings from a build variant: other architectures get other code, or variables are read without a value."""
     other = replace(version, compiled=twin.compiled)
-    first = _launched(other, run, target, _Probe(Surroundings(), frozenset()), None)
+    first = _launched(other, run, target, _ProbeLaunch(Surroundings(), frozenset()), None)
     if first is None:
         return None
     if twin.arch is not None:
         said = _wrong(first, judge, forced=False)
         message = f"compiled for {twin.arch}, as its conditions on __CUDA_ARCH__ provide for, it is wrong: {said}"
-        return None if said is None else Found("wrong-values", message)
+        return None if said is None else SurroundingsFinding("wrong-values", message)
     for fill in _FILLS:
-        filled = _launched(other, run, target, _Probe(Surroundings(fill=fill), frozenset()), None)
+        filled = _launched(other, run, target, _ProbeLaunch(Surroundings(fill=fill), frozenset()), None)
         if filled is None or _same(first, filled):
             continue
         said = _wrong(filled, judge, forced=False) or _wrong(first, judge, forced=False)
         if said is not None:
-            return _told(_Probe(Surroundings(fill=fill), frozenset()), said)
+            return _told(_ProbeLaunch(Surroundings(fill=fill), frozenset()), said)
     return None
 
 
 def _same(one: RunResult, two: RunResult) -> bool:
-    """Whether two launches left the same bytes."""
+    """True if two launches left the same bytes."""
     return all(array.tobytes() == two.arrays[name].tobytes() for name, array in one.arrays.items())
 
 
 def _launched(
-    version: Version, run: Run, target: Target, probe: _Probe, limit: int | None, *, check: bool = False
+    version: Version, run: Run, target: Target, probe: _ProbeLaunch, limit: int | None, *, check: bool = False
 ) -> RunResult | None:
     """A launch; None where it is beyond the emulator, or does not end within the limit."""
     changed = replace(
@@ -156,19 +161,19 @@ def _wrong(result: RunResult, judge: Judge, *, forced: bool) -> str | None:
     return judge(result)
 
 
-def _varied(found: Dependence, usual: Surroundings, target: Target, blocks: int) -> Iterator[_Probe]:
+def _varied(found: Dependence, usual: Surroundings, target: Target, blocks: int) -> Iterator[_ProbeLaunch]:
     """Launches with other values of what reaches anything."""
     registers = frozenset(name for name in found.reached if name.startswith("%"))
     addresses = found.reached - registers
     if registers:
         for around in _registers(found, target.sms, blocks):
-            yield _Probe(replace(around, watched=usual.watched), registers)
+            yield _ProbeLaunch(replace(around, watched=usual.watched), registers)
     if addresses:
         for number, slot in enumerate(_FAR_SLOTS):
-            yield _Probe(replace(usual, first_slot=slot), addresses, 901 + number)
+            yield _ProbeLaunch(replace(usual, first_slot=slot), addresses, 901 + number)
     if found.undefined:
         for fill in _FILLS:
-            yield _Probe(replace(usual, fill=fill), frozenset())
+            yield _ProbeLaunch(replace(usual, fill=fill), frozenset())
 
 
 def _registers(found: Dependence, sms: int, blocks: int) -> Iterator[Surroundings]:
@@ -192,7 +197,7 @@ def _with_registers(smid: int, sms: int, warp: int, grid: int, clock: tuple[int,
     return Surroundings(specials, clock)
 
 
-def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) -> Iterator[_Probe]:
+def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) -> Iterator[_ProbeLaunch]:
     """Launches with the outcomes that conditions have not had so far: of each by itself, then of all together.
 
     Conditions that were never met may come up behind those that are forced; the first few have every combination.
@@ -201,18 +206,18 @@ def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) 
     lacking = dict(itertools.islice(lacking.items(), _MOST_FORCED))
     unmet = [number for number in sorted(found.plain) if not seen.get(number)]
     for number, outcome in lacking.items():
-        yield _Probe(replace(usual, forced={number: outcome}), found.conditions[number], forced=True)
+        yield _ProbeLaunch(replace(usual, forced={number: outcome}), found.conditions[number], forced=True)
     if len(lacking) + len(unmet) < 2 or not lacking:
         return
     names = frozenset[str]().union(*(found.conditions[number] for number in (*lacking, *unmet)))
     for outcomes in itertools.product((True, False), repeat=min(len(unmet), _MOST_COMBINED)):
         forced = lacking | dict(itertools.zip_longest(unmet, outcomes, fillvalue=True))
-        yield _Probe(replace(usual, forced=forced), names, forced=True)
+        yield _ProbeLaunch(replace(usual, forced=forced), names, forced=True)
 
 
-def _told(probe: _Probe, said: str) -> Found:
+def _told(probe: _ProbeLaunch, said: str) -> SurroundingsFinding:
     if probe.surroundings.fill:
-        return Found(
+        return SurroundingsFinding(
             "uninitialised-local",
             f"its outputs depend on what a variable holds before anything is assigned to it: {said}",
         )
@@ -222,7 +227,7 @@ def _told(probe: _Probe, said: str) -> Found:
     else:
         what = "where its arrays lie in memory (the bits of their addresses, or the distance between two of them)"
     when = "where a condition on it has its other outcome" if probe.forced else "where that is another"
-    return Found("nondeterministic", f"its outputs depend on {what}: {when}, {said}")
+    return SurroundingsFinding("nondeterministic", f"its outputs depend on {what}: {when}, {said}")
 
 
 def _named(names: frozenset[str]) -> str:

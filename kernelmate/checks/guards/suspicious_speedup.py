@@ -1,4 +1,4 @@
-"""A speed-up larger than what changed can explain: a warning to look at what was measured, and no verdict."""
+"""Warns of a speed-up larger than the change explains, as a request for review; it is no verdict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPLAINING = (
     "global_atomic_requests", "shared_load_wavefronts", "shared_store_wavefronts", "local_sectors",
     "thread_instructions",
 )  # fmt: skip
-"""What a GPU spends time on, one way or another. Where much less of one of them is asked for, that may explain all."""
+"""Quantities that a GPU spends time on. A large reduction of one of them may explain the whole speed-up."""
 
 
 def find(

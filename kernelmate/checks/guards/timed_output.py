@@ -1,16 +1,16 @@
-"""Launches that are wrong after many equal ones, as timing makes them: right while it is watched, and only then."""
+"""Finds launches that are wrong after many equal ones, as in timing, although the judged launches were right."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelmate.checks.answers import Answer
-from kernelmate.checks.kinds import Array, same_bits
+from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.precision import Array, same_bits
 from kernelmate.records import Contract
 
 
 def find(
-    contract: Contract, judged: Mapping[str, Array], answer: Answer | None, outputs: Mapping[str, Array]
+    contract: Contract, judged: Mapping[str, Array], answer: ExpectedOutputs | None, outputs: Mapping[str, Array]
 ) -> tuple[str, str] | None:
     """The output that a launch left otherwise than the judged one, and a sentence.
 

@@ -11,7 +11,7 @@ from kernelmate.suggest.codec.known_words import MEMBERS, is_known
 from kernelmate.suggest.codec.tokens import is_number, is_string, is_word
 
 NAMES, LITERALS = 96, 32
-"""How many placeholders there are; names beyond stand as they are."""
+"""Number of placeholders; names beyond stand as they are."""
 SHORT_NUMBER, SHORT_STRING = 5, 4
 """Characters up to which a literal stands as it is: copying so few is no harder than copying a token."""
 

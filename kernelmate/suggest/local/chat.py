@@ -128,9 +128,9 @@ def _turn(endpoint: Endpoint) -> Iterator[None]:
     if endpoint.gpu is None:
         yield
         return
-    from kernelmate.backends.cuda.turns import Turns
+    from kernelmate.backends.cuda.gpu_lock import GpuLock
 
-    turns = Turns(endpoint.gpu)
+    turns = GpuLock(endpoint.gpu)
     try:
         with turns.shared():
             yield

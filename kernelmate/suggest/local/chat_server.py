@@ -31,10 +31,10 @@ def serve(binding: Binding, settings: EngineSettings) -> str:
     """Serve a model from a thread; gives the address."""
     turn = threading.Lock()
 
-    class Bound(_Handler):
+    class BoundHandler(_Handler):
         model, alias, key, one_at_a_time = binding, settings.alias, settings.key, turn
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Bound)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), BoundHandler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="kernelmate-chat", daemon=True).start()
     return f"http://127.0.0.1:{server.server_address[1]}"

@@ -131,7 +131,7 @@ class ModelServer:
             return alive
 
     def preset(self, model: LocalModelFile) -> Preset:
-        """How a model would be served now, with the memory that is free.
+        """Settings that a model would be served with now, with the memory that is free.
 
         Raises:
             AuthorFailed: it does not fit.
@@ -220,7 +220,7 @@ class ModelServer:
 
 
 def _identity(wanted: ServerSettings, model: LocalModelFile, engine: str) -> str:
-    """What two servers share that answer alike: what is wanted, not what memory allowed when the server was started."""
+    """Identity of servers that answer alike: the request, not the memory that was free when the server was started."""
     parts = (
         model.sha256, model.name, wanted.context, wanted.parallel, wanted.gpu_layers, wanted.threads, engine, SPOKEN,
     )  # fmt: skip
@@ -268,7 +268,7 @@ def _is_process(pid: int) -> bool:
 
 
 def _why(log: IO[bytes], name: str, code: int | None) -> str:
-    """What llama.cpp says is wrong: its own cause, which stands before what follows from it, else the last complaint."""
+    """llama.cpp's reason for a failure: its own cause, which stands before its consequences, else the last complaint."""
     log.seek(0)
     text = log.read()[-40_000:].decode("utf-8", "replace")
     cause = _CAUSE.search(text)

@@ -67,7 +67,7 @@ def touch(file: Path) -> None:
 
 
 def touched(file: Path) -> float:
-    """When it was last told so, in seconds since 1970."""
+    """Time of the last use, in seconds since 1970."""
     try:
         return file.stat().st_mtime
     except OSError:

@@ -1,7 +1,7 @@
-"""A sum that a loop keeps in global memory is kept in a register, and stored once.
+"""Accumulates in a register a sum that a loop keeps in global memory, and stores it once.
 
-Applies to `y[r] += ...` in a loop in which `y[r]` stays the same element. The compiler may not do this itself: another
-pointer could show the same memory. It is for time and for global traffic, and costs a register.
+Applies to `y[r] += ...` in a loop in which `y[r]` is the same element. The compiler cannot do this itself, because
+another pointer could refer to the same memory. Improves time and global traffic, and costs a register.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Claim, Contract, Kernel, MetricName
 from kernelmate.source import change_launch
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.recipes.literal_blocks import names_length, with_block_dim
 from kernelmate.suggest.recipes.techniques import ended_by
 from kernelmate.suggest.recipes.tidy import tidied
 
@@ -46,22 +47,30 @@ class Recipe:
     claims: tuple[Claim, ...] = field(default=(), kw_only=True)
 
     def candidates(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates of this recipe alone; a rewrite that cannot be written, or an expression nested too deep, gives none."""
+        """Candidates of this recipe alone; a rewrite that cannot be written, or an expression nested too deep, gives none.
+
+        Where there are none and the kernel writes its block's length as a number, those of the kernel that asks for `blockDim`.
+        """
+        found = None
+        for found in self._candidates(request):
+            yield found
+        other = with_block_dim(request) if found is None else None
+        if other is not None:
+            fixed = names_length(other)
+            yield from (
+                one for one in self._candidates(other) if not fixed or one.contract.block == request.contract.block
+            )
+
+    def _candidates(self, request: SuggestRequest) -> Iterator[Candidate]:
         try:
             for rewrite in self.rewrites(request):
-                changed = rewrite.kernel.unit.text != request.kernel.unit.text or rewrite.contract != request.contract
-                if changed:
-                    kernel = tidied(
-                        request.kernel, rewrite.kernel, ended_by(self.name, request.contract, rewrite.contract)
-                    )
-                    yield Candidate(
-                        f"recipe:{self.name}",
-                        rewrite.why,
-                        kernel,
-                        rewrite.contract,
-                        caution=rewrite.caution,
-                        claims=self.claims,
-                    )
+                if rewrite.kernel.unit.text == request.kernel.unit.text and rewrite.contract == request.contract:
+                    continue
+                kernel = tidied(request.kernel, rewrite.kernel, ended_by(self.name, request.contract, rewrite.contract))
+                author = f"recipe:{self.name}"
+                yield Candidate(
+                    author, rewrite.why, kernel, rewrite.contract, caution=rewrite.caution, claims=self.claims
+                )
         except (KernelmateError, RecursionError):
             return
 

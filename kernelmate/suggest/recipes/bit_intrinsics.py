@@ -1,6 +1,6 @@
-"""A loop over the bits of a word becomes one instruction: `__popc` counts them, `__brev` turns their order round.
+"""Replaces a loop over the bits of a word by one instruction: `__popc` counts them, `__brev` reverses their order.
 
-Applies to the usual ways of counting or reversing the bits of a 32-bit number. It is for time and registers.
+Applies to the common ways of counting or reversing the bits of a 32-bit number. Improves time and registers.
 """
 
 from __future__ import annotations

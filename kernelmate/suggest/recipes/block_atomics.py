@@ -1,8 +1,8 @@
-"""Atomic additions by every thread to one number become one addition per block.
+"""Replaces atomic additions by every thread to one number by one addition per block.
 
-Applies to `atomicAdd(total, value)` at an address that is the same for all threads of a block, its old value unused. Each
-thread keeps its part in a register, warps add by shuffles, the block by shared memory. It is for time. Floats are added in
-another order.
+Applies to `atomicAdd(total, value)` at an address that is the same for all threads of a block, with an unused old
+value. Each thread keeps its part in a register, warps add by shuffles, and the block adds in shared memory. Improves
+time. Floats are added in another order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The axes of the block change their roles, so that lanes that sit side by side touch elements that lie side by side.
+"""Exchanges the axes of the block, so that neighbouring lanes access neighbouring elements.
 
-Applies where the first warp touches fewer 32-byte sectors with threadIdx.x and threadIdx.y (or z) exchanged throughout:
-in the kernel, in the grid and in the block. Which thread does what changes, what is done does not; kernels that exchange
-values within a warp are left alone. It is for time; global bytes fall where lines are not reused from a cache.
+Applies if the first warp accesses fewer 32-byte sectors with threadIdx.x and threadIdx.y (or z) exchanged throughout:
+in the kernel, in the grid and in the block. Threads exchange their work, and the results do not change. Kernels that
+exchange values within a warp are excluded. Improves time; global bytes fall if lines are not reused from a cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kernelmate.records import Claim, Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
-from kernelmate.suggest.recipes.launch import block_sides
+from kernelmate.suggest.recipes.literal_blocks import block_sides
 from kernelmate.suggest.strides import LaneEvaluator, Thread, lanes_of
 from kernelmate.suggest.syntax import Tree, read_tree
 from kernelmate.suggest.syntax_effects import BUILTINS, calls, only_pure_calls

@@ -1,8 +1,8 @@
-"""A long sum of floats keeps what each step rounds away, and adds it at the next.
+"""Keeps the rounding error of each step of a long sum of floats, and adds it in the next step.
 
-Applies to `s += e` in a loop that looks at `s` nowhere else (Kahan, Further remarks on reducing truncation errors, 1965). The
-error no longer grows with the number of terms. It is for accuracy, and costs three additions a turn and a register; compilers
-may not take the steps apart, unless they are told that order does not matter (`--use_fast_math` does not say so).
+Applies to `s += e` in a loop that does not use `s` otherwise (Kahan, Further remarks on reducing truncation errors,
+1965). The error no longer grows with the number of terms. Improves accuracy, and costs three additions per iteration
+and a register. Compilers keep the steps in order unless an option allows reassociation (`--use_fast_math` does not).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Divisions become multiplications and shifts where that is as good.
+"""Replaces divisions by multiplications and shifts.
 
-Applies to a float division by a value that a loop does not change (one reciprocal before the loop), to one by a literal that is
-no power of two, and to `/` and `%` of a thread's own number by a power of two, which is signed and so needs corrections that an
-unsigned number does without. It is for time. A product with a reciprocal may differ from the quotient in the last bit.
+Applies to a float division by a loop invariant (one reciprocal before the loop), to one by a literal that is no power
+of two, and to `/` and `%` of a thread index by a power of two, which is signed and needs corrections that an unsigned
+number does not. Improves time. A product with a reciprocal may differ from the quotient in the last bit.
 """
 
 from __future__ import annotations

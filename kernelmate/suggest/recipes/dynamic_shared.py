@@ -1,8 +1,8 @@
-"""Shared arrays sized for the largest block become dynamic ones, sized for the block that is launched.
+"""Makes shared arrays for the largest block dynamic ones for the block that is launched.
 
-Applies to static arrays that are written only at the thread's own number and have more elements than the block has threads.
-It is for shared memory, and for occupancy where shared memory limits that. The launch has to ask for the bytes: the contract
-and the launches in the file are changed to.
+Applies to static arrays that are written only at the thread's own index and have more elements than the block has
+threads. Improves shared memory, and occupancy if shared memory limits it. The launch has to request the bytes: the
+contract and the launches in the file are changed accordingly.
 """
 
 from __future__ import annotations

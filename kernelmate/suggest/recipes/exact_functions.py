@@ -1,6 +1,6 @@
-"""The hardware's approximations become the functions of full accuracy: `__expf` becomes `expf`.
+"""Replaces hardware approximations by functions of full accuracy: `__expf` becomes `expf`.
 
-For accuracy alone; it costs some instructions a call, which memory-bound kernels do not notice.
+Improves accuracy only, and costs some instructions per call, which memory-bound kernels hide.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The index that is contiguous in memory goes to threadIdx.x, whichever axis of the launch it was on before.
+"""Gives the index that is contiguous in memory to threadIdx.x, from any axis of the launch.
 
-Applies to kernels of two or three axes in which each axis gives one coordinate, `blockIdx.x * blockDim.x + threadIdx.x` or
-`blockIdx.z` alone, and another coordinate than that of x runs along memory. Coordinates change their axes in the kernel and in
-the launch, get guards where blocks may now reach beyond them, and blocks become long along x. What is computed stays, by
-another thread. It is for global traffic and time.
+Applies to kernels of two or three axes in which each axis gives one coordinate, `blockIdx.x * blockDim.x + threadIdx.x`
+or `blockIdx.z` alone, and a coordinate other than that of x is contiguous in memory. Coordinates change their axes in
+the kernel and in the launch, get guards if blocks now exceed their bounds, and blocks become long along x. The results
+do not change. Improves global traffic and time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Functions of full accuracy become the hardware's approximations, where the tolerance has room for them.
+"""Replaces functions of full accuracy by hardware approximations, within the tolerance.
 
-Applies to calls such as expf and sinf, and to float quotients of them. Errors are a few units in the last place for small
-arguments and grow with large ones (CUDA C++ Programming Guide, Intrinsic Functions): what they do to the result is for the
-judge to find out. It is for time and registers, and changes numerics.
+Applies to calls such as expf and sinf, and to float quotients of them. Errors are a few units in the last place for
+small arguments and grow with large ones (CUDA C++ Programming Guide, Intrinsic Functions); the verdict decides whether
+they are acceptable. Improves time and registers, and changes results.
 """
 
 from __future__ import annotations

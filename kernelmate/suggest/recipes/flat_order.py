@@ -1,8 +1,8 @@
-"""A number that is taken apart by division and remainder gives its lowest part to the index that is contiguous in memory.
+"""Gives the lowest part of an index that is split by division and remainder to the coordinate that is contiguous in memory.
 
-Applies to one-dimensional launches whose thread number becomes coordinates by `/` and `%`, where another coordinate than the
-lowest runs along memory, so that neighbouring threads touch elements far apart. The parts are taken in another order; which
-thread computes an element changes, what is computed does not. It is for global traffic and time.
+Applies to one-dimensional launches whose thread index becomes coordinates by `/` and `%`, with a coordinate other than
+the lowest contiguous in memory, so that neighbouring threads access distant elements. The parts are taken in another
+order, so that other threads compute each element, with the same results. Improves global traffic and time.
 """
 
 from __future__ import annotations

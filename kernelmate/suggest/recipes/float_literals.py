@@ -1,4 +1,4 @@
-"""Double literals and functions in float code: `0.5` makes the whole expression double, on some GPUs 64 times slower."""
+"""Replaces double literals and functions in float code: `0.5` makes the whole expression double, on some GPUs 64 times slower."""
 
 from __future__ import annotations
 

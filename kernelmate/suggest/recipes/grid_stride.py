@@ -1,8 +1,8 @@
-"""A thread per element becomes a grid-stride loop over fewer blocks.
+"""Replaces a thread per element by a grid-stride loop over fewer blocks.
 
-Applies to kernels of one dimension whose threads do independent work below a bound. Blocks start once and stay, so what
-each does once (clearing shared counters, a last atomic) is done less often. It is for time, and what privatised sums and
-histograms gain most from.
+Applies to kernels of one dimension whose threads do independent work below a bound. Blocks start once, so that their
+fixed costs (clearing shared counters, a last atomic) occur less often. Improves time, most for privatised sums and
+histograms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
 from kernelmate.suggest.syntax_loops import CountingLoop, guarded, is_global_index, is_grid_stride, loops
 
 BLOCKS_PER_SM = (4, 1, 16)
-"""How many blocks for each SM of the target are tried as the grid's size, where that is fewer than now."""
+"""Blocks per SM of the target that are tried as the grid's size, if that is fewer than now."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:

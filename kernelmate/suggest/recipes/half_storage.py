@@ -1,8 +1,8 @@
-"""Float arrays in shared memory keep their elements as halves; arithmetic stays in float.
+"""Stores float arrays in shared memory as halves; arithmetic stays in float.
 
-Applies where every element comes from a half to begin with, so that nothing is lost, or where the contract declares a relative
-tolerance of a thousandth or more. It halves the arrays, for shared memory and occupancy, and is said to change numerics
-wherever it does.
+Applies if every element comes from a half, so that nothing is lost, or if the contract has a relative tolerance of a
+thousandth or more. Halves the size of the arrays, for shared memory and occupancy. The reason states when results
+change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Loads whose address does not change in a loop are done once, before it.
+"""Moves loads from a loop-invariant address before the loop.
 
-Applies to elements of arrays that the kernel never writes, read in a loop that stores something: for fear that the store
-changes them, the compiler reads them again at every turn. It is for time, and costs a register for each value.
+Applies to elements of arrays that the kernel never writes, read in a loop with stores: the compiler reads them again in
+every iteration, because the stores might change them. Improves time, and costs a register per value.
 """
 
 from __future__ import annotations

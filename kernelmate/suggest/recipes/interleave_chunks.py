@@ -1,8 +1,8 @@
-"""Threads that each take a run of neighbouring elements take every so-many-th element instead.
+"""Interleaves the elements of threads that each process a run of neighbouring elements.
 
-Applies to a loop over `worker * COUNT + k` for k below COUNT whose turns are independent. With runs, neighbouring lanes are
-COUNT elements apart and each access of a warp touches COUNT times the memory; interleaved, lanes are neighbours. It is for
-time.
+Applies to a loop over `worker * COUNT + k` for k below COUNT whose iterations are independent. With runs, neighbouring
+lanes are COUNT elements apart, and each access of a warp needs COUNT times the memory; interleaved, lanes are adjacent.
+Improves time.
 """
 
 from __future__ import annotations

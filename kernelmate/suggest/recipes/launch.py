@@ -1,4 +1,4 @@
-"""Other block sizes and shapes: more warps per SM, a fuller last wave, less shared memory, other lanes side by side."""
+"""Tries other block sizes and shapes: more warps per SM, a fuller last wave, less shared memory, other neighbouring lanes."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kernelmate.records import Claim, Contract, Kernel, LaunchShape, Occupancy
 from kernelmate.source import apply_edits, change_launch, evaluate, find_kernels, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
+from kernelmate.suggest.recipes.literal_blocks import block_sides
 from kernelmate.suggest.strides import turns_of_threads
 from kernelmate.suggest.syntax import IntegerConstant, Tree, integer_constants, read_tree
 
@@ -70,13 +71,6 @@ CLAIMS = (
 RECIPE = Recipe(
     "block-size", ("time", "occupancy", "shared_bytes", "global_bytes"), ("registers",), rewrites, claims=CLAIMS
 )
-
-
-def block_sides(contract: Contract) -> tuple[int, ...] | None:
-    """The block's sides where they are plain integers."""
-    if not all(re.fullmatch(r"\s*\d+\s*", side) for side in contract.block):
-        return None
-    return tuple(int(side) for side in contract.block)
 
 
 def _names_size(instances: Sequence[str], sides: Sequence[int]) -> bool:

@@ -1,8 +1,8 @@
-"""`__launch_bounds__` and `__maxnreg__` tell the compiler how many registers a thread may take.
+"""Limits the registers per thread by `__launch_bounds__` and `__maxnreg__`.
 
-Applies where all sizes launch one block size. Naming the block alone lets a kernel that spills have more registers; naming
-blocks per SM as well caps registers below what it has now, for "fewer registers" and for occupancy. Candidates that spill are
-for the judge to refuse: spills cost time.
+Applies if all sizes launch one block size. The block size alone lets a kernel that spills have more registers. Blocks
+per SM in addition limit registers below their present number, for registers and for occupancy. The verdict rejects
+candidates whose spills cost time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNIT = 8
 LEAST = 24
 """What ptxas never goes below for compute capability 9.0, as its own warning says."""
 CAPS = 3
-"""How many caps below the present number are tried."""
+"""Number of caps below the present number that are tried."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:

@@ -1,4 +1,4 @@
-"""Two shared buffers that are never needed at the same time become one."""
+"""Merges two shared buffers that are never needed at the same time."""
 
 from __future__ import annotations
 

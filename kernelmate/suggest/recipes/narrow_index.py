@@ -1,9 +1,9 @@
-"""Indices of 64 bits become such of 32, where the contract's `require` says that those can count every element.
+"""Replaces 64-bit indices by 32-bit ones if the contract's `require` bounds every array below 2^31 elements.
 
-Applies to local variables, casts and arguments of `long long`, `size_t` and their like that only index, count or bound; an
-address that is cast to such a type stays one, since 32 bits hold none. A 64-bit index takes two registers and several
-instructions for each product. It is for registers and time. Where `require` bounds nothing, the bound is written into the
-candidate's contract, and its reason says so.
+Applies to local variables, casts and arguments of `long long`, `size_t` and similar types that only index, count or
+bound; a cast address keeps its type. A 64-bit index takes two registers and several instructions per product. Improves
+registers and time. If `require` gives no bound, the bound is written into the candidate's contract, and the reason says
+so.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _counts(tree: Tree, use: Node, among: set[str]) -> bool:
 
 
 def _given_address(tree: Tree, name: str) -> bool:
-    """Whether a variable is ever given an address as a number."""
+    """True if a variable is ever given an address as a number."""
     given = [variable.value for variable in (tree.variable(name),) if variable is not None]
     for use in tree.uses(name):
         parent = use.parent
@@ -146,7 +146,7 @@ def _given_address(tree: Tree, name: str) -> bool:
 
 
 def _is_address(tree: Tree, cast: Node) -> bool:
-    """Whether what is cast is a pointer, an array, or reckoned from one: not an element of it."""
+    """True if what is cast is a pointer, an array, or reckoned from one: not an element of it."""
     operand = cast.child_by_field_name("value")
     if operand is None:
         return False
@@ -155,7 +155,7 @@ def _is_address(tree: Tree, cast: Node) -> bool:
 
 
 def _names_address(tree: Tree, node: Node) -> bool:
-    """Whether a name stands for a pointer or an array there, with none of its elements taken."""
+    """True if a name stands for a pointer or an array there, with none of its elements taken."""
     variable = tree.variable(tree.text(node))
     levels = 0 if variable is None else variable.pointers + len(variable.dims)
     at = node

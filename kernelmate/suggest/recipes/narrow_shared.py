@@ -1,7 +1,7 @@
-"""Shared memory holds values in the type that they came in: bytes stay bytes until they are computed with.
+"""Stores values in shared memory in their original type: bytes stay bytes until they are used in arithmetic.
 
-Applies to shared arrays of float or int into which nothing is stored but elements of a narrower array, and zeros. The same
-values in a half or a quarter of the room. It is for shared memory and occupancy, and costs a conversion at each read.
+Applies to shared arrays of float or int in which only elements of a narrower array, and zeros, are stored. The values
+take a half or a quarter of the space. Improves shared memory and occupancy, and costs a conversion per read.
 """
 
 from __future__ import annotations

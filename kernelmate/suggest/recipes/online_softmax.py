@@ -1,9 +1,9 @@
-"""The maximum and the sum of exponentials of a softmax are found in one pass instead of two.
+"""Computes the maximum and the sum of exponentials of a softmax in one pass instead of two.
 
-Applies to a loop that finds a maximum, followed by one over the same elements that adds `exp(element - maximum)`. While the
-maximum is sought, the sum is kept relative to the largest so far and rescaled when that grows (Milakov and Gimelshein, Online
-normalizer calculation for softmax, 2018). Elements are read once less; there are a few more exponentials. What a block does
-between the two loops to join its threads' maxima stays as it is.
+Applies to a loop that computes a maximum, followed by one over the same elements that adds `exp(element - maximum)`.
+The sum is kept relative to the running maximum and rescaled when that grows (Milakov and Gimelshein, Online normalizer
+calculation for softmax, 2018). Elements are read once less, at the cost of a few more exponentials. The code of the
+block between the two loops, which combines the maxima of its threads, does not change.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A shared array of which each thread meets its own element alone becomes a variable of the thread.
+"""Replaces a shared array in which each thread uses one element of its own by a variable of the thread.
 
-Applies where all accesses have one and the same index, which is another one for each thread of the block. What a thread hands
-to itself needs no shared memory, and where no shared array is left, no barrier. It is for shared memory and time.
+Applies if all accesses have the same index, which differs between the threads of the block. A value that a thread
+passes to itself needs no shared memory, and without a remaining shared array no barrier. Improves shared memory and
+time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Padding of a shared tile that is walked by columns, so that a column's elements lie in different banks."""
+"""Pads a shared tile that is accessed by columns, so that the elements of a column are in different banks."""
 
 from __future__ import annotations
 

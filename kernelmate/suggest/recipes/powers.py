@@ -1,7 +1,7 @@
-"""Powers with whole exponents become products: `powf(x, 3.0f)` is a call of some forty instructions, `x * x * x` two.
+"""Replaces powers with whole exponents by products: `powf(x, 3.0f)` is a call of about forty instructions, `x * x * x` is two.
 
-Applies to `pow` and `powf` with an exponent from 2 to 8 (or a half, minus one) in the text, and to `powf(x, k)` in a loop that
-counts k up by one, where each turn multiplies once more. It is for time and registers; the last bit may differ.
+Applies to `pow` and `powf` with an exponent from 2 to 8 (or a half, or minus one) in the text, and to `powf(x, k)` in a
+loop that increments k, where each iteration multiplies once more. Improves time and registers; the last bit may differ.
 """
 
 from __future__ import annotations

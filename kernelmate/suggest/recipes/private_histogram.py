@@ -1,8 +1,8 @@
-"""A histogram in global memory is counted in shared memory by each block, and added once per block.
+"""Counts a histogram of global memory in shared memory per block, and adds it once per block.
 
-Applies to `atomicAdd(&counts[bin], n)` with a number of bins that the contract fixes, no more than shared memory holds; tables of
-several dimensions count as one row of bins. It is for time: atomics on one address wait for each other across the whole GPU. It
-costs shared memory.
+Applies to `atomicAdd(&counts[bin], n)` with a number of bins that the contract fixes and that fits into shared memory;
+tables of several dimensions count as one row of bins. Improves time, because atomics on one address wait for each other
+across the whole GPU. Costs shared memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A barrier that separates nothing is offered for removal.
+"""Offers the removal of a barrier that separates nothing.
 
-Applies to `__syncthreads()` where what stands between it and the barriers before and after it, going round loops, meets no array
-that one side writes. The judge looks for races in many schedules and sizes; finding none proves nothing, so that such a candidate
-is offered to be read and never accepted by itself. It is for time.
+Applies to `__syncthreads()` if the code between it and the previous and next barriers, including loop iterations,
+accesses no array that one side writes. The verdict looks for races in many schedules and sizes. Because the absence of
+findings proves nothing, such a candidate is offered for review and never accepted automatically. Improves time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`const` and `__restrict__` on pointers: lets the compiler keep values in registers and read through the read-only path."""
+"""Adds `const` and `__restrict__` to pointers, so that the compiler keeps values in registers and reads through the read-only path."""
 
 from __future__ import annotations
 

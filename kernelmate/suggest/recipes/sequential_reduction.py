@@ -1,8 +1,8 @@
-"""A tree reduction whose active threads are spread out is given active threads that sit side by side.
+"""Makes the active threads of a tree reduction adjacent.
 
-Applies to `for (s = 1; s < blockDim.x; s *= 2) if (t % (2 * s) == 0) a[t] += a[t + s];` in blocks of a power of two threads.
-Every warp keeps a few threads at work, and they meet the same banks; halving the distance instead lets whole warps rest. It
-is for time, and it is what the reduction by shuffles starts from. Sums of floats are added in another order.
+Applies to `for (s = 1; s < blockDim.x; s *= 2) if (t % (2 * s) == 0) a[t] += a[t + s];` in blocks of a power of two
+threads. In the original, every warp has a few active threads, which access the same banks; with halved distances, whole
+warps are idle. Improves time, and enables the reduction by shuffles. Sums of floats are added in another order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One thread that goes through a value of every thread goes through one of every warp instead.
+"""Reduces the values of a block by warps first, if one thread loops over a value of every thread.
 
-Applies to `part[t] = value; __syncthreads();` after which a loop over the whole block's length joins `part` by a sum, a product
-or an extreme. Warps join by shuffles first, so that a thirty-second of the shared memory and of the loop is left. It is for shared
-memory and time; sums of floats are added in another order.
+Applies to `part[t] = value; __syncthreads();` followed by a loop over the whole block that combines `part` into a sum,
+a product or an extreme. Warps reduce by shuffles first, which leaves a thirty-second of the shared memory and of the
+loop. Improves shared memory and time; sums of floats are added in another order.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""E[x^2] - E[x]^2 is computed about the first element instead of about zero.
+"""Computes E[x^2] - E[x]^2 about the first element instead of about zero.
 
-Applies to a loop that adds elements and their squares, and a variance `q / n - mean * mean` after it. Where the mean is large
-beside the spread, the two terms agree in most digits and the difference has few left; about a value from among the elements
-both are small (Chan, Golub and LeVeque, Algorithms for Computing the Sample Variance, 1983). All threads of a block take the
-same value, so that what joins their sums stays as it is. It is for accuracy, and costs one load.
+Applies to a loop that adds elements and their squares, and a variance `q / n - mean * mean` after it. If the mean is
+large compared with the spread, the two terms agree in most digits and the difference has few correct ones; about one of
+the elements both are small (Chan, Golub and LeVeque, Algorithms for Computing the Sample Variance, 1983). All threads
+of a block use the same value, so that the combination of their sums does not change. Improves accuracy, and costs one
+load.
 """
 
 from __future__ import annotations

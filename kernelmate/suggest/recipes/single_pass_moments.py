@@ -1,9 +1,9 @@
-"""Mean and variance are found in one pass over the data instead of two.
+"""Computes mean and variance in one pass over the data instead of two.
 
-Applies to a loop that adds elements, followed by one over the same elements that adds squares of their distance from the mean.
-Each thread keeps sums of distances from its own first element, and from them gets its squares about any mean (Chan, Golub and
-LeVeque, Algorithms for Computing the Sample Variance, 1983). That keeps the digits which E[x^2] - E[x]^2 would lose, except
-where the first element lies far outside the others: the judge's tolerance decides. Elements are read once less.
+Applies to a loop that adds elements, followed by one over the same elements that adds squared distances from the mean.
+Each thread sums distances from its own first element, and derives the squares about any mean from them (Chan, Golub and
+LeVeque, Algorithms for Computing the Sample Variance, 1983). This keeps the digits that E[x^2] - E[x]^2 would lose,
+unless the first element is far from the others: the tolerance decides. Elements are read once less.
 """
 
 from __future__ import annotations

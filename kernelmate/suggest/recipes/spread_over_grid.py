@@ -1,7 +1,7 @@
-"""A loop that one block (or one thread) goes through alone is spread over the whole GPU.
+"""Distributes a loop of one block (or one thread) over the whole GPU.
 
-Applies to a kernel launched with a single block, whose loop's turns do not depend on one another. The loop becomes a
-grid-stride loop, and the contract launches as many blocks as the loop has work for. It is for time.
+Applies to a kernel that is launched with a single block, with independent loop iterations. The loop becomes a
+grid-stride loop, and the contract launches as many blocks as the loop has work for. Improves time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Records that lie one after the other go through shared memory, so that a warp moves them side by side.
+"""Moves adjacent records through shared memory, so that a warp accesses neighbouring elements.
 
-Applies where each thread has a record of its own, `x[i * K + e]` with the thread's number i and a constant K, in launches of one
-dimension: lanes touch elements that are K apart, and most of each sector that is moved is moved again by the next access. A block
-copies its records to shared memory, or from there, in the order of memory; threads work on them there. A record of an even number
-of words is a word longer there, so that the same element of all records does not lie in one bank. It is for global traffic and
-time, and costs shared memory.
+Applies if each thread processes its own record, `x[i * K + e]` with the thread index i and a constant K, in launches of
+one dimension: lanes access elements that are K apart, so that each sector is transferred several times. A block copies
+its records to shared memory, or from there, in the order of memory, and threads work on them there. A record with an
+even number of words is padded by one word, so that the same element of all records is in different banks. Improves
+global traffic and time, and costs shared memory.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The turns of a thread's loop, which do not need each other, get a thread each.
+"""Gives each independent iteration of a thread's loop a thread of its own.
 
-Applies to one-dimensional launches in which all that a thread does ends in one loop of independent turns: a row of outputs, the
-parts of a packed word. Thread number and loop variable become quotient and remainder of one number, so that neighbouring threads
-do neighbouring turns and store side by side. It is for global traffic, and for time where few threads were at work; what stands
-before the loop is done by every thread again.
+Applies to one-dimensional launches in which the work of a thread is one loop of independent iterations: a row of
+outputs, the parts of a packed word. Thread index and loop variable become quotient and remainder of one index, so that
+neighbouring threads run neighbouring iterations and store neighbouring elements. Improves global traffic, and time if
+few threads were active. Every thread repeats the code before the loop.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _loop(tree: Tree) -> CountingLoop | None:
 
 
 def _turns(tree: Tree, request: SuggestRequest, loop: CountingLoop) -> tuple[str, str] | None:
-    """How often the loop turns, in the kernel's words and in the contract's: the same for all threads."""
+    """Number of iterations of the loop, in the kernel's words and in the contract's: the same for all threads."""
     text = tree.text(loop.bound)
     known = integer_value(text, integer_constants(tree.kernel.unit.text))
     if known is not None:

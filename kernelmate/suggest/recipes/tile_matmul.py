@@ -1,9 +1,9 @@
-"""A product-like loop over two matrices reads them through tiles in shared memory.
+"""Reads the operands of a product-like loop over two matrices through tiles in shared memory.
 
-Applies where each thread of a two-dimensional block owns one row and one column and joins, in one loop, elements that depend
-on its row and the loop variable with elements that depend on its column and the loop variable: matrix products, distances of
-all pairs. Every element is then read from global memory once per block and tile instead of once per thread. It is for time
-and global traffic, and costs shared memory.
+Applies if each thread of a two-dimensional block has one row and one column and combines, in one loop, elements that
+depend on its row and the loop variable with elements that depend on its column and the loop variable: matrix products,
+distances of all pairs. Every element is then read from global memory once per block and tile instead of once per
+thread. Improves time and global traffic, and costs shared memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from kernelmate.records import Claim, Contract, Kernel
 from kernelmate.source import apply_edits, launch_shape
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
-from kernelmate.suggest.recipes.launch import block_sides, follow_block
+from kernelmate.suggest.recipes.launch import follow_block
+from kernelmate.suggest.recipes.literal_blocks import block_sides
 from kernelmate.suggest.recipes.named import named
 from kernelmate.suggest.recipes.restructure import ZERO, further_in, known, last_return
 from kernelmate.suggest.strides import LaneEvaluator, lanes_of

@@ -1,9 +1,9 @@
-"""A copy that permutes the axes of an array goes through a tile in shared memory, whatever launch it had.
+"""Moves a copy that permutes the axes of an array through a tile in shared memory, for any launch.
 
-Applies to kernels of one store, whose thread numbers or grid axes become coordinates, and of which one coordinate runs along
-what is read and another along what is written: transposes of the planes of a batch, permutations of three axes, rotations,
-in any type of up to 8 bytes. Blocks of 32 x 8 threads move tiles of 32 x 32 with a column of padding, so that both sides of the copy
-touch neighbouring elements. It is for global traffic and time, and costs shared memory.
+Applies to kernels of one store whose thread indices or grid axes become coordinates, with one coordinate contiguous in
+the source and another in the destination: transposes of the planes of a batch, permutations of three axes, rotations,
+in any type of up to 8 bytes. Blocks of 32 x 8 threads move tiles of 32 x 32 with a column of padding, so that both
+sides of the copy access neighbouring elements. Improves global traffic and time, and costs shared memory.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kernelmate.suggest.recipes.tiles import ROWS, SIDE, TransposedTile, sides
 from kernelmate.suggest.strides import LaneEvaluator, lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree, statement_expression
 from kernelmate.suggest.syntax_effects import (
+    constant_after_start,
     element_accesses,
     fresh,
     indent_of,
@@ -140,8 +141,11 @@ def _copy(tree: Tree, contract: Contract, lanes: LaneEvaluator, extents: Extents
     guard = guarded(tree, within)
     rest = list(within if guard is None else guard.rest)
     known = set(coordinates) | {name for name in names(tree, tree.body) if tree.variable(name) is not None}
-    guards = [] if guard is None else list(guard.conjuncts)
-    if not rest or not all(re.fullmatch(r"[\w\s*<>=+-]+", one) for one in guards) or not known:
+    if (
+        not rest
+        or not known
+        or (guard is not None and not all(_is_bound(tree, one, extents) for one in guard.conjuncts))
+    ):
         return None
     *before, last = rest
     if any(node.type != "declaration" for node in before):
@@ -169,6 +173,30 @@ def _copy(tree: Tree, contract: Contract, lanes: LaneEvaluator, extents: Extents
         return None
     first = within[0]
     return Copy(first, last, substitute(tree, store, given), load, text, kind.type), fast, slow
+
+
+def _is_bound(tree: Tree, condition: str, extents: Extents) -> bool:
+    """The condition says that a coordinate, or their number, is below its extent, which the tiles' own guards say too."""
+    sides = condition.split("<") if "<" in condition else condition.split(">")[::-1]
+    if len(sides) != 2 or "=" in condition:
+        return False
+    name, bound = sides[0].strip(), _factors(tree, sides[1])
+    if name == extents.number:
+        return bound == sorted(factor for extent, _ in extents.of.values() for factor in _factors(tree, extent))
+    return name in extents.of and bound == _factors(tree, extents.of[name][0])
+
+
+def _factors(tree: Tree, text: str) -> list[str]:
+    """The factors of a product of names, constants of the kernel written out."""
+    found: list[str] = []
+    for factor in re.sub(r"[\s()]", "", text).split("*"):
+        variable = tree.variable(factor) if factor.isidentifier() else None
+        local = (
+            variable is not None and variable.declaration.type == "declaration" and constant_after_start(tree, factor)
+        )
+        value = variable.value if variable is not None and local else None
+        found += [factor] if value is None else _factors(tree, tree.text(value))
+    return sorted(found)
 
 
 def _written_out(tree: Tree, extents: Extents) -> dict[str, str] | None:

@@ -1,7 +1,7 @@
-"""A transposing copy goes through a tile in shared memory, so that both its reads and its writes are side by side.
+"""Moves a transposing copy through a tile in shared memory, so that both reads and writes are coalesced.
 
-Applies to `out[... x ... y] = in[... y ... x]`, one load and one store, where one of the two walks memory in strides whichever
-way the block is turned. It is for time and global traffic, and costs shared memory.
+Applies to `out[... x ... y] = in[... y ... x]`, one load and one store, of which one accesses memory in strides for
+every mapping of the block. Improves time and global traffic, and costs shared memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kernelmate.records import Claim
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
-from kernelmate.suggest.recipes.launch import block_sides
+from kernelmate.suggest.recipes.literal_blocks import block_sides
 from kernelmate.suggest.recipes.tiles import ROWS, SIDE, TransposedTile, sides
 from kernelmate.suggest.strides import lanes_of
 from kernelmate.suggest.syntax import (  # fmt: skip

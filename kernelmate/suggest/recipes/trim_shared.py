@@ -1,8 +1,8 @@
-"""A shared array gets the length that the block uses of it.
+"""Shortens a shared array to the part that the block uses.
 
-Applies to static arrays of which no access reaches as far as they are declared, for the block that is launched and at every
-listed size. It is for shared memory and occupancy. Padding that keeps columns out of one bank goes too, and is put back by
-`pad-shared-tile` where that pays.
+Applies to static arrays whose accesses never reach the declared length, for the block that is launched and at every
+listed size. Improves shared memory and occupancy. Padding against bank conflicts is removed too, and `pad-shared-tile`
+adds it again if that is faster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Innermost loops are unrolled by a pragma, or told not to be.
+"""Unrolls innermost loops by a pragma, or prevents their unrolling.
 
-Unrolling puts several turns' loads in flight at once, for time, and costs registers. Not unrolling is for "fewer registers":
-the compiler unrolls by itself and keeps all those turns' values.
+Unrolling issues the loads of several iterations at once, for time, and costs registers. Preventing it reduces
+registers, because the compiler's own unrolling keeps the values of several iterations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Loops over a local array are unrolled, so that every index of it is a constant and its elements are registers.
+"""Unrolls loops over a local array, so that all its indices are constants and its elements are registers.
 
-Applies to arrays of a thread that loops of a length known to the compiler go over. An array that is indexed by a variable
-lives in local memory, which is memory like any other. It is for local memory and time, and costs registers and code.
+Applies to arrays of a thread that are accessed by loops of a length that the compiler knows. An array with a variable
+index is in local memory, which is off-chip memory. Improves local memory and time, and costs registers and code size.
 """
 
 from __future__ import annotations

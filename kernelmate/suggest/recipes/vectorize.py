@@ -1,9 +1,9 @@
-"""Neighbouring elements are loaded and stored 16 bytes at a time, with a tail for the last few.
+"""Loads and stores neighbouring elements 16 bytes at a time, with a tail for the remainder.
 
-Applies to element-wise work: a thread's number, or a strided loop's variable, by which `array[i]` is met; the arrays may be pointers
-to a row, and their type a name for another. Each thread takes as many neighbouring elements as fit 16 bytes; where an array does not
-begin at such an address, or fewer elements are left, it takes them one by one. There are fewer, wider instructions. It is for
-time, and costs registers.
+Applies to element-wise work: a thread index, or the variable of a strided loop, indexes `array[i]`; arrays may be row
+pointers, and their type may be an alias. Each thread processes as many neighbouring elements as fit into 16 bytes. If
+an array is not aligned to that, or fewer elements are left, it processes them one by one. There are fewer, wider
+instructions. Improves time, and costs registers.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A thread that goes through a row (or any list) alone is replaced by a warp that shares it.
+"""Replaces a thread that processes a row (or any list) alone by a warp.
 
-Applies to kernels in which each thread has a number of its own, works below a bound, and joins what it meets in loops into sums,
-products, extremes or the place of an extreme, or stores one element per turn. The 32 lanes take every 32nd turn, of such a loop
-or of one inside it that goes over neighbouring elements, and join by shuffles. Lanes then read side by side, and there are 32
-times as many threads. Further axes of the grid stay as they are. It is for time and global traffic; sums of floats are added in
-another order.
+Applies to kernels in which each thread has an index of its own, works below a bound, and combines elements in loops
+into sums, products, extremes or the position of an extreme, or stores one element per iteration. Each of the 32 lanes
+runs every 32nd iteration, of such a loop or of an inner loop over neighbouring elements, and the lanes combine by
+shuffles. Lanes then read neighbouring elements, and there are 32 times as many threads. Further axes of the grid do not
+change. Improves time and global traffic; sums of floats are added in another order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A block-wide tree reduction in shared memory becomes one of warp shuffles: an element per warp instead of per thread."""
+"""Replaces a block-wide tree reduction in shared memory by warp shuffles, with an element per warp instead of per thread."""
 
 from __future__ import annotations
 

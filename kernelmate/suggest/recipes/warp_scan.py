@@ -1,8 +1,9 @@
-"""A scan of the block in shared memory becomes one of warp shuffles: an element per warp instead of one or two per thread.
+"""Replaces a scan of the block in shared memory by warp shuffles, with an element per warp instead of one or two per thread.
 
-Applies to the scan by doubled distances (Hillis and Steele, Data parallel algorithms, 1986), in one buffer or to and fro between
-two, whose results are read at the thread's own place, at the one before it, or at the last. It is for shared memory and time:
-one barrier instead of two for each doubling. Sums of floats are added in another order.
+Applies to the scan with doubling distances (Hillis and Steele, Data parallel algorithms, 1986), in one buffer or
+alternating between two, whose results are read at the thread's own position, at the previous one, or at the last.
+Improves shared memory and time: one barrier instead of two for each doubling. Sums of floats are added in another
+order.
 """
 
 from __future__ import annotations

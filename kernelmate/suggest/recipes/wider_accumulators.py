@@ -1,8 +1,8 @@
-"""What is gathered in halves is gathered in float: variables and shared arrays of half types become float.
+"""Accumulates in float instead of half: variables and shared arrays of half types become float.
 
-Applies to local variables and shared arrays of `__half` or `__nv_bfloat16`; arguments keep their types. A half has 11 bits, a
-bfloat16 8, so that a sum of some hundred elements no longer takes in small ones. It is for accuracy, and costs shared memory
-where arrays are wider; arithmetic in float is as fast as in single halves.
+Applies to local variables and shared arrays of `__half` or `__nv_bfloat16`; arguments keep their types. A half has 11
+bits and a bfloat16 8, so that small terms are lost in a sum of a few hundred elements. Improves accuracy, and costs
+shared memory if arrays are wider; arithmetic in float is as fast as in single halves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a repair is, and where in a kernel's text the compiler and the judge point."""
+"""Interface of repairs, and the places in a kernel's text that the compiler and the judge point at."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Repair(Recipe):
 
 @dataclass(frozen=True, slots=True)
 class FaultLocation:
-    """Where something is wrong: `offset` into the unit's text, `line` of it from 1, and what was said."""
+    """Place of a fault: `offset` into the unit's text, `line` of it from 1, and the message."""
 
     code: str
     message: str
@@ -44,7 +44,7 @@ class FaultLocation:
 
 
 def compile_errors(request: SuggestRequest) -> list[FaultLocation]:
-    """What the compiler objects to in the kernel's own file, in order of position."""
+    """Compiler errors in the kernel's own file, in order of position."""
     found = []
     for diagnostic in request.verdict.diagnostics:
         if diagnostic.severity == "error" and diagnostic.file in (None, request.kernel.unit.path):
@@ -55,7 +55,7 @@ def compile_errors(request: SuggestRequest) -> list[FaultLocation]:
 
 
 def findings(request: SuggestRequest, codes: frozenset[str], *, warnings: bool = False) -> list[FaultLocation]:
-    """What the judge found in the kernel's own file, the worst first; those without a line are left out."""
+    """Findings in the kernel's own file, the worst first; those without a line are left out."""
     found = []
     for finding in request.verdict.findings:
         meant = finding.severity == "error" or (warnings and finding.severity == "warning")

@@ -1,7 +1,7 @@
-"""A barrier in a branch is taken out of it, so that every thread of the block comes to it.
+"""Moves a barrier out of a branch, so that every thread of the block reaches it.
 
-The branch is split at the barrier: what is before it, then the barrier for everybody, then what is after it, under the same
-condition. Both halves of an `else` go along.
+The branch is split at the barrier: the part before it, the barrier for all threads, and the part after it, under the
+same condition. Both halves of an `else` are split as well.
 """
 
 from __future__ import annotations

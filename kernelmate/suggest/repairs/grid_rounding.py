@@ -1,4 +1,4 @@
-"""A grid that is rounded down leaves the last elements to nobody: the division rounds up instead."""
+"""Rounds a grid up whose division rounds down and leaves the last elements uncomputed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""An index that takes an array for one of another layout: channels side by side where they lie in planes, or the other way.
+"""Corrects an index for another memory layout: interleaved channels in place of planar ones, or the reverse.
 
-An index of two terms, `v * K + c` or `c * N + v`, is written in the other order where both lengths are known: from the loop or
-guard that bounds a variable, or from the array's shape in the contract. All accesses of one array are changed together.
+An index of two terms, `v * K + c` or `c * N + v`, is written in the other order if both lengths are known: from the
+loop or guard that bounds a variable, or from the array's shape in the contract. All accesses of one array are changed
+together.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ REPAIR = Repair("index-order", ("correct",), (), rewrites, VALUES | BOUNDS)
 
 
 def _lengths(tree: Tree) -> dict[str, set[str]]:
-    """What each variable stays below: in the head of its loop, or by a guard."""
+    """Bound of each variable: in the head of its loop, or by a guard."""
     found: dict[str, set[str]] = {}
     for loop in loops(tree):
         found.setdefault(loop.name, set()).add(plain(tree, loop.bound))
@@ -112,7 +113,7 @@ def _exchanged(
 def _length(
     slow: str, fast: str, stride: str, places: list[StridedIndex], lengths: dict[str, set[str]], dims: list[str]
 ) -> str | None:
-    """How many elements the index that was the slow one counts: it becomes the fast one."""
+    """Number of elements along the slow index, which becomes the fast one."""
     if slow.isdigit():
         numbers = [int(one.slow) for one in places if one.slow.isdigit()]
         fitting = [dim for dim in dims if dim.isdigit() and int(dim) == max(numbers) + 1]

@@ -1,4 +1,4 @@
-"""A quotient of whole numbers in float arithmetic is computed in float: `1 / n` is 0 for every n above 1."""
+"""Computes a quotient of integers in float arithmetic as float: `1 / n` is 0 for every n above 1."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Threads that update one element together (`bins[k] += 1`) do so by an atomic operation.
+"""Makes updates of one element by several threads (`bins[k] += 1`) atomic.
 
-An atomic of a block's scope, where other blocks take part, becomes one of the whole GPU's.
+An atomic operation with the scope of a block becomes one of the whole GPU if other blocks take part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Two statements that race are ordered by a barrier between them.
+"""Separates two racing statements by a barrier.
 
-The barrier goes where every thread comes by: into the innermost block that holds both statements, before the second one; and,
-where a loop brings the first one round again, at the end of that loop.
+The barrier is placed where every thread passes: in the innermost block that contains both statements, before the second
+one; and, if a loop repeats the first one, at the end of that loop.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _unit_line(tree: Tree, file_line: int) -> int:
 
 
 def _ways(tree: Tree, first: Node, second: Node, barrier: str) -> Iterator[list[Edit]]:
-    """Where barriers can go: one place after the other, then both ends of the loop at once."""
+    """Possible places of barriers: one after the other, then both ends of the loop at once."""
     before: list[Edit] = []
     if first.id != second.id:
         child = _child_of_common(first, second)

@@ -1,8 +1,8 @@
-"""Threads past the end of an array leave, or leave it alone: the guard that a kernel without one lacks.
+"""Adds the missing guard for threads past the end of an array: they return, or skip the access.
 
-Threads are numbered by the variables that hold their place in the grid. What they must stay below is a whole number among
-the kernel's parameters: those in the array's shape first. Where every thread must reach a barrier, only the accesses that
-were found are guarded. An access beside an element (`x[i - 1]`) reads zero, or the last one there is, outside.
+Thread indices are the variables that hold a position in the grid. The bound is an integer among the kernel's
+parameters, those in the array's shape first. If every thread must reach a barrier, only the reported accesses are
+guarded. An access beside an element (`x[i - 1]`) reads zero, or the last valid element, outside the array.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A header of CUDA that the names in use come from is included, with the alias that they are used by."""
+"""Includes the CUDA header that declares the used names, with the alias of their namespace."""
 
 from __future__ import annotations
 

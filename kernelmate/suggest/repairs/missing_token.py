@@ -1,7 +1,7 @@
-"""A `;` or a closing bracket that the compiler misses is put where it says, or where the layout says.
+"""Inserts a `;` or a closing bracket that the compiler misses, at the place that the message or the layout indicates.
 
-The compiler names the token after the gap. The gap itself is before it, or, for a bracket, anywhere since it was opened; for
-a brace the indentation tells.
+The compiler names the token after the gap. The gap itself is before it, or, for a bracket, anywhere after its opening;
+for a brace the indentation decides.
 """
 
 from __future__ import annotations

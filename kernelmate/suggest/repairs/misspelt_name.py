@@ -1,4 +1,4 @@
-"""A name that the compiler does not know is taken for the nearest one that there is.
+"""Replaces a name that the compiler does not know by the nearest known one.
 
 Names come from the unit itself, from C++ and from CUDA. Names that differ only in case or underscores (`threadidx`,
 `__sync_threads`) come first.
@@ -23,7 +23,7 @@ _BUILT_INS = frozenset(
     {"uint3", "dim3", "float2", "float3", "float4", "int2", "int3", "int4", "double2", "uint2", "uint4"}
 )
 NEAR = 0.72
-"""How alike two names must be (difflib's ratio), from four letters on."""
+"""Least similarity of two names (difflib's ratio), from four letters on."""
 NEAR_SHORT = 0.6
 MOST = 3
 

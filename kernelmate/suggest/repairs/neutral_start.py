@@ -1,7 +1,7 @@
-"""An extreme, or a product, begins with what changes nothing: 0 is no start for the maximum of negative numbers.
+"""Initialises an extreme, or a product, with its neutral element: 0 is wrong for the maximum of negative numbers.
 
-Literals that a variable gets where it is declared, reset, or filled in for threads without an element become the neutral
-element of the one operation that the variable is gathered by.
+Literals that a variable gets in its declaration, in a reset, or as padding for threads without an element become the
+neutral element of the operation that accumulates it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A comparison that lets one element too many, or too few, in: `<=` becomes `<`, and the other way round.
+"""Corrects a comparison that admits one element too many, or too few: `<=` becomes `<`, and the reverse.
 
-Each comparison of a loop's head or of a condition is changed alone, those that may be too wide first.
+Each comparison of a loop head or of a condition is changed alone, those that may be too wide first.
 """
 
 from __future__ import annotations

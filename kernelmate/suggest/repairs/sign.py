@@ -1,6 +1,7 @@
-"""A sign of a formula is turned round: `a * c + b * d` where `a * c - b * d` is meant.
+"""Reverses a sign of a formula: `a * c + b * d` in place of `a * c - b * d`.
 
-Each sum or difference of floats is tried alone, indices left out. Which one is wrong nothing but the reference can say.
+Each sum or difference of floats is tried alone, without those in indices. Only the reference decides which one is
+wrong.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dynamic shared memory that the launch gives too little of grows with the block."""
+"""Lets dynamic shared memory that the launch makes too small grow with the block."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a sum, product or extreme is gathered in gets its start before anything is added to it.
+"""Initialises the variable that accumulates a sum, product or extreme before the first addition.
 
-Local variables get it where they are declared, shared ones from the block's threads before a barrier, and elements of an
-output from the thread that gathers them.
+Local variables are initialised in their declaration, shared ones by the threads of the block before a barrier, and
+elements of an output by the thread that accumulates them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Arithmetic of an index that overflows 32 bits is done in 64.
+"""Computes the arithmetic of an index that overflows 32 bits in 64 bits.
 
 The product that wraps is computed from a `long long`, and variables that hold such products become `long long` too.
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelmate.records import Contract
 from kernelmate.source import evaluate
-from kernelmate.synthesis.lift.file import Store
+from kernelmate.synthesis.lift.file import ArrayStore
 from kernelmate.synthesis.lift.flattening import flatten, fresh
 from kernelmate.synthesis.lift.polynomials import (
     Atom,
@@ -22,12 +22,12 @@ from kernelmate.synthesis.lift.polynomials import (
 )
 from kernelmate.synthesis.lift.values import (
     NEUTRAL,
+    ArrayLoad,
     Fold,
     Index,
-    Load,
     Number,
     Op,
-    Scan,
+    ScanValue,
     Substitution,
     fold,
     free,
@@ -41,7 +41,7 @@ from kernelmate.synthesis.lift.values import (
 
 
 @dataclass(frozen=True)
-class Result:
+class LiftedResult:
     """Elements that are written.
 
     Attributes:
@@ -116,7 +116,7 @@ class Domains:
                 )
                 value = flatten([value], value.over, self.space)[0]
                 return self._reduced(value) if isinstance(value, Fold) else value
-            case Scan():
+            case ScanValue():
                 return replace(value, body=self.tightened(value.body))
         return value
 
@@ -151,7 +151,7 @@ class Domains:
 
     # ------------------------------------------------------------------------------------------------------ stores
 
-    def solved(self, store: Store) -> Result:
+    def solved(self, store: ArrayStore) -> LiftedResult:
         """The result that a store is.
 
         Raises:
@@ -186,7 +186,7 @@ class Domains:
         put = Poly.name(names[0]) * needed.by + Poly.name(names[1])
         return [Substitution(self.space, {needed.variable: put}).value(one) for one in values]
 
-    def _attempt(self, store: Store, values: list[Any]) -> Result:
+    def _attempt(self, store: ArrayStore, values: list[Any]) -> LiftedResult:
         for _ in range(3):
             values = self._fixed([self.tightened(one) for one in values])
             names = frozenset().union(*map(free, values))
@@ -201,12 +201,12 @@ class Domains:
             self._look_for_parts(one)
         shape, axes = self.placed(store.array, at.poly)
         for load in walk(value):
-            if isinstance(load, Load):
+            if isinstance(load, ArrayLoad):
                 self.placed(load.array, load.at)
         self._refuse_several(store, at, value, condition)
-        return Result(store.array, shape, axes, value, condition, store.line, store.op)
+        return LiftedResult(store.array, shape, axes, value, condition, store.line, store.op)
 
-    def _summed(self, store: Store, values: list[Any]) -> list[Any]:
+    def _summed(self, store: ArrayStore, values: list[Any]) -> list[Any]:
         """The reduction that atomic operations of many threads are."""
         at, value, condition = values
         before = free(joined(store.path))
@@ -217,7 +217,7 @@ class Domains:
         guarded = operation("select", (inside, value, Number(NEUTRAL[store.op])), value.kind, self.space)
         return [at, fold(store.op, over, guarded, value.kind) if over else guarded, outside]
 
-    def _refuse_several(self, store: Store, at: Any, value: Any, condition: Any) -> None:
+    def _refuse_several(self, store: ArrayStore, at: Any, value: Any, condition: Any) -> None:
         several = (free(value) | free(condition)) - free(at)
         if several:
             raise NotLifted(f"a race: several threads write different values to one element of {store.array}")
@@ -249,7 +249,7 @@ class Domains:
     def _look_for_parts(self, value: Any) -> None:
         """Split a variable of which a quotient or remainder is taken."""
         for one in walk(value):
-            poly = one.poly if isinstance(one, Index) else one.at if isinstance(one, Load) else None
+            poly = one.poly if isinstance(one, Index) else one.at if isinstance(one, ArrayLoad) else None
             for factor in () if poly is None else _atoms(poly):
                 if factor.kind not in ("quotient", "remainder"):
                     continue

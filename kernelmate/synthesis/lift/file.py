@@ -11,8 +11,8 @@ import tree_sitter_cuda
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.lift.names import DTYPES
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space, multiples, size_expression
-from kernelmate.synthesis.lift.sharing import Sharing
-from kernelmate.synthesis.lift.threads import Block
+from kernelmate.synthesis.lift.sharing import SharedAccesses
+from kernelmate.synthesis.lift.threads import ThreadBlock
 from kernelmate.synthesis.lift.values import Index, Scalar, Substitution
 
 Node = tree_sitter.Node
@@ -47,7 +47,7 @@ class LocalArray:
 
 
 @dataclass(frozen=True)
-class Store:
+class ArrayStore:
     """An assignment to an element of an argument; `op` says what an atomic operation combines."""
 
     array: str
@@ -61,14 +61,14 @@ class Store:
 
 
 @dataclass
-class State:
+class ThreadState:
     """What statements change; `kept` are elements by their text that a loop keeps in a name until it ends."""
 
     names: dict[str, Any] = field(default_factory=dict)
     path: tuple[Any, ...] = ()
     loops: tuple[str, ...] = ()
     epoch: int = 0
-    stores: list[Store] = field(default_factory=list)
+    stores: list[ArrayStore] = field(default_factory=list)
     loads: list[tuple[str, Poly, int, tuple[str, ...]]] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
 
@@ -173,11 +173,11 @@ class LaunchedKernel(KernelFile):
         self.contract = contract
         self.space = Space({})
         self._sizes = Substitution(self.space, multiples(contract.require))
-        self.state = State()
+        self.state = ThreadState()
         sides = [self._side(contract.block, axis) for axis in range(3)]
         warps = sides[1] == sides[2] == 1 and sides[0] % 32 == 0 and sides[0] > 32 and self._names_warps()
-        self.block = Block((sides[0], sides[1], sides[2]), self.space, warps=warps)
-        self.sharing = Sharing(self.block, self.space)
+        self.block = ThreadBlock((sides[0], sides[1], sides[2]), self.space, warps=warps)
+        self.sharing = SharedAccesses(self.block, self.space)
         self.grid = [self._grid(axis) for axis in range(3)]
         self._parameters()
 

@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from kernelmate.synthesis.lift.polynomials import Atom, Poly, Space
-from kernelmate.synthesis.lift.values import Fold, Index, Load, Op, Scan, hinted, operation, to_poly, walk
+from kernelmate.synthesis.lift.values import ArrayLoad, Fold, Index, Op, ScanValue, hinted, operation, to_poly, walk
 
 _NUMBERS = count()
 
@@ -20,7 +20,7 @@ def fresh(space: Space, extent: Poly | None, stem: str = "i") -> str:
     return name
 
 
-class _Apart(Exception):
+class _CannotFlatten(Exception):
     """Two variables occur apart from each other."""
 
 
@@ -33,7 +33,7 @@ class _Merged:
     def poly(self, value: Poly) -> Poly:
         outer, inner = value.coefficient(self.outer), value.coefficient(self.inner)
         if outer != self.scale * inner:
-            raise _Apart
+            raise _CannotFlatten
         rest = value - outer * Poly.name(self.outer) - inner * Poly.name(self.inner)
         total = inner * Poly.name(self.name)
         for key, scale in rest.terms:
@@ -52,7 +52,7 @@ class _Merged:
         match value:
             case Index():
                 return Index(self.poly(value.poly))
-            case Load():
+            case ArrayLoad():
                 return replace(value, at=self.poly(value.at))
             case Op():
                 return hinted(
@@ -60,9 +60,9 @@ class _Merged:
                 )
             case Fold():
                 return replace(value, over=self._over(value.over), body=self.value(value.body))
-            case Scan():
+            case ScanValue():
                 if value.at in (self.outer, self.inner):
-                    raise _Apart
+                    raise _CannotFlatten
                 return replace(value, body=self.value(value.body))
         return value
 
@@ -71,7 +71,7 @@ class _Merged:
         if not mine:
             return over
         if len(mine) == 1:
-            raise _Apart
+            raise _CannotFlatten
         return tuple(self.name if one == self.outer else one for one in over if one != self.inner)
 
 
@@ -82,7 +82,7 @@ def polynomials(values: Iterable[Any]) -> list[Poly]:
         for one in walk(value):
             if isinstance(one, Index):
                 found.append(one.poly)
-            elif isinstance(one, Load):
+            elif isinstance(one, ArrayLoad):
                 found.append(one.at)
     return found
 
@@ -115,7 +115,7 @@ def _step(values: list[Any], names: set[str], space: Space) -> tuple[list[Any], 
             merged = _Merged(space, outer, inner, extent, name)
             try:
                 return [merged.value(one) for one in values], {outer, inner}, name
-            except _Apart:
+            except _CannotFlatten:
                 continue
     return None
 

@@ -10,19 +10,19 @@ from typing import Any
 
 from kernelmate.checks.reference import spelled
 from kernelmate.records import Argument, Contract, Kernel
-from kernelmate.synthesis.lift.domains import Domains, Result
+from kernelmate.synthesis.lift.domains import Domains, LiftedResult
 from kernelmate.synthesis.lift.loading import Loading
-from kernelmate.synthesis.lift.machine import Machine
+from kernelmate.synthesis.lift.machine import ThreadMachine
 from kernelmate.synthesis.lift.memory import refuse_races
 from kernelmate.synthesis.lift.names import DTYPES
 from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, is_variable
 from kernelmate.synthesis.lift.statements import Statements
-from kernelmate.synthesis.lift.text import ATOM, Text, Writer
+from kernelmate.synthesis.lift.text import ATOM, FunctionWriter, NumpyText
 from kernelmate.synthesis.lift.values import (
     MAP_OF,
     TRUE,
+    ArrayLoad,
     Index,
-    Load,
     Number,
     Op,
     Scalar,
@@ -61,10 +61,10 @@ def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
         NotLifted: with the reason and the line of the unit's text.
     """
     try:
-        machine = Machine(kernel, contract)
+        machine = ThreadMachine(kernel, contract)
         Statements(machine).run()
         refuse_races(machine.state, machine.block.names, machine.space)
-        return _Function(machine, contract, exact=exact).written()
+        return _FunctionText(machine, contract, exact=exact).written()
     except RecursionError:
         raise NotLifted("its expressions are too deep", kernel.line) from None
     except NotLifted as reason:
@@ -82,22 +82,22 @@ def _at_line(line: int | None) -> Iterator[None]:
         raise
 
 
-class _Function:
+class _FunctionText:
     """Puts the results of a kernel together."""
 
-    def __init__(self, machine: Machine, contract: Contract, *, exact: bool) -> None:
+    def __init__(self, machine: ThreadMachine, contract: Contract, *, exact: bool) -> None:
         self.contract, self.space = contract, machine.space
         blocks = [f"%b{axis}" for axis, grid in zip("xyz", machine.grid, strict=True) if grid.constant != 1]
         self.domains = Domains(contract, machine.space, [*machine.block.names, *blocks])
         self.loading = Loading(self.domains)
-        self.results: dict[str, list[Result]] = {}
+        self.results: dict[str, list[LiftedResult]] = {}
         for store in machine.state.stores:
             found = self.domains.solved(store)
             self.results.setdefault(store.array, []).append(found)
         self.name = contract.kernel.rpartition("::")[2]
         taken = {spelled(one.name) for one in contract.args} | {"np", "special", self.name, *keyword.kwlist}
         taken |= {name for size in contract.sizes for name in size}
-        self.writer = Writer(self.loading, taken, exact=exact)
+        self.writer = FunctionWriter(self.loading, taken, exact=exact)
 
     def written(self) -> Lifted:
         """The text of the function."""
@@ -131,10 +131,10 @@ class _Function:
         text = f'def {self.name}({parameters}):\n    """{self.name.replace("_", " ").capitalize()}: what the kernel writes to {what}."""\n{body}\n'
         return Lifted(self.name, text, "special." in body)
 
-    def _look(self, result: Result) -> None:
+    def _look(self, result: LiftedResult) -> None:
         outputs = {one.name for one in self.contract.args if one.direction == "out"}
         for one in walk(result.value):
-            if isinstance(one, Load) and one.array in outputs:
+            if isinstance(one, ArrayLoad) and one.array in outputs:
                 raise NotLifted(f"{one.array} is read before it is written", result.line)
         self.loading.find_taps(result.value)
         self.writer.repeats.count(result.value)
@@ -148,7 +148,7 @@ class _Function:
                     *walk(result.condition),
                     *(v for axis in result.axes for v in walk(Index(axis))),
                 ):
-                    if isinstance(value, Load):
+                    if isinstance(value, ArrayLoad):
                         used.add(value.array)
                     elif isinstance(value, Scalar):
                         used.add(value.name)
@@ -160,7 +160,7 @@ class _Function:
 
     # ------------------------------------------------------------------------------------------------------ layers
 
-    def _layered(self, argument: Argument) -> list[Result]:
+    def _layered(self, argument: Argument) -> list[LiftedResult]:
         """The results of an argument in one set of variables, later ones over earlier ones, or several parts."""
         results = self.results.get(argument.name, [])
         if not results and argument.direction == "out":
@@ -175,7 +175,7 @@ class _Function:
             return self._parts(argument, results)
         return [self._merged(argument, several)]
 
-    def _canonical(self, result: Result) -> Result | None:
+    def _canonical(self, result: LiftedResult) -> LiftedResult | None:
         """The result with variables that are named by its axes, where it covers each axis whole."""
         known: dict[str, Poly] = {}
         axes = []
@@ -193,13 +193,13 @@ class _Function:
         put = Substitution(self.space, known)
         return replace(result, axes=tuple(axes), value=put.value(result.value), condition=put.value(result.condition))
 
-    def _merged(self, argument: Argument, results: Sequence[Result]) -> Result:
+    def _merged(self, argument: Argument, results: Sequence[LiftedResult]) -> LiftedResult:
         first = results[0]
         at = Poly.number(0)
         for side, index in zip(first.shape, first.axes, strict=True):
             at = at * side + index
         kind = DTYPES.get(argument.dtype, argument.dtype)
-        value: Any = Load(argument.name, at, kind) if argument.direction == "inout" else None
+        value: Any = ArrayLoad(argument.name, at, kind) if argument.direction == "inout" else None
         for place, one in enumerate(results):
             if one.op:
                 if value is None:
@@ -215,27 +215,27 @@ class _Function:
                 value = operation("select", (one.condition, one.value, value), one.value.kind, self.space)
         return replace(first, value=value, condition=TRUE, op="")
 
-    def _covered(self, results: Sequence[Result], place: int) -> bool:
+    def _covered(self, results: Sequence[LiftedResult], place: int) -> bool:
         """The conditions up to a place hold for every element: the last is the opposite of all others."""
         if len(results) == 1:
             return False
         others = joined(negation(one.condition) for one in results[:place])
         return place == len(results) - 1 and set(parts(others)) == set(parts(results[place].condition))
 
-    def _parts(self, argument: Argument, results: Sequence[Result]) -> list[Result]:
+    def _parts(self, argument: Argument, results: Sequence[LiftedResult]) -> list[LiftedResult]:
         for one in results:
             if one.condition != TRUE or one.op:
                 raise NotLifted(f"a part of {argument.name} is written under a condition", one.line)
         return list(results)
 
-    def _counts(self, result: Result) -> bool:
+    def _counts(self, result: LiftedResult) -> bool:
         return bool(result.op) and any(
             isinstance(one, Atom) and one.kind == "data" for axis in result.axes for one in axis.factors()
         )
 
     # ------------------------------------------------------------------------------------------------------- texts
 
-    def _returned(self, argument: Argument, results: Sequence[Result]) -> str:
+    def _returned(self, argument: Argument, results: Sequence[LiftedResult]) -> str:
         """The expression that an argument holds in the end."""
         if not results:
             return spelled(argument.name)
@@ -245,7 +245,7 @@ class _Function:
             return self._whole(argument, results[0])
         return self._assigned(argument, results)
 
-    def _whole(self, argument: Argument, result: Result) -> str:
+    def _whole(self, argument: Argument, result: LiftedResult) -> str:
         order = tuple(str(one.lone) for one in result.axes if one.lone is not None)
         text = self._typed(argument, result.value, self.writer.value(result.value, order))
         code = self.writer.aligned(text, order)
@@ -261,14 +261,14 @@ class _Function:
             return f"np.reshape({code}, ({', '.join(map(self.writer.size, wanted))}))"
         return code
 
-    def _typed(self, argument: Argument, value: Any, text: Text) -> Text:
+    def _typed(self, argument: Argument, value: Any, text: NumpyText) -> NumpyText:
         if argument.dtype in DTYPES or value.kind == argument.dtype or isinstance(value, Index | Number):
             return text
         if value.kind == "float" and not text.axes:
             return text
-        return Text(f"{text.within(9)}.astype(np.{argument.dtype})", text.axes)
+        return NumpyText(f"{text.within(9)}.astype(np.{argument.dtype})", text.axes)
 
-    def _assigned(self, argument: Argument, results: Sequence[Result]) -> str:
+    def _assigned(self, argument: Argument, results: Sequence[LiftedResult]) -> str:
         """An array that parts are assigned to."""
         shape = results[0].shape
         if any(one.shape != shape for one in results):
@@ -287,7 +287,7 @@ class _Function:
         whole = self.domains.shapes[argument.name]
         return name if whole == shape else f"{name}.reshape({', '.join(map(self.writer.size, whole))})"
 
-    def _part(self, argument: Argument, name: str, result: Result) -> str:
+    def _part(self, argument: Argument, name: str, result: LiftedResult) -> str:
         order: list[str] = []
         pieces: list[str] = []
         for side, index in zip(result.shape, result.axes, strict=True):
@@ -318,7 +318,7 @@ class _Function:
             else f"{first}:{self.writer.size(start + stride * (extent - 1) + 1)}:{stride.constant}"
         )
 
-    def _complete(self, argument: Argument, results: Sequence[Result]) -> None:
+    def _complete(self, argument: Argument, results: Sequence[LiftedResult]) -> None:
         """Refuse where elements are left out, by counting at the listed sizes."""
         whole = Poly.number(1)
         for side in results[0].shape:
@@ -333,7 +333,7 @@ class _Function:
         if self.domains.at_sizes(total) != self.domains.at_sizes(whole):
             raise NotLifted(f"elements of {argument.name} are not written, or twice", results[0].line)
 
-    def _counted(self, argument: Argument, results: Sequence[Result]) -> str:
+    def _counted(self, argument: Argument, results: Sequence[LiftedResult]) -> str:
         """Additions to elements whose numbers an array holds."""
         (one,) = results if len(results) == 1 else (None,)
         if one is None or one.op != "sum" or len(one.axes) != 1 or argument.direction != "inout":

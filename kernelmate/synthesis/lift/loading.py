@@ -9,7 +9,7 @@ from typing import Any
 from kernelmate.checks.reference import spelled
 from kernelmate.synthesis.lift.domains import Domains
 from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly
-from kernelmate.synthesis.lift.values import Fold, Index, Load, free, walk
+from kernelmate.synthesis.lift.values import ArrayLoad, Fold, Index, free, walk
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Loading:
         for one in walk(value):
             if isinstance(one, Fold):
                 for load in walk(one.body):
-                    if isinstance(load, Load):
+                    if isinstance(load, ArrayLoad):
                         self._shared_axes(one, load)
 
-    def _shared_axes(self, one: Fold, load: Load) -> None:
+    def _shared_axes(self, one: Fold, load: ArrayLoad) -> None:
         for index in self.domains.placed(load.array, load.at)[1]:
             names = free(Index(index))
             mine = [name for name in one.over if name in names]
@@ -63,7 +63,7 @@ class Loading:
     def find_pads(self, value: Any) -> None:
         """Note what the loads of a value need of padded arrays."""
         for one in walk(value):
-            if isinstance(one, Load):
+            if isinstance(one, ArrayLoad):
                 shape, axes = self.axes(one)
                 self._note(one.array, shape, axes)
 
@@ -94,7 +94,7 @@ class Loading:
             return second
         raise NotLifted("two distances from an element of which neither is known to be the larger")
 
-    def axes(self, load: Load) -> tuple[tuple[Poly, ...], list[Axis]]:
+    def axes(self, load: ArrayLoad) -> tuple[tuple[Poly, ...], list[Axis]]:
         """The shape in which an array is read, and its axes."""
         shape, indices = self.domains.placed(load.array, load.at)
         return shape, [self._axis(side, index) for side, index in zip(shape, indices, strict=True)]
@@ -158,7 +158,7 @@ class Loading:
                 low = low + far
         return low, high
 
-    def sliced(self, load: Load, text: Callable[[Poly], str]) -> tuple[str, tuple[str, ...]]:
+    def sliced(self, load: ArrayLoad, text: Callable[[Poly], str]) -> tuple[str, tuple[str, ...]]:
         """The text that reads an array by slices, and the variables along its axes."""
         shape, axes = self.axes(load)
         base = self.base(load.array, shape, text)

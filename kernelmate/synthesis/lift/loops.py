@@ -16,12 +16,12 @@ from kernelmate.synthesis.lift.values import (
     NEUTRAL,
     REDUCTION_OF,
     TRUE,
+    ArrayLoad,
     Held,
     Index,
-    Load,
     Number,
     Op,
-    Scan,
+    ScanValue,
     Spread,
     Substitution,
     fold,
@@ -33,12 +33,12 @@ from kernelmate.synthesis.lift.values import (
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.lift.file import Node
-    from kernelmate.synthesis.lift.machine import Machine
+    from kernelmate.synthesis.lift.machine import ThreadMachine
     from kernelmate.synthesis.lift.statements import Statements
 
 
 @dataclass(frozen=True)
-class Step:
+class LoopStep:
     """What is done to the loop's variable: `by` is added, or it is shifted or multiplied."""
 
     by: Poly
@@ -46,19 +46,19 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Loop:
+class LiftedLoop:
     """A loop that counts; `counts_last` says that the last statement of the body counts."""
 
     node: Node
     name: str
     sign: str
     bound: Node
-    step: Step
+    step: LoopStep
     body: Node
     counts_last: bool
 
 
-def read_loop(machine: Machine, node: Node) -> Loop:
+def read_loop(machine: ThreadMachine, node: Node) -> LiftedLoop:
     """The count that a loop is.
 
     Raises:
@@ -89,13 +89,13 @@ def read_loop(machine: Machine, node: Node) -> Loop:
         or name not in machine.state.names
     ):
         raise NotLifted("a loop that is no count, but ends on a value", machine.line(node))
-    return Loop(node, name, sign, right, step, body, counts_last)
+    return LiftedLoop(node, name, sign, right, step, body, counts_last)
 
 
-def _step(machine: Machine, update: Node) -> tuple[str, Step]:
+def _step(machine: ThreadMachine, update: Node) -> tuple[str, LoopStep]:
     if update.type == "update_expression":
         name = machine.text(update.child_by_field_name("argument"))
-        return name, Step(Poly.number(1 if "++" in machine.text(update) else -1))
+        return name, LoopStep(Poly.number(1 if "++" in machine.text(update) else -1))
     left, right = update.child_by_field_name("left"), update.child_by_field_name("right")
     sign = machine.text(update.child_by_field_name("operator"))
     if update.type != "assignment_expression" or left is None or right is None:
@@ -110,11 +110,11 @@ def _step(machine: Machine, update: Node) -> tuple[str, Step]:
     if not isinstance(by, Index):
         raise NotLifted("a loop whose step is a value", machine.line(update))
     if sign in ("+=", "-="):
-        return name, Step(by.poly if sign == "+=" else -by.poly)
-    return name, Step(by.poly, sign[:-1])
+        return name, LoopStep(by.poly if sign == "+=" else -by.poly)
+    return name, LoopStep(by.poly, sign[:-1])
 
 
-def unrolled_values(machine: Machine, loop: Loop, most: int) -> list[int] | None:
+def unrolled_values(machine: ThreadMachine, loop: LiftedLoop, most: int) -> list[int] | None:
     """The values that the loop's variable takes, where they are constants and not many."""
     start, bound = machine.state.names[loop.name], machine.plain(machine.number(loop.bound))
     by = loop.step.by.constant
@@ -143,7 +143,7 @@ def _next(value: int, by: int, sign: str) -> int:
     return {">>": value >> by, "<<": value << by, "*": value * by, "/": value // (by or 1)}[sign]
 
 
-def _counted(machine: Machine, loop: Loop) -> tuple[Poly, Poly | None, Any]:
+def _counted(machine: ThreadMachine, loop: LiftedLoop) -> tuple[Poly, Poly | None, Any]:
     """The variable's first value, the number of iterations where no variable decides it, and the guard otherwise."""
     start, bound = machine.plain(machine.state.names[loop.name]), machine.plain(machine.number(loop.bound))
     if not isinstance(start, Index) or not isinstance(bound, Index):
@@ -160,7 +160,7 @@ def _counted(machine: Machine, loop: Loop) -> tuple[Poly, Poly | None, Any]:
     return first, None, length
 
 
-def summarised(run: Statements, loop: Loop, body: Sequence[Node]) -> None:
+def summarised(run: Statements, loop: LiftedLoop, body: Sequence[Node]) -> None:
     """Execute the body once, for any iteration, and put what all iterations make of each name in its place.
 
     Raises:
@@ -196,7 +196,7 @@ def summarised(run: Statements, loop: Loop, body: Sequence[Node]) -> None:
 class _Marks:
     """How far stores and shared memory were before a loop."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: ThreadMachine) -> None:
         self.machine, state = machine, machine.state
         self.stores, self.loads, self.epoch = len(state.stores), len(state.loads), state.epoch
         self.shared = [
@@ -223,7 +223,7 @@ class _Marks:
                 )
 
 
-def _changed(machine: Machine, loop: Loop, before: dict[str, Any]) -> list[str]:
+def _changed(machine: ThreadMachine, loop: LiftedLoop, before: dict[str, Any]) -> list[str]:
     found = []
     for node in machine.walk(loop.body, "assignment_expression", "update_expression"):
         target = node.child_by_field_name("left") or node.child_by_field_name("argument")
@@ -243,7 +243,7 @@ def _changed(machine: Machine, loop: Loop, before: dict[str, Any]) -> list[str]:
 
 
 def _begin(
-    machine: Machine, before: dict[str, Any], changed: Sequence[str], inductions: dict[str, Poly], number: Poly
+    machine: ThreadMachine, before: dict[str, Any], changed: Sequence[str], inductions: dict[str, Poly], number: Poly
 ) -> None:
     names = dict(before)
     for name in changed:
@@ -256,7 +256,7 @@ def _begin(
         elif hasattr(value, "values"):
             raise NotLifted("a thread's own array is changed in a loop")
         else:
-            address = hasattr(value, "array") and not isinstance(value, Load)
+            address = hasattr(value, "array") and not isinstance(value, ArrayLoad)
             names[name] = replace(value, at=value.at + by) if address else Held(name, value.kind)
     machine.state.names = names
 
@@ -271,7 +271,9 @@ def _iterate(run: Statements, body: Sequence[Node], variable: str, guard: Any) -
     state.path, state.loops = path, loops
 
 
-def _inductions(machine: Machine, before: dict[str, Any], changed: Sequence[str], variable: str) -> dict[str, Poly]:
+def _inductions(
+    machine: ThreadMachine, before: dict[str, Any], changed: Sequence[str], variable: str
+) -> dict[str, Poly]:
     """What is added in each iteration to whole numbers and addresses, where it is the same in all."""
     found = {}
     for name in changed:
@@ -289,7 +291,7 @@ def _inductions(machine: Machine, before: dict[str, Any], changed: Sequence[str]
 
 
 def _finish(
-    machine: Machine, before: dict[str, Any], changed: Sequence[str], inductions: dict[str, Poly],
+    machine: ThreadMachine, before: dict[str, Any], changed: Sequence[str], inductions: dict[str, Poly],
     count: tuple[str, Poly | None, Any], first_store: int,
 ) -> None:  # fmt: skip
     """What each name is after the loop, and the stores of the loop as values of all its iterations."""
@@ -317,7 +319,7 @@ def _finish(
             raise NotLifted(f"`{name}` carries more from one iteration to the next than a sum, product or extreme")
         old = machine.plain(old)
         state.names[name] = _reduced(machine, op, body, old, (variable, extent, guard), name)
-        scan = Scan(op, variable, body, exclusive=True, kind=body.kind)
+        scan = ScanValue(op, variable, body, exclusive=True, kind=body.kind)
         running[name] = scan if is_neutral(old, op) else Op(MAP_OF[op], (old, scan), body.kind)
     _running(state.stores, first_store, running, space)
 
@@ -344,14 +346,21 @@ def _inclusive(value: Any) -> Any:
         return value
     args = tuple(map(_inclusive, value.args))
     for one, other in (args, args[::-1]) if len(args) == 2 else ():
-        if isinstance(one, Scan) and one.exclusive and one.body == other and value.name == MAP_OF[one.op]:
+        if isinstance(one, ScanValue) and one.exclusive and one.body == other and value.name == MAP_OF[one.op]:
             return replace(one, exclusive=False)
-        if isinstance(one, Scan) and one.exclusive and one.body == other and REDUCTION_OF.get(value.name) == one.op:
+        if (
+            isinstance(one, ScanValue)
+            and one.exclusive
+            and one.body == other
+            and REDUCTION_OF.get(value.name) == one.op
+        ):
             return replace(one, exclusive=False)
     return Op(value.name, args, value.kind)
 
 
-def _reduced(machine: Machine, op: str, body: Any, old: Any, count: tuple[str, Poly | None, Any], name: str) -> Any:
+def _reduced(
+    machine: ThreadMachine, op: str, body: Any, old: Any, count: tuple[str, Poly | None, Any], name: str
+) -> Any:
     variable, extent, guard = count
     space = machine.space
     before = Substitution(space, {variable: Poly.number(-1)})
@@ -366,7 +375,7 @@ def _reduced(machine: Machine, op: str, body: Any, old: Any, count: tuple[str, P
     return Op(MAP_OF[op], (old, found), kind)
 
 
-def _alike(machine: Machine, first: Any, second: Any) -> bool:
+def _alike(machine: ThreadMachine, first: Any, second: Any) -> bool:
     path, names = machine.state.path, machine.block.names
     return bool(
         with_fixed_threads(first, path, names, machine.space) == with_fixed_threads(second, path, names, machine.space)

@@ -7,13 +7,13 @@ from typing import Any
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.lift.arithmetic import binary, composed, constant, converted, truth
-from kernelmate.synthesis.lift.file import LaunchedKernel, LocalArray, Node, Pointer, Store, parsed
+from kernelmate.synthesis.lift.file import ArrayStore, LaunchedKernel, LocalArray, Node, Pointer, parsed
 from kernelmate.synthesis.lift.names import ATOMICS, FUNCTIONS, INTEGERS, KINDS, NUMBERS, ROUNDED, SAME, kind_of
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly
 from kernelmate.synthesis.lift.sharing import SharedArray, Write
 from kernelmate.synthesis.lift.values import (
+    ArrayLoad,
     Index,
-    Load,
     Number,
     Op,
     Sizes,
@@ -31,7 +31,7 @@ LARGEST = 2000
 """Operations and operands of a value that is read."""
 
 
-class Machine(LaunchedKernel):
+class ThreadMachine(LaunchedKernel):
     """Reads expressions of a kernel for any one thread."""
 
     def __init__(self, kernel: Kernel, contract: Contract) -> None:
@@ -287,7 +287,7 @@ class Machine(LaunchedKernel):
         if found is not None:
             return found
         self.state.loads.append((pointer.array, pointer.at, self.state.epoch, self.state.loops))
-        return Load(pointer.array, pointer.at, pointer.kind)
+        return ArrayLoad(pointer.array, pointer.at, pointer.kind)
 
     # -------------------------------------------------------------------------------------------------------- calls
 
@@ -363,7 +363,7 @@ class Machine(LaunchedKernel):
         if isinstance(found, Pointer):
             value = self.plain(value)
             self.state.stores.append(
-                Store(
+                ArrayStore(
                     found.array,
                     found.at,
                     value,

@@ -10,9 +10,9 @@ from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space
 from kernelmate.synthesis.lift.values import Op, Substitution, parts
 
 if TYPE_CHECKING:
-    from kernelmate.synthesis.lift.file import Node, Pointer, State
-    from kernelmate.synthesis.lift.loops import Loop
-    from kernelmate.synthesis.lift.machine import Machine
+    from kernelmate.synthesis.lift.file import Node, Pointer, ThreadState
+    from kernelmate.synthesis.lift.loops import LiftedLoop
+    from kernelmate.synthesis.lift.machine import ThreadMachine
 
 
 def matching(place: Poly, wanted: Poly, unknown: Sequence[str], space: Space) -> dict[str, Poly] | None:
@@ -37,7 +37,7 @@ def matching(place: Poly, wanted: Poly, unknown: Sequence[str], space: Space) ->
     return None
 
 
-def stored(state: State, pointer: Pointer, space: Space, line: int) -> Any:
+def stored(state: ThreadState, pointer: Pointer, space: Space, line: int) -> Any:
     """The value that this thread stored where it now reads, or None where it stored nothing in the array.
 
     Raises:
@@ -62,7 +62,7 @@ def stored(state: State, pointer: Pointer, space: Space, line: int) -> Any:
     return put.value(away.value(last.value))
 
 
-def refuse_races(state: State, threads: Sequence[str], space: Space) -> None:
+def refuse_races(state: ThreadState, threads: Sequence[str], space: Space) -> None:
     """Refuse kernels in which a thread reads an element of an argument that another thread writes.
 
     Raises:
@@ -103,7 +103,7 @@ def with_fixed_threads(value: Any, path: Sequence[Any], threads: Sequence[str], 
     return Substitution(space, known).value(value) if known else value
 
 
-def kept_elements(machine: Machine, loop: Loop) -> list[Node]:
+def kept_elements(machine: ThreadMachine, loop: LiftedLoop) -> list[Node]:
     """Elements of arguments that the loop changes and that are the same in all iterations."""
     found = {}
     inside = machine.walk(loop.body, "assignment_expression", "update_expression")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kernelmate.synthesis.lift.polynomials import Atom, Poly, Space, is_variable
-from kernelmate.synthesis.lift.values import Fold, Index, Load, Op, Scan, Substitution, walk
+from kernelmate.synthesis.lift.values import ArrayLoad, Fold, Index, Op, ScanValue, Substitution, walk
 
 LEAST = 5
 """Operations and operands of a value that is worth a name where the kernel gives it none."""
@@ -17,7 +17,7 @@ def in_order(value: Any) -> list[str]:
     """The variables of a value, in an order that does not depend on what they are called."""
     found: dict[str, None] = {}
     for one in walk(value):
-        poly = one.poly if isinstance(one, Index) else one.at if isinstance(one, Load) else None
+        poly = one.poly if isinstance(one, Index) else one.at if isinstance(one, ArrayLoad) else None
         if poly is not None:
             _note(poly, found)
     return list(found)
@@ -58,9 +58,9 @@ class Repeats:
             case Op(args=args):
                 for one in args:
                     self.count(one)
-            case Fold(body=body) | Scan(body=body):
+            case Fold(body=body) | ScanValue(body=body):
                 self.count(body)
-            case Index(poly=poly) | Load(at=poly):
+            case Index(poly=poly) | ArrayLoad(at=poly):
                 for factor in poly.factors():
                     if isinstance(factor, Atom) and factor.kind == "data":
                         self.count(factor.args[0])

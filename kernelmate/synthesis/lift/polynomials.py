@@ -187,7 +187,7 @@ def _poly(value: Poly | int) -> Poly:
 
 @dataclass
 class Space:
-    """How many values each variable has, from zero on; None where only guards say.
+    """Number of values of each variable, from zero on; None where only guards say.
 
     Attributes:
         apart: variables that were split from one, and are not merged again.

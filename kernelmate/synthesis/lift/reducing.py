@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly
-from kernelmate.synthesis.lift.text import ATOM, PRODUCT, SUM, Text
-from kernelmate.synthesis.lift.values import Fold, Load, Number, Op, free, joined, operation, parts
+from kernelmate.synthesis.lift.text import ATOM, PRODUCT, SUM, NumpyText
+from kernelmate.synthesis.lift.values import ArrayLoad, Fold, Number, Op, free, joined, operation, parts
 
 if TYPE_CHECKING:
-    from kernelmate.synthesis.lift.text import Writer
+    from kernelmate.synthesis.lift.text import FunctionWriter
 
 _INITIAL = {"max": "-np.inf", "min": "np.inf"}
 
 
-def reduced(writer: Writer, fold: Fold, order: tuple[str, ...]) -> Text:
+def reduced(writer: FunctionWriter, fold: Fold, order: tuple[str, ...]) -> NumpyText:
     """The text of a reduction along the axes that remain."""
     taps = [name for name in fold.over if name in writer.loading.taps]
     if taps:
@@ -36,10 +36,10 @@ def reduced(writer: Writer, fold: Fold, order: tuple[str, ...]) -> Text:
         code, binds = f"{text.within(ATOM)}.{fold.op}({_arguments(fold, sorted(places), rest)})", ATOM
     if missing and fold.op == "sum":
         amounts = " * ".join(writer.operand(writer._size(writer.space.extents[name]), (), PRODUCT) for name in missing)  # type: ignore[arg-type]
-        return Text(f"{Text(code, rest, binds).within(PRODUCT)} * {amounts}", rest, PRODUCT)
+        return NumpyText(f"{NumpyText(code, rest, binds).within(PRODUCT)} * {amounts}", rest, PRODUCT)
     if missing and fold.op == "prod":
         raise NotLifted("a power as a loop")
-    return Text(code, rest, binds)
+    return NumpyText(code, rest, binds)
 
 
 def _arguments(fold: Fold, places: Sequence[int], rest: Sequence[str]) -> str:
@@ -51,7 +51,7 @@ def _arguments(fold: Fold, places: Sequence[int], rest: Sequence[str]) -> str:
     return ", ".join(given)
 
 
-def _looped(writer: Writer, fold: Fold, taps: Sequence[str], order: tuple[str, ...]) -> Text:
+def _looped(writer: FunctionWriter, fold: Fold, taps: Sequence[str], order: tuple[str, ...]) -> NumpyText:
     """Loops over taps, each of which adds a shifted array."""
     name = writer.name(fold.hint)
     start = (
@@ -78,10 +78,10 @@ def _looped(writer: Writer, fold: Fold, taps: Sequence[str], order: tuple[str, .
     else:
         writer.line(f"{name} = np.{fold.op}imum({name}, {inner.code})")
     writer.indent, writer.known = outer, known
-    return Text(name, inner.axes)
+    return NumpyText(name, inner.axes)
 
 
-def _unmasked(writer: Writer, body: Any) -> Any:
+def _unmasked(writer: FunctionWriter, body: Any) -> Any:
     """A term without the guards that keep an index inside of an array that is padded with zeros."""
     match body:
         case Op(name="select", args=(condition, inner, Number(value=0.0))):
@@ -92,7 +92,7 @@ def _unmasked(writer: Writer, body: Any) -> Any:
                     for one in factors
                     for arg in (one.args if isinstance(one, Op) and one.name == "multiply" else (one,))
                 ]
-            implied = {poly for one in factors if isinstance(one, Load) for poly in _inside(writer, one)}
+            implied = {poly for one in factors if isinstance(one, ArrayLoad) for poly in _inside(writer, one)}
             left = joined(
                 one
                 for one in parts(condition)
@@ -102,7 +102,7 @@ def _unmasked(writer: Writer, body: Any) -> Any:
     return body
 
 
-def _inside(writer: Writer, load: Load) -> list[Poly]:
+def _inside(writer: FunctionWriter, load: ArrayLoad) -> list[Poly]:
     """What is negative while an element is inside of its array, where that is padded with zeros."""
     shape, _ = writer.loading.axes(load)
     if writer.loading.pads.get((load.array, shape), ("", []))[0] != "constant":
@@ -111,7 +111,7 @@ def _inside(writer: Writer, load: Load) -> list[Poly]:
     return [poly for side, index in zip(sides, indices, strict=True) for poly in (-index - 1, index - side)]
 
 
-def _product(writer: Writer, fold: Fold, order: tuple[str, ...]) -> Text | None:
+def _product(writer: FunctionWriter, fold: Fold, order: tuple[str, ...]) -> NumpyText | None:
     """A sum over products of two as a product of matrices, or None."""
     body = fold.body
     if not isinstance(body, Op) or body.name != "multiply" or body.kind != "float":
@@ -127,7 +127,7 @@ def _product(writer: Writer, fold: Fold, order: tuple[str, ...]) -> Text | None:
     return _matmul(texts, fold.over, order) or _einsum(texts, over, order)
 
 
-def _matmul(texts: Sequence[Text], over: Sequence[str], order: tuple[str, ...]) -> Text | None:
+def _matmul(texts: Sequence[NumpyText], over: Sequence[str], order: tuple[str, ...]) -> NumpyText | None:
     if len(over) != 1:
         return None
     for left, right in (texts, texts[::-1]):
@@ -140,18 +140,18 @@ def _matmul(texts: Sequence[Text], over: Sequence[str], order: tuple[str, ...]) 
         if shared:
             if not rows or not cols or left.axes != (*shared, *rows, *over) or right.axes != (*shared, *over, *cols):
                 continue
-            return Text(f"{left.within(PRODUCT)} @ {right.within(ATOM)}", rest, PRODUCT)
+            return NumpyText(f"{left.within(PRODUCT)} @ {right.within(ATOM)}", rest, PRODUCT)
         one = left.within(PRODUCT) if left.axes[-1] == over[0] else f"{left.within(ATOM)}.T"
         other = right.within(ATOM) if right.axes[0] == over[0] else f"{right.within(ATOM)}.T"
-        return Text(f"{one} @ {other}", rest, PRODUCT)
+        return NumpyText(f"{one} @ {other}", rest, PRODUCT)
     return None
 
 
-def _einsum(texts: Sequence[Text], over: set[str], order: tuple[str, ...]) -> Text:
+def _einsum(texts: Sequence[NumpyText], over: set[str], order: tuple[str, ...]) -> NumpyText:
     rest = tuple(one for one in order if any(one in text.axes for text in texts))
     letters: dict[str, str] = {}
     for axis in (*rest, *sorted(over)):
         letters[axis] = "abcdefghijklmnop"[len(letters)]
     given = ",".join("".join(letters[axis] for axis in text.axes) for text in texts)
     wanted = "".join(letters[axis] for axis in rest)
-    return Text(f'np.einsum("{given}->{wanted}", {texts[0].code}, {texts[1].code})', rest)
+    return NumpyText(f'np.einsum("{given}->{wanted}", {texts[0].code}, {texts[1].code})', rest)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kernelmate.synthesis.lift.flattening import flatten, fresh
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly, Space
-from kernelmate.synthesis.lift.threads import Block
+from kernelmate.synthesis.lift.threads import ThreadBlock
 from kernelmate.synthesis.lift.values import (
     FALSE,
     MAP_OF,
@@ -62,10 +62,10 @@ class _Cell:
     spread: Spread
 
 
-class Sharing:
+class SharedAccesses:
     """Reads and writes of shared arrays, in epochs that barriers separate."""
 
-    def __init__(self, block: Block, space: Space) -> None:
+    def __init__(self, block: ThreadBlock, space: Space) -> None:
         self.block, self.space = block, space
 
     def write(self, array: SharedArray, write: Write) -> None:

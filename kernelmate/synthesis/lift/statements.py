@@ -9,8 +9,8 @@ from typing import Any
 
 from kernelmate.synthesis.lift.arithmetic import constant, converted
 from kernelmate.synthesis.lift.file import LocalArray, Node, Pointer, before_jump, condition_of, statements_of
-from kernelmate.synthesis.lift.loops import Loop, read_loop, summarised, unrolled_values
-from kernelmate.synthesis.lift.machine import Machine
+from kernelmate.synthesis.lift.loops import LiftedLoop, read_loop, summarised, unrolled_values
+from kernelmate.synthesis.lift.machine import ThreadMachine
 from kernelmate.synthesis.lift.memory import kept_elements
 from kernelmate.synthesis.lift.names import ATOMICS, kind_of
 from kernelmate.synthesis.lift.polynomials import NotLifted
@@ -26,7 +26,7 @@ _BARRIERS = ("__syncthreads", "__syncwarp", "__threadfence_block")
 class Statements:
     """Executes statements on a machine."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: ThreadMachine) -> None:
         self.machine, self.depth = machine, 0
 
     def run(self) -> None:
@@ -328,14 +328,14 @@ class Statements:
     def _do_statement(self, node: Node) -> None:
         raise NotLifted("a do loop")
 
-    def _loop(self, loop: Loop) -> None:
+    def _loop(self, loop: LiftedLoop) -> None:
         kept = next(iter(kept_elements(self.machine, loop)), None)
         if kept is None:
             self._executed(loop)
         else:
             self._keeping(kept, loop)
 
-    def _keeping(self, node: Node, loop: Loop) -> None:
+    def _keeping(self, node: Node, loop: LiftedLoop) -> None:
         """The loop with an element of an argument in a name, which is stored when it ends."""
         machine = self.machine
         text, name = machine.text(node), f"@{machine.text(node)}"
@@ -356,7 +356,7 @@ class Statements:
             raise NotLifted(f"`{text}` has no value for certain after a loop", machine.line(node))
         machine.set_place(node, value)
 
-    def _executed(self, loop: Loop) -> None:
+    def _executed(self, loop: LiftedLoop) -> None:
         machine = self.machine
         body = statements_of(loop.body)
         for part in machine.walk(loop.body, "break_statement", "goto_statement"):
@@ -390,7 +390,7 @@ class Statements:
         arrays = [one for one in self.machine.state.names.values() if isinstance(one, SharedArray)]
         return [(one, list(one.writes), list(one.reads)) for one in arrays]
 
-    def _unrolled(self, loop: Loop, values: Sequence[int], body: Sequence[Node]) -> None:
+    def _unrolled(self, loop: LiftedLoop, values: Sequence[int], body: Sequence[Node]) -> None:
         self.depth += 1
         for value in values:
             self.machine.state.names[loop.name] = constant(value)

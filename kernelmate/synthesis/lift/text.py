@@ -11,7 +11,7 @@ from kernelmate.checks.reference import spelled
 from kernelmate.synthesis.lift.loading import Loading
 from kernelmate.synthesis.lift.naming import Repeats
 from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, is_variable
-from kernelmate.synthesis.lift.values import Fold, Index, Load, Number, Op, Scalar, Scan, free, negation, walk
+from kernelmate.synthesis.lift.values import ArrayLoad, Fold, Index, Number, Op, Scalar, ScanValue, free, negation, walk
 
 ATOM, POWER, UNARY, PRODUCT, SUM, SHIFT, BITS, COMPARED = 9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 2.0
 _SIGNS = {
@@ -25,7 +25,7 @@ _PADDED = {"edge": ', mode="edge"', "wrap": ', mode="wrap"', "constant": ""}
 
 
 @dataclass(frozen=True)
-class Text:
+class NumpyText:
     """An expression, the variables along its axes, and how tightly it binds."""
 
     code: str
@@ -37,13 +37,13 @@ class Text:
         return self.code if self.binds >= binds else f"({self.code})"
 
 
-class Writer:
+class FunctionWriter:
     """Writes the statements of a function."""
 
     def __init__(self, loading: Loading, taken: set[str], *, exact: bool) -> None:
         self.loading, self.space, self.taken, self.exact = loading, loading.space, taken, exact
         self.lines: list[str] = []
-        self.known: dict[Any, Text] = {}
+        self.known: dict[Any, NumpyText] = {}
         self.repeats = Repeats(self.space)
         self.indent = 1
         self.sizes: set[str] = set()
@@ -79,12 +79,12 @@ class Writer:
         """A polynomial over sizes and taps."""
         return self._size(poly).code
 
-    def _size(self, poly: Poly) -> Text:
+    def _size(self, poly: Poly) -> NumpyText:
         code, binds = "", float(ATOM)
         lone = poly.lone
         if isinstance(lone, str) and "//" in lone:
             self.sizes.update(one for one in lone.split(" // ") if not one.isdigit())
-            return Text(lone, (), PRODUCT)
+            return NumpyText(lone, (), PRODUCT)
         for key, scale in poly.ordered():
             key, scale = _joined(key, scale)
             factors = [self._factor(one) for one in key]
@@ -97,7 +97,7 @@ class Writer:
             if scale < 0:
                 binds = min(binds, SUM if code else UNARY - 1.5)
             code += (" - " if scale < 0 else " + ") + term if code else ("-" if scale < 0 else "") + term
-        return Text(code or "0", (), binds)
+        return NumpyText(code or "0", (), binds)
 
     def _factor(self, factor: Any) -> str:
         if isinstance(factor, str):
@@ -117,7 +117,7 @@ class Writer:
 
     # ------------------------------------------------------------------------------------------------------ values
 
-    def aligned(self, text: Text, axes: Sequence[str]) -> str:
+    def aligned(self, text: NumpyText, axes: Sequence[str]) -> str:
         """The code for an operand of an operation along these axes."""
         code, own = text.code, text.axes
         order = tuple(one for one in axes if one in own)
@@ -130,20 +130,20 @@ class Writer:
             code = code if binds >= ATOM else f"({code})"
             code += f"[{', '.join(':' if one in order else 'None' for one in inner)}]"
             binds = ATOM
-        return Text(code, (), binds).code if binds == text.binds else Text(code, (), ATOM).code
+        return NumpyText(code, (), binds).code if binds == text.binds else NumpyText(code, (), ATOM).code
 
-    def _turned(self, text: Text, order: tuple[str, ...]) -> str:
+    def _turned(self, text: NumpyText, order: tuple[str, ...]) -> str:
         code = text.within(ATOM)
         if order == text.axes[::-1]:
             return f"{code}.T"
         return f"{code}.transpose({', '.join(str(text.axes.index(one)) for one in order)})"
 
-    def operand(self, text: Text, axes: Sequence[str], binds: float) -> str:
+    def operand(self, text: NumpyText, axes: Sequence[str], binds: float) -> str:
         """The aligned code, in parentheses where needed."""
         code = self.aligned(text, axes)
-        return Text(code, (), text.binds if code == text.code else ATOM).within(binds)
+        return NumpyText(code, (), text.binds if code == text.code else ATOM).within(binds)
 
-    def union(self, texts: Sequence[Text], order: Sequence[str]) -> tuple[str, ...]:
+    def union(self, texts: Sequence[NumpyText], order: Sequence[str]) -> tuple[str, ...]:
         """The axes of an operation."""
         several = [text.axes for text in texts if text.axes]
         if several and all(one == several[0] for one in several):
@@ -151,14 +151,14 @@ class Writer:
         found = {axis for text in texts for axis in text.axes}
         return tuple(one for one in order if one in found)
 
-    def value(self, value: Any, order: tuple[str, ...]) -> Text:
+    def value(self, value: Any, order: tuple[str, ...]) -> NumpyText:
         """A value along the axes of `order` that it depends on."""
         again = isinstance(value, Op | Fold) and self.repeats.worth_naming(value)
         if again and self.indent == 1 and not free(value) & set(self.loading.taps):
             return self._named(value, order)
         return self._text(value, order)
 
-    def _named(self, value: Fold | Op, order: tuple[str, ...]) -> Text:
+    def _named(self, value: Fold | Op, order: tuple[str, ...]) -> NumpyText:
         """A name that a statement gives the value, the same for equal values."""
         key, own = self.repeats.key(value)
         if key not in self.known:
@@ -168,37 +168,37 @@ class Writer:
                 return text
             name = self.name("" if is_variable(value.hint) else value.hint)
             self.line(f"{name} = {text.code}")
-            self.known[key] = Text(name, tuple(str(own.index(one)) for one in text.axes))
+            self.known[key] = NumpyText(name, tuple(str(own.index(one)) for one in text.axes))
         found = self.known[key]
-        return Text(found.code, tuple(own[int(one)] for one in found.axes))
+        return NumpyText(found.code, tuple(own[int(one)] for one in found.axes))
 
-    def _text(self, value: Any, order: tuple[str, ...]) -> Text:
+    def _text(self, value: Any, order: tuple[str, ...]) -> NumpyText:
         match value:
             case Number(value=number):
                 return self._number(number)
             case Index(poly=poly):
                 return self.index(poly, order)
             case Scalar(name=name):
-                return Text(spelled(name))
-            case Load():
+                return NumpyText(spelled(name))
+            case ArrayLoad():
                 return self._load(value, order)
             case Fold():
                 return self._fold(value, order)
-            case Scan():
+            case ScanValue():
                 return self._scan(value, order)
             case Op():
                 return self._operation(value, order)
         raise NotLifted("a value that is carried from one iteration to the next")
 
-    def _number(self, number: float) -> Text:
+    def _number(self, number: float) -> NumpyText:
         if number in (float("inf"), float("-inf")):
-            return Text("np.inf") if number > 0 else Text("-np.inf", (), UNARY)
+            return NumpyText("np.inf") if number > 0 else NumpyText("-np.inf", (), UNARY)
         if number != number:
-            return Text("np.nan")
+            return NumpyText("np.nan")
         code = repr(int(number)) if float(number).is_integer() and abs(number) < 1e15 else repr(number)
-        return Text(code, (), ATOM if number >= 0 else UNARY)
+        return NumpyText(code, (), ATOM if number >= 0 else UNARY)
 
-    def index(self, poly: Poly, order: tuple[str, ...]) -> Text:
+    def index(self, poly: Poly, order: tuple[str, ...]) -> NumpyText:
         """A whole number of variables as an array."""
         lone = poly.lone
         if isinstance(lone, Atom) and free(Index(poly)):
@@ -207,31 +207,31 @@ class Writer:
             Index(poly)
         ) - set(self.loading.taps):
             return self._size(poly)
-        total: Text | None = None
+        total: NumpyText | None = None
         for key, scale in poly.ordered():
-            term = Text(str(abs(scale))) if abs(scale) != 1 or not key else None
+            term = NumpyText(str(abs(scale))) if abs(scale) != 1 or not key else None
             for factor in key:
                 one = self._position(factor, order)
                 term = one if term is None else self.infix("multiply", term, one, order)
             assert term is not None
             if total is None:
-                total = term if scale > 0 else Text(f"-{term.within(UNARY)}", term.axes, UNARY)
+                total = term if scale > 0 else NumpyText(f"-{term.within(UNARY)}", term.axes, UNARY)
             else:
                 total = self.infix("add" if scale > 0 else "subtract", total, term, order)
         assert total is not None
         return total
 
-    def _position(self, factor: Any, order: tuple[str, ...]) -> Text:
+    def _position(self, factor: Any, order: tuple[str, ...]) -> NumpyText:
         if isinstance(factor, Atom):
-            return self._atom(factor, order) if free(Index(Poly.name(factor))) else Text(self._factor(factor))
+            return self._atom(factor, order) if free(Index(Poly.name(factor))) else NumpyText(self._factor(factor))
         if not is_variable(factor) or factor in self.loading.taps:
-            return Text(self._factor(factor))
+            return NumpyText(self._factor(factor))
         extent = self.space.extents[factor]
         if extent is None:
             raise NotLifted("it is not known how far an index goes")
-        return Text(f"np.arange({self.size(extent)})", (factor,))
+        return NumpyText(f"np.arange({self.size(extent)})", (factor,))
 
-    def _atom(self, atom: Atom, order: tuple[str, ...]) -> Text:
+    def _atom(self, atom: Atom, order: tuple[str, ...]) -> NumpyText:
         if atom.kind == "data":
             return self.value(atom.args[0], order)
         first, second = (self.index(one, order) for one in atom.args)
@@ -239,19 +239,19 @@ class Writer:
             return self.infix("floor_divide" if atom.kind == "quotient" else "remainder", first, second, order)
         return self._called("minimum" if atom.kind == "least" else "maximum", [first, second], order)
 
-    def infix(self, name: str, first: Text, second: Text, order: tuple[str, ...]) -> Text:
+    def infix(self, name: str, first: NumpyText, second: NumpyText, order: tuple[str, ...]) -> NumpyText:
         """A binary operator."""
         sign, binds = _SIGNS[name]
         axes = self.union([first, second], order)
         left = self.operand(first, axes, binds if binds > COMPARED else SUM)
         right = self.operand(second, axes, binds + 0.1 if name not in ("add", "multiply") else binds)
-        return Text(f"{left} {sign} {right}", axes, binds)
+        return NumpyText(f"{left} {sign} {right}", axes, binds)
 
-    def _called(self, name: str, texts: Sequence[Text], order: tuple[str, ...]) -> Text:
+    def _called(self, name: str, texts: Sequence[NumpyText], order: tuple[str, ...]) -> NumpyText:
         axes = self.union(texts, order)
-        return Text(f"np.{name}({', '.join(self.operand(one, axes, 0) for one in texts)})", axes)
+        return NumpyText(f"np.{name}({', '.join(self.operand(one, axes, 0) for one in texts)})", axes)
 
-    def _operation(self, value: Op, order: tuple[str, ...]) -> Text:
+    def _operation(self, value: Op, order: tuple[str, ...]) -> NumpyText:
         name, args = value.name, value.args
         if name in ("negative?", "zero?"):
             return self._compared(name, args[0].poly, order)
@@ -274,17 +274,17 @@ class Writer:
             return self._select(value, order)
         texts = [self.value(one, order) for one in args]
         if name == "multiply" and texts[0] == texts[1]:
-            return Text(f"{texts[0].within(ATOM)} ** 2", texts[0].axes, POWER)
+            return NumpyText(f"{texts[0].within(ATOM)} ** 2", texts[0].axes, POWER)
         if name in _SIGNS:
             return self.infix(name, texts[0], texts[1], order)
         if name in ("negative", "logical_not", "invert"):
             sign = "-" if name == "negative" else "~"
-            return Text(f"{sign}{texts[0].within(UNARY)}", texts[0].axes, UNARY)
+            return NumpyText(f"{sign}{texts[0].within(UNARY)}", texts[0].axes, UNARY)
         if name in ("erf", "erfc"):
-            return Text(f"special.{name}({texts[0].code})", texts[0].axes)
+            return NumpyText(f"special.{name}({texts[0].code})", texts[0].axes)
         return self._called(name, texts, order)
 
-    def _compared(self, name: str, poly: Poly, order: tuple[str, ...]) -> Text:
+    def _compared(self, name: str, poly: Poly, order: tuple[str, ...]) -> NumpyText:
         moving = Poly.of({key: scale for key, scale in poly.terms if free(Index(Poly.of({key: 1})))})
         rest = moving - poly
         sign = {"negative?": "less", "zero?": "equal", "nonzero": "not_equal"}[name]
@@ -295,16 +295,16 @@ class Writer:
             sign, rest = "greater_equal", rest + 1
         return self.infix(sign, self.index(moving, order), self.index(rest, order), order)
 
-    def _cast(self, inner: Any, kind: str, order: tuple[str, ...]) -> Text:
+    def _cast(self, inner: Any, kind: str, order: tuple[str, ...]) -> NumpyText:
         text = self.value(inner, order)
         if isinstance(inner, Index) and (kind == "float" or not text.axes):
             return text
         if kind == "float" and inner.kind == "float":
             return text
         dtype = {"float": "np.float64", "bool": "bool"}.get(kind, f"np.{kind}")
-        return Text(f"{text.within(ATOM)}.astype({dtype})", text.axes)
+        return NumpyText(f"{text.within(ATOM)}.astype({dtype})", text.axes)
 
-    def _select(self, value: Op, order: tuple[str, ...]) -> Text:
+    def _select(self, value: Op, order: tuple[str, ...]) -> NumpyText:
         condition, first, second = value.args
         match condition:
             case Op(name=sign, args=(left, right)) if {first, second} == {left, right} and sign in ("less", "greater"):
@@ -322,22 +322,22 @@ class Writer:
 
     # ------------------------------------------------------------------------------------------------------- arrays
 
-    def _load(self, load: Load, order: tuple[str, ...]) -> Text:
+    def _load(self, load: ArrayLoad, order: tuple[str, ...]) -> NumpyText:
         shape, axes = self.loading.axes(load)
         names = [axis.variable for axis in axes if axis.variable is not None]
         if all(axis.data is None for axis in axes) and len(set(names)) == len(names):
             code, variables = self.loading.sliced(load, self.size)
-            return Text(code, variables)
+            return NumpyText(code, variables)
         base = self.loading.base(load.array, shape, self.size)
         rest = [axis for axis in axes[1:] if axis.data is None and axis.variable is not None and self._whole(axis)]
         if axes[0].data is not None and len(rest) == len(axes) - 1:
             first = self.index(axes[0].data, order)
             if not set(first.axes) & {one.variable for one in rest}:
-                return Text(f"{base}[{first.code}]", (*first.axes, *(str(one.variable) for one in rest)))
+                return NumpyText(f"{base}[{first.code}]", (*first.axes, *(str(one.variable) for one in rest)))
         indices = self.loading.domains.placed(load.array, load.at)[1]
         texts = [self.index(one, order) for one in indices]
         union = self.union(texts, order)
-        return Text(f"{base}[{', '.join(self.aligned(one, union) for one in texts)}]", union)
+        return NumpyText(f"{base}[{', '.join(self.aligned(one, union) for one in texts)}]", union)
 
     def _whole(self, axis: Any) -> bool:
         extent = self.space.extents[axis.variable]
@@ -348,27 +348,27 @@ class Writer:
         wanted = [one for one in (*order, *over) if one in free(body) and one not in self.loading.taps]
         best: tuple[str, ...] = ()
         for load in walk(body):
-            if isinstance(load, Load):
+            if isinstance(load, ArrayLoad):
                 names = tuple(axis.variable for axis in self.loading.axes(load)[1] if axis.variable is not None)
                 best = names if len(names) > len(best) else best
         return best if set(best) == set(wanted) else tuple(wanted)
 
-    def _fold(self, fold: Fold, order: tuple[str, ...]) -> Text:
+    def _fold(self, fold: Fold, order: tuple[str, ...]) -> NumpyText:
         from kernelmate.synthesis.lift.reducing import reduced
 
         return reduced(self, fold, order)
 
-    def _scan(self, scan: Scan, order: tuple[str, ...]) -> Text:
+    def _scan(self, scan: ScanValue, order: tuple[str, ...]) -> NumpyText:
         kind = {"sum": "cumsum", "prod": "cumprod", "max": "maximum.accumulate", "min": "minimum.accumulate"}[scan.op]
         text = self.value(scan.body, self._natural(scan.body, (), order))
         if scan.at not in text.axes:
             raise NotLifted("a running result of what does not change")
         code = f"np.{kind}({text.code}, axis={text.axes.index(scan.at)})"
         if not scan.exclusive:
-            return Text(code, text.axes)
+            return NumpyText(code, text.axes)
         if scan.op != "sum":
             raise NotLifted("a running product or extreme without its own element")
-        return Text(f"{code} - {text.within(PRODUCT)}", text.axes, SUM)
+        return NumpyText(f"{code} - {text.within(PRODUCT)}", text.axes, SUM)
 
 
 def _joined(key: tuple[Any, ...], scale: int) -> tuple[tuple[Any, ...], int]:

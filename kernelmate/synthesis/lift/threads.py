@@ -27,7 +27,7 @@ LONGEST = 60
 """Threads' values that are kept as an expression, too."""
 
 
-class Block:
+class ThreadBlock:
     """The threads of one block, numbered as the hardware does.
 
     Attributes:

@@ -41,7 +41,7 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Load:
+class ArrayLoad:
     """An element of an array argument, by its position in memory."""
 
     array: str
@@ -79,7 +79,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Scan:
+class ScanValue:
     """The results of a reduction up to an iteration, which is `at`; `exclusive` leaves that one out."""
 
     op: str
@@ -105,7 +105,7 @@ class Spread:
     kind: str = "float"
 
 
-Value = Number | Index | Scalar | Load | Held | Op | Fold | Scan | Spread
+Value = Number | Index | Scalar | ArrayLoad | Held | Op | Fold | ScanValue | Spread
 
 TRUE = Number(1.0, "bool")
 FALSE = Number(0.0, "bool")
@@ -114,13 +114,13 @@ FALSE = Number(0.0, "bool")
 def free(value: Any) -> frozenset[str]:
     """The variables that a value depends on."""
     match value:
-        case Index(poly=poly) | Load(at=poly):
+        case Index(poly=poly) | ArrayLoad(at=poly):
             return variables_of(poly, free)
         case Op(args=args):
             return frozenset().union(*map(free, args))
         case Fold(over=over, body=body):
             return free(body) - set(over)
-        case Scan(at=at, body=body):
+        case ScanValue(at=at, body=body):
             return free(body) | {at}
         case Spread(base=base):
             return free(base)
@@ -134,9 +134,9 @@ def held(value: Any) -> frozenset[str]:
             return frozenset({name})
         case Op(args=args):
             return frozenset().union(*map(held, args))
-        case Fold(body=body) | Scan(body=body) | Spread(base=body):
+        case Fold(body=body) | ScanValue(body=body) | Spread(base=body):
             return held(body)
-        case Load(at=poly) | Index(poly=poly):
+        case ArrayLoad(at=poly) | Index(poly=poly):
             return frozenset(name[1:] for name in variables_of(poly, _held_names) if name.startswith("?"))
     return frozenset()
 
@@ -152,9 +152,9 @@ def walk(value: Any) -> Iterable[Any]:
         case Op(args=args):
             for one in args:
                 yield from walk(one)
-        case Fold(body=body) | Scan(body=body) | Spread(base=body):
+        case Fold(body=body) | ScanValue(body=body) | Spread(base=body):
             yield from walk(body)
-        case Load(at=poly) | Index(poly=poly):
+        case ArrayLoad(at=poly) | Index(poly=poly):
             yield from _inside(poly)
 
 
@@ -166,7 +166,7 @@ def _inside(poly: Poly) -> Iterable[Any]:
 
 
 class Sizes:
-    """How many operations and operands values hold, those that are shared counted each time."""
+    """Number of operations and operands in values, shared ones counted each time."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, int]] = {}
@@ -178,7 +178,7 @@ class Sizes:
             match value:
                 case Op(args=args):
                     inner = args
-                case Fold(body=body) | Scan(body=body) | Spread(base=body):
+                case Fold(body=body) | ScanValue(body=body) | Spread(base=body):
                     inner = (body,)
             self._known[id(value)] = value, 1 + sum(map(self.of, inner))
         return self._known[id(value)][1]
@@ -212,7 +212,7 @@ class Substitution:
         match value:
             case Index():
                 return Index(self.poly(value.poly))
-            case Load():
+            case ArrayLoad():
                 return replace(value, at=self.poly(value.at))
             case Held():
                 return self.values.get(value.name, value)
@@ -224,7 +224,7 @@ class Substitution:
                 body = self.value(value.body)
                 over = tuple(name for one in value.over for name in self.renamed(one))
                 return replace(value, over=over, body=body)
-            case Scan():
+            case ScanValue():
                 (at,) = self.renamed(value.at)
                 return replace(value, at=at, body=self.value(value.body))
             case Spread():

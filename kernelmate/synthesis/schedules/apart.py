@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.synthesis.graph import Graph, pruned
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, wrapped
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, wrapped
 from kernelmate.synthesis.names import Names, words_of
 from kernelmate.synthesis.plan import Refused
 
 THREADS = 256
 """Threads of a block in which every result's schedule is written."""
 
-Writer = Callable[[Graph, KernelText], Iterator[Written]]
+Writer = Callable[[Graph, KernelText], Iterator[WrittenKernel]]
 
 
-def written(graph: Graph, kernel: KernelText, writer: Writer) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText, writer: Writer) -> Iterator[WrittenKernel]:
     """The kernel's text.
 
     Args:
@@ -38,10 +38,10 @@ def written(graph: Graph, kernel: KernelText, writer: Writer) -> Iterator[Writte
         read = {str(node.data[0]) for node in part.nodes if node.op == "input"}
         if read & ({*names} - {own}):
             raise Refused("its results need each other, and cannot be computed by different blocks")
-    found: list[tuple[str, Written, str | None]] = []
+    found: list[tuple[str, WrittenKernel, str | None]] = []
     taken: set[str] = set()
     for name, part in zip(names, graphs, strict=True):
-        text = _chosen(writer(part, _Part(kernel.kernel, kernel.contract, name, taken)))
+        text = _chosen(writer(part, _KernelPart(kernel.kernel, kernel.contract, name, taken)))
         taken |= words_of(text.helpers)
         found.append((name, text, _blocks(text.grid[0], kernel)))
     found.sort(key=lambda one: one[2] is None)
@@ -50,7 +50,7 @@ def written(graph: Graph, kernel: KernelText, writer: Writer) -> Iterator[Writte
     yield _joined(kernel, found)
 
 
-class _Part(KernelText):
+class _KernelPart(KernelText):
     """The text of a kernel of which one result is computed."""
 
     def __init__(self, kernel: Kernel, contract: Contract, name: str, taken: set[str]) -> None:
@@ -64,10 +64,10 @@ class _Part(KernelText):
 
     def again(self) -> KernelText:
         """The same for another text."""
-        return _Part(self.kernel, self.contract, self._only, self._taken)
+        return _KernelPart(self.kernel, self.contract, self._only, self._taken)
 
 
-def _chosen(texts: Iterator[Written]) -> Written:
+def _chosen(texts: Iterator[WrittenKernel]) -> WrittenKernel:
     """The first one that can be a part of a launch."""
     for one in texts:
         if one.block == THREADS and len(one.grid) == 1 and "gridDim" not in one.definition:
@@ -94,7 +94,7 @@ def _number(node: ast.expr, kernel: KernelText) -> str:
     raise Refused("a number of blocks cannot be written in C++")
 
 
-def _joined(kernel: KernelText, parts: Sequence[tuple[str, Written, str | None]]) -> Written:
+def _joined(kernel: KernelText, parts: Sequence[tuple[str, WrittenKernel, str | None]]) -> WrittenKernel:
     """One kernel of several: each takes the blocks behind those of the ones before."""
     bare, block = kernel.kernel.name.rpartition("::")[2], kernel.names.fresh("block")
     passed = list(kernel.parameters)
@@ -119,7 +119,7 @@ def _joined(kernel: KernelText, parts: Sequence[tuple[str, Written, str | None]]
     why = " ".join(text.why for _, text, _ in parts)
     definition = kernel.definition(kernel.head(), lines)
     grid = " + ".join(text.grid[0] for _, text, _ in parts)
-    return Written("apart", why, definition, "\n\n".join(helpers), (grid,), THREADS)
+    return WrittenKernel("apart", why, definition, "\n\n".join(helpers), (grid,), THREADS)
 
 
 def _body(definition: str, indent: str) -> list[str]:

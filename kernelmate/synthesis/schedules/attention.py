@@ -17,7 +17,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.attention_plan import Attention
 from kernelmate.synthesis.attention_text import AttentionText, over, unrolled
 from kernelmate.synthesis.causal import reach
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, those_written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, those_written
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.schedules import attention_packs, attention_rows
 
@@ -36,7 +36,7 @@ FEW_QUERIES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class AttentionTile:
     """Queries of a block, and how many elements of vectors are multiplied at a time; in shared memory at most 48 KiB."""
 
     queries: int
@@ -49,11 +49,11 @@ class Tile:
         return self.queries // self.rows * ACROSS
 
 
-TILES, WIDE = (Tile(64, 8, 32), Tile(32, 4, 32)), (Tile(64, 4, 16), Tile(32, 4, 16))
+TILES, WIDE = (AttentionTile(64, 8, 32), AttentionTile(32, 4, 32)), (AttentionTile(64, 4, 16), AttentionTile(32, 4, 16))
 """For results of up to 256 columns, and for wider ones: a thread has at most 128 partial results in registers."""
 
 
-def written(plan: Attention, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Attention, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -80,7 +80,7 @@ def written(plan: Attention, kernel: KernelText) -> Iterator[Written]:
     yield from tiled or those_written([single])
 
 
-def _single(plan: Attention, kernel: KernelText, width: int) -> Written:
+def _single(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
     """The text for a block per query."""
     try:
         return attention_packs.text(plan, kernel)
@@ -88,14 +88,14 @@ def _single(plan: Attention, kernel: KernelText, width: int) -> Written:
         return attention_rows.text(plan, kernel, width)
 
 
-def _text(plan: Attention, kernel: KernelText, tile: Tile, width: int) -> Written:
-    return _Tiles(plan, kernel.again(), tile, width).written()
+def _text(plan: Attention, kernel: KernelText, tile: AttentionTile, width: int) -> WrittenKernel:
+    return _AttentionTiles(plan, kernel.again(), tile, width).written()
 
 
-class _Tiles(AttentionText):
+class _AttentionTiles(AttentionText):
     """The text for one tile."""
 
-    def __init__(self, plan: Attention, kernel: KernelText, tile: Tile, width: int) -> None:
+    def __init__(self, plan: Attention, kernel: KernelText, tile: AttentionTile, width: int) -> None:
         super().__init__(plan, kernel, width)
         self.tile, self.width = tile, width
         self.step = min(32, 2048 // width) if width <= 256 else 4096 // width
@@ -105,7 +105,7 @@ class _Tiles(AttentionText):
         self.parts = [fresh("query_part"), fresh("key_part"), fresh("value_part"), fresh("weight_part")]
         self.products = fresh("products")
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, tile, plan = self.kernel, self.names, self.tile, self.plan
         assert plan.query is not None
@@ -125,7 +125,7 @@ class _Tiles(AttentionText):
             *start, *loop, *ends,
         ]  # fmt: skip
         kept = "keeps the largest score and the sum of exponentials of each query, which correct what was summed before, and divides once"
-        return Written(
+        return WrittenKernel(
             f"attention-{tile.queries}x{KEYS}",
             f"Written from the reference: a block takes {tile.queries} queries and {KEYS} keys at a time, whose scores stay in registers and "
             f"shared memory; it {kept}." + self.promise(),
@@ -136,7 +136,7 @@ class _Tiles(AttentionText):
         )
 
     def _queries(self, whole: str) -> tuple[list[str], str]:
-        """How many queries there are, which ones are the block's, and the blocks that share a head."""
+        """Number of queries, those of the block, and the blocks that share a head."""
         names, batch = self.names, self.plan.batch
         try:
             names.queries = self.length(self.plan.query or 0, names.queries)

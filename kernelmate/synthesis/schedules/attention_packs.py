@@ -12,27 +12,27 @@ from kernelmate.synthesis.attention_plan import Attention, by_axis
 from kernelmate.synthesis.attention_text import unrolled
 from kernelmate.synthesis.causal import filled, reach
 from kernelmate.synthesis.index_maps import Linear
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, Written, block_of
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, WrittenKernel, block_of
 from kernelmate.synthesis.packs import pack_struct
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.reductions import WARP
-from kernelmate.synthesis.schedules.attention_rows import Rows, halves
+from kernelmate.synthesis.schedules.attention_rows import AttentionRows, halves
 
 THREADS, KEYS = 512, 4
 """Of a block, and keys of a group of lanes at a time: 64 KiB of packs of keys and values are under way in a block."""
 
 
-def text(plan: Attention, kernel: KernelText) -> Written:
+def text(plan: Attention, kernel: KernelText) -> WrittenKernel:
     """The kernel's text.
 
     Raises:
         Refused: queries, keys or values are not vectors of one dtype in memory.
     """
     single = replace(plan, query=None)
-    return _Packs(single, kernel.again(), plan.query, reach(plan)).written()
+    return _AttentionPacks(single, kernel.again(), plan.query, reach(plan)).written()
 
 
-class _Packs(Rows):
+class _AttentionPacks(AttentionRows):
     """The text for a few lanes per key."""
 
     threads = THREADS
@@ -59,7 +59,7 @@ class _Packs(Rows):
         self.which, self.first_lane = self.group, names.rank
         self.kept = f"{names.rank} * {names.kColumns} + {names.j}"
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         found = super().written()
         why = (

@@ -12,13 +12,13 @@ from kernelmate.synthesis.attention_plan import Attention
 from kernelmate.synthesis.attention_text import AttentionText, over, unrolled
 from kernelmate.synthesis.causal import reach
 from kernelmate.synthesis.index_maps import Linear
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of
 from kernelmate.synthesis.reductions import WARP
 
 BLOCK = 256
 
 
-def text(plan: Attention, kernel: KernelText, width: int) -> Written:
+def text(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
     """The kernel's text.
 
     Args:
@@ -31,10 +31,10 @@ def text(plan: Attention, kernel: KernelText, width: int) -> Written:
     """
     width = max(WARP, min(width, BLOCK))
     single = replace(plan, query=None)
-    return Rows(single, kernel.again(), width, plan.query, reach(plan)).written()
+    return AttentionRows(single, kernel.again(), width, plan.query, reach(plan)).written()
 
 
-class Rows(AttentionText):
+class AttentionRows(AttentionText):
     """The text for a block per query.
 
     Attributes:
@@ -59,7 +59,7 @@ class Rows(AttentionText):
         self.which, self.first_lane = self.names.warp, self.names.lane
         self.kept = f"{self.names.lane} + {WARP} * {self.names.j}"
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, plan = self.kernel, self.names, self.plan
         self.keys = self.length(plan.key, names.keys)
@@ -69,7 +69,7 @@ class Rows(AttentionText):
         pointers = self.pointers("row" if self.query is not None else "head")
         start, loop, ends = self.start(), self.loop(), self.results()
         body = [*self.constants(), *self.opening, *places, *pointers, *self.expressions.outer, *start, *loop, *ends]
-        return Written(
+        return WrittenKernel(
             "attention-rows",
             "Written from the reference: a block per query, of which each warp takes 32 keys at a time and keeps its own largest score, sum and "
             "weighted values; they are combined once at the end." + self.promise(),

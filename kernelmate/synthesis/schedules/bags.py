@@ -15,7 +15,7 @@ from kernelmate.synthesis.bag_plan import START, Bags, bags_of, behind_one_anoth
 from kernelmate.synthesis.elements import BY_NUMBER, Numbers, axes_in, chosen_by
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules.gather import Gather
@@ -29,7 +29,7 @@ UNROLLED = 4
 """Elements of a bag whose loads are under way at once."""
 
 
-def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -49,11 +49,11 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(partial(_packs, plan, kernel, by_rows, shared) for by_rows, shared in ways)
 
 
-def _lanes(plan: Bags, kernel: KernelText, lanes: int) -> Written:
+def _lanes(plan: Bags, kernel: KernelText, lanes: int) -> WrittenKernel:
     return _Lanes(plan, kernel.again(), lanes).written()
 
 
-def _packs(plan: Bags, kernel: KernelText, by_rows: bool, shared: bool) -> Written:
+def _packs(plan: Bags, kernel: KernelText, by_rows: bool, shared: bool) -> WrittenKernel:
     kernel = kernel.again()
     return _SharedBags(plan, kernel).written() if shared else _BagPacks(plan, kernel, by_rows).written()
 
@@ -62,7 +62,7 @@ class _Expressions(Expressions):
     """Expressions of results: what follows from a reduction is not known before the loop over a bag."""
 
     def varies(self, key: Key) -> bool:
-        """Whether a value differs between the elements of a pack, or follows from a reduction."""
+        """True if a value differs between the elements of a pack, or follows from a reduction."""
         return self.plan.node(key).op == "reduce" or super().varies(key)
 
 
@@ -84,7 +84,7 @@ class _BagPacks(Gather):
             return self.k
         return super()._leaf(key)
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         plan = self.bags
         before = self._loop()
@@ -180,7 +180,7 @@ class _SharedBags(_BagPacks):
             f"if (threadIdx.x >= {self.lane_count} || {names.column} >= {self._length()}) return;",
         ]  # fmt: skip
 
-    def _launched(self, helper: str, text: str, opening: Sequence[str]) -> Written:
+    def _launched(self, helper: str, text: str, opening: Sequence[str]) -> WrittenKernel:
         kernel, names, own, width = self.kernel, self.names, self.own, self.packs.width
         arguments = ", ".join([*kernel.parameters, names.row])
 
@@ -206,7 +206,7 @@ class _SharedBags(_BagPacks):
             body += loop(1)
         known = [name for name, several in self.inputs.items() if self._along(several)]
         constant = f"constexpr int {self.lane_count} = {self.lanes};  // of a warp, for the packs of a row; the others share its bag"
-        return Written(
+        return WrittenKernel(
             self.name,
             f"Written from the reference: a warp for each row of the result, {width} elements at a time in accesses of 16 bytes where "
             f"addresses allow it; groups of {self.lanes} lanes share the elements of a bag." + kernel.promise(known),
@@ -243,7 +243,7 @@ class _Lanes:
         name = str(node.data[0])
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         plan, kernel, names, expressions = self.plan, self.kernel, self.names, self.expressions
         sums = sums_of(plan)
@@ -278,7 +278,7 @@ class _Lanes:
 
     def _around(
         self, starts: Sequence[str], body: Sequence[str], exchanged: Sequence[str], final: Sequence[str]
-    ) -> Written:
+    ) -> WrittenKernel:
         kernel, names, plan = self.kernel, self.names, self.plan
         rows = kernel.count(plan.domain)
         opening = [] if rows.isidentifier() else [f"const size_t {names.count} = {rows};"]
@@ -303,7 +303,7 @@ class _Lanes:
             ),
             *block_of(f"if ({names.lane} == 0 && {names.row} < {rows})", final),
         ]
-        return Written(
+        return WrittenKernel(
             f"bags-{self.lanes}",
             f"Written from the reference: {self.lanes} neighbouring lanes of a warp for each row, which read neighbouring elements and combine "
             "what they found by shuffles." + kernel.promise(dict.fromkeys(known)),

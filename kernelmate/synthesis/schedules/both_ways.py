@@ -12,7 +12,7 @@ from dataclasses import replace
 from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.source import evaluate
 from kernelmate.synthesis.graph import Graph, pruned
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, wrapped
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, wrapped
 from kernelmate.synthesis.plan import Plan, Refused, plan_of
 from kernelmate.synthesis.reductions import Team
 from kernelmate.synthesis.schedules.columns import ENOUGH_BLOCKS, Columns
@@ -23,7 +23,7 @@ WIDTHS = (32, 16, 8)
 """Neighbouring columns of a block, from the most."""
 
 
-def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -46,15 +46,17 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     if row_plan.kind != "rows" or row_plan.split == 0 or column_plan.kind != "columns":
         raise Refused("its results are not along rows and down columns")
     rows = Rows(
-        row_plan, _Part(kernel.kernel, kernel.contract, [names[one] for one in along]), Team("block", THREADS, THREADS)
+        row_plan,
+        _PartialKernel(kernel.kernel, kernel.contract, [names[one] for one in along]),
+        Team("block", THREADS, THREADS),
     )
-    columns = _columns(column_plan, _Part(kernel.kernel, kernel.contract, [names[one] for one in down]))
+    columns = _columns(column_plan, _PartialKernel(kernel.kernel, kernel.contract, [names[one] for one in down]))
     if {*rows.outputs} & {*columns.inputs} or {*columns.outputs} & {*rows.inputs}:
         raise Refused("an array is read where another thread may have written it")
     yield _joined(kernel, rows.written(), columns.written(), columns.names.kColumns)
 
 
-class _Part(KernelText):
+class _PartialKernel(KernelText):
     """The text of a kernel of which only some results are computed."""
 
     def __init__(self, kernel: Kernel, contract: Contract, names: Sequence[str]) -> None:
@@ -74,7 +76,7 @@ def _columns(plan: Plan, kernel: KernelText) -> Columns:
     return Columns(plan, kernel, width, THREADS)
 
 
-def _joined(kernel: KernelText, rows: Written, columns: Written, width: str) -> Written:
+def _joined(kernel: KernelText, rows: WrittenKernel, columns: WrittenKernel, width: str) -> WrittenKernel:
     """One kernel of two: blocks behind those of the columns take a row each."""
     (grid,) = columns.grid
     if " * " in grid or not grid.startswith("cdiv("):
@@ -97,7 +99,9 @@ def _joined(kernel: KernelText, rows: Written, columns: Written, width: str) -> 
     helpers = [*parts, "\n".join([comment, kernel.definition(head, body)])]
     why = f"{rows.why} In the same launch, other blocks of {THREADS} threads take the sums of neighbouring columns each, without atomics."
     definition = kernel.definition(kernel.head(), text)
-    return Written("rows-and-columns", why, definition, "\n\n".join(helpers), (f"{grid} + {rows.grid[0]}",), THREADS)
+    return WrittenKernel(
+        "rows-and-columns", why, definition, "\n\n".join(helpers), (f"{grid} + {rows.grid[0]}",), THREADS
+    )
 
 
 def _body(definition: str) -> list[str]:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address, order_of
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
-from kernelmate.synthesis.schedules.columns import Layout
+from kernelmate.synthesis.schedules.columns import ColumnLayout
 from kernelmate.synthesis.schedules.passes import Passes
 
 BLOCK = 64
@@ -37,14 +37,14 @@ STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
 NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
         Refused: there is none.
     """
     text = kernel.again()
-    columns = Columns(plan, text)
+    columns = ColumnScan(plan, text)
     size = kernel.contract.sizes[0]
     count = int(evaluate(columns.count, size))
     rows = int(evaluate(columns.layout.axes.sides[columns.along], size))
@@ -79,7 +79,7 @@ def neutral(expressions: Expressions, kind: str, ctype: str) -> str:
     return str(int(STARTS[kind]))
 
 
-class Columns(Passes):
+class ColumnScan(Passes):
     """A thread per column: neighbours read neighbouring elements, and nobody waits for anybody.
 
     Attributes:
@@ -97,7 +97,7 @@ class Columns(Passes):
         self.inputs = self.accesses(self.outputs, "column")
         if not all(map(self.is_whole, plan.outputs)):
             raise Refused("it scans, and has results of one element per column")
-        self.layout = layout = Layout(plan)
+        self.layout = layout = ColumnLayout(plan)
         for name in self.outputs:
             if layout.orders.get(name, layout.every) != layout.every:
                 raise Refused(f"{name} is read where another thread may have written it")
@@ -124,7 +124,7 @@ class Columns(Passes):
         name = str(node.data[0])
         return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names = self.kernel, self.names
         running, carried, body = self.running()
@@ -135,7 +135,7 @@ class Columns(Passes):
         if self.backwards:
             head = f"for (int {names.row} = {length} - 1; {names.row} >= 0; --{names.row})"
         lines = [*self._thread(), *self.expressions.outer, *carried, "#pragma unroll 4", *block_of(head, body)]
-        return Written(
+        return WrittenKernel(
             self.schedule,
             "Written from the reference: a thread for each column, which neighbours read and write in whole sectors, each element once."
             + kernel.promise(self.inputs),
@@ -187,7 +187,7 @@ class Columns(Passes):
         return lines
 
 
-class Tiles(Columns):
+class Tiles(ColumnScan):
     """Blocks of a few neighbouring columns: groups of threads scan groups of rows side by side, a tile after the other.
 
     Args:
@@ -210,7 +210,7 @@ class Tiles(Columns):
             for names in zip(*((f"{NAMES[kind]}s", "prefix", "carry", "before") for kind, _ in self.kinds), strict=True)
         )
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, length = self.kernel, self.names, self.lengths[self.along]
         tile = self._tile()
@@ -231,7 +231,7 @@ class Tiles(Columns):
                 tile,
             ),
         ]
-        return Written(
+        return WrittenKernel(
             self.schedule,
             f"Written from the reference: {self.groups} groups of threads scan {self.rows} rows each side by side and add what was "
             "before them, so that many loads are under way at once." + kernel.promise(self.inputs),

@@ -17,7 +17,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
     KernelText,
-    Written,
+    WrittenKernel,
     block_of,
     camel,
     fresh_names,
@@ -41,14 +41,14 @@ ENOUGH_BLOCKS = 256
 """Blocks from which wider ones no longer leave multiprocessors idle: about two for each of a large GPU."""
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
         Refused: there is none.
     """
     size = kernel.contract.sizes[0]
-    layout = Layout(plan)
+    layout = ColumnLayout(plan)
     rows = int(evaluate(layout.axes.sides[layout.gone[-1]], size))
     if layout.column is None:
         threads = 64
@@ -70,15 +70,15 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(makers, [partial(_other_text, plan, kernel, *team) for team in others])
 
 
-def _other_text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
+def _other_text(plan: Plan, kernel: KernelText, width: int, threads: int) -> WrittenKernel:
     return replace(_text(plan, kernel, width, threads), schedule=f"columns-{width}x{threads}")
 
 
-def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> Written:
+def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> WrittenKernel:
     return Columns(plan, kernel.again(), width, threads).written()
 
 
-class Layout:
+class ColumnLayout:
     """The axes of a plan, merged where every array allows it.
 
     Attributes:
@@ -154,7 +154,7 @@ class Columns(Passes):
         bare = camel(kernel.kernel.name.rpartition("::")[2])
         names.kThreads, self.constants = kernel.threads(threads)
         names.kColumns = kernel.names.outermost(f"k{bare}Columns") if width > 1 else "1"
-        self.layout = layout = Layout(plan)
+        self.layout = layout = ColumnLayout(plan)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "column")
         for name, access in self.inputs.items():
@@ -202,7 +202,7 @@ class Columns(Passes):
         name = str(node.data[0])
         return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, sides = self.kernel, self.names, self.layout.axes.sides
         body = self._opening()
@@ -233,7 +233,7 @@ class Columns(Passes):
         column = self.layout.column
         blocks = [f"cdiv({sides[column]}, {self.width})"] if column is not None else []
         blocks += [sides[int(axis)] for axis in self.layout.single if axis != column]
-        return Written(
+        return WrittenKernel(
             f"columns-{self.width}" if self.width > 1 else f"groups-{self.threads}",
             why,
             kernel.definition(kernel.head(), body),

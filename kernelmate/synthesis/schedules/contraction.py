@@ -16,11 +16,11 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
-from kernelmate.synthesis.contraction_shape import ContractionShape, vanishes
+from kernelmate.synthesis.contraction_shape import ContractionShape, Factors, vanishes
 from kernelmate.synthesis.contraction_text import ContractionText
 from kernelmate.synthesis.kernel_text import (
     KernelText,
-    Written,
+    WrittenKernel,
     block_of,
     c_type,
     indented,
@@ -39,7 +39,7 @@ ENOUGH_BLOCKS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class ContractionTile:
     """A block's part of the results (`m` x `n`), of the sum at a time (`k`), and a thread's part (`side` x `side`)."""
 
     m: int
@@ -48,11 +48,11 @@ class Tile:
     side: int
 
 
-TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 16, 4), Tile(32, 32, 32, 2))
+TILES = (ContractionTile(128, 128, 8, 8), ContractionTile(64, 64, 16, 4), ContractionTile(32, 32, 32, 2))
 """From the largest: the more results a thread holds, the fewer reads of shared memory for each product."""
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -62,7 +62,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     shape = ContractionShape(plan, kernel)
     m, n, *batch = (int(evaluate(shape.axes.sides[axis], size)) for axis in (shape.m, shape.n, *shape.batch))
 
-    def blocks(tile: Tile) -> int:
+    def blocks(tile: ContractionTile) -> int:
         return -(-m // tile.m) * -(-n // tile.n) * math.prod(batch)
 
     first = next((place for place, tile in enumerate(TILES) if blocks(tile) >= ENOUGH_BLOCKS), len(TILES) - 1)
@@ -78,7 +78,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(makers, rest)
 
 
-def _text(plan: Plan, kernel: KernelText, tile: Tile) -> Written:
+def _text(plan: Plan, kernel: KernelText, tile: ContractionTile) -> WrittenKernel:
     kernel = kernel.again()
     return _Contraction(ContractionShape(plan, kernel), kernel, tile).written()
 
@@ -86,10 +86,12 @@ def _text(plan: Plan, kernel: KernelText, tile: Tile) -> Written:
 class _Contraction(ContractionText):
     """The text for one tile."""
 
-    def __init__(self, shape: ContractionShape, kernel: KernelText, tile: Tile) -> None:
+    def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
         super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage")
         self.tile = tile
         self.take_packs((*self.operands, *self.outputs), "Pack", self.names.kPack)
+        factors = Factors.of(shape) if shape.beside else None
+        self.terms, self.outside = ((shape.root,), ()) if factors is None else (factors.terms, factors.outside)
         if not vanishes(self.expressions, shape.root):
             raise Refused("what it sums is not zero where its arrays are: tiles at the edge would count")
         self.tiles = {name: kernel.names.fresh(f"{name}_tile") for name in self.operands}
@@ -103,12 +105,12 @@ class _Contraction(ContractionText):
             return f"{self.parts[name]}[{self.names.i if name in self.shape.left else self.names.j}]"
         return super().leaf(key)
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, tile = self.kernel, self.tile
         # Registers for two blocks on a multiprocessor; sums of 64 bits need as many as there are.
         bounds = f"__launch_bounds__({BLOCK}{'' if self.total in ('double', 'long long') else ', 2'}) "
-        return Written(
+        return WrittenKernel(
             f"contraction-{tile.m}x{tile.n}",
             f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
             f"each block while the products of the tile before are computed, and {tile.side} x {tile.side} results in the registers "
@@ -262,7 +264,7 @@ class _Contraction(ContractionText):
         """The products of one tile, from registers."""
         names = self.names
         inner: list[str] = []
-        (text,) = self.expressions.locals_for([self.shape.root], inner)
+        text = " * ".join(self.expressions.locals_for(self.terms, inner))
         inner.append(f"{names.sum}[{names.i}][{names.j}] += {text};")
         parts: dict[str, list[str]] = {held: [] for held in map(self._held, self.parts)}
         for name, part in self.parts.items():
@@ -294,7 +296,7 @@ class _Contraction(ContractionText):
     def _results(self) -> list[str]:
         """The values that follow from each sum, and stores within the result."""
         names, shape = self.names, self.shape
-        lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]")
+        lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]", self.outside)
         packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values if name in self.whole}
         last = f"{names.j} % {names.kPack}"
         for name, value in values.items():

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.convolution_tiles import SPAN, Tile, power_above, tile_for
+from kernelmate.synthesis.convolution_tiles import SPAN, ConvolutionTile, power_above, tile_for
 from kernelmate.synthesis.convolutions import CHANNEL, Convolution, Spatial, convolution_of
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import Linear, existing
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.window_plan import Windows, laid_out, output_shapes, refuse_others_reads
 from kernelmate.synthesis.window_text import WindowText
@@ -38,7 +38,7 @@ ENOUGH_BLOCKS = 264
 _WORDS = ("col", "row", "plane")
 
 
-def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -52,7 +52,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     tiles = {side: tile_for(plan, found, sizes[0], side) for side in (8, 4)}
     counts = {axis: int(evaluate(side, sizes[0])) for axis, side in enumerate(plan.domain)}
 
-    def blocks(tile: Tile) -> int:
+    def blocks(tile: ConvolutionTile) -> int:
         taken = {one.variable: width for one, width in zip(found.spatial, tile.positions, strict=True)}
         taken[found.out] = tile.out
         return math.prod(-(-count // taken.get(f"__{axis}", 1)) for axis, count in counts.items())
@@ -61,14 +61,14 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(partial(_text, plan, found, kernel, tiles[side]) for side in order)
 
 
-def _text(plan: Windows, found: Convolution, kernel: KernelText, tile: Tile) -> Written:
+def _text(plan: Windows, found: Convolution, kernel: KernelText, tile: ConvolutionTile) -> WrittenKernel:
     return _Convolving(plan, found, kernel.again(), tile).written()
 
 
 class _Convolving:
     """The text for one tile."""
 
-    def __init__(self, plan: Windows, found: Convolution, kernel: KernelText, tile: Tile) -> None:
+    def __init__(self, plan: Windows, found: Convolution, kernel: KernelText, tile: ConvolutionTile) -> None:
         self.plan, self.found, self.kernel, self.tile = plan, found, kernel, tile
         self.source, self.weights = plan.name(found.source), plan.name(found.weights)
         outputs = {one.name for one in kernel.outputs()}
@@ -138,7 +138,7 @@ class _Convolving:
     def _number(self, value: Linear) -> str:
         return self.text.number_text(value)[0]
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, tile, real = self.kernel, self.names, self.tile, self.kernel.real
         opening, grid = self._block()
@@ -153,7 +153,7 @@ class _Convolving:
             *results,
         ]  # fmt: skip
         sides = " x ".join(map(str, (tile.out, *tile.positions)))
-        return Written(
+        return WrittenKernel(
             f"convolution-{tile.out}x{math.prod(tile.positions)}-{tile.side}",
             f"Written from the reference: a block for {sides} channels and positions of the result; the input with its halo and the "
             f"weights lie in shared memory, and {tile.side} x {SPAN} results in the registers of each thread."
@@ -368,7 +368,7 @@ class _Convolving:
         return self._over(names.i, names.kSide, [out, *self._over(names.j, names.kSpan, inner)])
 
     def _may_leave(self, axis: str) -> bool:
-        """Whether a block's part of an axis may reach beyond its end."""
+        """True if a block's part of an axis may reach beyond its end."""
         places = {one.variable: place for place, one in enumerate(self.found.spatial)}
         return axis not in places or self.lengths[places[axis]] != "1"
 

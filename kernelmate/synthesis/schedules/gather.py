@@ -13,7 +13,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, Numbers, axes_in
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written, wrapped
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written, wrapped
 from kernelmate.synthesis.packs import Packs
 from kernelmate.synthesis.plan import Refused, walk
 from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
@@ -21,7 +21,7 @@ from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
 BLOCK = 256
 
 
-def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -41,7 +41,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(partial(_text, plan, kernel, by_rows) for by_rows in several)
 
 
-def _text(plan: Elements, kernel: KernelText, by_rows: bool) -> Written:
+def _text(plan: Elements, kernel: KernelText, by_rows: bool) -> WrittenKernel:
     return Gather(plan, kernel.again(), by_rows).written()
 
 
@@ -81,7 +81,7 @@ class Gather:
         return found
 
     def _along(self, several: set[tuple]) -> bool:  # type: ignore[type-arg]
-        """Whether an array is met in one way, and its last axis is the result's."""
+        """True if an array is met in one way, and its last axis is the result's."""
         if len(several) != 1:
             return False
         (index,) = several
@@ -103,7 +103,7 @@ class Gather:
             return self.kernel.loaded(name, f"{self.packs.locals[name]}.at[{self.names.j}]")
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         results: list[str] = []
         self.numbers.taken(self.plan.outputs, self.expressions, results)
@@ -142,7 +142,7 @@ class Gather:
                 found.append(self.packs.load(str(node.data[0]), f"{node.data[0]} + {at}"))
         return found
 
-    def packed(self, before: Sequence[str], results: Sequence[str], loads: Sequence[str]) -> Written:
+    def packed(self, before: Sequence[str], results: Sequence[str], loads: Sequence[str]) -> WrittenKernel:
         """The text around the statements for one element, and what is computed before."""
         kernel, names, packs = self.kernel, self.names, self.packs
         targets = self._targets()
@@ -189,7 +189,7 @@ class Gather:
                 found.append(f"const int {self.at[axis]} = {text};")
         return found
 
-    def _launched(self, helper: str, text: str, opening: Sequence[str]) -> Written:
+    def _launched(self, helper: str, text: str, opening: Sequence[str]) -> WrittenKernel:
         """The kernel's own body: which packs a thread has."""
         kernel, names, width = self.kernel, self.names, self.packs.width
         arguments = ", ".join(kernel.parameters)
@@ -221,7 +221,7 @@ class Gather:
                 body += ["} else {", *("  " + one for one in loop(1)), "}"]
             else:
                 body += loop(1)
-            return Written(
+            return WrittenKernel(
                 f"{self.name}-rows", f"Written from the reference: a block for each row of the result, {width}{promise}",
                 kernel.definition(kernel.head(), body), text, (" * ".join(self.plan.domain[:-1]),), row_block(columns, width),
             )  # fmt: skip
@@ -248,7 +248,7 @@ class Gather:
             ]
         else:
             body.append(f"{helper}<1>({arguments}, {at(names.base)});")
-        return Written(
+        return WrittenKernel(
             self.name, f"Written from the reference: packs over all elements of the result, {width}{promise}",
             kernel.definition(kernel.head(), body), text, (f"cdiv({' * '.join(self.plan.domain)}, {BLOCK * width})",), BLOCK,
         )  # fmt: skip

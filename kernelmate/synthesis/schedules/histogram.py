@@ -13,7 +13,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, Numbers
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.packs import Packs
 from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP
@@ -33,7 +33,7 @@ COPIES = 16384
 """Bytes up to which warps have counts of their own."""
 
 
-def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -48,7 +48,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(makers)
 
 
-def _text(plan: Elements, kernel: KernelText, many: bool) -> Written:
+def _text(plan: Elements, kernel: KernelText, many: bool) -> WrittenKernel:
     return _Histogram(plan, kernel.again(), many).written()
 
 
@@ -148,7 +148,7 @@ class _Histogram:
             return self.kernel.loaded(name, self.elements[name])
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, width = self.kernel, self.names, self.packs.width
         count = kernel.count(self.plan.domain[1:])
@@ -159,7 +159,7 @@ class _Histogram:
         where = "counts of its own in shared memory, which it adds once" if self.bins else "atomic additions"
         blocks = f"min(cdiv({self.plan.domain[1]}, {BLOCK * width * PER_THREAD}), {MOST_BLOCKS})"
         read = [*self.packs.arrays]
-        return Written(
+        return WrittenKernel(
             ("histogram" if self.bins else "scatter") + ("" if self.many else "-block"),
             f"Written from the reference: {'blocks' if self.many else 'one block'} of {self.threads} threads read {width} samples at a time, with "
             f"{where if self.many else 'counts in shared memory'}." + kernel.promise(read),

@@ -16,7 +16,7 @@ from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
     WIDEST,
     KernelText,
-    Written,
+    WrittenKernel,
     block_of,
     camel,
     fresh_names,
@@ -25,7 +25,7 @@ from kernelmate.synthesis.kernel_text import (
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.window_plan import (
     OutputShapes,
-    Target,
+    StoreTarget,
     Windows,
     output_shapes,
     parsed,
@@ -55,7 +55,7 @@ class _Group:
     step: int
 
 
-def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[WrittenKernel]:
     """The kernel's text; `shapes` in place of the contract's, of the same elements.
 
     Raises:
@@ -95,7 +95,7 @@ def _spread(plan: Windows, step: int, each: Linear | None) -> Windows:
         return rest.plus(Linear(((f"__{last}", own * step),) if own and each else ())).text()
 
     targets = [
-        Target(
+        StoreTarget(
             one.name,
             (one.key[0], tuple(moved(at, number) for at in one.key[1])),
             one.shape,
@@ -165,7 +165,7 @@ class _Interleaved(WindowText):
             group = replace(found[0], name=self.plan.name(key))
             self.offsets[key] = group, found[1]
 
-    def _target(self, target: Target) -> tuple[_Group, int]:
+    def _target(self, target: StoreTarget) -> tuple[_Group, int]:
         found = self._split_row(target.shape, target.place)
         if found is None:
             raise Refused("its results do not lie side by side")
@@ -212,7 +212,7 @@ class _Interleaved(WindowText):
         text = self.local.j if group.step == 1 else f"{group.step} * {self.local.j}"
         return f"{text} + {place}" if place else text
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, local, plan = self.kernel, self.local, self.plan
         bare = kernel.kernel.name.rpartition("::")[2]
@@ -229,7 +229,7 @@ class _Interleaved(WindowText):
         constant = f"constexpr int {width} = {self.count};  // neighbouring results of a thread"
         blocks, body = self._launched(function, width)
         several = ", ".join(dict.fromkeys(f"{self.count * one.step * self._item(one)}" for one in self._groups()))
-        return Written(
+        return WrittenKernel(
             "interleaved",
             f"Written from the reference: a thread for {self.count} neighbouring results, whose elements it loads and stores in "
             f"packs of 16 bytes ({several} bytes of a row at a time), and singly at the end and where addresses are not aligned."

@@ -113,7 +113,7 @@ class Passes:
         return [*lines, *(f"{place(name)} = {value};" for (_, name), value in zip(pairs, values, strict=True))]
 
     def is_whole(self, output: Key) -> bool:
-        """Whether an output has an element for each element of the domain."""
+        """True if an output has an element for each element of the domain."""
         index = output[1]
         return index == (FLAT,) or len([one for one in index if one is not None]) == len(self.plan.domain)
 

@@ -15,7 +15,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     ITEM_BYTES,
     KernelText,
-    Written,
+    WrittenKernel,
     block_of,
     fresh_names,
     those_written,
@@ -37,7 +37,7 @@ MOST_HELD = 34000
 """Bytes of shared memory of a block, of which six fit on a multiprocessor."""
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -45,11 +45,11 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     """
     columns = int(evaluate(plan.domain[-1], kernel.contract.sizes[0])) if plan.domain else 1
     packs: list[type[_Packs]] = [_RowPacks, _Packs] if columns >= LONG_ROW else [_Packs, _RowPacks]
-    ways: list[type[_Tiles | _Packs]] = [_WideTiles, _Tiles, *packs]
+    ways: list[type[_PermutationTiles | _Packs]] = [_WideTiles, _PermutationTiles, *packs]
     yield from those_written(partial(_text, plan, kernel, way) for way in ways)
 
 
-def _text(plan: Plan, kernel: KernelText, way: type[_Tiles | _Packs]) -> Written:
+def _text(plan: Plan, kernel: KernelText, way: type[_PermutationTiles | _Packs]) -> WrittenKernel:
     return way(plan, kernel.again()).written()
 
 
@@ -124,7 +124,7 @@ class _Free:
         return found
 
 
-class _Tiles(_Free):
+class _PermutationTiles(_Free):
     """Tiles of 32 x 32 elements: read along the source's last axis, written along the target's."""
 
     side = TILE
@@ -161,7 +161,7 @@ class _Tiles(_Free):
             return f"{self.tiles[name]}[{self.names.lane}][{self.names.j}]"
         return f"{name}[{address(self.orders[name], self.lengths, self.at)}]"
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, sides = self.kernel, self.names, self.axes.sides
         blocks = [f"cdiv({sides[axis]}, {self.side})" for axis in (self.source, self.target)]
@@ -187,7 +187,7 @@ class _Tiles(_Free):
             "__syncthreads();",
             *self._pass(names.j, names.lane, results),
         ]
-        return Written(
+        return WrittenKernel(
             "permutation-tile" if self.side == TILE else f"permutation-tile-{self.side}",
             f"Written from the reference: tiles of {self.side} x {self.side} elements go through shared memory, so that global memory is read "
             "and written along rows of as many neighbours, each element once." + kernel.promise(self.known()),
@@ -239,7 +239,7 @@ class _Tiles(_Free):
         ]
 
 
-class _WideTiles(_Tiles):
+class _WideTiles(_PermutationTiles):
     """Tiles of 64 x 64 elements, of which each thread has sixteen loads under way at once."""
 
     side = 2 * TILE
@@ -284,7 +284,7 @@ class _Packs(_Free):
             return f"{self.packs.locals[name]}.at[{self.names.j}]"
         return f"{name}[{address(self.orders[name], self.lengths, self.at)}]"
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, packs = self.kernel, self.names, self.packs
         columns = self.lengths[self.last]
@@ -330,7 +330,7 @@ class _Packs(_Free):
         whole = f"{self.lengths[self.last]} % {self.packs.width} == 0"
         return " && ".join(filter(None, [whole, self.packs.aligned()]))
 
-    def launched(self, helper: str, text: str) -> Written:
+    def launched(self, helper: str, text: str) -> WrittenKernel:
         """A pack for each thread, whatever row it lies in."""
         kernel, names, sides, columns = self.kernel, self.names, self.axes.sides, self.lengths[self.last]
         width, guard = self.packs.width, self.guard()
@@ -352,7 +352,7 @@ class _Packs(_Free):
             ),
         ]
         total = " * ".join(sides)
-        return Written(
+        return WrittenKernel(
             "permutation-packs",
             f"Written from the reference: packs of {width} neighbouring elements along the last axis, 16 bytes at a time, each element "
             "read and written once, and a tail for any size and address." + kernel.promise(self.known()),
@@ -389,7 +389,7 @@ class _RowPacks(_Packs):
 
     skips_first = True
 
-    def launched(self, helper: str, text: str) -> Written:
+    def launched(self, helper: str, text: str) -> WrittenKernel:
         """A row for each block."""
         kernel, names, columns, width = self.kernel, self.names, self.lengths[self.last], self.packs.width
         arguments = f"{', '.join(kernel.parameters)}, {names.row}, {names.column}"
@@ -410,7 +410,7 @@ class _RowPacks(_Packs):
             "}",
         ]
         headline = int(evaluate(self.axes.sides[self.last], kernel.contract.sizes[0]))
-        return Written(
+        return WrittenKernel(
             "permutation-rows",
             f"Written from the reference: a block for each row of the result, {width} neighbouring elements at a time in accesses of 16 "
             "bytes, each element read and written once." + kernel.promise(self.known()),

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.packs import Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
@@ -21,7 +21,7 @@ LONG_ROW = 2048
 """Elements from which a block per row comes before packs across rows: a block of 256 has two packs of float per thread."""
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -51,7 +51,7 @@ def _is_known(kernel: KernelText, size: str) -> bool:
         return False
 
 
-def _text(plan: Plan, kernel: KernelText, way: type[_Flat | _ByRows]) -> Written:
+def _text(plan: Plan, kernel: KernelText, way: type[_Flat | _ByRows]) -> WrittenKernel:
     return way(plan, kernel.again()).written()
 
 
@@ -161,7 +161,7 @@ class _Flat:
         self.columns = kernel.size(plan.columns) if plan.split else "1"
         self.elements = _Elements(plan, kernel, self.varying, self.names)
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, packs, plan = self.kernel, self.elements.packs, self.plan
         function = self.elements.function(self.names.element)
@@ -171,7 +171,7 @@ class _Flat:
         body += [*self.elements.expressions.outer, *function]
         body += self._packed() if wide else self._single()
         total = " * ".join(plan.domain) or "1"
-        return Written(
+        return WrittenKernel(
             "pointwise",
             _why(packs.width, "elements of neighbouring rows too" if plan.split else "")
             + kernel.promise(self.elements.inputs),
@@ -259,7 +259,7 @@ class _ByRows:
         )
         self.elements = _Elements(plan, kernel, self.varying, self.names)
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, packs, plan = self.kernel, self.elements.packs, self.plan
         length = kernel.size(plan.columns)
@@ -278,7 +278,7 @@ class _ByRows:
             body.append(f"const int {self.names.columns} = {length};")
         body += [*self.elements.expressions.outer, *function, *self._loop()]
         block = row_block(_headline(plan, kernel), packs.width)
-        return Written(
+        return WrittenKernel(
             "pointwise-rows",
             _why(packs.width, "a block for each row, which divides nothing") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),

@@ -217,7 +217,7 @@ class RowLoops(RowElements):
         return None if self.end is None else self.end.values[output]
 
     def stays(self, key: Key) -> bool:
-        """Whether the text of a value that differs between elements is the same in every pass."""
+        """True if the text of a value that differs between elements is the same in every pass."""
         return key[0] < 0 or (self.end is not None and key in self.end.conditions)
 
     def stored_pack(self, output: str) -> str:

@@ -13,7 +13,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, may_be_negative
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, camel, fresh_names, wrapped
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, camel, fresh_names, wrapped
 from kernelmate.synthesis.packs import Packs
 from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk, without_reshapes
 from kernelmate.synthesis.reductions import WARP
@@ -29,7 +29,7 @@ SUMMED = 2
 """The axis of the numbers, behind those of the result."""
 
 
-def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's text.
 
     Raises:
@@ -169,7 +169,7 @@ class _RowSums:
         row = {(SUMMED, 1): names.i, (0, 1): names.row}.get(axes)  # type: ignore[arg-type]
         return f"{name} + static_cast<size_t>({row}) * {names.columns} + {names.c}" if row else f"{name} + {names.c}"
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, plan = self.kernel, self.names, self.plan
         length = kernel.size(plan.domain[1])
@@ -187,7 +187,7 @@ class _RowSums:
         ]
         number = int(evaluate(plan.domain[SUMMED], kernel.contract.sizes[0]))
         read = dict.fromkeys(str(plan.node(key).data[0]) for key in walk(plan) if plan.node(key).op == "input")
-        return Written(
+        return WrittenKernel(
             "scatter-rows",
             f"Written from the reference: a block for {self.rows} row{'s' * (self.rows > 1)} of the result looks at all {number} "
             "numbers for its own, and adds what belongs to them in their order, without atomics."

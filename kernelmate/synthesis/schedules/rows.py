@@ -14,7 +14,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import (
     KernelText,
-    Written,
+    WrittenKernel,
     block_of,
     camel,
     fresh_names,
@@ -54,7 +54,7 @@ FEWEST = 4
 """Elements of a row for each thread, below which a block is not tried."""
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -79,13 +79,13 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     yield from those_written([], [*again[:1], *(partial(replace, one) for one in kept[2:]), *again[1:]])
 
 
-def _text(plan: Plan, kernel: KernelText, team: Team, *, online: bool) -> Written:
+def _text(plan: Plan, kernel: KernelText, team: Team, *, online: bool) -> WrittenKernel:
     return Rows(plan, kernel.again(), team, online=online).written()
 
 
-def _kept(plan: Plan, kernel: KernelText, columns: int) -> list[Written]:
+def _kept(plan: Plan, kernel: KernelText, columns: int) -> list[WrittenKernel]:
     """Kernels that keep rows in registers, of three teams the likeliest first: the fewest threads with at most `KEPT` each."""
-    found: list[tuple[int, Written]] = []
+    found: list[tuple[int, WrittenKernel]] = []
     if columns > LONGEST_KEPT:
         return []
     for threads in (4, 8, 16, 32, 64, 128, 256, 512, 1024):
@@ -176,7 +176,7 @@ class Rows(RowLoops):
         ahead = min(self.most_ahead(), 1 << max(0, share.bit_length() - 1))
         return ahead if ahead >= 2 * self.packs.width else 0
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, plan, team, names = self.kernel, self.plan, self.team, self.names
         length = kernel.size(plan.columns)
@@ -204,7 +204,7 @@ class Rows(RowLoops):
             "\n".join([comment, kernel.definition(head, body)]),
         ]
         grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, {team.block // team.threads})",)
-        return Written(
+        return WrittenKernel(
             f"{self.schedule}-{team.name if team.threads == WARP else f'{team.noun}-{team.threads}'}{'-kept' * bool(self.kept)}",
             self.why(),
             kernel.definition(kernel.head(), self._dispatch(passed, length)),

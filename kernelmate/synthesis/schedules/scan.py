@@ -12,7 +12,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Team
 from kernelmate.synthesis.schedules import column_scan
@@ -21,7 +21,7 @@ from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW, Rows,
 from kernelmate.synthesis.schedules.total import MOST_ALONE
 
 
-def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -43,8 +43,8 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(partial(_text, plan, kernel, team) for team in teams[:3])
 
 
-def _text(plan: Plan, kernel: KernelText, team: Team) -> Written:
-    return _Rows(plan, kernel.again(), team).written()
+def _text(plan: Plan, kernel: KernelText, team: Team) -> WrittenKernel:
+    return _RowScan(plan, kernel.again(), team).written()
 
 
 def _plan(graph: Graph) -> Plan:
@@ -100,7 +100,7 @@ def _check(plan: Plan, gone: int) -> None:
             plan.access(key)
 
 
-class _Rows(Rows):
+class _RowScan(Rows):
     """The text for one team: packs of a tile of the row are combined within threads, among them, and with what was before."""
 
     schedule = "scan"

@@ -13,7 +13,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, Numbers
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP
 
@@ -23,7 +23,7 @@ ROW, ELEMENT = 0, 1
 """The two axes: rows, and elements of all rows behind one another."""
 
 
-def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -38,7 +38,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(partial(_text, plan, kernel, one) for one in several)
 
 
-def _text(plan: Elements, kernel: KernelText, lanes: int) -> Written:
+def _text(plan: Elements, kernel: KernelText, lanes: int) -> WrittenKernel:
     return _Segments(plan, kernel.again(), lanes).written()
 
 
@@ -108,7 +108,7 @@ class _Segments:
         name = str(node.data[0])
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, expressions = self.kernel, self.names, self.expressions
         row, lane, i, end = names.row, names.lane, names.i, names.end
@@ -137,7 +137,7 @@ class _Segments:
         ]
         final = self.results(totals)
         lines += block_of(f"if ({lane} == 0 && {row} < {rows})", [*expressions.outer, *final])
-        return Written(
+        return WrittenKernel(
             f"segments-{self.lanes}",
             f"Written from the reference: {self.lanes} neighbouring lanes of a warp for each row, which read neighbouring elements and combine "
             "their sums by shuffles." + kernel.promise(dict.fromkeys(self.inputs)),

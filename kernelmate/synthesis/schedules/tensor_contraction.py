@@ -12,19 +12,23 @@ products with sums in float (or int), m x n for each (m + n) elements that are c
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape, Factors
 from kernelmate.synthesis.contraction_text import ContractionText
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, Written, block_of, indented
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, indented
 from kernelmate.synthesis.plan import Plan, Refused
 from kernelmate.synthesis.tensor_text import TensorText
 from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STATIC_BYTES, STEP, TILES, TensorTile, ranked
 
+IN_FLIGHT = 8
+"""Elements that a thread loads before it stores the first, where it cannot copy chunks."""
 
-def makers(plan: Plan, kernel: KernelText) -> list[partial[Written]]:
+
+def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:
     """What writes the kernel's texts, the likely fastest first.
 
     Raises:
@@ -43,10 +47,29 @@ def makers(plan: Plan, kernel: KernelText) -> list[partial[Written]]:
     return [partial(_text, plan, kernel, tile) for tile in tiles]
 
 
-def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> Written:
+def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> WrittenKernel:
     kernel = kernel.again()
     shape = ContractionShape(plan, kernel)
     return _TensorContraction(shape, Factors.of(shape), kernel, tile).written()
+
+
+@dataclass(frozen=True, slots=True)
+class _TilePlace:
+    """Where an operand's tile comes from: texts of its rows and width, of positions and lengths along both axes.
+
+    `positions` declares those of a thread, up to what is added along a row; `pitch` is from one row to the next.
+    """
+
+    name: str
+    rows: str
+    width: str
+    across: str
+    along: str
+    across_length: str
+    along_length: str
+    positions: str
+    element: str
+    pitch: str
 
 
 class _TensorContraction(ContractionText):
@@ -55,7 +78,7 @@ class _TensorContraction(ContractionText):
     def __init__(self, shape: ContractionShape, factors: Factors, kernel: KernelText, tile: TensorTile) -> None:
         more = (
             "kWarpM", "kWarpN", "kWarpsK", "kStages", "kThreads", "kStep", "kGroup", "kChunks", "Tiles", "tiles", "tile",
-            "shared", "line", "warp", "lane", "step", "steps", "pack", "chunk", "held", "part", "block", "first",
+            "shared", "line", "stage", "source", "kApart", "warp", "lane", "step", "steps", "pack", "chunk", "held", "part", "block", "first",
             "together", "partial", "staged", "e", "kWide",
         )  # fmt: skip
         super().__init__(shape, kernel, (factors.left, factors.right), *more)
@@ -71,7 +94,7 @@ class _TensorContraction(ContractionText):
         self.lanes = {name: kernel.names.fresh(f"{name}_lane") for name in self.operands}
         self.chunks = {name: kernel.names.fresh(f"{name}_chunk") for name in self.operands}
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, tile = self.kernel, self.tile
         held = tile.part[0] * tile.part[1] // 32
@@ -79,7 +102,7 @@ class _TensorContraction(ContractionText):
         body = self._body()
         turned = {self._turned(name) for name in self.operands}
         shared = tile.shared_bytes if tile.shared_bytes > STATIC_BYTES else 0
-        return Written(
+        return WrittenKernel(
             f"tensor-{tile.name}",
             f"Written from the reference for tensor cores: tiles of {tile.m} x {tile.n} results, {tile.stages} tiles of each operand "
             f"in use or under way by cp.async, and {tile.part[0]} x {tile.part[1]} results in the registers of each warp."
@@ -93,7 +116,7 @@ class _TensorContraction(ContractionText):
         )
 
     def _turned(self, name: str) -> bool:
-        """Whether fragments of an operand are transposed on their way to registers."""
+        """True if fragments of an operand are transposed on their way to registers."""
         return self.along(name) != self.shape.k
 
     def _body(self) -> list[str]:
@@ -120,6 +143,7 @@ class _TensorContraction(ContractionText):
                     "// The tiles of this turn's products have arrived, and no warp reads those that are overwritten now.",
                     f'asm volatile("cp.async.wait_group %0;" ::"n"({names.kStages} - 2) : "memory");',
                     "__syncthreads();",
+                    f"const int {names.stage} = {names.step} % {names.kStages};",
                     *block_of(f"if ({names.step} < {names.steps})", copies),
                     'asm volatile("cp.async.commit_group;" ::: "memory");',
                     *block_of(f"if ({names.step} >= {names.kStages} - 1)", multiply),
@@ -209,53 +233,86 @@ class _TensorContraction(ContractionText):
     def _copy(self, name: str) -> list[str]:
         """The copy of a tile: in chunks of 16 bytes where rows are whole, else element by element."""
         names, lengths, left = self.names, self.lengths, name in self.shape.left
-        turned, wide = self._turned(name), self._row_chunks(name)
         side, first = (self.shape.m, names.m_first) if left else (self.shape.n, names.n_first)
         extent = names.kTileM if left else names.kTileN
         deep = f"{names.step} * {names.kTileK}"
+        turned = self._turned(name)
         across, along = (self.shape.k, side) if turned else (side, self.shape.k)
         row_first, along_first = (deep, first) if turned else (first, deep)
-        width = extent if turned else names.kTileK
-        inside = f"{self.at[across]} < {lengths[across]} && {self.at[along]} < {lengths[along]}"
-        element = f"{name}[{address(self.order(name), lengths, self.at)}]"
-        row = f"{names.tiles}[{names.step} % {names.kStages}].{name}[{names.line}]"
+        rows, width = (names.kTileK, extent) if turned else (extent, names.kTileK)
+        place = _TilePlace(
+            name, rows, width, self.at[across], self.at[along], lengths[across], lengths[along],
+            f"const int {self.at[across]} = {row_first} + {names.line}, {self.at[along]} = {along_first}",
+            f"{name}[{address(self.order(name), lengths, self.at)}]", self._pitch(name, across),
+        )  # fmt: skip
+        if name not in self.whole:
+            return self._singles(place)
+        whole, single = indented(self._chunks(place)), indented(self._singles(place))
+        return [f"if ({self.whole[name]}) {{", *whole, "} else {", *single, "}"]
 
-        def positions(chunk: str) -> str:
-            return (
-                f"const int {self.at[across]} = {row_first} + {names.line}, {self.at[along]} = {along_first} + {chunk};"
-            )
+    def _pitch(self, name: str, axis: int) -> str:
+        """Elements from one position along an axis to the next, in an operand's memory."""
+        order = self.order(name)
+        return " * ".join(self.lengths[int(one)] for one in order[order.index(axis) + 1 :]) or "1"
 
-        total, threads = self._rows(name) * wide, self.tile.threads
-        chunks = [
-            f"const int {names.line} = {names.pack} / ({width} / {names.kPack}), {names.chunk} = {names.pack} % ({width} / {names.kPack});",
-            positions(f"{names.chunk} * {names.kPack}"),
-            f"{self.text.copy}(&{row}[({names.chunk} ^ {self._exchange(name)}) * {names.kPack}], &{element}, {inside});",
-        ]
-        if total % threads:
-            chunks = block_of(f"if ({names.pack} < {total})", chunks)
-        whole = [
+    def _chunks(self, place: _TilePlace) -> list[str]:
+        """The copy by `cp.async`: a thread takes the same chunk of rows that are apart by a multiple of eight."""
+        names, wide = self.names, self._row_chunks(place.name)
+        packs = f"({place.width} / {names.kPack})"
+        apart = self.tile.threads // wide
+        to = f"{names.tiles}[{names.stage}].{place.name}[{names.line} + {names.j}][({names.chunk} ^ {self._exchange(place.name)}) * {names.kPack}]"
+        inside = f"{place.across} + {names.j} < {place.across_length} && {place.along} < {place.along_length}"
+        copy = f"{self.text.copy}(&{to}, {names.source} + static_cast<size_t>({names.j}) * {place.pitch}, {inside});"
+        guard = f"if ({names.line} < {place.rows}) " if apart > self._rows(place.name) else ""
+        return [
+            f"constexpr int {names.kApart} = {names.kThreads} / {packs};  // rows from one chunk of a thread to its next",
+            f"const int {names.line} = threadIdx.x / {packs}, {names.chunk} = threadIdx.x % {packs};",
+            f"{place.positions} + {names.chunk} * {names.kPack};",
+            f"const {self.kernel.element(place.name)}* {names.source} = &{place.element};",
             "#pragma unroll",
             *block_of(
-                f"for (int {names.j} = 0; {names.j} < {-(-total // threads)}; ++{names.j})",
-                [f"const int {names.pack} = {names.j} * {names.kThreads} + threadIdx.x;", *chunks],
+                f"for (int {names.j} = 0; {names.j} < {place.rows}; {names.j} += {names.kApart})", [f"{guard}{copy}"]
             ),
         ]
-        single = [
+
+    def _singles(self, place: _TilePlace) -> list[str]:
+        """The copy through registers: eight elements of a thread are under way at a time."""
+        names = self.names
+        total = self._rows(place.name) * self._row_chunks(place.name) * CHUNK // self.item
+        flight = min(IN_FLIGHT, total // self.tile.threads)
+        number = (
+            f"const int {names.e} = {names.j} + {names.i} * {names.kThreads}, {names.line} = {names.e} / {place.width};"
+        )
+        over = ["#pragma unroll", f"for (int {names.i} = 0; {names.i} < {flight}; ++{names.i})"]
+        inside = f"{place.across} < {place.across_length} && {place.along} < {place.along_length}"
+        column = f"{names.e} % {place.width}"
+        chunk = f"({column} / {names.kPack} ^ {self._exchange(place.name)}) * {names.kPack} + {names.e} % {names.kPack}"
+        return [
             "#pragma unroll 1",
             *block_of(
-                f"for (int {names.e} = threadIdx.x; {names.e} < {self._rows(name)} * {width}; {names.e} += {names.kThreads})",
+                f"for (int {names.j} = threadIdx.x; {names.j} < {place.rows} * {place.width}; {names.j} += {flight} * {names.kThreads})",
                 [
-                    f"const int {names.line} = {names.e} / {width}, {names.chunk} = {names.e} % {width} / {names.kPack};",
-                    positions(f"{names.e} % {width}"),
-                    f"{self.kernel.element(name)} {names.held} = {{}};",
-                    f"if ({inside}) {names.held} = {element};",
-                    f"{row}[({names.chunk} ^ {self._exchange(name)}) * {names.kPack} + {names.e} % {names.kPack}] = {names.held};",
+                    f"{self.kernel.element(place.name)} {names.held}[{flight}] = {{}};",
+                    over[0],
+                    *block_of(
+                        over[1],
+                        [
+                            number,
+                            f"{place.positions} + {column};",
+                            f"if ({inside}) {names.held}[{names.i}] = {place.element};",
+                        ],
+                    ),
+                    over[0],
+                    *block_of(
+                        over[1],
+                        [
+                            number,
+                            f"{names.tiles}[{names.stage}].{place.name}[{names.line}][{chunk}] = {names.held}[{names.i}];",
+                        ],
+                    ),
                 ],
             ),
         ]
-        if name not in self.whole:
-            return single
-        return [f"if ({self.whole[name]}) {{", *indented(whole), "} else {", *indented(single), "}"]
 
     def _rows(self, name: str) -> int:
         """The rows of an operand's tile."""

@@ -11,7 +11,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import Reductions, Team
 from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes
@@ -25,7 +25,7 @@ PER_THREAD = 4
 MOST_BLOCKS = 1024
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
+def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
 
     Raises:
@@ -43,7 +43,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[Written]:
     yield from those_written(makers)
 
 
-def _text(plan: Plan, kernel: KernelText, threads: int, many: bool) -> Written:
+def _text(plan: Plan, kernel: KernelText, threads: int, many: bool) -> WrittenKernel:
     return _Total(plan, kernel.again(), threads, many).written()
 
 
@@ -100,7 +100,7 @@ class _Total(Passes):
         texts = {"once": f"{name}[0]", "flat": f"{name}[{self.names.i}]"}
         return self.kernel.loaded(name, name if node.op == "scalar" else texts[access])
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, threads = self.kernel, self.names, self.team.block
         count = kernel.count(self.plan.domain)
@@ -119,7 +119,7 @@ class _Total(Passes):
             if self.many
             else f"one block of {threads} threads, in the same order in each run"
         )
-        return Written(
+        return WrittenKernel(
             "total-atomic" if self.many else "total",
             f"Written from the reference: {how}; partial results are combined by shuffles."
             + kernel.promise(self.inputs, len(self.levels()) + any(map(self.is_whole, self.plan.outputs))),

@@ -15,7 +15,7 @@ from kernelmate.records import Size
 from kernelmate.source import evaluate, launch_shape
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import existing
-from kernelmate.synthesis.kernel_text import KernelText, Written, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.rolled import rolled
 from kernelmate.synthesis.schedules.pointwise import row_block
@@ -37,7 +37,7 @@ ROWS = 4
 _DEFAULTS = ("col", "row", "plane")
 
 
-def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[Written]:
+def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first; `shapes` in place of the contract's, of the same elements.
 
     Raises:
@@ -46,14 +46,14 @@ def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None
     contract = kernel.contract
     plan = window_plan(rolled(graph), contract.sizes, *(output_shapes(kernel) if shapes is None else shapes))
     count = math.prod(int(evaluate(side, contract.sizes[0])) for side in plan.domain)
-    ways: list[type[_Threads]] = [_Rows, _Threads] if count >= ROWS * ENOUGH else [_Threads, _Rows]
+    ways: list[type[_Threads]] = [_WindowRows, _Threads] if count >= ROWS * ENOUGH else [_Threads, _WindowRows]
     try:
         yield from those_written(partial(_text, plan, kernel, way) for way in ways)
     except Refused:
         yield _text(plan, kernel, _Grid)
 
 
-def _text(plan: Windows, kernel: KernelText, way: type[_Threads]) -> Written:
+def _text(plan: Windows, kernel: KernelText, way: type[_Threads]) -> WrittenKernel:
     return way(plan, kernel.again()).written()
 
 
@@ -76,13 +76,13 @@ class _Threads:
         self.names = [kernel.names.fresh(self._wanted(axis)) for axis in range(min(self.rank, 3))]
         self.outer: list[str] = []
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         lines = self._positions()
         text = WindowText(self.plan, self.kernel, self._variables())
         values = text.values(lines)
         lines += self._stores(text, values, lines)
-        return Written(
+        return WrittenKernel(
             "windows",
             "Written from the reference: a thread for each position of the result, neighbours from the L1 cache, the border "
             "decided once per thread." + self.kernel.promise(self._read()),
@@ -210,7 +210,7 @@ class _Threads:
         return [*lines, f"if ({' || '.join(tests)}) return;"]
 
     def _is_wide(self) -> bool:
-        """Whether a position needs 64 bits: one axis may have as many elements as an int counts."""
+        """True if a position needs 64 bits: one axis may have as many elements as an int counts."""
         return not any("edge(" in str(one) for key in walked(self.plan) for one in key[1])
 
     def _native(self) -> list[str]:
@@ -285,7 +285,7 @@ def _inner(side: str) -> str:
     return side[1:-1] if side.startswith("(") and side.endswith(")") else side
 
 
-class _Rows(_Threads):
+class _WindowRows(_Threads):
     """A thread for a few neighbouring rows, with what they share in its registers."""
 
     step = ROWS
@@ -306,7 +306,7 @@ class _Rows(_Threads):
         taken = f"(blockDim.y * {self.local.kRows})"
         return f"const int {local} = ({rows} + {taken[1:-1]} - 1) / {taken};"
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         lines = self._positions()
         row = self.names[1]
@@ -326,7 +326,7 @@ class _Rows(_Threads):
         constant = (
             f"constexpr int {local.kRows} = {ROWS};  // neighbouring rows of a thread: what they share is read once"
         )
-        return Written(
+        return WrittenKernel(
             "windows-rows",
             f"Written from the reference: a thread for {ROWS} neighbouring rows of a column, which reads what they share into registers once "
             "and decides the border there." + self.kernel.promise(self._read()),
@@ -348,7 +348,7 @@ class _Grid(_Threads):
             kernel.sizes.setdefault(side, f"gridDim.{letter}")
         super().__init__(plan, kernel)
 
-    def written(self) -> Written:
+    def written(self) -> WrittenKernel:
         """The text."""
         kernel, column, sides = self.kernel, self.names[0], self.plan.domain
         positions = {f"__{self.rank - 1}": column}
@@ -370,7 +370,7 @@ class _Grid(_Threads):
         outside, body = _hoisted(body, column)
         lines += outside
         loop = block_of(f"for (int {column} = threadIdx.x; {column} < {length}; {column} += blockDim.x)", body)
-        return Written(
+        return WrittenKernel(
             "windows-grid",
             "Written from the reference: a block for each row of the result, neighbours from the L1 cache, the border decided once "
             "per position." + kernel.promise(self._read()),

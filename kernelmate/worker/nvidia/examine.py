@@ -1,4 +1,4 @@
-"""What a judgement gains by NVIDIA's tools where they were asked for."""
+"""Adds results of NVIDIA's tools to a judgement if they were requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelmate.worker.nvidia.tool import ToolFailed
 Tell = Callable[[str, int, int], None]
 
 FAULTS = frozenset({"illegal-address", "out-of-bounds-write", "out-of-bounds-read", "misaligned-access", "trap"})
-"""What a GPU reports of a launch without a line, and memcheck with one."""
+"""Findings that a GPU reports of a launch without a line, and memcheck with one."""
 
 
 def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> Judgement:

@@ -35,7 +35,7 @@ _TO_DEVICE = 1
 
 
 class LaunchJob(msgspec.Struct, frozen=True):
-    """What is to be launched: the candidate of a task at some of its sizes, on one GPU.
+    """Launches to be made: the candidate of a task at some of its sizes, on one GPU.
 
     Attributes:
         headline_only: launch at the first size alone.
@@ -67,7 +67,7 @@ def main(path: str) -> int:
 def _launch_all(job: LaunchJob) -> bool:
     from kernelmate.backends.cuda.backend import CudaBackend
     from kernelmate.checks.styles import NORMAL
-    from kernelmate.checks.trials import FIRST, Bench, Shot, inputs_for
+    from kernelmate.checks.trials import FIRST, Bench, PlannedLaunch, inputs_for
 
     task = job.task
     backend = CudaBackend(job.device)
@@ -77,7 +77,7 @@ def _launch_all(job: LaunchJob) -> bool:
     sizes = task.sizes or contract.sizes
     bench = Bench(backend, task, task.candidate)
     module = backend.load(task.candidate.compiled, task.target)
-    shot = Shot(FIRST, NORMAL, 0, 0)
+    shot = PlannedLaunch(FIRST, NORMAL, 0, 0)
     kept: list[Any] = []
     failed = False
     for size in sizes[: 1 if job.headline_only else None]:

@@ -49,7 +49,7 @@ FURTHER: Mapping[str, str] = {
     "sm_busy": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "dram_busy": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
 }
-"""What only hardware knows; base units are nanoseconds, bytes and per cent."""
+"""Metrics of hardware alone; base units are nanoseconds, bytes and per cent."""
 
 METRICS = (*dict.fromkeys(name for names in COUNTERS.values() for name in names), *FURTHER.values())
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernelmate.records import Severity
 
 NEAR_BYTES = 4096
-"""How far outside an array an access counts as one past its end; farther out it is at no array at all."""
+"""Largest distance past an array's end that is attributed to it; a farther access belongs to no array."""
 
 _PREFIX = re.compile(r"^========= ?(.*)$")
 _PLACE = re.compile(r"\bat (?P<function>.+?)\+0x[0-9a-f]+(?: in (?P<file>\S.*?):(?P<line>\d+))?(?P<rest>\s*\[.*\])?$")

@@ -69,7 +69,7 @@ def _ask(tool: str, task: JudgeTask, device: int) -> ToolOutput | str:
 def conclude(
     answers: Mapping[str, ToolOutput | str], unit: Unit, sizes: int
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """What the tools' answers amount to; in place of an answer stands why there is none."""
+    """Summary of the tools' answers; the reason, for a tool without an answer."""
     findings: list[Finding] = []
     clean, lines = [], []
     for tool, answer in answers.items():
@@ -154,7 +154,7 @@ def _buffers(errors: str) -> tuple[LaunchBuffer, ...]:
 
 
 def _silence(tool: str, answer: ToolOutput) -> str:
-    """Why a tool that ended did not say that it had looked at everything."""
+    """Reason that a tool ended without stating that it had checked everything."""
     refused = next((m[1] for line in answer.text.splitlines() if (m := _REFUSED.search(line.lstrip("= ")))), None)
     if refused is not None:
         return f"compute-sanitizer ({tool}) refuses: {refused.strip()}"

@@ -34,7 +34,7 @@ class ToolFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool printed. `errors` holds what the launching process printed on standard error as well."""
+    """Output of a tool. `errors` also holds the standard error of the launching process."""
 
     text: str
     errors: str
@@ -91,12 +91,12 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def _words(command: Sequence[str]) -> str:
-    """Which of its tools a sanitizer was to be."""
+    """Name of the sanitizer's tool that was requested."""
     return f"({command[command.index('--tool') + 1]}) " if "--tool" in command else ""
 
 
 def locate(tool: str) -> Path | None:
-    """Where a tool is; None where it is not."""
+    """Path of a tool; None if it is not installed."""
     found = find_tool(tool)
     if found is None and tool == "ncu":
         versions = [path for root in _ELSEWHERE for path in Path(root).glob("*/ncu")]

@@ -1,1 +1,1 @@
-"""What the server offers, one file per part of the protocol. Each has `register(server)`."""
+"""Features of the server, one file per part of the protocol. Each has `register(server)`."""

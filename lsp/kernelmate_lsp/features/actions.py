@@ -31,7 +31,7 @@ _MEANT = re.compile(r"Did you mean ([\w:.-]+)\?")
 
 
 async def actions(server: KernelmateServer, params: types.CodeActionParams) -> list[types.CodeAction]:
-    """What can be done at a place."""
+    """Code actions at a position."""
     uri = params.text_document.uri
     reading = await server.reading(uri)
     known = server.known.get(uri)
@@ -56,7 +56,7 @@ def _within(kind: str, wanted: str) -> bool:
 
 
 def _fixes(reading: Reading, diagnostics: Sequence[types.Diagnostic]) -> Iterator[types.CodeAction]:
-    """What the message of a problem says to write instead."""
+    """Replacements that the message of a problem proposes."""
     for one in diagnostics:
         meant = _MEANT.search(one.message)
         if one.source is None or not one.source.startswith(("kernelmate", "nvrtc")) or meant is None:

@@ -67,7 +67,7 @@ class CommandTarget:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What is judged for one kernel at a time."""
+        """Key of jobs of which one kernel has one at a time."""
         return "judge", self.known.uri, self.spot.id
 
 
@@ -302,7 +302,7 @@ def offer(server: KernelmateServer, name: str, run: Run) -> None:
 
 
 async def answered(server: KernelmateServer, run: Run, given: Mapping[str, Any]) -> Any:
-    """What a command answers; what its user can do something about is shown, and answered as a document."""
+    """Result of a command; an error that the user can do something about is shown, and returned as a document."""
     try:
         return await run(server, given)
     except KernelmateError as error:

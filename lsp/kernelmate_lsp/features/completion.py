@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from lsprotocol import types
 
 from kernelmate.records import Kernel
-from kernelmate.source.blocks import Block, find_blocks, find_kernels, owner_of
+from kernelmate.source.blocks import ContractBlock, find_blocks, find_kernels, owner_of
 from kernelmate.source.document import KEYS
 from kernelmate_lsp.reading import Reading
 from kernelmate_lsp.server import KernelmateServer
@@ -53,7 +53,7 @@ _TABLE = re.compile(r"\s*\[\s*args\s*\]")
 
 
 def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> list[types.CompletionItem]:
-    """What may stand at a place; nothing outside of contract blocks.
+    """Completions at a position; none outside of contract blocks.
 
     Args:
         reading: the document.
@@ -76,7 +76,7 @@ def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> lis
     return list(_sizes(block)) if _inside_text(written) else []
 
 
-def _block_at(reading: Reading, line: int) -> tuple[Block, int] | None:
+def _block_at(reading: Reading, line: int) -> tuple[ContractBlock, int] | None:
     """The block whose TOML a line is in, and which of its lines that is."""
     for unit in dict.fromkeys(spot.kernel.unit for spot in reading.spots):
         for block in find_blocks(unit):
@@ -86,7 +86,7 @@ def _block_at(reading: Reading, line: int) -> tuple[Block, int] | None:
     return None
 
 
-def _keys(block: Block, *, snippets: bool) -> Iterator[types.CompletionItem]:
+def _keys(block: ContractBlock, *, snippets: bool) -> Iterator[types.CompletionItem]:
     taken = {match[1] for one in block.lines if (match := re.match(r"\s*\[?\s*(\w+)", one.content))}
     for key in KEYS:
         if key in taken and key != block.kernel_key:
@@ -101,7 +101,7 @@ def _keys(block: Block, *, snippets: bool) -> Iterator[types.CompletionItem]:
         )
 
 
-def _arguments(block: Block, owner: Kernel | None) -> Iterator[types.CompletionItem]:
+def _arguments(block: ContractBlock, owner: Kernel | None) -> Iterator[types.CompletionItem]:
     """Entries of `[args]` for the parameters that have none, as far as the signature tells them."""
     if owner is None:
         return
@@ -120,7 +120,7 @@ def _arguments(block: Block, owner: Kernel | None) -> Iterator[types.CompletionI
         )
 
 
-def _values(written: str, block: Block) -> Iterator[types.CompletionItem]:
+def _values(written: str, block: ContractBlock) -> Iterator[types.CompletionItem]:
     value = written.partition("=")[2].strip().removeprefix('"')
     if "[" in value and "]" not in value:
         yield from _sizes(block)
@@ -135,7 +135,7 @@ def _values(written: str, block: Block) -> Iterator[types.CompletionItem]:
 
 
 def _promises(value: str) -> Iterator[types.CompletionItem]:
-    """What may follow an array's shape or a scalar's value."""
+    """Completions after an array's shape or a scalar's value."""
     if "=" in value and "]" not in value:
         documentation = "The scalar is never given another value."
         yield types.CompletionItem("fixed", kind=types.CompletionItemKind.Keyword, documentation=documentation)
@@ -144,7 +144,7 @@ def _promises(value: str) -> Iterator[types.CompletionItem]:
         yield types.CompletionItem("align 16", kind=types.CompletionItemKind.Keyword, documentation=documentation)
 
 
-def _sizes(block: Block) -> Iterator[types.CompletionItem]:
+def _sizes(block: ContractBlock) -> Iterator[types.CompletionItem]:
     names = dict.fromkeys(re.findall(r"(\w+)\s*=", " ".join(
         one.content.partition("=")[2] for one in block.lines if re.match(r"\s*sizes\s*=", one.content)
     )))  # fmt: skip

@@ -28,7 +28,7 @@ from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
 
 OTHERS_WAIT_S = 2.0
-"""How long a hover waits for the other GPUs; where that is not enough, the next one has them."""
+"""Seconds that a hover waits for the other GPUs; if that is not enough, the next one has them."""
 
 _SHARED = re.compile(
     r"(?P<extern>extern\s+)?__shared__\s+(?:__align__\s*\([^)]*\)\s*|alignas\s*\([^)]*\)\s*|volatile\s+|const\s+)*"
@@ -50,7 +50,7 @@ _COUNTERS = (
 
 
 async def hover(server: KernelmateServer, params: types.HoverParams) -> types.Hover | None:
-    """What is known of what the pointer is on."""
+    """Facts about the symbol under the pointer."""
     uri = params.text_document.uri
     reading = await server.reading(uri)
     known = server.known.get(uri)
@@ -78,7 +78,7 @@ async def hover(server: KernelmateServer, params: types.HoverParams) -> types.Ho
 
 
 def kernel_text(spot: DocumentKernel, checked: CompileResult | None, benched: Benched | None) -> str:
-    """What a kernel takes of each GPU, what would help, and what the last benchmark counted."""
+    """Resources of a kernel on each GPU, remedies, and the counters of the last benchmark."""
     parts = [f"**{_md(spot.kernel.name)}**"]
     if checked is None:
         parts.append("Not compiled yet.")
@@ -151,7 +151,7 @@ def _counters(verdict: Verdict) -> list[str]:
 
 
 def shared_text(kernel: Kernel, word: str, checked: CompileResult | None) -> str | None:
-    """What a shared array takes; None where the word names none."""
+    """Size of a shared array; None if the word names none."""
     for match in _SHARED.finditer(kernel.source):
         if match["name"] == word:
             break
@@ -186,7 +186,7 @@ def _total(checked: CompileResult | None) -> str:
 
 
 def _banks(item: int, sides: list[str]) -> str:
-    """What walking down a column of a two-dimensional array costs: its rows' distance in banks of four bytes."""
+    """Cost of walking down a column of a two-dimensional array: its rows' distance in banks of four bytes."""
     if len(sides) != 2:
         return ""
     words = int(sides[1]) * item // 4
@@ -196,7 +196,7 @@ def _banks(item: int, sides: list[str]) -> str:
 
 
 def bounds_text(spot: DocumentKernel, checked: CompileResult | None) -> str | None:
-    """What a launch bound asks for, and what came of it."""
+    """Meaning of a launch bound, and its effect."""
     bounds = spot.kernel.signature.launch_bounds
     if _BOUNDS.search(spot.kernel.source) is None:
         return None
@@ -218,7 +218,7 @@ def bounds_text(spot: DocumentKernel, checked: CompileResult | None) -> str | No
 async def _with_others(
     server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel, checked: CompileResult
 ) -> CompileResult:
-    """What was compiled, with the other GPUs of the settings, where they come soon."""
+    """The compiled kernel, with the other GPUs of the settings if they are ready soon."""
     names = server.configuration.own.other_targets
     if checked.others or not names or not checked.verdicts or not checked.verdicts[0].compiled:
         return checked
@@ -239,7 +239,7 @@ async def _with_others(
 
 
 def _names(spot: DocumentKernel, line: int) -> bool:
-    """Whether a line is the one on which the kernel is defined."""
+    """True if a line is the one on which the kernel is defined."""
     return spot.kernel.unit.locate(spot.kernel.line, spot.kernel.column)[0] == line
 
 

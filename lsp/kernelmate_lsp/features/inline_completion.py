@@ -17,7 +17,7 @@ from kernelmate_lsp.server import KernelmateServer
 
 
 async def inline(server: KernelmateServer, params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
-    """What the model would go on with, in a kernel of a workspace that is trusted; nothing where there is no model."""
+    """Continuation by the model, in a kernel of a workspace that is trusted; none if there is no model."""
     configuration = server.configuration
     if not (configuration.own.inline_completion and configuration.trusted):
         return []

@@ -36,7 +36,7 @@ def _of_kernel(
 
 
 def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel) -> str:
-    """What stands above a kernel."""
+    """Text above a kernel."""
     parts = []
     checked = known.checked.get(spot.id) if known.checked_version == reading.version else None
     if checked is None:

@@ -1,4 +1,4 @@
-"""What was found out about a kernel, as documents and as charts, and comparisons with an earlier text of it."""
+"""Results for a kernel, as documents and as charts, and comparisons with an earlier text of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Kernel, Verdict
-from kernelmate.report.chart import BASELINE, Shown, template
+from kernelmate.report.chart import BASELINE, ChartVersion, template
 from kernelmate.report.figures import figures, versions_of
 from kernelmate.report.json import optimization_json, verdicts_json
 from kernelmate.session.revisions import Repository
@@ -59,8 +59,8 @@ async def charts(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     }
 
 
-def _versions(place: CommandTarget) -> list[Shown]:
-    """What is drawn side by side: the last search's versions, else the baseline and what was judged last."""
+def _versions(place: CommandTarget) -> list[ChartVersion]:
+    """Versions that are drawn side by side: the last search's, else the baseline and the version judged last."""
     found = place.known.found.get(place.spot.id)
     benched = place.known.benched.get(place.spot.id)
     if found is not None and (benched is None or found.at >= benched.at):
@@ -68,9 +68,9 @@ def _versions(place: CommandTarget) -> list[Shown]:
     shown = []
     before = place.known.compared.get(place.spot.id)
     if before is not None and before.verdicts:
-        shown.append(Shown(f"{BASELINE} ({before.of})", before.verdicts[0]))
+        shown.append(ChartVersion(f"{BASELINE} ({before.of})", before.verdicts[0]))
     if benched is not None:
-        shown += [Shown(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
+        shown += [ChartVersion(verdict.instance or place.spot.kernel.name, verdict) for verdict in benched.verdicts]
     return shown
 
 

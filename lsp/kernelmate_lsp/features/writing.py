@@ -18,7 +18,7 @@ from kernelmate.session.exporting import write_all
 from kernelmate.session.writing import WriteOutcome
 from kernelmate.source.examples import load_python_function, read_examples
 from kernelmate.source.line_ends import normal_text
-from kernelmate.synthesis.draft import Asked
+from kernelmate.synthesis.draft import KernelRequest
 from kernelmate_lsp.features.commands import demand_trust, follow, offer
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
@@ -87,7 +87,7 @@ async def write(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     return written_json(made.kernels, [str(one) for one in written], made.notes)
 
 
-async def _asked(server: KernelmateServer, given: Mapping[str, Any]) -> Asked:
+async def _asked(server: KernelmateServer, given: Mapping[str, Any]) -> KernelRequest:
     uri, function = given.get("uri"), given.get("function")
     reading = await server.reading(uri) if isinstance(uri, str) else None
     if reading is None or not isinstance(function, str):
@@ -104,7 +104,7 @@ async def _asked(server: KernelmateServer, given: Mapping[str, Any]) -> Asked:
     except UsageError as error:
         hint = 'Annotate the parameters with example arrays, as in x: "float32[rows=4096, cols=1024]".'
         raise UsageError(error.message, file=error.file, line=error.line, hint=hint) from None
-    return Asked(described, examples, target, described.name)
+    return KernelRequest(described, examples, target, described.name)
 
 
 def register(server: KernelmateServer) -> None:

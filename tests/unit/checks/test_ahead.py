@@ -12,8 +12,8 @@ import pytest
 
 from kernelmate.backends.base import Run
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.checks.ahead import begin_glance, work_ahead
 from kernelmate.checks.judge import judge
+from kernelmate.checks.prefetch import begin_glance, work_ahead
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.config import load_settings
 from kernelmate.records import Compiled, CompileOptions, JudgeTask, Target, Version

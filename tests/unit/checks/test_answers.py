@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelmate.checks.answers import Answer, nearly_met, thorough
+from kernelmate.checks.answers import ExpectedOutputs, nearly_met, thorough
 from kernelmate.checks.compare import Difference
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.tolerances import derive
@@ -34,7 +34,7 @@ def asked(contract_of):
     given = {"x": np.random.default_rng(3).uniform(-4, -3, SIZE["n"]).astype(np.float32)}
     want = reference(given, SIZE)
     allowed = derive(contract, reference, given, SIZE, want, (1,))
-    return (contract, reference, given, SIZE), Answer(want, allowed)
+    return (contract, reference, given, SIZE), ExpectedOutputs(want, allowed)
 
 
 def test_many_draws_leave_no_element_without_tolerance(asked) -> None:

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from kernelmate.checks.carried import carried
 from kernelmate.checks.compare import Difference, compare
+from kernelmate.checks.extrapolation import carried
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.laws import LARGE_ELEMENTS, Learnt, elements_at, kept, learn, usual_law
+from kernelmate.checks.laws import LARGE_ELEMENTS, ReferenceFacts, elements_at, kept, learn, usual_law
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.sizes import small_sizes
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.tolerances import derive
-from kernelmate.checks.trials import FIRST, Shot
+from kernelmate.checks.trials import FIRST, PlannedLaunch
 
 ROWS, FLAT = {"rows": 512, "cols": 1024}, {"n": 1 << 19}
 
@@ -152,7 +152,7 @@ def test_a_large_size_costs_two_evaluations(contract_of, tmp_path) -> None:
         baseline=None, candidate=version, directory=str(tmp_path), backend="emulator", seed=3,
         target=SimpleNamespace(arch="sm_90"),
     )  # fmt: skip
-    oracle, shot = Oracle(task, None, None, lambda *_: None), Shot(FIRST, NORMAL, 0, 0)
+    oracle, shot = Oracle(task, None, None, lambda *_: None), PlannedLaunch(FIRST, NORMAL, 0, 0)
     answer = oracle.answer(size, shot, oracle.inputs(size, shot), None)
     assert answer.origin == "carried"
     assert calls.read_text().split().count(str(size["n"])) == 2
@@ -165,7 +165,7 @@ def test_what_was_learnt_is_read_by_the_next_process(study, tmp_path, monkeypatc
 
     def make():
         made.append(1)
-        return Learnt(law, True, ((10, 0.5),))
+        return ReferenceFacts(law, True, ((10, 0.5),))
 
     first, again = kept(("a", 1), make), kept(("a", 1), make)
     assert first == again
@@ -230,7 +230,7 @@ def test_a_carried_tolerance_that_is_just_exceeded_is_derived_in_full(contract_o
         baseline=None, candidate=version, directory=str(tmp_path), backend="emulator", seed=3,
         target=SimpleNamespace(arch="sm_90"),
     )  # fmt: skip
-    oracle, shot = Oracle(task, None, None, lambda *_: None), Shot(FIRST, NORMAL, 0, 0)
+    oracle, shot = Oracle(task, None, None, lambda *_: None), PlannedLaunch(FIRST, NORMAL, 0, 0)
     given = oracle.inputs(size, shot)
     first = oracle.answer(size, shot, given, None)
     assert first is not None

@@ -10,7 +10,7 @@ import pytest
 from kernelmate.backends.base import UnsupportedInstruction
 from kernelmate.checks.judge import judge
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import Bench, Shot, inputs_for
+from kernelmate.checks.trials import Bench, PlannedLaunch, inputs_for
 from kernelmate.compiler import find_target
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Finding, JudgeTask
@@ -279,8 +279,8 @@ def test_a_task_without_counting_asks_no_launch_for_counters(python_backend, con
     task = JudgeTask("emulator", find_target(None), version, None, None, (), 99, str(tmp_path))
     for count in (True, False):
         bench = Bench(python_backend, replace(task, count=count), version)
-        given = inputs_for(version.contract, {"n": 4}, Shot(0, NORMAL, 0, 0), 7, tmp_path)
-        assert bench.launch({"n": 4}, Shot(0, NORMAL, 0, 0), given, count=True).count is count
+        given = inputs_for(version.contract, {"n": 4}, PlannedLaunch(0, NORMAL, 0, 0), 7, tmp_path)
+        assert bench.launch({"n": 4}, PlannedLaunch(0, NORMAL, 0, 0), given, count=True).count is count
 
 
 @pytest.mark.parametrize(

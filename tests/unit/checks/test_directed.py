@@ -6,8 +6,8 @@ import pytest
 
 from kernelmate.checks.alignment import MOST_SHIFTS, shift_text, shifts_of, together
 from kernelmate.checks.directed import MOST_DIRECTED, directed_sizes
+from kernelmate.checks.size_plan import tried_sizes
 from kernelmate.checks.sizes import covering_sizes, own_sizes
-from kernelmate.checks.tried import tried_sizes
 from kernelmate.records import Argument, Contract
 from kernelmate.source.conditions import conditions_of
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from kernelmate.checks import evaluations as module
-from kernelmate.checks.evaluations import BATCH_S, Expected, Told, evaluations
-from kernelmate.checks.kinds import Arrays
+from kernelmate.checks.evaluations import BATCH_S, Expected, ObservedReference, evaluations
+from kernelmate.checks.precision import Arrays
 from kernelmate.checks.reference_messages import Call
 from kernelmate.records import Size
 
@@ -61,5 +61,5 @@ def test_each_batch_is_told_as_progress_and_lasts_no_longer_than_it_may(each_s: 
     told: list[None] = []
     doubling = Doubling()
     doubling.each_s = each_s
-    list(evaluations(Told(doubling, lambda: told.append(None)), calls_of(9), {"n": 2}))
+    list(evaluations(ObservedReference(doubling, lambda: told.append(None)), calls_of(9), {"n": 2}))
     assert len(told) == len(doubling.together) == batches

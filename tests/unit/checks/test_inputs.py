@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.styles import NORMAL, STRESS_STYLES, UNIFORM, WIDE_INTEGERS, Style, styles_of
+from kernelmate.checks.styles import NORMAL, STRESS_STYLES, UNIFORM, WIDE_INTEGERS, InputStyle, styles_of
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract
 
@@ -63,24 +63,24 @@ def test_an_empty_array_needs_no_range() -> None:
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float32", "float64"])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_ordinary_inputs_are_finite_in_every_type(dtype, scale) -> None:
-    assert np.isfinite(one(dtype, style=Style("normal", scale)).astype(np.float64)).all()
+    assert np.isfinite(one(dtype, style=InputStyle("normal", scale)).astype(np.float64)).all()
 
 
 def test_scales_are_scales() -> None:
-    assert one(style=Style("normal", 1e3)).std() == pytest.approx(1e3, rel=0.1)
-    assert one(style=Style("normal", 1e-3)).std() == pytest.approx(1e-3, rel=0.1)
+    assert one(style=InputStyle("normal", 1e3)).std() == pytest.approx(1e3, rel=0.1)
+    assert one(style=InputStyle("normal", 1e-3)).std() == pytest.approx(1e-3, rel=0.1)
 
 
 def test_special_values_are_planted_and_leave_most_elements_alone() -> None:
-    with_nan = one(style=Style("normal", specials=(np.nan,)))
+    with_nan = one(style=InputStyle("normal", specials=(np.nan,)))
     assert 1 <= np.isnan(with_nan).sum() <= 10
-    with_infinities = one(style=Style("normal", specials=(np.inf, -np.inf)))
+    with_infinities = one(style=InputStyle("normal", specials=(np.inf, -np.inf)))
     assert {np.inf, -np.inf} <= set(with_infinities[np.isinf(with_infinities)])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_denormals_are_below_the_smallest_normal_number(dtype) -> None:
-    values = np.abs(one(dtype, style=Style("denormals")).astype(np.float64))
+    values = np.abs(one(dtype, style=InputStyle("denormals")).astype(np.float64))
     assert values.max() <= float(
         ml_dtypes.finfo(np.dtype(dtype) if dtype != "bfloat16" else ml_dtypes.bfloat16).smallest_normal
     )

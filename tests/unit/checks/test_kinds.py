@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from kernelmate.checks.kinds import same_bits
+from kernelmate.checks.precision import same_bits
 from kernelmate.checks.trials import KEPT_POISON_BYTES, poisoned, still_poisoned
 
 KINDS = [np.bool_, np.int8, np.uint16, np.int32, np.int64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, np.float32,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.kinds import Array
+from kernelmate.checks.precision import Array
 from kernelmate.checks.styles import NORMAL
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract

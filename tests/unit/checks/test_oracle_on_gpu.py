@@ -11,10 +11,10 @@ import pytest
 from kernelmate.checks import laws, oracle, placing
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import FIRST, Shot
+from kernelmate.checks.trials import FIRST, PlannedLaunch
 
 SIZE = {"n": 1 << 20}
-SHOT = Shot(FIRST, NORMAL, 0, 0)
+SHOT = PlannedLaunch(FIRST, NORMAL, 0, 0)
 CUPY = SimpleNamespace(
     asarray=np.asarray, zeros=np.zeros, full=np.full, ascontiguousarray=np.ascontiguousarray,
     random=SimpleNamespace(Generator=np.random.Generator, Philox4x3210=np.random.Philox),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmate.checks.positions import Uses, uses_of
+from kernelmate.checks.positions import ArgumentUses, uses_of
 from kernelmate.compiler import find_target
 from kernelmate.compiler.nvrtc import compile_kernel
 from kernelmate.compiler.options import CompileOptions
@@ -28,7 +28,7 @@ __global__ void g(const float* x, const int* at, const int* v, float* y, int n, 
 """
 
 
-def uses(body: str) -> Uses:
+def uses(body: str) -> ArgumentUses:
     kernel = find_kernels(text_unit(HEAD + body + "\n}\n", "g.cu"))[0]
     compiled = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
     assert compiled.ok, compiled.diagnostics
@@ -72,4 +72,4 @@ def test_what_decides_whether_an_access_is_made_is_seen() -> None:
 def test_code_without_ptx_shows_nothing() -> None:
     contract = contract_for(find_kernels(text_unit(HEAD + "}\n", "g.cu"))[0])
     nothing = Compiled("g", None, "g", "sm_90", "none", True, ())
-    assert uses_of(Version(nothing, contract, text_unit("", "g.cu")), contract) == Uses()
+    assert uses_of(Version(nothing, contract, text_unit("", "g.cu")), contract) == ArgumentUses()

@@ -9,9 +9,9 @@ import pytest
 
 from kernelmate.checks.compare import compare
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.kinds import unit_roundoff
+from kernelmate.checks.precision import unit_roundoff
 from kernelmate.checks.reference import python_reference
-from kernelmate.checks.styles import Style
+from kernelmate.checks.styles import InputStyle
 from kernelmate.checks.tolerances import accumulating_dtype, derive, loosened
 from kernelmate.source import numpy_dtype
 
@@ -64,7 +64,7 @@ def error_of(contract_of, name, dtype, scale, size, seed=0):
     expression, shape, body = CASES[name]
     contract = contract_of(ROWS.replace("REFERENCE", expression).replace("SHAPE", shape), PARAMETERS)
     reference = python_reference(contract, Path())
-    arrays = draw(contract, size, (seed, 1), Style("normal", scale), Path())
+    arrays = draw(contract, size, (seed, 1), InputStyle("normal", scale), Path())
     want = reference(arrays, size)
     allowed = derive(contract, reference, arrays, size, want, (seed,))
     with np.errstate(all="ignore"):
@@ -95,7 +95,7 @@ def test_an_element_wise_kernel_gets_no_room_for_sums(contract_of) -> None:
     contract = contract_of(ROWS.replace("REFERENCE", "x * 2.0").replace("SHAPE", "rows, cols"), PARAMETERS)
     size = {"rows": 4, "cols": 4096}
     reference = python_reference(contract, Path())
-    arrays = draw(contract, size, (1,), Style("normal"), Path())
+    arrays = draw(contract, size, (1,), InputStyle("normal"), Path())
     want = reference(arrays, size)
     allowed = derive(contract, reference, arrays, size, want, (1,)).error["y"]
     assert (allowed < 64 * 2.0**-24 * np.abs(want["y"]) + 1e-30).all()
@@ -106,7 +106,7 @@ def test_a_dropped_element_fails(contract_of) -> None:
     contract = contract_of(ROWS.replace("REFERENCE", expression).replace("SHAPE", shape), PARAMETERS)
     size = {"rows": 3, "cols": 4096}
     reference = python_reference(contract, Path())
-    arrays = draw(contract, size, (1,), Style("normal"), Path())
+    arrays = draw(contract, size, (1,), InputStyle("normal"), Path())
     want = reference(arrays, size)
     allowed = derive(contract, reference, arrays, size, want, (1,)).error
     short = arrays["x"][:, :-1].astype(np.float64).sum(axis=1).astype(np.float32)

@@ -10,7 +10,7 @@ import pytest
 from kernelmate.checks.compare import compare
 from kernelmate.checks.inputs import draw
 from kernelmate.checks.reference import python_reference
-from kernelmate.checks.styles import NORMAL, STRESS_STYLES, UNIFORM, Style
+from kernelmate.checks.styles import NORMAL, STRESS_STYLES, UNIFORM, InputStyle
 from kernelmate.checks.tolerances import derive
 from kernelmate.source import numpy_dtype
 
@@ -154,7 +154,7 @@ def by_lanes(values, dtype):
 
 @pytest.mark.parametrize("add", [one_by_one, by_lanes])
 @pytest.mark.parametrize("n", [1, 3, 100, 4096, 1 << 17, 1 << 20])
-@pytest.mark.parametrize("style", [NORMAL, UNIFORM, Style("normal", 1e-3)], ids=str)
+@pytest.mark.parametrize("style", [NORMAL, UNIFORM, InputStyle("normal", 1e-3)], ids=str)
 def test_float32_dot_products_pass_in_any_order(judged, add, n, style) -> None:
     for reference, terms in (
         ("(x * w).sum(keepdims=True)", lambda x, w: x * w),
@@ -200,7 +200,7 @@ def test_narrow_outputs_may_be_rounded_once_and_not_more(judged, dtype, unit) ->
 def test_positions_in_floating_dress_are_not_moved(judged) -> None:
     """Rounding a moved whole number down would make the reference seem as uncertain as a whole step."""
     reference = "np.floor(np.rint(100 * x)) * 1.0 + 0 * w"
-    off_by_one = judged(reference, lambda x, w: np.rint(100 * x) + 1, style=Style("zeros"))
+    off_by_one = judged(reference, lambda x, w: np.rint(100 * x) + 1, style=InputStyle("zeros"))
     assert not off_by_one.right
 
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 from kernelmate.compiler.cache import Cache, key_of
-from kernelmate.compiler.child import Product
+from kernelmate.compiler.child import CompileOutput
 
-PRODUCT = Product(True, "log", "ptx", b"\x7fELF", ("k",))
+PRODUCT = CompileOutput(True, "log", "ptx", b"\x7fELF", ("k",))
 
 
 def test_what_is_stored_is_found_again(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_disk_that_fills_up_leaves_nothing_half_written(tmp_path: Path, monkey
 def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     cache = Cache(tmp_path, most_bytes=10_000)
     for number in range(8):
-        cache.store(f"k{number}", Product(True, "x" * 2000))
+        cache.store(f"k{number}", CompileOutput(True, "x" * 2000))
         os.utime(tmp_path / f"k{number}.compiled", (number, number))
     assert cache.load("k0") is not None
     cache.prune()

@@ -11,14 +11,14 @@ import time
 
 import pytest
 
-from kernelmate.compiler.child import Job
+from kernelmate.compiler.child import CompileJob
 from kernelmate.compiler.process import Abandoned, CompilerProcess
 from kernelmate.errors import CompileTimeout
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
 
-GOOD = Job("__global__ void k(int* x) { *x = 1; }", "kernel.cu", (), ("--gpu-architecture=sm_90",), ("k",))
-ENDLESS = Job(
+GOOD = CompileJob("__global__ void k(int* x) { *x = 1; }", "kernel.cu", (), ("--gpu-architecture=sm_90",), ("k",))
+ENDLESS = CompileJob(
     "template <int D, unsigned long long P> struct N { static __device__ int v() "
     "{ return N<D - 1, 2 * P>::v() + N<D - 1, 2 * P + 1>::v(); } };\n"
     "template <unsigned long long P> struct N<0, P> { static __device__ int v() { return P; } };\n"
@@ -86,7 +86,9 @@ def test_several_threads_get_their_own_answers(compiler) -> None:
 
     def work(number: int) -> None:
         text = GOOD.text.replace("k(", f"k{number}(")
-        answers[number] = compiler.compile(Job(text, "kernel.cu", (), GOOD.options, (f"k{number}",)), 60).lowered[0]
+        answers[number] = compiler.compile(
+            CompileJob(text, "kernel.cu", (), GOOD.options, (f"k{number}",)), 60
+        ).lowered[0]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     for thread in threads:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kernelmate.compiler.child import Job
+from kernelmate.compiler.child import CompileJob
 from kernelmate.compiler.process import COMPILER
 from kernelmate.compiler.resources import read_resources
 
@@ -31,7 +31,7 @@ LIMITS = {"bounds": 192}
 @pytest.mark.parametrize("name", KERNELS)
 def test_it_agrees_with_ptxas(name: str, arch: str) -> None:
     options = (f"--gpu-architecture={arch}", "--ptxas-options=--verbose", "--std=c++17")
-    product = COMPILER.compile(Job(KERNELS[name], "kernel.cu", (), options, ("k",)), 60)
+    product = COMPILER.compile(CompileJob(KERNELS[name], "kernel.cu", (), options, ("k",)), 60)
     assert product.ok, product.log
     symbol = product.lowered[0]
     digits = arch.removeprefix("sm_").rstrip("a")

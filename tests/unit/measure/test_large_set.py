@@ -13,7 +13,7 @@ from benchmarks.large_set import EXAMPLES, LARGE, copy_of, listed, write_edited
 from benchmarks.tolerance_study import SIZES, Problem, contract_of
 from benchmarks.tree_session import ROOT, TreeSession, command
 from kernelmate.checks.inputs import draw
-from kernelmate.checks.kinds import is_inexact
+from kernelmate.checks.precision import is_inexact
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.styles import NORMAL
 from kernelmate.config import load_settings

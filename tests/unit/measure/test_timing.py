@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from kernelmate.backends.timed import CannotCapture, Condition, TimedFault, Untraced
+from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
 from kernelmate.measure.timing import REPEATS, measure, settle
 from kernelmate.records import Finding
 
@@ -33,8 +33,8 @@ class SimulatedRig:
         self.placed: list[int] = []
         self.machine: tuple[str, ...] = ()
         self.uncapturable = False
-        self.clocks: list[Condition] = []
-        self.usual = Condition(1980.0, 41)
+        self.clocks: list[GpuState] = []
+        self.usual = GpuState(1980.0, 41)
         self.launched = 0
         self.orders: list[tuple[int, ...]] = []
         self.graphs: list[tuple[int | None, int]] = []
@@ -65,7 +65,7 @@ class SimulatedRig:
             raise Untraced("CUPTI is absent")
         return tuple(self._one(version) - self.EMPTY_US for version in order)
 
-    def condition(self) -> Condition:
+    def condition(self) -> GpuState:
         return self.clocks.pop(0) if self.clocks else self.usual
 
     def poison(self) -> None:
@@ -200,11 +200,11 @@ def test_a_period_that_noise_covers_is_left_out() -> None:
     assert any(note.startswith("no replay period") for note in timing.notes)
 
 
-CAPPED = Condition(1500.0, 84, ("power cap",))
-STEADY = Condition(1980.0, 60)
+CAPPED = GpuState(1500.0, 84, ("power cap",))
+STEADY = GpuState(1980.0, 60)
 
 
-def block_conditions(*after_blocks: Condition) -> list[Condition]:
+def block_conditions(*after_blocks: GpuState) -> list[GpuState]:
     """Three that settle the clock, and those after blocks."""
     return [STEADY, STEADY, STEADY, *after_blocks]
 
@@ -238,7 +238,7 @@ def test_a_gpu_that_is_always_held_down_costs_three_repeats_and_not_three_for_ea
 
 def test_a_clock_that_falls_without_a_reason_is_held_down_too() -> None:
     rig = SimulatedRig([12.0])
-    rig.clocks = block_conditions(STEADY, *[Condition(1800.0)] * (REPEATS + 1))
+    rig.clocks = block_conditions(STEADY, *[GpuState(1800.0)] * (REPEATS + 1))
     (timing,) = measure(rig, 0.05, full=False).timings
     assert "clock down to 1800 MHz from 1980" in timing.notes[0]
 
@@ -272,17 +272,17 @@ def test_a_launch_that_fails_ends_the_timing() -> None:
 
 def test_the_clock_is_waited_for_until_it_stays() -> None:
     clocks = [345.0, 900.0, 1600.0, 1975.0, 1980.0, 1980.0, 1200.0]
-    settle(lambda: Condition(clocks.pop(0)))
+    settle(lambda: GpuState(clocks.pop(0)))
     assert clocks == [1200.0]
     asked = []
 
-    def restless() -> Condition:
+    def restless() -> GpuState:
         asked.append(1)
-        return Condition(1000.0 * (1 + len(asked) % 2))
+        return GpuState(1000.0 * (1 + len(asked) % 2))
 
     settle(restless)
     assert len(asked) == 200
-    settle(lambda: Condition(None))
+    settle(lambda: GpuState(None))
 
 
 def test_a_time_that_hangs_on_where_arrays_lie_is_labelled_with_how_far() -> None:

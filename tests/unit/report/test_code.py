@@ -9,8 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from kernelmate.compiler.code_diff import compare_code
-from kernelmate.records import Control, Listing, Live, Place, PtxInstruction, SassInstruction
-from kernelmate.report.code import Shown, code_view, listing_head, setters
+from kernelmate.records import Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace
+from kernelmate.report.code import ListingView, code_view, listing_head, setters
 from kernelmate.report.code_diff import diff_view
 from kernelmate.report.console import make_console, show
 from kernelmate.report.excerpt import SourceLines
@@ -22,8 +22,8 @@ FILE, HEADER, SYSTEM = "k.cu", "part.cuh", "/cuda/include/cuda_fp16.hpp"
 def sass(
     address: int, text: str, line: int | None, ptx: int | None, live: int, *callers: int, file: str = FILE, **more: Any
 ) -> SassInstruction:
-    place = None if line is None else Place(file, line)
-    inlined = tuple(Place(FILE, caller) for caller in callers)
+    place = None if line is None else SourcePlace(file, line)
+    inlined = tuple(SourcePlace(FILE, caller) for caller in callers)
     return SassInstruction(
         address, text, text.split()[0], "int", more.get("function", "_Z1k"), more.get("labels", ()), place, inlined,
         ptx, Live(live, 0, 0),
@@ -32,9 +32,9 @@ def sass(
 
 LISTING = Listing(
     "k", None, (FILE, HEADER), "_Z1k", "sm_90", "NVRTC 13.5", "sha256:0", 24, 0, 128, {"int": 5},
-    (PtxInstruction(10, "ld.param.u64 %rd1, [_Z1k_param_0]", Place(FILE, 2)),
-     PtxInstruction(11, "add.s32 %r1, %r2, %r3", Place(FILE, 3)),
-     PtxInstruction(12, "add.f16 %h1, %h2, %h3", Place(SYSTEM, 900), (Place(FILE, 3),))),
+    (PtxInstruction(10, "ld.param.u64 %rd1, [_Z1k_param_0]", SourcePlace(FILE, 2)),
+     PtxInstruction(11, "add.s32 %r1, %r2, %r3", SourcePlace(FILE, 3)),
+     PtxInstruction(12, "add.f16 %h1, %h2, %h3", SourcePlace(SYSTEM, 900), (SourcePlace(FILE, 3),))),
     (sass(0x00, "LDC R1, c[0x0][0x28]", 2, 10, 3),
      sass(0x10, "IADD3 R1, R2, R3, RZ", 3, 11, 7, labels=(".L_x_1",)),
      sass(0x20, "HADD2 R1, R2, R3", 900, 12, 9, 3, file=SYSTEM),
@@ -44,7 +44,7 @@ LISTING = Listing(
 
 
 def shown(**how: Any) -> str:
-    view = code_view(LISTING, SourceLines({FILE: SOURCE}), Shown(**how))
+    view = code_view(LISTING, SourceLines({FILE: SOURCE}), ListingView(**how))
     return text_of(lambda console: show(console, view), how.get("width", 80))
 
 
@@ -129,7 +129,7 @@ def test_control_information_names_what_is_waited_for() -> None:
         replace(load, control=Control(1, False, 2, None, ())),
         replace(use, control=Control(13, True, None, None, (2,))),
     )
-    view = code_view(replace(LISTING, sass=code), SourceLines({FILE: SOURCE}), Shown(ptx=False, control=True))
+    view = code_view(replace(LISTING, sass=code), SourceLines({FILE: SOURCE}), ListingView(ptx=False, control=True))
     first, second = (
         line for line in text_of(lambda console: show(console, view)).splitlines() if line.lstrip()[:2] == "00"
     )
@@ -153,7 +153,7 @@ def test_all_that_set_a_scoreboard_since_it_was_waited_for_are_named() -> None:
 
 
 def test_text_that_steers_terminals_is_written_out() -> None:
-    view = code_view(LISTING, SourceLines({FILE: SOURCE.replace("third", "\x1b[31mthird")}), Shown())
+    view = code_view(LISTING, SourceLines({FILE: SOURCE.replace("third", "\x1b[31mthird")}), ListingView())
     assert "\x1b" not in text_of(lambda console: show(console, view))
 
 

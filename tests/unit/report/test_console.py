@@ -23,7 +23,7 @@ from kernelmate.records import (
 )
 from kernelmate.report.console import Verbatim, make_console, show, show_lines
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.tables import Checked, check_line, check_view, verdict_line, verdict_view
+from kernelmate.report.tables import CheckedKernel, check_line, check_view, verdict_line, verdict_view
 from kernelmate.report.versions import best_line, change_words, comparison_view, optimization_view
 
 
@@ -44,7 +44,7 @@ def views(
     verdict: Verdict, wrong: Verdict, broken: Verdict, optimization: Optimization, kernel: Kernel, sources: SourceLines
 ) -> list[list[Any]]:
     return [
-        [check_view([Checked(verdict, ("one register fewer",)), Checked(broken)], sources)],
+        [check_view([CheckedKernel(verdict, ("one register fewer",)), CheckedKernel(broken)], sources)],
         [verdict_view(verdict, sources)],
         [verdict_view(wrong, sources)],
         [verdict_view(broken, sources)],
@@ -80,7 +80,7 @@ def test_a_stream_that_is_no_terminal_gets_no_escapes(wrong: Verdict, sources: S
 
 
 def test_check_shows_resources_occupancy_and_what_would_lift_it(verdict: Verdict, sources: SourceLines) -> None:
-    checked = Checked(verdict, ("38 registers: 88%",), LaunchShape((4096, 1, 1), (256, 1, 1)), True)
+    checked = CheckedKernel(verdict, ("38 registers: 88%",), LaunchShape((4096, 1, 1), (256, 1, 1)), True)
     text = printed(check_view([checked], sources))
     for part in (
         "16,384 B",
@@ -97,14 +97,14 @@ def test_check_shows_resources_occupancy_and_what_would_lift_it(verdict: Verdict
 def test_a_compile_error_stands_with_its_line_and_a_caret(
     broken: Verdict, sources: SourceLines, make: SimpleNamespace
 ) -> None:
-    lines = printed(check_view([Checked(broken)], sources)).split("\n")
+    lines = printed(check_view([CheckedKernel(broken)], sources)).split("\n")
     at = next(index for index, line in enumerate(lines) if line.startswith("softmax.cu:7:41: error"))
     expected = next(line for line in make.source.split("\n") if "i < cols" in line)[40:44]
     assert lines[at + 1][lines[at + 2].index("^") :].startswith(expected)
 
 
 def test_the_same_message_of_several_kernels_is_shown_once(broken: Verdict, sources: SourceLines) -> None:
-    text = printed(check_view([Checked(broken), Checked(replace(broken, kernel="other"))], sources))
+    text = printed(check_view([CheckedKernel(broken), CheckedKernel(replace(broken, kernel="other"))], sources))
     assert text.count("softmax.cu:7:41") == 1
     assert "softmax, other" in text
 

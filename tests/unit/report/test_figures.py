@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernelmate.records import Optimization, Timing, Verdict
-from kernelmate.report.chart import CLEAR, Shown, template
+from kernelmate.report.chart import CLEAR, ChartVersion, template
 from kernelmate.report.figures import (
     MOST_VERSIONS,
     correctness_figure,
@@ -24,11 +24,11 @@ from tests.plotly_schema import taken
 
 
 @pytest.fixture
-def versions(optimization: Optimization) -> list[Shown]:
+def versions(optimization: Optimization) -> list[ChartVersion]:
     return versions_of(optimization)
 
 
-def test_versions_are_numbered_as_in_the_tables(versions: list[Shown]) -> None:
+def test_versions_are_numbered_as_in_the_tables(versions: list[ChartVersion]) -> None:
     assert [one.label for one in versions] == [
         "baseline", "1 shrink-shared-tile (best)", "2 block-size", "3 drop-barrier", "4 local:some-model",
     ]  # fmt: skip
@@ -39,7 +39,7 @@ def test_a_chart_holds_no_more_versions_than_can_be_read(optimization: Optimizat
     assert len(versions_of(many)) == MOST_VERSIONS
 
 
-def test_the_heat_map_tells_right_from_wrong_and_names_the_failing_size(versions: list[Shown]) -> None:
+def test_the_heat_map_tells_right_from_wrong_and_names_the_failing_size(versions: list[ChartVersion]) -> None:
     figure = taken(correctness_figure(versions))
     cells = figure.data[0]
     row = cells.y.index("rows=37 cols=853")
@@ -50,7 +50,7 @@ def test_the_heat_map_tells_right_from_wrong_and_names_the_failing_size(versions
 
 def test_predicted_times_are_hollow_and_hatched_and_measured_ones_solid(make: SimpleNamespace) -> None:
     measured = make.verdict(timing=Timing("measured", 10.0, (9.9, 10.2), None, None, 400, 1980, False))
-    figure = taken(timing_figure([Shown("baseline", measured), Shown("1 x", make.verdict())]))
+    figure = taken(timing_figure([ChartVersion("baseline", measured), ChartVersion("1 x", make.verdict())]))
     solid, _, hollow, _ = figure.data
     assert solid.name == "measured"
     assert solid.marker.pattern.shape is None
@@ -65,7 +65,7 @@ def test_predicted_times_are_hollow_and_hatched_and_measured_ones_solid(make: Si
 def test_what_was_predicted_of_a_measured_time_stands_beside_it_hollow(make: SimpleNamespace) -> None:
     measured = Timing("measured", 10.0, (9.9, 10.2), None, None, 400, 1980, False)
     verdict = make.verdict(timing=measured, predicted=make.verdict().timing)
-    figure = taken(timing_figure([Shown("baseline", verdict)]))
+    figure = taken(timing_figure([ChartVersion("baseline", verdict)]))
     solid, text, beside = figure.data
     assert solid.marker.pattern.shape is None
     assert text.text == (" 10 us measured, 0.826x the predicted",)
@@ -77,30 +77,30 @@ def test_what_was_predicted_of_a_measured_time_stands_beside_it_hollow(make: Sim
 
 def test_an_interval_without_an_end_can_be_drawn(make: SimpleNamespace) -> None:
     timing = Timing("predicted", 5.0, (1.0, float("inf")), None, None, None, None, None)
-    figure = taken(timing_figure([Shown("baseline", make.verdict(timing=timing))]))
+    figure = taken(timing_figure([ChartVersion("baseline", make.verdict(timing=timing))]))
     assert "Infinity" not in figure.to_json()
     assert figure.data[0].error_x.array == (0.0,)
 
 
-def test_occupancy_names_its_limiter(versions: list[Shown]) -> None:
+def test_occupancy_names_its_limiter(versions: list[ChartVersion]) -> None:
     figure = taken(occupancy_figure(versions))
     assert figure.data[0].text[:2] == ("75%, limited by registers", "100%, limited by threads per SM")
     assert len(figure.data[0].y) == 4
 
 
-def test_versions_that_did_not_compile_are_left_out_of_bars(versions: list[Shown]) -> None:
+def test_versions_that_did_not_compile_are_left_out_of_bars(versions: list[ChartVersion]) -> None:
     for maker in (resources_figure, counters_figure):
         figure = taken(maker(versions))
         assert all("4 local:some-model" not in trace.y for trace in figure.data)
 
 
 def test_there_is_no_chart_of_nothing(broken: Verdict) -> None:
-    assert figures([Shown("baseline", broken)]) == {}
+    assert figures([ChartVersion("baseline", broken)]) == {}
 
 
 def test_labels_are_no_markup(make: SimpleNamespace) -> None:
     evil = make.verdict(cases=(make.case({"<a href='http://x'>n</a>": 1}),))
-    figure = taken(correctness_figure([Shown("<b>evil</b>", evil)]))
+    figure = taken(correctness_figure([ChartVersion("<b>evil</b>", evil)]))
     assert figure.data[0].x == ("&lt;b&gt;evil&lt;/b&gt;",)
     assert "<a" not in figure.data[0].y[0]
 
@@ -118,7 +118,7 @@ def test_every_chart_is_of_plotlys_schema(optimization: Optimization) -> None:
         assert taken(figure).data
 
 
-def test_small_charts_stand_three_in_a_row_and_share_the_names_before_them(versions: list[Shown]) -> None:
+def test_small_charts_stand_three_in_a_row_and_share_the_names_before_them(versions: list[ChartVersion]) -> None:
     layout = taken(counters_figure(versions)).layout
     assert layout.xaxis.domain[0] == 0
     assert layout.xaxis3.domain[1] == pytest.approx(1)
@@ -132,7 +132,7 @@ def test_small_charts_stand_three_in_a_row_and_share_the_names_before_them(versi
     assert heads[3].y == layout.yaxis4.domain[1]
 
 
-def test_charts_need_no_plotly_to_be_made(versions: list[Shown], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_charts_need_no_plotly_to_be_made(versions: list[ChartVersion], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "plotly"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "plotly", None)

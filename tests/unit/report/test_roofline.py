@@ -11,7 +11,7 @@ import pytest
 
 from kernelmate.measure.roofline import place
 from kernelmate.records import Counters, HardwareProfile, Roofline, Roofs, Timing, Work
-from kernelmate.report.chart import BLUE, GREY, Shown
+from kernelmate.report.chart import BLUE, GREY, ChartVersion
 from kernelmate.report.console import make_console, show
 from kernelmate.report.figures import figures
 from kernelmate.report.roofline import flop_words, roofline_view, roofline_words
@@ -76,9 +76,9 @@ def test_operations_in_a_unit_that_fits(flops, said) -> None:
     assert flop_words(flops) == said
 
 
-def shown(make: SimpleNamespace, *lines: Roofline) -> list[Shown]:
+def shown(make: SimpleNamespace, *lines: Roofline) -> list[ChartVersion]:
     names = ["baseline", *(f"{index} x" for index in range(1, len(lines)))]
-    return [Shown(name, make.verdict(roofline=line)) for name, line in zip(names, lines, strict=True)]
+    return [ChartVersion(name, make.verdict(roofline=line)) for name, line in zip(names, lines, strict=True)]
 
 
 def test_points_lie_at_intensity_and_rate_below_the_roofs(make) -> None:
@@ -105,7 +105,7 @@ def test_predicted_points_are_hollow_and_measured_ones_solid(make) -> None:
 
 
 def test_candidates_have_the_first_colours_with_and_without_a_baseline(make) -> None:
-    alone = taken(roofline_figure([Shown("row_sum", make.verdict(roofline=placed()))]))
+    alone = taken(roofline_figure([ChartVersion("row_sum", make.verdict(roofline=placed()))]))
     beside = taken(roofline_figure(shown(make, placed(), placed())))
     colors = [
         next(trace.marker.color for trace in figure.data if trace.name == name)
@@ -131,7 +131,7 @@ def test_kernels_without_such_operations_have_a_share_but_no_point(make) -> None
 
 
 def test_versions_that_were_not_counted_are_left_out(make) -> None:
-    assert "Roofline" not in figures([Shown("baseline", make.verdict())])
+    assert "Roofline" not in figures([ChartVersion("baseline", make.verdict())])
     assert "Roofline" in figures(shown(make, placed()))
 
 

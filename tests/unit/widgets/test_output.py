@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kernelmate.records import Candidate, Judged
-from kernelmate.report.chart import Shown
+from kernelmate.report.chart import ChartVersion
 from kernelmate.report.figures import figures, versions_of
 from kernelmate_widgets.charts import WIDTH, scene_of
 from kernelmate_widgets.drawing import INK, LineShape, Mark, Rect, Scene, TextShape, hatches, png, svg, text_width
@@ -108,7 +108,7 @@ def test_charts_hold_the_reports_figures(searched) -> None:
 
 
 def test_what_is_predicted_is_hatched_and_said_to_be_so(searched) -> None:
-    figure = figures([Shown("baseline", searched.verdict)])["Time at the headline size"]
+    figure = figures([ChartVersion("baseline", searched.verdict)])["Time at the headline size"]
     scene = scene_of("Time", figure)
     assert all(shape.hollow for shape in scene.shapes if isinstance(shape, Rect))
     assert any("predicted" in shape.text for shape in scene.shapes if isinstance(shape, TextShape))

@@ -336,7 +336,7 @@ def header(message: object) -> bytes:
 
 
 def made(number: int = 1, name: str = "0:y", dtype: str = "float64", shape: tuple[int, ...] = (2,)) -> bytes:
-    return header(frames.Made(number, ((name, dtype, shape),)))
+    return header(frames.ArraysMade(number, ((name, dtype, shape),)))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def made(number: int = 1, name: str = "0:y", dtype: str = "float64", shape: tupl
         (made(dtype="float32") + bytes(8), "sent float32"),
         (made(name="0:z") + bytes(16), "other arrays"),
         (made(number=7) + bytes(16), "another question"),
-        (header(frames.Loaded(1, {})), "other arrays"),
+        (header(frames.ReferenceLoaded(1, {})), "other arrays"),
         (b"\xff\xff\xff\xff", "a header of 4294967295 bytes"),
         (b"\x00\x00\x00\x03abc", "no answer"),
         (header({"type": "Result", "correct": True}), "no answer"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.backends.emulators import helping
+from kernelmate.backends.emulator_pool import helping
 from kernelmate.worker.client import Worker
 
 pytestmark = pytest.mark.skipif(not helping(), reason="there is no other core, or no fork")

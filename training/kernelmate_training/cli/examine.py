@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Let a model that is installed here sit the exam.",
+    short_help="Examine a model that is installed on this machine.",
     epilog="""\b
 Examples:
   kernelmate upskill examine                         # the model in use, on the emulator
@@ -38,12 +38,12 @@ command goes on where it was. What the figures mean stands in docs/upskill.md.""
 )
 @click.option("--goals", multiple=True, metavar="NAME", help="This goal or kernel alone; may be repeated.")
 @click.option("--recipes/--no-recipes", default=True, help="Also try recipes, for the figures of both together.")
-@click.option("--backend", type=click.Choice(["emulator", "cuda"]), default="emulator", show_default=True, help="Where versions are judged; cuda measures.")  # fmt: skip
+@click.option("--backend", type=click.Choice(["emulator", "cuda"]), default="emulator", show_default=True, help="The backend that judges versions; cuda measures.")  # fmt: skip
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Goals at a time.")
 @click.option("-o", "--output", "out", type=click.Path(path_type=Path, dir_okay=False), help="Write the result here as well, as JSON.")  # fmt: skip
 @output_options()
 def examine(name: str | None, listed: bool, **options: Any) -> int:
-    """Let a model that is installed here sit the exam."""
+    """Examine a model that is installed on this machine."""
     output = output_of(options)
     if listed:
         return _list(output)

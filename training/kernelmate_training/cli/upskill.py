@@ -35,19 +35,19 @@ Examples:
   torchrun --nproc-per-node=4 -m kernelmate upskill train starter.toml --model starter-80m
 
 \b
-A step that was cut goes on where it was when the same command is given again. What a configuration may
-say is described in docs/upskill.md; what it would take is said by --dry-run."""
+An interrupted step continues when the same command is given again. docs/upskill.md describes configurations;
+--dry-run shows time, memory and cost."""
 )
 def upskill() -> None:
-    """Make a model that writes kernels: corpus of judged pairs, training, export, exam."""
+    """Train a model that rewrites kernels: corpus of judged pairs, training, export, exam."""
 
 
 upskill.add_command(examine)
 
 
-@upskill.command(short_help="The whole way, by one command.")
+@upskill.command(short_help="Run all steps.")
 @CONFIG
-@click.option("--dry-run", is_flag=True, help="Say what it would take, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show time, memory and cost, and do nothing.")
 @output_options(quiet=True)
 def run(config: Path, dry_run: bool, **options: Any) -> int:
     r"""Generate the corpus, train, export and examine every model of CONFIG.toml.
@@ -75,8 +75,8 @@ def run(config: Path, dry_run: bool, **options: Any) -> int:
 
 @upskill.command(short_help="Generate and judge a corpus.")
 @CONFIG
-@click.option("--seconds", type=click.FloatRange(min=1), help="After which what there is is taken.")
-@click.option("--dry-run", is_flag=True, help="Say what it would take, and do nothing.")
+@click.option("--seconds", type=click.FloatRange(min=1), help="End after this time, with the results so far.")
+@click.option("--dry-run", is_flag=True, help="Show time, memory and cost, and do nothing.")
 @output_options(quiet=True)
 def generate(config: Path, seconds: float | None, dry_run: bool, **options: Any) -> int:
     """Generate the corpus of CONFIG.toml: pairs of kernels, each judged on this machine's GPUs or on the emulator."""
@@ -103,7 +103,7 @@ def generate(config: Path, seconds: float | None, dry_run: bool, **options: Any)
 def collect(folder: Path, history_file: Path | None) -> int:
     r"""Make a corpus in FOLDER of accepted and rejected versions in the history.
 
-    Nothing leaves this machine. What comes of a file with an exam's kernel is left out.
+    Nothing leaves this machine. Versions of files with a kernel of the exam are left out.
 
     \b
     Examples:
@@ -119,13 +119,13 @@ def collect(folder: Path, history_file: Path | None) -> int:
 @upskill.command(short_help="Train models, or fine-tune one.")
 @CONFIG
 @click.option("--model", metavar="NAME", help="One of the configuration's; all when not given.")
-@click.option("--seconds", type=click.FloatRange(min=1), help="Of training at most, for each model.")
-@click.option("--dry-run", is_flag=True, help="Say what it would take, and do nothing.")
+@click.option("--seconds", type=click.FloatRange(min=1), help="Seconds of training at most, for each model.")
+@click.option("--dry-run", is_flag=True, help="Show time, memory and cost, and do nothing.")
 @output_options(quiet=True)
 def train(config: Path, model: str | None, seconds: float | None, dry_run: bool, **options: Any) -> int:
     """Train the models of CONFIG.toml in this process, one after the other, on this machine's first GPU.
 
-    Under torchrun the processes train one model together. Ctrl-C saves and ends; the same command goes on.
+    Under torchrun the processes train one model together. Ctrl-C saves and ends; the same command continues.
     """
     settings, output = _read(config), output_of(options)
     if dry_run:
@@ -156,8 +156,8 @@ def train(config: Path, model: str | None, seconds: float | None, dry_run: bool,
 @upskill.command(short_help="Write a trained model as a GGUF file.")
 @CONFIG
 @click.option("--model", metavar="NAME", help="One of the configuration's; all when not given.")
-@click.option("--kind", type=click.Choice(["f32", "f16", "q8_0", "q5_0", "q4_0"]), help="Of the matrices.")
-@click.option("--compare", is_flag=True, help="Hold llama.cpp's logits against torch's.")
+@click.option("--kind", type=click.Choice(["f32", "f16", "q8_0", "q5_0", "q4_0"]), help="The type of the matrices.")
+@click.option("--compare", is_flag=True, help="Compare llama.cpp's logits with torch's.")
 def export(config: Path, model: str | None, kind: str | None, compare: bool) -> int:
     """Write models of CONFIG.toml as GGUF files beside them, tokenizer, codec and card included."""
     settings = _read(config)
@@ -171,14 +171,14 @@ def export(config: Path, model: str | None, kind: str | None, compare: bool) -> 
     return 0
 
 
-@upskill.command(short_help="Let a trained model sit the exam.")
+@upskill.command(short_help="Examine a trained model.")
 @CONFIG
 @click.option("--model", metavar="NAME", help="One of the configuration's; all when not given.")
 @output_options(quiet=True)
 def exam(config: Path, model: str | None, **options: Any) -> int:
-    """Draw a model's answers to the exam by torch, and judge each on this machine.
+    """Draw a model's answers to the exam with torch, and judge each on this machine.
 
-    A GGUF file sits the exam as users will ask it with `kernelmate upskill examine`.
+    `kernelmate upskill examine` examines a GGUF file in the way in which users ask it.
     """
     settings, output = _read(config), output_of(options)
     from kernelmate_training.apprentice import sample_prompts

@@ -82,7 +82,7 @@ class Sieve:
         return bool(self._most) and all(self.tasks[task] >= most for task, most in self._most.items())
 
     def takes(self, row: Written) -> bool:
-        """Whether a row is new and wanted; it is then counted."""
+        """True if a row is new and wanted; it is then counted."""
         if row.task in self._most and self.tasks[row.task] >= self._most[row.task]:
             return False
         if row.mark in self._seen:

@@ -267,7 +267,7 @@ def _is_close(cost: float, best: float, before: float) -> bool:
 
 
 def gained(choice: Choice, before: float) -> float:
-    """How many times as good the metric's number became."""
+    """Factor by which the metric improved."""
     one, other = (choice.cost, before) if choice.cost < 0 else (before, choice.cost)
     return one / other if other else float("inf")
 

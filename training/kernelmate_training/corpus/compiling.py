@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernelmate.compiler.child import Job, Product
+from kernelmate.compiler.child import CompileJob, CompileOutput
 from kernelmate.compiler.process import CompilerProcess
 
 _COMMENT = re.compile(r"^[ \t]*//[^\n\\]*$", re.MULTILINE)
@@ -19,18 +19,18 @@ class InProcess(CompilerProcess):
 
     def __init__(self) -> None:
         super().__init__(children=1)
-        self._known: dict[Job, Product] = {}
+        self._known: dict[CompileJob, CompileOutput] = {}
 
     def forget(self) -> None:
         """Another group's texts are other ones."""
         self._known.clear()
 
-    def compile(self, job: Job, timeout_s: float) -> Product:
+    def compile(self, job: CompileJob, timeout_s: float) -> CompileOutput:
         """Compile; `timeout_s` is its owner's to keep."""
         from kernelmate.compiler.library import load_library
 
         # Whole lines of comment, the contract among them, are emptied: lines keep their numbers for what is said of them.
-        bare = Job(_COMMENT.sub("", job.text), job.name, job.headers, job.options, job.expressions)
+        bare = CompileJob(_COMMENT.sub("", job.text), job.name, job.headers, job.options, job.expressions)
         known = self._known.get(bare)
         if known is None:
             known = self._known[bare] = load_library().compile(bare)

@@ -319,7 +319,7 @@ def names_of(expr: Expr) -> frozenset[str]:
 
 
 def divides(expr: Expr) -> bool:
-    """Whether it divides by a literal anywhere."""
+    """True if it divides by a literal anywhere."""
     if expr.op == "div" and expr.args[1].op == "const":
         return True
     if expr.op in ("hard_sigmoid", "hard_swish"):
@@ -328,10 +328,10 @@ def divides(expr: Expr) -> bool:
 
 
 def has(expr: Expr, *ops: str) -> bool:
-    """Whether any of these operations occurs."""
+    """True if any of these operations occurs."""
     return expr.op in ops or any(has(arg, *ops) for arg in expr.args)
 
 
 def has_literals(expr: Expr) -> bool:
-    """Whether it holds a literal, so that its type makes a difference."""
+    """True if it holds a literal, so that its type makes a difference."""
     return expr.op == "const" or expr.op in COMPOSED or any(has_literals(arg) for arg in expr.args)

@@ -11,8 +11,8 @@ import numpy as np
 from kernelmate.backends.base import UnsupportedInstruction
 from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
 from kernelmate.backends.cuda.loading import load_failure, load_function
-from kernelmate.backends.cuda.stage import ON_DEVICE, POISON, TO_DEVICE, TO_HOST
-from kernelmate.checks.kinds import is_float, is_inexact
+from kernelmate.backends.cuda.timing_arena import ON_DEVICE, POISON, TO_DEVICE, TO_HOST
+from kernelmate.checks.precision import is_float, is_inexact
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Argument, LaunchShape, Size, Target, Version
 from kernelmate.source import argument_shapes, evaluate, launch_shape, numpy_dtype, parse_distribution, scalar_values

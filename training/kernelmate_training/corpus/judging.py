@@ -20,7 +20,7 @@ from kernelmate.checks.alignment import together
 from kernelmate.checks.compare import Difference, compare
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.styles import NORMAL
-from kernelmate.checks.trials import FIRST, OTHER, Bench, Outcome, Shot
+from kernelmate.checks.trials import FIRST, OTHER, Bench, LaunchOutcome, PlannedLaunch
 from kernelmate.compiler import compile_kernel, occupancy
 from kernelmate.errors import ContractError, KernelmateError
 from kernelmate.measure.predict import predict
@@ -232,7 +232,7 @@ class _Launches:
         """The version in the emulator, which also says what a launch is given."""
         return self.judge.bench(self.version)
 
-    def _shots(self) -> Iterator[tuple[int, Shot, bool]]:
+    def _shots(self) -> Iterator[tuple[int, PlannedLaunch, bool]]:
         """Which sizes are launched, and counted: the odd ones first, with everything looked for; the headline for its counters."""
         sizes, beside = self.version.contract.sizes, self.judge.gpu is not None and not self.hunt
         here = beside and not self.judge.headline
@@ -240,9 +240,9 @@ class _Launches:
             yield place, _small(place), here and place == 1
         if "reinterpret_cast" in self.version.unit.text:
             # Wide accesses have to bear arrays that start anywhere.
-            yield 1, Shot(FIRST, NORMAL, 0, 9, misalign=together(self.version.contract)), False
+            yield 1, PlannedLaunch(FIRST, NORMAL, 0, 9, misalign=together(self.version.contract)), False
         if self.judge.headline and not self.hunt:
-            yield 0, Shot(FIRST, NORMAL, 0, 0), True
+            yield 0, PlannedLaunch(FIRST, NORMAL, 0, 0), True
 
     def _emulate(self) -> None:
         bench, oracle = self._bench, self.judge.oracle_for(self.version)
@@ -251,7 +251,7 @@ class _Launches:
             size = contract.sizes[place]
             given = oracle.inputs(size, shot)
             run = replace(bench.launch(size, shot, given, count=count), check=place > 0)
-            outcome = Outcome(shot, given, bench.module.run(run))
+            outcome = LaunchOutcome(shot, given, bench.module.run(run))
             self._hold(place, outcome, oracle)
             if self.words and not (self.hunt and self.words.startswith(WRONG)):
                 return
@@ -268,7 +268,7 @@ class _Launches:
             some = any(case.correct for case in self.cases)
             self.words = f"{'wrong-at-size' if some else 'wrong-values'}: {self.words}"
 
-    def _hold(self, place: int, outcome: Outcome, oracle: Oracle) -> None:
+    def _hold(self, place: int, outcome: LaunchOutcome, oracle: Oracle) -> None:
         """One launch against what is right."""
         size = self.version.contract.sizes[place]
         errors = [f for f in outcome.result.findings if f.severity == "error"]
@@ -301,7 +301,7 @@ class _Launches:
         for place in range(1, len(contract.sizes)):
             size, shot = contract.sizes[place], _small(place)
             given = oracle.inputs(size, shot)
-            self._hold(place, Outcome(shot, given, module.launch(bench.launch(size, shot, given))), oracle)
+            self._hold(place, LaunchOutcome(shot, given, module.launch(bench.launch(size, shot, given))), oracle)
             if self.words:
                 return
 
@@ -329,9 +329,9 @@ def content_of(judged: Judged) -> tuple[str, ...]:
     return (code_of(judged.version.compiled.ptx), *contract.grid, "|", *contract.block, "|", *shapes)
 
 
-def _small(place: int) -> Shot:
+def _small(place: int) -> PlannedLaunch:
     """The launch of a size that is not the headline."""
-    return Shot(FIRST if place % 2 else OTHER, NORMAL, place % 2, 5 * place)
+    return PlannedLaunch(FIRST if place % 2 else OTHER, NORMAL, place % 2, 5 * place)
 
 
 def _place(finding: Finding) -> str:

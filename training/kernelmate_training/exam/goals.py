@@ -55,7 +55,7 @@ class Goal:
         return kernels[0]
 
     def met(self, verdict: Verdict) -> bool:
-        """Whether a version with this verdict, judged against the goal's kernel, meets the goal.
+        """True if a version with this verdict, judged against the goal's kernel, meets the goal.
 
         It must be worth taking, as the product decides it (right, without a finding that rejects it, better beyond noise and
         nothing else worse beyond its limit), and within the goal's own limit.

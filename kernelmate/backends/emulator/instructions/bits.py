@@ -8,7 +8,7 @@ from kernelmate.backends.emulator.instructions.integer import plain
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes, require
 from kernelmate.backends.emulator.numerics.integers import leading_zeros, reverse_bits, shift_left, shift_right
 from kernelmate.backends.emulator.operations import Compute, Operation
-from kernelmate.backends.emulator.program import Immediate, Instruction, Pair
+from kernelmate.backends.emulator.program import Immediate, Instruction, RegisterPair
 from kernelmate.backends.emulator.types import DTYPES, SIZES, Array, is_signed
 
 _LOGIC = frozenset({"pred", "b16", "b32", "b64"})
@@ -255,6 +255,6 @@ def decode_lop3(instruction: Instruction) -> Operation:
         result = function(x, y, z)
         return result, ((result != 0) | q) if instruction.has("or") else ((result != 0) & q)
 
-    if not isinstance(first, Pair):
+    if not isinstance(first, RegisterPair):
         raise Unsupported("lop3 with a predicate source and no predicate result")
     return Compute(((first.first, "b32"), (first.second, "pred")), (*sources, (rest[0], "pred")), with_predicate)

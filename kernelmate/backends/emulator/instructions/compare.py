@@ -10,7 +10,7 @@ import numpy as np
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
 from kernelmate.backends.emulator.numerics.rounding import flush
 from kernelmate.backends.emulator.operations import Compute, Operation, Typed
-from kernelmate.backends.emulator.program import Instruction, Operand, Pair
+from kernelmate.backends.emulator.program import Instruction, Operand, RegisterPair
 from kernelmate.backends.emulator.types import DTYPES, FLOATS, PAIRS, SIZES, Array
 
 _ORDERED: dict[str, np.ufunc] = {
@@ -70,7 +70,7 @@ def decode_setp(instruction: Instruction) -> Operation:
     sources: tuple[Typed, ...] = ((left, kind), (right, kind))
     if kind in PAIRS:
         return _setp_pair(destination, compare, combine, sources, third)
-    if not third and not isinstance(destination, Pair):
+    if not third and not isinstance(destination, RegisterPair):
         return Compute(((destination, "pred"),), sources, compare, ufunc)
 
     def function(a: Array, b: Array, *other: Array) -> Any:
@@ -78,10 +78,10 @@ def decode_setp(instruction: Instruction) -> Operation:
         false = ~np.asarray(true)
         if combine is not None:
             true, false = combine(true, other[0]), combine(false, other[0])
-        return (true, false) if isinstance(destination, Pair) else true
+        return (true, false) if isinstance(destination, RegisterPair) else true
 
     results: tuple[Typed, ...] = ((destination, "pred"),)
-    if isinstance(destination, Pair):
+    if isinstance(destination, RegisterPair):
         results = ((destination.first, "pred"), (destination.second, "pred"))
     return Compute(results, sources + tuple((operand, "pred") for operand in third), function)
 
@@ -94,7 +94,7 @@ def _setp_pair(
     third: list[Operand],
 ) -> Compute:
     """Of a pair, the first predicate is the low half's, the second the high half's."""
-    if not isinstance(destination, Pair):
+    if not isinstance(destination, RegisterPair):
         raise Unsupported("setp of a pair with one predicate")
 
     def function(a: Array, b: Array, *other: Array) -> Any:

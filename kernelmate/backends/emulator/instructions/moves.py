@@ -84,7 +84,7 @@ def decode_address(instruction: Instruction) -> Operation:
 
 @decodes("isspacep")
 def decode_is_space(instruction: Instruction) -> Operation:
-    """Whether a generic address lies in a space."""
+    """Tests if a generic address is in a space."""
     test = in_space(instruction.parts[1])
     destination, source = instruction.operands
     return Compute(((destination, "pred"),), ((source, "u64"),), lambda value: np.asarray(test(value)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes
 from kernelmate.backends.emulator.operations import ActiveMask, Elect, Match, Operation, Shuffle, Vote, WarpReduce
-from kernelmate.backends.emulator.program import Immediate, Instruction, Pair, Sink
+from kernelmate.backends.emulator.program import Immediate, Instruction, RegisterPair, Sink
 
 _EVERY_LANE = Immediate(0xFFFFFFFF)
 
@@ -17,7 +17,7 @@ def decode_shuffle(instruction: Instruction) -> Operation:
         raise Unsupported(instruction.opcode)
     destination, value, lane, clamp, *mask = instruction.operands
     result, predicate = (
-        (destination.first, destination.second) if isinstance(destination, Pair) else (destination, None)
+        (destination.first, destination.second) if isinstance(destination, RegisterPair) else (destination, None)
     )
     return Shuffle(mode, result, predicate, value, lane, clamp, mask[0] if mask else _EVERY_LANE)
 
@@ -40,7 +40,7 @@ def decode_match(instruction: Instruction) -> Operation:
         raise Unsupported(instruction.opcode)
     destination, value, mask = instruction.operands
     result, predicate = (
-        (destination.first, destination.second) if isinstance(destination, Pair) else (destination, None)
+        (destination.first, destination.second) if isinstance(destination, RegisterPair) else (destination, None)
     )
     return Match(mode, kind, result, predicate, value, mask)
 
@@ -65,7 +65,7 @@ def decode_active(instruction: Instruction) -> Operation:
 def decode_elect(instruction: Instruction) -> Operation:
     """`elect.sync`: the first lane of the mask."""
     destination, mask = instruction.operands
-    if instruction.parts != ("elect", "sync") or not isinstance(destination, Pair):
+    if instruction.parts != ("elect", "sync") or not isinstance(destination, RegisterPair):
         raise Unsupported(instruction.opcode)
     lane = None if isinstance(destination.first, Sink) else destination.first
     return Elect(lane, destination.second, mask)

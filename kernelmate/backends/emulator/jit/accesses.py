@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.decode import Block, Decoded
+from kernelmate.backends.emulator.decode import BasicBlock, Decoded
 from kernelmate.backends.emulator.jit.emit import item, load, number, store
-from kernelmate.backends.emulator.jit.frame import Frame
+from kernelmate.backends.emulator.jit.frame import NativeFrame
 from kernelmate.backends.emulator.jit.helpers import field as field_of
 from kernelmate.backends.emulator.jit.layout import Field, Slot
 from kernelmate.backends.emulator.jit.lowering import I64
@@ -22,7 +22,7 @@ from kernelmate.backends.emulator.program import Operand, Symbol
 
 
 @dataclass(slots=True)
-class Access:
+class NativeAccess:
     """One memory instruction of a piece; `offset` is added to its base, `served` as in `machine.Site`."""
 
     step: int
@@ -35,12 +35,12 @@ class Access:
 
     @property
     def stores(self) -> bool:
-        """Whether it writes."""
+        """True if it writes."""
         return isinstance(self.operation, Store)
 
 
 @dataclass(slots=True)
-class Together:
+class AccessGroup:
     """Accesses from one base, all of which run where one runs.
 
     Attributes:
@@ -50,7 +50,7 @@ class Together:
 
     memory: str
     base: Operand | None
-    members: list[Access] = field(default_factory=list)
+    members: list[NativeAccess] = field(default_factory=list)
     cache: int = 0
     checked: tuple[ir.Value, ir.Value | None] | None = None
 
@@ -66,14 +66,14 @@ class Together:
 
     @property
     def stores(self) -> bool:
-        """Whether any of them writes."""
+        """True if any of them writes."""
         return any(access.stores for access in self.members)
 
 
-def accesses_of(decoded: Decoded, block: Block, frame: Frame) -> dict[int, tuple[Access, Together]]:
+def accesses_of(decoded: Decoded, block: BasicBlock, frame: NativeFrame) -> dict[int, tuple[NativeAccess, AccessGroup]]:
     """The memory instructions of a piece by step."""
-    found: dict[int, tuple[Access, Together]] = {}
-    groups: dict[object, Together] = {}
+    found: dict[int, tuple[NativeAccess, AccessGroup]] = {}
+    groups: dict[object, AccessGroup] = {}
     versions: dict[str, int] = {}
     for number_, step in enumerate(decoded.steps[block.start : block.end], block.start):
         operation = step.operation
@@ -84,7 +84,7 @@ def accesses_of(decoded: Decoded, block: Block, frame: Frame) -> dict[int, tuple
                 key = number_
             group = groups.get(key)
             if group is None:
-                group = groups[key] = Together(access.memory, access.base)
+                group = groups[key] = AccessGroup(access.memory, access.base)
                 if access.memory == "global":
                     group.cache = frame.new_group()
             group.members.append(access)
@@ -94,7 +94,7 @@ def accesses_of(decoded: Decoded, block: Block, frame: Frame) -> dict[int, tuple
     return found
 
 
-def _access(step: int, operation: Load | Store, decoded: Decoded) -> Access:
+def _access(step: int, operation: Load | Store, decoded: Decoded) -> NativeAccess:
     linked = decoded.linked
     memory = memory_of(operation) or ""
     base: Operand | None = operation.address.base
@@ -105,10 +105,10 @@ def _access(step: int, operation: Load | Store, decoded: Decoded) -> Access:
                 memory, offset, base = space, offset + placed[base.name].offset, None
                 break
     size = bytes_of(operation)
-    return Access(step, operation, memory, base, offset, size, decoded.served.get(step, size))
+    return NativeAccess(step, operation, memory, base, offset, size, decoded.served.get(step, size))
 
 
-def check_window(b: ir.IRBuilder, frame: Frame, group: Together, base: ir.Value, fail: ir.Block) -> None:
+def check_window(b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, base: ir.Value, fail: ir.Block) -> None:
     """Check accesses to shared or local memory; `base` is the offset in the window, signed 64 bits."""
     limit = frame.slot(Slot.SHARED_LIMIT if group.memory == "shared" else Slot.LOCAL_LIMIT)
     room = b.sub(limit, number(group.extent))
@@ -118,7 +118,7 @@ def check_window(b: ir.IRBuilder, frame: Frame, group: Together, base: ir.Value,
     group.checked = (base, None)
 
 
-def check_global(b: ir.IRBuilder, frame: Frame, group: Together, base: ir.Value, fail: ir.Block) -> None:
+def check_global(b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, base: ir.Value, fail: ir.Block) -> None:
     """Check accesses to global memory against the buffer met last, else against all."""
     cache = item(b, frame.slot(Slot.CACHES_AT), number(group.cache), 8)
     known = load(b, cache)
@@ -144,7 +144,7 @@ def check_global(b: ir.IRBuilder, frame: Frame, group: Together, base: ir.Value,
     group.checked = (base, buffer)
 
 
-def _aligned(b: ir.IRBuilder, group: Together, base: ir.Value) -> ir.Value:
+def _aligned(b: ir.IRBuilder, group: AccessGroup, base: ir.Value) -> ir.Value:
     """Whether every access's address is a multiple of its size."""
     result: ir.Value = ir.Constant(ir.IntType(1), 1)
     seen: set[tuple[int, int]] = set()
@@ -164,7 +164,9 @@ def _pass_or(b: ir.IRBuilder, good: ir.Value, fail: ir.Block) -> None:
     b.position_at_end(go_on)
 
 
-def place_of(b: ir.IRBuilder, group: Together, access: Access, window: ir.Value | None) -> tuple[ir.Value, ir.Value]:
+def place_of(
+    b: ir.IRBuilder, group: AccessGroup, access: NativeAccess, window: ir.Value | None
+) -> tuple[ir.Value, ir.Value]:
     """Where a checked access's bytes lie in this process, and the address or offset that the kernel knows them by."""
     assert group.checked is not None
     base, buffer = group.checked
@@ -176,7 +178,9 @@ def place_of(b: ir.IRBuilder, group: Together, access: Access, window: ir.Value 
     return b.add(field_of(b, buffer, Field.DATA_AT), b.sub(own, start)), own
 
 
-def note(b: ir.IRBuilder, frame: Frame, group: Together, access: Access, own: ir.Value, counts: bool) -> None:
+def note(
+    b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, access: NativeAccess, own: ir.Value, counts: bool
+) -> None:
     """Keep what is remembered of a buffer up to date: read first, stored, touched."""
     assert group.checked is not None
     buffer = group.checked[1]

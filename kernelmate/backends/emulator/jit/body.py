@@ -8,10 +8,10 @@ from typing import Any
 from llvmlite import ir
 
 from kernelmate.backends.emulator.counters import rows_of
-from kernelmate.backends.emulator.decode import Block, Decoded, Step
+from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep
 from kernelmate.backends.emulator.jit.accesses import (
-    Access,
-    Together,
+    AccessGroup,
+    NativeAccess,
     accesses_of,
     check_global,
     check_window,
@@ -20,7 +20,7 @@ from kernelmate.backends.emulator.jit.accesses import (
 )
 from kernelmate.backends.emulator.jit.emit import bump, each_lane, item, load, number, store
 from kernelmate.backends.emulator.jit.exchange import EVERYONE, source_lane, vote_result
-from kernelmate.backends.emulator.jit.frame import Frame
+from kernelmate.backends.emulator.jit.frame import NativeFrame
 from kernelmate.backends.emulator.jit.helpers import bits
 from kernelmate.backends.emulator.jit.layout import COUNT_BYTES, Count, Slot
 from kernelmate.backends.emulator.jit.lowering import BOOL, FLOAT, I8, I32, I64, lower, widen
@@ -60,7 +60,7 @@ class Warp:
 
 
 @dataclass(slots=True)
-class _Later:
+class _DeferredStore:
     """A store that is made after the lanes' loop: tables of places, values and, where it is guarded, its lanes."""
 
     places: ir.Value
@@ -70,11 +70,11 @@ class _Later:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _CountedAccess:
     """A memory instruction to be counted: table of its addresses and, where it is guarded, its lanes."""
 
-    access: Access
-    group: Together
+    access: NativeAccess
+    group: AccessGroup
     addresses: ir.Value
     guarded: ir.Value | None
 
@@ -87,7 +87,7 @@ class Body(LaneValues):
         counts: count memory instructions.
     """
 
-    def __init__(self, frame: Frame, decoded: Decoded, block: Block, needs: Needs, counts: bool) -> None:
+    def __init__(self, frame: NativeFrame, decoded: Decoded, block: BasicBlock, needs: Needs, counts: bool) -> None:
         super().__init__(frame)
         self._decoded = decoded
         self._block = block
@@ -95,8 +95,8 @@ class Body(LaneValues):
         self._counts = counts
         self._accesses = accesses_of(decoded, block, frame)
         self._tables = 0
-        self._later: list[_Later] = []
-        self._counted: list[_Counted] = []
+        self._later: list[_DeferredStore] = []
+        self._counted: list[_CountedAccess] = []
         memories = [access.memory for access, _ in self._accesses.values()]
         # The only access to a memory may store at once; of several, each is made for all lanes before the next one.
         self._at_once = {memory for memory in memories if memories.count(memory) == 1}
@@ -206,7 +206,7 @@ class Body(LaneValues):
             else:
                 self._exchange(operation)
 
-    def _compute(self, place: int, step: Step, operation: Compute) -> None:
+    def _compute(self, place: int, step: DecodedStep, operation: Compute) -> None:
         values = [self._read(operand, kind) for operand, kind in operation.sources]
         guard = self._read(step.guard, "pred") if step.guard is not None else None
         results = lower(self._b, form_of(step, operation), values)
@@ -218,7 +218,7 @@ class Body(LaneValues):
         for (operand, kind), result in zip(operation.results, results, strict=True):
             self._write(operand, kind, result, guard)
 
-    def _watch_range(self, place: int, step: Step, values: list[ir.Value], guard: ir.Value | None) -> None:
+    def _watch_range(self, place: int, step: DecodedStep, values: list[ir.Value], guard: ir.Value | None) -> None:
         """Note that a lane's operand is where a division or a root may take its slow path."""
         limits, b = range_of(step), self._b
         assert limits is not None, "only what has a range is watched"
@@ -237,7 +237,7 @@ class Body(LaneValues):
 
     # --------------------------------------------------------------------------------------------- memory
 
-    def _access(self, step: Step, access: Access, group: Together) -> None:
+    def _access(self, step: DecodedStep, access: NativeAccess, group: AccessGroup) -> None:
         if step.guard is None:
             self._access_now(step, access, group)
             return
@@ -264,7 +264,7 @@ class Body(LaneValues):
             merged.add_incoming(result, came)
             self._env[name] = merged
 
-    def _access_now(self, step: Step, access: Access, group: Together) -> None:
+    def _access_now(self, step: DecodedStep, access: NativeAccess, group: AccessGroup) -> None:
         b, frame = self._b, self._frame
         if group.checked is None:
             check = check_global if group.memory == "global" else check_window
@@ -286,7 +286,7 @@ class Body(LaneValues):
         else:
             self._store(access, place)
 
-    def _base(self, group: Together) -> ir.Value:
+    def _base(self, group: AccessGroup) -> ir.Value:
         if group.base is None:
             return number(0)
         if isinstance(group.base, Symbol):
@@ -303,7 +303,7 @@ class Body(LaneValues):
             value = load(self._b, self._b.add(place, number(index * size)), kind, 1)
             self._write(operand, bits_kind, value, None)
 
-    def _store(self, access: Access, place: ir.Value) -> None:
+    def _store(self, access: NativeAccess, place: ir.Value) -> None:
         assert isinstance(access.operation, Store)
         b, operation = self._b, access.operation
         size = SIZES[operation.kind]
@@ -312,7 +312,7 @@ class Body(LaneValues):
             for index, value in enumerate(values):
                 store(b, value, b.add(place, number(index * size)), 1)
             if not any(later.guarded is None and not later.values for later in self._later):
-                self._later.append(_Later(place, [], size, None))
+                self._later.append(_DeferredStore(place, [], size, None))
             return
         places = self._table()
         store(b, place, item(b, places, self._lane, 8))
@@ -321,12 +321,12 @@ class Body(LaneValues):
             table = self._table()
             store(b, value, item(b, table, self._lane, 8))
             kept.append((table, value.type))
-        self._later.append(_Later(places, kept, size, self._guards.get(access.step)))
+        self._later.append(_DeferredStore(places, kept, size, self._guards.get(access.step)))
 
     def _lanes(self, b: ir.IRBuilder, guarded: ir.Value | None, mask: ir.Value) -> ir.Value:
         return mask if guarded is None else b.load(guarded, typ=I32)
 
-    def _store_now(self, b: ir.IRBuilder, later: _Later, mask: ir.Value) -> None:
+    def _store_now(self, b: ir.IRBuilder, later: _DeferredStore, mask: ir.Value) -> None:
         """One store instruction, lane after lane: of several to one place the last one stays."""
         if not later.values:
             bump(b, self._frame.slot_at(b, Slot.CHANGES), number(1))
@@ -358,7 +358,7 @@ class Body(LaneValues):
         row = b.shl(b.lshr(own, number(2)), number(7))
         return b.or_(b.or_(row, b.shl(b.zext(self._lane, I64), number(2))), b.and_(own, number(3)))
 
-    def _remember(self, access: Access, group: Together, own: ir.Value) -> None:
+    def _remember(self, access: NativeAccess, group: AccessGroup, own: ir.Value) -> None:
         """Keep the address for counting, unless another access of the group has the same pattern."""
         if not access.served:
             return
@@ -366,21 +366,21 @@ class Body(LaneValues):
         for other in self._counted:
             same = other.group is group and other.access.served == access.served
             if same and (other.access.offset - access.offset) % grain == 0 and other.access.stores == access.stores:
-                self._counted.append(_Counted(access, group, other.addresses, None))
+                self._counted.append(_CountedAccess(access, group, other.addresses, None))
                 return
         addresses = self._table()
         store(self._b, own, item(self._b, addresses, self._lane, 8))
-        self._counted.append(_Counted(access, group, addresses, self._guards.get(access.step)))
+        self._counted.append(_CountedAccess(access, group, addresses, self._guards.get(access.step)))
 
-    def _shared_counts(self) -> list[tuple[_Counted, list[int]]]:
+    def _shared_counts(self) -> list[tuple[_CountedAccess, list[int]]]:
         """Each distinct pattern with the steps that have it."""
-        found: dict[int, tuple[_Counted, list[int]]] = {}
+        found: dict[int, tuple[_CountedAccess, list[int]]] = {}
         for counted in self._counted:
             _, steps = found.setdefault(id(counted.addresses), (counted, []))
             steps.append(counted.access.step)
         return list(found.values())
 
-    def _count(self, b: ir.IRBuilder, counted: _Counted, steps: list[int], mask: ir.Value) -> None:
+    def _count(self, b: ir.IRBuilder, counted: _CountedAccess, steps: list[int], mask: ir.Value) -> None:
         frame = self._frame
         lanes = self._lanes(b, counted.guarded, mask)
         with b.if_then(b.icmp_unsigned("!=", lanes, number(0, I32))):
@@ -406,7 +406,7 @@ class Body(LaneValues):
                     bump(b, b.add(row, number(8 * which)), amount)
 
 
-def is_backward(decoded: Decoded, block: Block) -> bool:
-    """Whether the piece ends in a branch to itself or to one before it."""
+def is_backward(decoded: Decoded, block: BasicBlock) -> bool:
+    """True if the piece ends in a branch to itself or to one before it."""
     operation = decoded.steps[block.end - 1].operation
     return isinstance(operation, Branch) and decoded.block_at[operation.target] <= block.index

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.decode import Block
+from kernelmate.backends.emulator.decode import BasicBlock
 from kernelmate.backends.emulator.footprints import marks_of
 from kernelmate.backends.emulator.jit.body import Body, Warp, is_backward
 from kernelmate.backends.emulator.jit.emit import POINTER, VOID, bump, item, load, number, whole
-from kernelmate.backends.emulator.jit.frame import Frame, Uniform
-from kernelmate.backends.emulator.jit.helpers import Helpers, bits
+from kernelmate.backends.emulator.jit.frame import NativeFrame, Uniform
+from kernelmate.backends.emulator.jit.helpers import HelperFunctions, bits
 from kernelmate.backends.emulator.jit.layout import Checks, Places, Slot
 from kernelmate.backends.emulator.jit.lowering import BOOL, I32, I64
 from kernelmate.backends.emulator.jit.refine import ENDS, Refined, needs_of
@@ -53,16 +53,16 @@ def build(refined: Refined, shape: Shape) -> tuple[str, Interface]:
     """LLVM's text of the function, and its interface."""
     module = ir.Module("kernel")
     function = ir.Function(module, ir.FunctionType(VOID, [I64]), ENTRY)
-    frame = Frame(
-        function, Helpers(module), refined.decoded.linked.registers, shape.constants, shape.fixed, shape.checks,
+    frame = NativeFrame(
+        function, HelperFunctions(module), refined.decoded.linked.registers, shape.constants, shape.fixed, shape.checks,
         marks_of(refined.decoded),
     )  # fmt: skip
-    _Writer(function, frame, refined, shape.counts).write()
+    _FunctionWriter(function, frame, refined, shape.counts).write()
     return str(module), Interface(dict(frame.registers), dict(frame.uniforms), frame.groups)
 
 
-class _Writer:
-    def __init__(self, function: ir.Function, frame: Frame, refined: Refined, counts: bool) -> None:
+class _FunctionWriter:
+    def __init__(self, function: ir.Function, frame: NativeFrame, refined: Refined, counts: bool) -> None:
         self._function = function
         self._frame = frame
         self._refined = refined
@@ -140,7 +140,7 @@ class _Writer:
         for index, start in self._starts.items():
             switch.add_case(number(index, I32), start)
 
-    def _piece(self, start: ir.Block, block: Block, body: Body) -> None:
+    def _piece(self, start: ir.Block, block: BasicBlock, body: Body) -> None:
         frame, b = self._frame, ir.IRBuilder(start)
         mask = b.load(self._mask, typ=I32)
         fail = b.append_basic_block("again")
@@ -162,7 +162,7 @@ class _Writer:
         self._put(b, mask, self._places.again + block.index)
         b.branch(self._pick)
 
-    def _end(self, b: ir.IRBuilder, block: Block, mask: ir.Value, taken: ir.Value) -> None:
+    def _end(self, b: ir.IRBuilder, block: BasicBlock, mask: ir.Value, taken: ir.Value) -> None:
         """Where the lanes go after a piece."""
         step = self._refined.decoded.steps[block.end - 1]
         operation = step.operation
@@ -193,7 +193,7 @@ class _Writer:
             self._put(b, staying, following)
         b.branch(self._pick)
 
-    def _branch(self, b: ir.IRBuilder, block: Block, mask: ir.Value, taken: ir.Value, target: int) -> None:
+    def _branch(self, b: ir.IRBuilder, block: BasicBlock, mask: ir.Value, taken: ir.Value, target: int) -> None:
         nobody, everybody, both = (b.append_basic_block(name) for name in ("nobody", "everybody", "both"))
         some = b.append_basic_block("some")
         b.cbranch(b.icmp_unsigned("==", taken, number(0, I32)), nobody, some)
@@ -207,7 +207,7 @@ class _Writer:
         self._go_back_or_on(b, block, taken, target, self._pick)
 
     def _go_back_or_on(
-        self, b: ir.IRBuilder, block: Block, mask: ir.Value, target: int, after: ir.Block | None
+        self, b: ir.IRBuilder, block: BasicBlock, mask: ir.Value, target: int, after: ir.Block | None
     ) -> None:
         """To a branch's target; `after` is given where others of the warp wait elsewhere."""
         if is_backward(self._refined.decoded, block):

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 from kernelmate.backends.emulator.bound import Tally
 from kernelmate.backends.emulator.decode import Decoded
+from kernelmate.backends.emulator.jit.access_stamps import StampWatch, fits, granule_shift, may_watch
 from kernelmate.backends.emulator.jit.layout import Checks
-from kernelmate.backends.emulator.jit.suspicion import Watch, fits, granule_shift, may_watch
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.shadow import Slice, is_linear
 
 if TYPE_CHECKING:
-    from kernelmate.backends.emulator.jit.program import Program
+    from kernelmate.backends.emulator.jit.program import NativeProgram
     from kernelmate.backends.emulator.jit.refine import Refined
 
 Mode = Literal["auto", "always", "never"]
@@ -33,7 +33,7 @@ NUMPY_S = 4e-9
 NUMPY_A_CALL_S = 4e-6
 """CPU seconds that NumPy takes for an instruction, where nothing else is known: for each thread, and for being called."""
 EXACT_CHECKS_COST = 3
-"""How many times a launch without checks one under exact checks takes, about."""
+"""Duration of a launch under exact checks, relative to one without checks (approximate)."""
 LEAST_PACE = 0.1
 """Part of what NumPy is taken to need that a launch may show it to need."""
 MOST_SUSPICIONS = 3
@@ -93,7 +93,7 @@ class Chooser:
         self._native_s += seconds
 
     def is_soon_done(self, threads: int) -> bool:
-        """Whether code that is compiled quickly does, and is then half as fast.
+        """True if code that is compiled quickly does, and is then half as fast.
 
         As for `to_come`, what native code has taken so far stands for what is to come: half of it would be saved.
         """
@@ -117,7 +117,7 @@ class Chooser:
 
     def choose(
         self, mode: Mode, machine: Machine, work: float, threads: int, *, counts: bool, checks: bool
-    ) -> Program | None:
+    ) -> NativeProgram | None:
         """The program to run `threads`, or None where NumPy is to do it, which would take `work` CPU seconds more."""
         if checks and (self._suspicious or not self._may_watch()):
             return None
@@ -130,18 +130,18 @@ class Chooser:
             self._broken = True
             return None
 
-    def watch(self, machine: Machine) -> Watch | None:
+    def watch(self, machine: Machine) -> StampWatch | None:
         """Shadows for a launch under checks; None where they would be too large."""
         checks = self._checks()
         if not fits(machine, checks.global_shift):
             return None
-        watch = Watch(machine, checks.shared_shift, checks.global_shift)
+        watch = StampWatch(machine, checks.shared_shift, checks.global_shift)
         watch.attach()
         return watch
 
     @property
     def _suspicious(self) -> bool:
-        """Whether the exact checks are made at once: what was suspicious again and again is not tried any more."""
+        """True if the exact checks are made at once: what was suspicious again and again is not tried any more."""
         return self.suspicions >= MOST_SUSPICIONS
 
     def _may_watch(self) -> bool:
@@ -160,7 +160,7 @@ class Chooser:
 
     def _choose(
         self, mode: Mode, machine: Machine, work: float, counts: bool, checks: bool, *, quick: bool
-    ) -> Program | None:
+    ) -> NativeProgram | None:
         from kernelmate.backends.emulator.jit import program
         from kernelmate.backends.emulator.jit.build import Shape
         from kernelmate.backends.emulator.jit.refine import refine

@@ -61,7 +61,7 @@ def compile_text(text: str, *, quick: bool = False) -> bytes:
     return bytes(_machine(0 if quick else 1).emit_object(module))
 
 
-class Loaded:
+class LoadedObject:
     """An object in memory. Its code goes with it, so keep it while `run` may be called."""
 
     def __init__(self, code: bytes) -> None:
@@ -78,7 +78,7 @@ class Loaded:
 
 @functools.cache
 def agrees(name: str) -> bool:
-    """Whether the C library's function of float64 gives bit for bit what NumPy's does, on ten thousand values.
+    """True if the C library's function of float64 gives bit for bit what NumPy's does, on ten thousand values.
 
     NumPy has vector forms of its own on some CPUs, whose last bit may differ.
     """

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.decode import Step
+from kernelmate.backends.emulator.decode import DecodedStep
 from kernelmate.backends.emulator.jit.emit import number
 from kernelmate.backends.emulator.jit.lowering import I32
 from kernelmate.backends.emulator.operations import Shuffle, Vote, WarpBarrier
@@ -18,8 +18,8 @@ EVERYONE = -1
 _VOTES = frozenset({"ballot", "all", "any", "uni"})
 
 
-def exchanges(step: Step) -> bool:
-    """Whether the step has a native form among whole warps."""
+def exchanges(step: DecodedStep) -> bool:
+    """True if the step has a native form among whole warps."""
     operation = step.operation
     if step.guard is not None:
         return False

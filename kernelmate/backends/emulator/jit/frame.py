@@ -8,7 +8,7 @@ from llvmlite import ir
 
 from kernelmate.backends.emulator.footprints import Marks
 from kernelmate.backends.emulator.jit.emit import item, load, number, table
-from kernelmate.backends.emulator.jit.helpers import Helpers
+from kernelmate.backends.emulator.jit.helpers import HelperFunctions
 from kernelmate.backends.emulator.jit.layout import SLOT_BYTES, Checks, Slot
 from kernelmate.backends.emulator.jit.lowering import I32, I64
 from kernelmate.backends.emulator.program import Special, Symbol
@@ -18,7 +18,7 @@ Uniform = Hashable
 """What is the same for all lanes: ("register", name), ("special", name) or ("symbol", name, offset)."""
 
 
-class Frame:
+class NativeFrame:
     """The function under construction.
 
     Args:
@@ -32,7 +32,7 @@ class Frame:
     """
 
     def __init__(
-        self, function: ir.Function, helpers: Helpers, kinds: Mapping[str, str],
+        self, function: ir.Function, helpers: HelperFunctions, kinds: Mapping[str, str],
         constants: frozenset[str], fixed: frozenset[str], checks: Checks | None,
         marks: Marks,
     ) -> None:  # fmt: skip
@@ -68,7 +68,7 @@ class Frame:
         return 32 if name not in self._kinds else 8 * SIZES[self._kinds[name]]
 
     def is_predicate(self, name: str) -> bool:
-        """Whether a register is one."""
+        """True if a register is one."""
         return self._kinds.get(name) == "pred"
 
     def array(self, name: str) -> ir.Value:

@@ -31,7 +31,7 @@ def field(b: ir.IRBuilder, buffer: ir.Value, which: Field) -> ir.Value:
     return load(b, b.add(buffer, number(8 * which)))
 
 
-class Helpers:
+class HelperFunctions:
     """The helper functions of one module, each made when first asked for."""
 
     def __init__(self, module: ir.Module) -> None:
@@ -154,7 +154,7 @@ class Helpers:
 
     @staticmethod
     def _distinct(b: ir.IRBuilder, seen: ir.Value, count: ir.Value, shift: int) -> ir.Value:
-        """How many different numbers a table holds, each shifted right."""
+        """Number of different numbers in a table, each shifted right."""
         distinct, known = b.alloca(I64), b.alloca(BOOL)
         b.store(number(0), distinct)
         with counting(b, count) as index:
@@ -253,5 +253,5 @@ class Helpers:
 
 
 def bits(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
-    """How many lanes a mask has."""
+    """Number of lanes in a mask."""
     return b.zext(intrinsic(b, "llvm.ctpop", [mask]), I64)

@@ -32,7 +32,7 @@ class Form:
     sources: tuple[str, ...]
 
     def has(self, qualifier: str) -> bool:
-        """Whether the qualifier is among the opcode's parts."""
+        """True if the qualifier is among the opcode's parts."""
         return qualifier in self.parts[1:]
 
     def require(self, *known: str) -> None:
@@ -79,12 +79,12 @@ def type_of(kind: str) -> ir.Type:
 
 
 def is_float(kind: str) -> bool:
-    """Whether it is a type with native float arithmetic."""
+    """True if it is a type with native float arithmetic."""
     return kind in {"f32", "f64"}
 
 
 def is_signed(kind: str) -> bool:
-    """Whether it is a signed integer type."""
+    """True if it is a signed integer type."""
     return kind[0] == "s" and kind[1:].isdigit()
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.backends.emulator.jit.access_stamps import StampWatch, Suspicion
 from kernelmate.backends.emulator.jit.build import Interface
 from kernelmate.backends.emulator.jit.layout import NOWHERE, Count, Field, Places, Slot
-from kernelmate.backends.emulator.jit.program import Program
-from kernelmate.backends.emulator.jit.suspicion import Suspicion, Watch
+from kernelmate.backends.emulator.jit.program import NativeProgram
 from kernelmate.backends.emulator.machine import Machine, Windowed
 from kernelmate.backends.emulator.memory import Buffer
 from kernelmate.backends.emulator.program import Special, Symbol
@@ -30,7 +30,9 @@ class Native:
         sites: per step, see `layout.Count`.
     """
 
-    def __init__(self, program: Program, machine: Machine, entered: Array, watch: Watch | None = None) -> None:
+    def __init__(
+        self, program: NativeProgram, machine: Machine, entered: Array, watch: StampWatch | None = None
+    ) -> None:
         self.program = program
         self.watch = watch
         self.places = Places(len(program.refined.native))
@@ -51,7 +53,7 @@ class Native:
         self._fill(program.interface)
 
     def is_native(self, piece: int) -> bool:
-        """Whether a piece has a native form."""
+        """True if a piece has a native form."""
         return self.program.refined.native[piece]
 
     def begin_batch(self) -> None:

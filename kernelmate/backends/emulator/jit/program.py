@@ -19,19 +19,19 @@ from kernelmate.version import VERSION
 
 MOST_LOADED = 64
 """Programs kept in memory; what is not used any more makes room for what is."""
-_loaded: OrderedDict[str, Program] = OrderedDict()
+_loaded: OrderedDict[str, NativeProgram] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class NativeProgram:
     """Native code of a kernel for launches of one shape."""
 
     refined: Refined
     interface: Interface
-    loaded: engine.Loaded
+    loaded: engine.LoadedObject
 
 
-def program_for(refined: Refined, shape: Shape, text: str, *, quick: bool = False) -> Program:
+def program_for(refined: Refined, shape: Shape, text: str, *, quick: bool = False) -> NativeProgram:
     """The program of a kernel.
 
     Args:
@@ -66,7 +66,7 @@ def forget() -> None:
 
 
 def is_at_hand(shape: Shape, text: str) -> bool:
-    """Whether the program need not be compiled."""
+    """True if the program need not be compiled."""
     return any(_is_there(_key(shape, text, quick=quick)) for quick in (False, True))
 
 
@@ -98,7 +98,7 @@ def _own_code() -> str:
     return found.hexdigest()
 
 
-def _load(refined: Refined, shape: Shape, key: str, *, quick: bool) -> Program:
+def _load(refined: Refined, shape: Shape, key: str, *, quick: bool) -> NativeProgram:
     found = _kept(refined, key)
     if found is not None:
         return found
@@ -107,21 +107,21 @@ def _load(refined: Refined, shape: Shape, key: str, *, quick: bool) -> Program:
         return _kept(refined, key) or _made(refined, shape, key, quick=quick)
 
 
-def _kept(refined: Refined, key: str) -> Program | None:
+def _kept(refined: Refined, key: str) -> NativeProgram | None:
     kept = store.read(key)
     if kept is None:
         return None
     try:
         head, code = kept
-        return Program(refined, _interface_of(head), engine.Loaded(code))
+        return NativeProgram(refined, _interface_of(head), engine.LoadedObject(code))
     except (RuntimeError, ValueError, KeyError, TypeError):
         return None  # An entry that does not load is as good as none.
 
 
-def _made(refined: Refined, shape: Shape, key: str, *, quick: bool) -> Program:
+def _made(refined: Refined, shape: Shape, key: str, *, quick: bool) -> NativeProgram:
     text, interface = build(refined, shape)
     code = engine.compile_text(text, quick=quick)
-    program = Program(refined, interface, engine.Loaded(code))
+    program = NativeProgram(refined, interface, engine.LoadedObject(code))
     store.write(key, _head_of(interface), code)
     return program
 

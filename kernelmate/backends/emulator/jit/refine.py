@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.decode import Block, Decoded, Step, registers_in
+from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.jit import comparisons, conversions, integers
 from kernelmate.backends.emulator.jit.exchange import exchanges
 from kernelmate.backends.emulator.jit.lowering import Form, NotNative, lower, type_of
@@ -57,8 +57,8 @@ class Refined:
 
 def refine(decoded: Decoded, single: frozenset[str]) -> Refined:
     """Cut the blocks of a kernel; `single` are registers with one definition."""
-    probe = _Probe(decoded, single)
-    blocks: list[Block] = []
+    probe = _LoweringProbe(decoded, single)
+    blocks: list[BasicBlock] = []
     origin: list[int | None] = []
     native: list[bool] = []
     for block in decoded.blocks:
@@ -75,7 +75,7 @@ def refine(decoded: Decoded, single: frozenset[str]) -> Refined:
     return Refined(cut, tuple(origin), tuple(native))
 
 
-def _pieces(decoded: Decoded, block: Block, probe: _Probe) -> list[tuple[int, int, bool]]:
+def _pieces(decoded: Decoded, block: BasicBlock, probe: _LoweringProbe) -> list[tuple[int, int, bool]]:
     """Bounds of the block's pieces and whether each is native."""
     pieces: list[tuple[int, int, bool]] = []
     start = block.start
@@ -108,7 +108,7 @@ def memory_of(operation: Operation) -> str | None:
     return "global" if operation.space == "const" else operation.space
 
 
-class _Probe:
+class _LoweringProbe:
     """Tells native operations by lowering them for nothing."""
 
     def __init__(self, decoded: Decoded, single: frozenset[str]) -> None:
@@ -117,8 +117,8 @@ class _Probe:
         function = ir.Function(ir.Module("probe"), ir.FunctionType(ir.VoidType(), []), "probe")
         self._builder = ir.IRBuilder(function.append_basic_block())
 
-    def native(self, step: Step) -> bool:
-        """Whether the step has a native form."""
+    def native(self, step: DecodedStep) -> bool:
+        """True if the step has a native form."""
         operation = step.operation
         if isinstance(operation, Nothing):
             return True
@@ -134,13 +134,13 @@ class _Probe:
             return operation.space in _SPACES and not _has_special(operation.address.base)
         return isinstance(operation, Store) and operation.space in _SPACES
 
-    def _folds(self, step: Step, operation: Load) -> bool:
-        """Whether a parameter's load is folded into a constant of the launch."""
+    def _folds(self, step: DecodedStep, operation: Load) -> bool:
+        """True if a parameter's load is folded into a constant of the launch."""
         base = operation.address.base
         known = isinstance(base, Symbol) and base.name in self._parameters
         return known and step.guard is None and all(name in self._single for name in step.writes)
 
-    def _lowers(self, step: Step, operation: Compute) -> bool:
+    def _lowers(self, step: DecodedStep, operation: Compute) -> bool:
         form = form_of(step, operation)
         try:
             values = [ir.Constant(type_of(kind), ir.Undefined) for kind in form.sources]
@@ -154,7 +154,7 @@ def _has_special(operand: Operand | None) -> bool:
     return isinstance(operand, Special)
 
 
-def form_of(step: Step, operation: Compute) -> Form:
+def form_of(step: DecodedStep, operation: Compute) -> Form:
     """What the lowerings look at."""
     results = tuple(kind for _, kind in operation.results)
     return Form(tuple(step.opcode.split(".")), results, tuple(kind for _, kind in operation.sources))
@@ -178,7 +178,7 @@ def needs_of(decoded: Decoded) -> list[Needs]:
     ]
 
 
-def _end_reads(decoded: Decoded, block: Block) -> frozenset[str]:
+def _end_reads(decoded: Decoded, block: BasicBlock) -> frozenset[str]:
     """Registers that the scheduler reads at the piece's end."""
     step = decoded.steps[block.end - 1]
     if not isinstance(step.operation, BranchTable | Exit | Trap | Barrier):
@@ -188,7 +188,7 @@ def _end_reads(decoded: Decoded, block: Block) -> frozenset[str]:
 
 
 def is_register(operand: Operand | None) -> bool:
-    """Whether an operand is a register."""
+    """True if an operand is a register."""
     return isinstance(operand, Register)
 
 

@@ -36,7 +36,7 @@ def _path(key: str) -> Path:
 
 
 def has(key: str) -> bool:
-    """Whether there is a file of that key."""
+    """True if there is a file of that key."""
     try:
         return _path(key).is_file()
     except OSError:

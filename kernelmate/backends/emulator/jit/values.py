@@ -5,7 +5,7 @@ from __future__ import annotations
 from llvmlite import ir
 
 from kernelmate.backends.emulator.jit.emit import item, load, number
-from kernelmate.backends.emulator.jit.frame import Frame
+from kernelmate.backends.emulator.jit.frame import NativeFrame
 from kernelmate.backends.emulator.jit.lowering import BOOL, DOUBLE, FLOAT, I64, type_of, widen
 from kernelmate.backends.emulator.program import Immediate, Operand, Register, Sink, Special, Symbol
 from kernelmate.backends.emulator.registers import immediate_bits
@@ -15,7 +15,7 @@ from kernelmate.backends.emulator.types import SIZES, is_signed
 class LaneValues:
     """What a lane's registers hold at one point of the code; loaded when first read, kept until the lane is left."""
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: NativeFrame) -> None:
         self._frame = frame
         self._env: dict[str, ir.Value] = {}
         self._b: ir.IRBuilder

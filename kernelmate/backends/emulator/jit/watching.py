@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from llvmlite import ir
 
-from kernelmate.backends.emulator.decode import Step
-from kernelmate.backends.emulator.jit.accesses import Access, Together
+from kernelmate.backends.emulator.decode import DecodedStep
+from kernelmate.backends.emulator.jit.accesses import AccessGroup, NativeAccess
 from kernelmate.backends.emulator.jit.emit import VOID, load, number, store
-from kernelmate.backends.emulator.jit.frame import Frame
+from kernelmate.backends.emulator.jit.frame import NativeFrame
 from kernelmate.backends.emulator.jit.helpers import field
 from kernelmate.backends.emulator.jit.layout import Field, Slot, Stamp
 from kernelmate.backends.emulator.jit.lowering import I64, widen
@@ -23,14 +23,19 @@ from kernelmate.backends.emulator.operations import Compute
 _WRAPPING = frozenset({"add", "sub", "mul", "mad", "shl", "neg"})
 
 
-def suspect(b: ir.IRBuilder, frame: Frame, when: ir.Value) -> None:
+def suspect(b: ir.IRBuilder, frame: NativeFrame, when: ir.Value) -> None:
     """Mark the launch."""
     with b.if_then(when, likely=False):
         store(b, number(1), frame.slot_at(b, Slot.SUSPECT))
 
 
 def watch_index(
-    b: ir.IRBuilder, frame: Frame, step: Step, values: Sequence[ir.Value], result: ir.Value, guard: ir.Value | None
+    b: ir.IRBuilder,
+    frame: NativeFrame,
+    step: DecodedStep,
+    values: Sequence[ir.Value],
+    result: ir.Value,
+    guard: ir.Value | None,
 ) -> None:
     """Mark sums and products of less than 64 bits that are not what they would be in 64."""
     parts = step.opcode.split(".")
@@ -51,7 +56,7 @@ def watch_index(
 
 
 def watch_access(
-    b: ir.IRBuilder, frame: Frame, group: Together, access: Access, own: ir.Value, place: ir.Value,
+    b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, access: NativeAccess, own: ir.Value, place: ir.Value,
     shadow: ir.Value, me: ir.Value,
 ) -> None:  # fmt: skip
     """Watch a checked access; `own` is its address or offset, `place` where it lies, `me` the lane's stamp."""
@@ -76,7 +81,7 @@ def watch_access(
         _watch_granules(b, frame, access, b.add(base, first), readers, me, shift, anywhere=True)
 
 
-def _watch_local(b: ir.IRBuilder, frame: Frame, access: Access, place: ir.Value) -> None:
+def _watch_local(b: ir.IRBuilder, frame: NativeFrame, access: NativeAccess, place: ir.Value) -> None:
     """A byte for each byte: one once it was written."""
     at = b.add(b.sub(place, frame.slot(Slot.LOCAL_AT)), frame.slot(Slot.LOCAL_WRITTEN_AT))
     kind = ir.IntType(8 * access.size)
@@ -88,7 +93,7 @@ def _watch_local(b: ir.IRBuilder, frame: Frame, access: Access, place: ir.Value)
 
 
 def _watch_granules(
-    b: ir.IRBuilder, frame: Frame, access: Access, writers: ir.Value, readers: ir.Value, me: ir.Value,
+    b: ir.IRBuilder, frame: NativeFrame, access: NativeAccess, writers: ir.Value, readers: ir.Value, me: ir.Value,
     shift: int, *, anywhere: bool,
 ) -> None:  # fmt: skip
     watch = _store_watcher(frame, anywhere) if access.stores else _load_watcher(frame, anywhere)
@@ -139,7 +144,7 @@ class _Relation:
         return b.and_(self.there, unordered)
 
 
-def _load_watcher(frame: Frame, anywhere: bool) -> ir.Function:
+def _load_watcher(frame: NativeFrame, anywhere: bool) -> ir.Function:
     """(context, address of the writer's stamp, of the readers', own stamp): a load of one granule."""
     name = f"watch_load_{'global' if anywhere else 'shared'}"
     function, b = frame.helpers.function(name, VOID, I64, I64, I64, I64)
@@ -164,7 +169,7 @@ def _load_watcher(frame: Frame, anywhere: bool) -> ir.Function:
     return function
 
 
-def _store_watcher(frame: Frame, anywhere: bool) -> ir.Function:
+def _store_watcher(frame: NativeFrame, anywhere: bool) -> ir.Function:
     """The same for a store."""
     name = f"watch_store_{'global' if anywhere else 'shared'}"
     function, b = frame.helpers.function(name, VOID, I64, I64, I64, I64)

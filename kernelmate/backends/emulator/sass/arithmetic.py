@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernelmate.backends.emulator.sass.code import Op
+from kernelmate.backends.emulator.sass.code import SassOp
 from kernelmate.backends.emulator.sass.graph import Unknown
-from kernelmate.backends.emulator.sass.operands import Frame, Read, Values, truth, wide, word
+from kernelmate.backends.emulator.sass.operands import ConstantBank, Read, Values, truth, wide, word
 from kernelmate.backends.emulator.sass.results import LOW, UPPER, Compute, both, kept, low
 from kernelmate.backends.emulator.types import Array
 
@@ -21,7 +21,7 @@ def _predicates(texts: tuple[str, ...]) -> list[str]:
     return [text for text in texts if text.lstrip("!").lstrip("U").startswith("P")]
 
 
-def sum_of(op: Op, frame: Frame, inputs: tuple[str, ...]) -> Callable[[Values], Array]:
+def sum_of(op: SassOp, frame: ConstantBank, inputs: tuple[str, ...]) -> Callable[[Values], Array]:
     """The sum of inputs and carries as uint64; what is subtracted is added as its complement and one, as carries want it."""
     plain = [text for text in inputs if text not in _predicates(inputs)]
     ones = 0
@@ -46,7 +46,7 @@ def sum_of(op: Op, frame: Frame, inputs: tuple[str, ...]) -> Callable[[Values], 
     return total
 
 
-def add(op: Op, frame: Frame) -> Compute:
+def add(op: SassOp, frame: ConstantBank) -> Compute:
     """IADD3 and its kin: a sum with carries in and out; what is subtracted carries where it does not borrow."""
     if "64" in op.modifiers:
         first, second = (wide(text, frame, signed=True) for text in op.inputs)
@@ -60,7 +60,7 @@ def add(op: Op, frame: Frame) -> Compute:
     )
 
 
-def multiply_add(op: Op, frame: Frame) -> Compute:
+def multiply_add(op: SassOp, frame: ConstantBank) -> Compute:
     """IMAD: a product plus a third; WIDE gives all 64 bits, HI the upper half of them."""
     first, second, third = op.inputs[:3]
     carry = truth(op.inputs[3]) if len(op.inputs) > 3 else None
@@ -103,7 +103,7 @@ def multiply_add(op: Op, frame: Frame) -> Compute:
     )
 
 
-def shift_add(op: Op, frame: Frame) -> Compute:
+def shift_add(op: SassOp, frame: ConstantBank) -> Compute:
     """LEA: a value shifted left plus another; HI the upper half of 64 bits shifted so."""
     inputs = list(op.inputs)
     carry = truth(inputs.pop()) if "X" in op.modifiers else None
@@ -127,7 +127,7 @@ def shift_add(op: Op, frame: Frame) -> Compute:
     return kept(op, lambda values: low(total(values)), lambda values: total(values) >> UPPER >= 1)
 
 
-def funnel(op: Op, frame: Frame) -> Compute:
+def funnel(op: SassOp, frame: ConstantBank) -> Compute:
     """SHF: 64 bits shifted, of which one half is kept. 32-bit forms shift one word, by at most 32."""
     lower, by, upper_word = (word(text, frame) for text in op.inputs)
     kinds = {"U32", "S32", "U64", "S64"} & set(op.modifiers)
@@ -153,7 +153,7 @@ def funnel(op: Op, frame: Frame) -> Compute:
     return kept(op, shifted)
 
 
-def add_least(op: Op, frame: Frame) -> Compute:
+def add_least(op: SassOp, frame: ConstantBank) -> Compute:
     """VIADDMNMX: the sum of two, and the smaller or the larger of that and a third."""
     total = sum_of(op, frame, op.inputs[:2])
     third, smaller = word(op.inputs[2], frame), truth(op.inputs[3])
@@ -169,12 +169,12 @@ def add_least(op: Op, frame: Frame) -> Compute:
     return kept(op, computed)
 
 
-def absolute(op: Op, frame: Frame) -> Compute:
+def absolute(op: SassOp, frame: ConstantBank) -> Compute:
     """IABS."""
     return kept(op, word(f"|{op.inputs[0]}|", frame))
 
 
-def to_float(op: Op, frame: Frame) -> Compute:
+def to_float(op: SassOp, frame: ConstantBank) -> Compute:
     """I2F as integer division uses it: rounded up, which the estimate that follows is made safe against."""
     if not {"U32", "S32", "RP"} >= set(op.modifiers):
         raise ValueError
@@ -189,7 +189,7 @@ def to_float(op: Op, frame: Frame) -> Compute:
     return kept(op, computed)
 
 
-def reciprocal(op: Op, frame: Frame) -> Compute:
+def reciprocal(op: SassOp, frame: ConstantBank) -> Compute:
     """MUFU.RCP of what I2F made: hardware's last bit may differ, which integer division corrects."""
     if op.modifiers != ("RCP",):
         raise Unknown(f"{op.opcode}, which depends on data or is not modelled")
@@ -197,7 +197,7 @@ def reciprocal(op: Op, frame: Frame) -> Compute:
     return kept(op, lambda values: (np.float32(1) / read(values).view(np.float32)).view(np.uint32))
 
 
-def to_integer(op: Op, frame: Frame) -> Compute:
+def to_integer(op: SassOp, frame: ConstantBank) -> Compute:
     """F2I as integer division uses it: cut off, and held within what 32 bits hold."""
     if set(op.modifiers) != {"FTZ", "U32", "TRUNC", "NTZ"}:
         raise Unknown(f"{op.opcode}, which depends on data or is not modelled")

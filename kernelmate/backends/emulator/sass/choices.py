@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.sass.code import Op
+from kernelmate.backends.emulator.sass.code import SassOp
 from kernelmate.backends.emulator.sass.graph import Unknown
-from kernelmate.backends.emulator.sass.operands import SPECIALS, Frame, Values, halves, number, truth, wide, word
+from kernelmate.backends.emulator.sass.operands import SPECIALS, ConstantBank, Values, halves, number, truth, wide, word
 from kernelmate.backends.emulator.sass.results import UPPER, Compute, both, kept, low
 from kernelmate.backends.emulator.types import Array
 
@@ -19,7 +19,7 @@ _STRICT = {"LE": "LT", "GE": "GT"}
 _JOINED: dict[str, Any] = {"AND": np.logical_and, "OR": np.logical_or, "XOR": np.logical_xor}
 
 
-def logic(op: Op, frame: Frame) -> Compute:
+def logic(op: SassOp, frame: ConstantBank) -> Compute:
     """LOP3: any function of three bits, by a table of eight."""
     first, second, third = (word(text, frame) for text in op.inputs[:3])
     table = int(op.inputs[3], 0)
@@ -44,7 +44,7 @@ def _by_table(table: int, first: Array, second: Array, third: Array) -> Array:
     return result
 
 
-def predicate_logic(op: Op, frame: Frame) -> Compute:
+def predicate_logic(op: SassOp, frame: ConstantBank) -> Compute:
     """PLOP3: any two functions of three predicates."""
     del frame
     first, second, third = (truth(text) for text in op.inputs[:3])
@@ -55,7 +55,7 @@ def predicate_logic(op: Op, frame: Frame) -> Compute:
     return kept(op, *reads)
 
 
-def compare(op: Op, frame: Frame) -> Compute:
+def compare(op: SassOp, frame: ConstantBank) -> Compute:
     """ISETP: two words or two of 64 bits, or with EX the upper halves of two values whose lower ones were compared before."""
     long = {"U64", "S64"} & set(op.modifiers)
     first, second = ((wide(text, frame, signed=True) if long else word(text, frame)) for text in op.inputs[:2])
@@ -88,13 +88,13 @@ def compare(op: Op, frame: Frame) -> Compute:
     )
 
 
-def select(op: Op, frame: Frame) -> Compute:
+def select(op: SassOp, frame: ConstantBank) -> Compute:
     """SEL: the first where the predicate holds, else the second."""
     first, second, chosen = word(op.inputs[0], frame), word(op.inputs[1], frame), truth(op.inputs[2])
     return kept(op, lambda values: np.where(chosen(values), first(values), second(values)))
 
 
-def least(op: Op, frame: Frame) -> Compute:
+def least(op: SassOp, frame: ConstantBank) -> Compute:
     """IMNMX: the smaller where the predicate holds, else the larger."""
     first, second, smaller = word(op.inputs[0], frame), word(op.inputs[1], frame), truth(op.inputs[2])
     unsigned = "U32" in op.modifiers
@@ -109,7 +109,7 @@ def least(op: Op, frame: Frame) -> Compute:
     return kept(op, computed)
 
 
-def pack_predicates(op: Op, frame: Frame) -> Compute:
+def pack_predicates(op: SassOp, frame: ConstantBank) -> Compute:
     """P2R: predicates as bits, those of a mask, in place of a word's."""
     mask = int(op.inputs[2], 0)
     if op.modifiers or op.inputs[0] != "PR":
@@ -126,7 +126,7 @@ def pack_predicates(op: Op, frame: Frame) -> Compute:
     return kept(op, computed)
 
 
-def move(op: Op, frame: Frame) -> Compute:
+def move(op: SassOp, frame: ConstantBank) -> Compute:
     """MOV, and R2UR, of whose lanes the compiler knows that they are alike."""
     if "64" in op.modifiers:
         return both(op, wide(op.inputs[0], frame))
@@ -135,7 +135,7 @@ def move(op: Op, frame: Frame) -> Compute:
     return kept(op, word(op.inputs[0], frame))
 
 
-def load_constant(op: Op, frame: Frame) -> Compute:
+def load_constant(op: SassOp, frame: ConstantBank) -> Compute:
     """LDC: words of constant memory, at an address that the instruction holds."""
     if not {"32", "64", "128"} >= set(op.modifiers):
         raise ValueError
@@ -145,7 +145,7 @@ def load_constant(op: Op, frame: Frame) -> Compute:
     return lambda values: tuple(reads)
 
 
-def special(op: Op, frame: Frame) -> Compute:
+def special(op: SassOp, frame: ConstantBank) -> Compute:
     """S2R: where a thread stands in the launch."""
     del frame
     name = op.inputs[0]
@@ -156,7 +156,7 @@ def special(op: Op, frame: Frame) -> Compute:
     return lambda values: (values[name],)
 
 
-def permute(op: Op, frame: Frame) -> Compute:
+def permute(op: SassOp, frame: ConstantBank) -> Compute:
     """PRMT: each byte one of eight, or its sign."""
     if op.modifiers:
         raise ValueError
@@ -176,7 +176,7 @@ def permute(op: Op, frame: Frame) -> Compute:
     return kept(op, computed)
 
 
-def packed_constant(op: Op, frame: Frame) -> Compute:
+def packed_constant(op: SassOp, frame: ConstantBank) -> Compute:
     """HFMA2 on zeros, which is how a constant is loaded by another pipe."""
     del frame
     if tuple(text.lstrip("-") for text in op.inputs[:2]) != ("RZ", "RZ") or len(op.inputs) != 4:

@@ -30,7 +30,7 @@ _MATRIX = re.compile(r"(?:[HIDQB]G?MMA|LDSM|LDT|UTC)")
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class SassOp:
     """One instruction.
 
     Attributes:
@@ -60,7 +60,7 @@ class Op:
         return self.guard not in {None, "PT", "UPT"}
 
 
-def taken_apart(instruction: SassInstruction) -> Op:
+def taken_apart(instruction: SassInstruction) -> SassOp:
     """An instruction's parts.
 
     Raises:
@@ -78,7 +78,7 @@ def taken_apart(instruction: SassInstruction) -> Op:
     reads = _read(name, modifiers, inputs)
     if guard is not None:
         reads += _registers(guard)
-    return Op(
+    return SassOp(
         instruction.address, opcode, name, tuple(modifiers), guard, tuple(_written(name, opcode, outputs)), tuple(outputs),
         tuple(inputs), tuple(dict.fromkeys(reads)), instruction.labels, instruction.function, instruction.ptx_line,
     )  # fmt: skip
@@ -89,7 +89,7 @@ def _split(text: str) -> list[str]:
 
 
 def _outputs(name: str, operands: list[str]) -> int:
-    """How many operands from the first on are results."""
+    """Number of leading operands that are results."""
     if _NO_RESULT.match(name) or not operands:
         return 0
     if _TESTS.match(name):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from kernelmate.backends.emulator.sass.code import Op
+from kernelmate.backends.emulator.sass.code import SassOp
 
 _ENDS = frozenset({"BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "CALL", "KILL", "BPT"})
 
@@ -16,7 +16,7 @@ class Unknown(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class SassBlock:
     """A basic block: operations `start` to `end` (exclusive).
 
     Attributes:
@@ -46,11 +46,11 @@ class Block:
 
 
 @dataclass
-class Graph:
+class ControlFlowGraph:
     """The blocks of a kernel and of the functions that it calls, in the order of their addresses."""
 
-    ops: Sequence[Op]
-    blocks: Sequence[Block]
+    ops: Sequence[SassOp]
+    blocks: Sequence[SassBlock]
     _inside: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Graph:
             bits ^= low
         return found
 
-    def behind(self, block: Block) -> set[int]:
+    def behind(self, block: SassBlock) -> set[int]:
         """All operations that what a block's condition says depends on."""
         last = block.end - 1
         names = {predicate.lstrip("!") for predicate in block.condition}
@@ -163,7 +163,7 @@ class Graph:
         return after
 
 
-def graph_of(ops: Sequence[Op]) -> Graph:
+def graph_of(ops: Sequence[SassOp]) -> ControlFlowGraph:
     """The control flow of some code, the kernel's own first.
 
     Raises:
@@ -180,10 +180,10 @@ def graph_of(ops: Sequence[Op]) -> Graph:
         _block(index, bounds[index], bounds[index + 1], ops, {**functions, **labels}, len(starts))
         for index in range(len(starts))
     ]
-    return Graph(_with_calls(ops, blocks), blocks)
+    return ControlFlowGraph(_with_calls(ops, blocks), blocks)
 
 
-def _starts(ops: Sequence[Op]) -> list[int]:
+def _starts(ops: Sequence[SassOp]) -> list[int]:
     starts = {0}
     for number, op in enumerate(ops):
         if op.labels or (number and op.function != ops[number - 1].function):
@@ -193,7 +193,7 @@ def _starts(ops: Sequence[Op]) -> list[int]:
     return sorted(start for start in starts if start < len(ops))
 
 
-def _block(index: int, start: int, end: int, ops: Sequence[Op], labels: Mapping[str, int], count: int) -> Block:
+def _block(index: int, start: int, end: int, ops: Sequence[SassOp], labels: Mapping[str, int], count: int) -> SassBlock:
     last = ops[end - 1]
     following = index + 1 if index + 1 < count else None
     guard = (last.guard,) if last.partial and last.guard is not None else ()
@@ -202,25 +202,25 @@ def _block(index: int, start: int, end: int, ops: Sequence[Op], labels: Mapping[
         if target not in labels:
             raise Unknown(f"{last.opcode} at {last.address:#x} leads to no label")
         condition = (*guard, *(one for one in conditions if one not in {"PT", "UPT"}))
-        return Block(index, start, end, labels[target], following if condition else None, condition)
+        return SassBlock(index, start, end, labels[target], following if condition else None, condition)
     if last.name == "EXIT":
-        return Block(index, start, end, None, following if guard else None, guard, exits=True)
+        return SassBlock(index, start, end, None, following if guard else None, guard, exits=True)
     if last.name == "CALL":
         called = labels.get(last.inputs[-1])
         if called is None or guard:
             raise Unknown(f"{last.opcode} at {last.address:#x} calls what cannot be told")
-        return Block(index, start, end, None, following, (), calls=called)
+        return SassBlock(index, start, end, None, following, (), calls=called)
     if last.name in {"BRX", "JMP", "JMX"}:
         raise Unknown(f"{last.opcode} at {last.address:#x} jumps through a table")
     if last.name in {"RET", "KILL", "BPT"}:
-        return Block(index, start, end, None, following if guard else None, guard, exits=True)
-    return Block(index, start, end, None, following, ())
+        return SassBlock(index, start, end, None, following if guard else None, guard, exits=True)
+    return SassBlock(index, start, end, None, following, ())
 
 
-def _with_calls(ops: Sequence[Op], blocks: Sequence[Block]) -> list[Op]:
+def _with_calls(ops: Sequence[SassOp], blocks: Sequence[SassBlock]) -> list[SassOp]:
     """The operations, with all that a called function writes as what its call writes."""
     made = list(ops)
-    whole = Graph(ops, blocks)
+    whole = ControlFlowGraph(ops, blocks)
     for block in blocks:
         if block.calls is not None:
             reached = whole.reached([block.calls])

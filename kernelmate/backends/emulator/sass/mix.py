@@ -9,9 +9,9 @@ from functools import cached_property
 
 from kernelmate.backends.emulator.decode import Decoded
 from kernelmate.backends.emulator.ranges import range_of
-from kernelmate.backends.emulator.sass.code import Op, taken_apart
-from kernelmate.backends.emulator.sass.graph import Graph, Unknown, graph_of
-from kernelmate.backends.emulator.sass.operands import Frame
+from kernelmate.backends.emulator.sass.code import SassOp, taken_apart
+from kernelmate.backends.emulator.sass.graph import ControlFlowGraph, Unknown, graph_of
+from kernelmate.backends.emulator.sass.operands import ConstantBank
 from kernelmate.backends.emulator.sass.walk import Visits, Walker
 from kernelmate.compiler.disassembly import class_of
 from kernelmate.compiler.listing import reading_code
@@ -72,7 +72,7 @@ class Sass:
             if len(self._told) >= _KEPT:
                 self._told.clear()
             try:
-                frame = Frame(self._constants(shape, parameters))
+                frame = ConstantBank(self._constants(shape, parameters))
                 self._told[key] = Walker(self._graph, frame).follow(shape)
             except Unknown as reason:
                 self._told[key] = reason
@@ -82,7 +82,7 @@ class Sass:
         return told
 
     @cached_property
-    def _graph(self) -> Graph:
+    def _graph(self) -> ControlFlowGraph:
         read = self._reading or reading_code(self._compiled)
         return graph_of([taken_apart(instruction) for instruction in read()])
 
@@ -158,12 +158,12 @@ class Sass:
         return {line: asked for line, asked in found.items() if line not in conditional}
 
 
-def _by_data(op: Op, ptx: Sequence[str]) -> str:
+def _by_data(op: SassOp, ptx: Sequence[str]) -> str:
     made = ptx[op.ptx_line - 1].strip() if op.ptx_line and op.ptx_line <= len(ptx) else ""
     return f"data decides a branch of the SASS (at {op.address:#x}{f', of `{made}`' if made else ''})"
 
 
-def _by_line(graph: Graph, visits: Visits) -> dict[int, int | None]:
+def _by_line(graph: ControlFlowGraph, visits: Visits) -> dict[int, int | None]:
     """By line of PTX how many threads execute its store, atomic, barrier or exchange; None where a predicate decides."""
     found: dict[int, int | None] = {}
     starts = ("ST", "ATOM", "RED", "BAR", "SHFL")
@@ -176,7 +176,7 @@ def _by_line(graph: Graph, visits: Visits) -> dict[int, int | None]:
     return found
 
 
-def _counted(graph: Graph, visits: Visits) -> InstructionMix:
+def _counted(graph: ControlFlowGraph, visits: Visits) -> InstructionMix:
     threads: Counter[str] = Counter()
     warps: Counter[str] = Counter()
     kinds: dict[str, str] = {}

@@ -32,7 +32,7 @@ _ZERO = np.zeros((1, 1), np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class ConstantBank:
     """What one launch gives to all threads: constant bank 0, by byte offset of each 32-bit word that is known."""
 
     constants: Mapping[int, int]
@@ -53,7 +53,7 @@ def number(value: int) -> Array:
     return np.array([[value & 0xFFFFFFFF]], np.uint32)
 
 
-def word(text: str, frame: Frame, *, upper: bool = False) -> Read:
+def word(text: str, frame: ConstantBank, *, upper: bool = False) -> Read:
     """An operand of 32 bits, or the upper half of one of 64; a minus negates the half alone.
 
     Raises:
@@ -82,7 +82,7 @@ def word(text: str, frame: Frame, *, upper: bool = False) -> Read:
     return lambda values: values.get(name, _ZERO)
 
 
-def wide(text: str, frame: Frame, *, signed: bool = False) -> Read:
+def wide(text: str, frame: ConstantBank, *, signed: bool = False) -> Read:
     """An operand of 64 bits as uint64: a pair of registers, or a 32-bit immediate with its sign.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from kernelmate.backends.emulator.sass.code import Op
+from kernelmate.backends.emulator.sass.code import SassOp
 from kernelmate.backends.emulator.sass.graph import Unknown
 from kernelmate.backends.emulator.sass.operands import Read, Values
 from kernelmate.backends.emulator.types import Array
@@ -22,7 +22,7 @@ def low(total: Array) -> Array:
     return (total & LOW).astype(np.uint32)
 
 
-def kept(op: Op, *results: Read | None) -> Compute:
+def kept(op: SassOp, *results: Read | None) -> Compute:
     """Of all result operands those that are registers."""
     kept = [read for text, read in zip(op.outputs, results, strict=False) if text not in {"PT", "UPT", "RZ", "URZ"}]
     if len(kept) != len(op.results) or None in kept:
@@ -31,7 +31,7 @@ def kept(op: Op, *results: Read | None) -> Compute:
     return lambda values: tuple(read(values) for read in reads)
 
 
-def both(op: Op, total: Callable[[Values], Array]) -> Compute:
+def both(op: SassOp, total: Callable[[Values], Array]) -> Compute:
     """A result of 64 bits in a pair of registers."""
     if len(op.results) != 2 or len(op.outputs) != 1:
         raise Unknown(f"a form of {op.opcode} that is not modelled")

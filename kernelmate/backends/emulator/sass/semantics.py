@@ -33,14 +33,14 @@ from kernelmate.backends.emulator.sass.choices import (
     select,
     special,
 )
-from kernelmate.backends.emulator.sass.code import Op
+from kernelmate.backends.emulator.sass.code import SassOp
 from kernelmate.backends.emulator.sass.graph import Unknown
-from kernelmate.backends.emulator.sass.operands import Frame, Values, truth
+from kernelmate.backends.emulator.sass.operands import ConstantBank, Values, truth
 from kernelmate.backends.emulator.sass.results import Compute
 from kernelmate.backends.emulator.types import Array
 
 Step = Callable[[Values, Array | None], None]
-Maker = Callable[[Op, Frame], Compute]
+Maker = Callable[[SassOp, ConstantBank], Compute]
 
 _MAKERS: dict[str, Maker] = {
     "IADD3": add, "IADD": add, "VIADD": add, "IMAD": multiply_add, "LEA": shift_add, "LOP3": logic,
@@ -52,12 +52,12 @@ _MAKERS: dict[str, Maker] = {
 """By opcode; uniform ones (`UIADD3`) without their U."""
 
 
-def is_modelled(op: Op) -> bool:
-    """Whether instructions of this opcode are known, in some form."""
+def is_modelled(op: SassOp) -> bool:
+    """True if instructions of this opcode are known, in some form."""
     return op.name in _MAKERS or op.name.removeprefix("U") in _MAKERS
 
 
-def step(op: Op, frame: Frame) -> Step:
+def step(op: SassOp, frame: ConstantBank) -> Step:
     """An operation, ready to be done to what registers hold, in some lanes or (None) in all.
 
     Raises:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kernelmate.backends.emulator.sass.graph import Block, Graph, Unknown
-from kernelmate.backends.emulator.sass.operands import Frame, Values, truth
+from kernelmate.backends.emulator.sass.graph import ControlFlowGraph, SassBlock, Unknown
+from kernelmate.backends.emulator.sass.operands import ConstantBank, Values, truth
 from kernelmate.backends.emulator.sass.semantics import Step, is_modelled, step
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import LaunchShape
@@ -32,7 +32,7 @@ _GONE = np.int32((1 << 15) - 1)
 
 @dataclass
 class Visits:
-    """How often blocks were come to, by block.
+    """Number of times that blocks were entered, by block.
 
     Attributes:
         threads, warps: of blocks whose visits are known. waits: of those that begin by waiting for the warp's other lanes,
@@ -55,7 +55,7 @@ class Walker:
         Unknown: where they lead cannot be told from launches and arguments, as the message says.
     """
 
-    def __init__(self, graph: Graph, frame: Frame) -> None:
+    def __init__(self, graph: ControlFlowGraph, frame: ConstantBank) -> None:
         self._graph = graph
         self._frame = frame
         self._steps: dict[int, Step] = {}
@@ -70,7 +70,7 @@ class Walker:
     def _plan(self) -> None:
         """Which branches can be followed, and all that they depend on."""
         needed: set[int] = set()
-        doubtful: list[tuple[Block, Unknown]] = []
+        doubtful: list[tuple[SassBlock, Unknown]] = []
         for block in (self._graph.blocks[index] for index in sorted(self._graph.main)):
             last = self._graph.ops[block.end - 1]
             if last.name in {"RET", "BPT", "KILL"} or not block.decides or "DIV" in last.modifiers:
@@ -91,7 +91,7 @@ class Walker:
                 continue
             self.skipped[block.index] = self._way_round(block, doubt)
 
-    def _usual_way(self, block: Block) -> int | None:
+    def _usual_way(self, block: SassBlock) -> int | None:
         """Of a branch one of whose ways goes straight to a slow path of ptxas's own, the other way."""
         slow = [target for target in block.targets if self._is_slow(target)]
         others = [target for target in block.targets if target not in slow]
@@ -103,7 +103,7 @@ class Walker:
             return False
         return self._graph.ops[self._graph.blocks[block.calls].start].function.startswith(_SLOW)
 
-    def _way_round(self, block: Block, reason: Unknown) -> int:
+    def _way_round(self, block: SassBlock, reason: Unknown) -> int:
         """Where both ways of a branch meet again.
 
         Raises:
@@ -149,7 +149,7 @@ class Walker:
         return [frozenset(one) for one in live]
 
     def follow(self, shape: LaunchShape) -> Visits:
-        """How often the threads of a launch come to each block.
+        """Number of times that the threads of a launch enter each block.
 
         Raises:
             Unknown: the launch takes too long to follow, or warps come to where they must not.
@@ -165,11 +165,11 @@ class Walker:
         work = 0
         for first in range(0, blocks, at_once):
             count = min(at_once, blocks - first)
-            part = _Part(shape, first, count, shape.blocks if one_for_all else 1)
+            part = _WarpGroup(shape, first, count, shape.blocks if one_for_all else 1)
             work = self._run(part, visits, work)
         return visits
 
-    def _run(self, part: _Part, visits: Visits, work: int) -> int:
+    def _run(self, part: _WarpGroup, visits: Visits, work: int) -> int:
         turns, dedupe_at = 0, 1
         while True:
             here = int(part.at.min())
@@ -183,7 +183,7 @@ class Walker:
             if work > _MOST_WORK:
                 raise Unknown("the launch takes too long to follow")
 
-    def _visit(self, part: _Part, block: Block, visits: Visits) -> int:
+    def _visit(self, part: _WarpGroup, block: SassBlock, visits: Visits) -> int:
         """The warps that stand at a block go through it."""
         lanes = part.at == block.index
         every = None if lanes.all() else lanes
@@ -201,7 +201,7 @@ class Walker:
             visits.waits[target] = visits.waits.get(target, 0) + int((came * part.weights).sum())
         return done * max(int(lanes.size), _CALL_COST)
 
-    def _leave(self, part: _Part, block: Block, lanes: Array) -> None:
+    def _leave(self, part: _WarpGroup, block: SassBlock, lanes: Array) -> None:
         """Where the lanes at a block's end go."""
         last = self._graph.ops[block.end - 1]
         following = _GONE if block.following is None else np.int32(block.following)
@@ -225,7 +225,7 @@ class Walker:
             part.at[lanes] = block.taken if block.taken is not None else following
 
 
-class _Part:
+class _WarpGroup:
     """Some warps of a launch: where their lanes stand and what registers hold. `weights` is how many warps each is."""
 
     def __init__(self, shape: LaunchShape, first: int, count: int, weight: int) -> None:

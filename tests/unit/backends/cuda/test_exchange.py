@@ -11,9 +11,9 @@ import pytest
 from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
 from kernelmate.backends.cuda.exchange import (
     LARGE_BYTES,
+    ArrayPlace,
     Exchange,
     Filled,
-    Place,
     fill_byte,
     filled,
     is_large,
@@ -66,7 +66,7 @@ def test_what_is_sent_is_places_and_fills_and_is_read_back_as_arrays() -> None:
     assert ends[-1] <= layout.end
     np.copyto(exchange.view(layout.inputs["x"]), run.arguments[0].data)
     light = sent(run, layout)
-    assert isinstance(light.arguments[0].data, Place)
+    assert isinstance(light.arguments[0].data, ArrayPlace)
     assert light.arguments[1].data == Filled(0xA5, np.dtype(np.int32), (COUNT,))
     assert light.arguments[2] is run.arguments[2]
     for whole in (False, True):
@@ -78,7 +78,7 @@ def test_what_is_sent_is_places_and_fills_and_is_read_back_as_arrays() -> None:
 
 def test_another_process_reads_what_was_written_and_clearing_takes_it_away() -> None:
     exchange = Exchange(1 << 24)
-    place = Place(4096, np.dtype(np.int64), (1000,))
+    place = ArrayPlace(4096, np.dtype(np.int64), (1000,))
     exchange.view(place)[:] = 7
     pid = os.fork()
     if not pid:

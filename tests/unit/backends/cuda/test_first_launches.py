@@ -14,9 +14,9 @@ import pytest
 
 from kernelmate.backends.base import Module, Run, RunResult
 from kernelmate.backends.cuda.backend import aligned
-from kernelmate.backends.cuda.companion import Companion
+from kernelmate.backends.cuda.emulated_checks import EmulatedChecks
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.backends.emulators import Emulators
+from kernelmate.backends.emulator_pool import EmulatorPool
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, CompileOptions, Judgement, JudgeTask, Target
@@ -35,7 +35,7 @@ CHOSEN = (
 class StandInModule:
     """A module of the cuda backend whose GPU checks nothing."""
 
-    def __init__(self, emulated: Module, companion: Companion) -> None:
+    def __init__(self, emulated: Module, companion: EmulatedChecks) -> None:
         self._emulated, self._companion = emulated, companion
 
     def foresee(self, runs: Iterable[Run]) -> None:
@@ -55,17 +55,17 @@ class StandIn:
     name = "cuda"
     poisoned = False
 
-    def __init__(self, emulators: Emulators | None) -> None:
+    def __init__(self, emulators: EmulatorPool | None) -> None:
         self._emulators = emulators
 
     def load(self, compiled: Compiled, target: Target) -> StandInModule:
         emulated = EmulatorBackend().load(compiled, target)
-        return StandInModule(emulated, Companion(emulated, compiled, target, self._emulators))
+        return StandInModule(emulated, EmulatedChecks(emulated, compiled, target, self._emulators))
 
 
 @pytest.fixture(scope="module")
-def emulators() -> Iterator[Emulators]:
-    processes = Emulators(2)
+def emulators() -> Iterator[EmulatorPool]:
+    processes = EmulatorPool(2)
     yield processes
     processes.close()
 
@@ -88,7 +88,7 @@ def judged(path: Path, backend: EmulatorBackend | StandIn) -> Judgement:
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_an_exploit_is_found_as_by_the_emulator_alone(name: str, emulators: Emulators) -> None:
+def test_an_exploit_is_found_as_by_the_emulator_alone(name: str, emulators: EmulatorPool) -> None:
     path = EXPLOITS / f"{name}.cu"
     alone, beside, apart = (judged(path, one) for one in (EmulatorBackend(), StandIn(None), StandIn(emulators)))
     errors = [{f.code for f in one.findings if f.severity == "error"} for one in (alone, beside)]

@@ -6,7 +6,7 @@ import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.cuda.backend import aligned
-from kernelmate.backends.cuda.companion import CHECKED_LAUNCHES, REMEMBERED, Companion, Worth
+from kernelmate.backends.cuda.emulated_checks import CHECKED_LAUNCHES, REMEMBERED, EmulatedChecks, NativeCodeWorth
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, LaunchShape
 
@@ -41,7 +41,7 @@ def emulated(*runs: Run) -> list[bool]:
     """For each launch in turn whether it goes through the emulator first."""
     recorded = Recorded()
     compiled = Compiled("k", None, "k", "sm_90", "NVRTC", True, ())
-    companion = Companion(recorded, compiled, find_target(None), None)
+    companion = EmulatedChecks(recorded, compiled, find_target(None), None)
     return [companion.seen(run) is not None for run in runs]
 
 
@@ -73,14 +73,14 @@ def test_large_launches_go_through_it_for_their_counts_alone() -> None:
     counted = Run(large.shape, large.arguments, count=True)
     recorded = Recorded()
     compiled = Compiled("k", None, "k", "sm_90", "NVRTC", True, ())
-    companion = Companion(recorded, compiled, find_target(None), None)
+    companion = EmulatedChecks(recorded, compiled, find_target(None), None)
     assert companion.seen(large) is None
     assert companion.seen(counted) is not None
     assert [run.check for run in recorded.runs] == [False]
 
 
 def test_what_native_code_was_worth_is_known_of_the_same_launch_of_the_next_version_alone() -> None:
-    worth = Worth()
+    worth = NativeCodeWorth()
     worth.learn("k", launch_of(3), True)
     worth.learn("k", launch_of(4), False)
     worth.learn("k", launch_of(3), None)
@@ -92,7 +92,7 @@ def test_what_native_code_was_worth_is_known_of_the_same_launch_of_the_next_vers
 
 
 def test_of_very_many_launches_the_last_are_remembered() -> None:
-    worth = Worth()
+    worth = NativeCodeWorth()
     for n in range(REMEMBERED + 1):
         worth.learn("k", launch_of(n), True)
     assert [worth.known("k", launch_of(n)) for n in (0, 1, REMEMBERED)] == [None, True, True]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.backends.emulator.l1 import LINE_BYTES, Trace, _set_of, hits
+from kernelmate.backends.emulator.l1 import LINE_BYTES, AccessTrace, _set_of, hits
 from kernelmate.backends.emulator.sampling import l1_bytes
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import CompileOptions, LaunchShape, Target
@@ -22,12 +22,12 @@ SETS = 64
 accesses = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15), st.booleans()), min_size=1, max_size=200)
 
 
-def trace_of(made: list[tuple[int, int, bool]]) -> Trace:
+def trace_of(made: list[tuple[int, int, bool]]) -> AccessTrace:
     lines, sectors, stores = zip(*made, strict=True)
-    return Trace(np.array(lines, np.int64), np.array(sectors, np.uint8), np.array(stores, bool))
+    return AccessTrace(np.array(lines, np.int64), np.array(sectors, np.uint8), np.array(stores, bool))
 
 
-def loads(lines: list[int], sectors: int = 15) -> Trace:
+def loads(lines: list[int], sectors: int = 15) -> AccessTrace:
     return trace_of([(line, sectors, False) for line in lines])
 
 

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from kernelmate.backends.base import RunResult
 from kernelmate.backends.emulator.operands import PtxError, parse_operand, split_top
-from kernelmate.backends.emulator.program import Address, Immediate, Pair, Register, Sink, Special, Symbol, Vector
+from kernelmate.backends.emulator.program import (
+    Address,
+    Immediate,
+    Register,
+    RegisterPair,
+    Sink,
+    Special,
+    Symbol,
+    Vector,
+)
 from kernelmate.backends.emulator.ptx import parse_program
 from kernelmate.records import Compiled
 
@@ -39,7 +48,7 @@ REGISTERS = {"%r1": "b32", "%p1": "pred", "x": "b32"}
         ("[name+4]", Address(Symbol("name"), 4)),
         ("[64]", Address(None, 64)),
         ("{%r1, _, 3}", Vector((Register("%r1"), Sink(), Immediate(3)))),
-        ("%r1|%p1", Pair(Register("%r1"), Register("%p1"))),
+        ("%r1|%p1", RegisterPair(Register("%r1"), Register("%p1"))),
         ("WARP_SZ", Immediate(32)),
         ("x", Register("x")),
     ],

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.emulator import watch
-from kernelmate.backends.emulator.jit import suspicion
-from kernelmate.backends.emulator.ledger import Ledger
+from kernelmate.backends.emulator.access_history import AccessHistory
+from kernelmate.backends.emulator.jit import access_stamps
 
 Kernels = Callable[..., Any]
 
@@ -139,20 +139,20 @@ def test_the_same_value_from_several_threads_is_a_note(cuda: Kernels, run_cuda: 
 
 
 def test_a_buffer_too_large_to_shadow_is_watched_in_part() -> None:
-    ledger = Ledger(1 << 30, 4, 1 << 20)
+    ledger = AccessHistory(1 << 30, 4, 1 << 20)
     assert ledger.every > 1
     cells, owners = ledger.cells(np.arange(0, 1 << 26, 4, dtype=np.uint64), 4)
     assert owners is not None
     assert np.array_equal(ledger.offsets_of(cells), owners * 4)
     assert 0 < len(cells) <= len(ledger.writes)
     assert not ledger.covers_all
-    assert Ledger(1 << 12, 4, 1 << 10).covers_all
+    assert AccessHistory(1 << 12, 4, 1 << 10).covers_all
 
 
 def test_what_of_a_large_buffer_is_not_watched_is_said_by_its_name(
     cuda: Kernels, run_cuda: Kernels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suspicion, "MOST_SHADOW_BYTES", 1 << 20)  # so that neither way watches all of it
+    monkeypatch.setattr(access_stamps, "MOST_SHADOW_BYTES", 1 << 20)  # so that neither way watches all of it
     monkeypatch.setattr(watch, "_GLOBAL_SHADOW_BYTES", 3 << 20)
     code = cuda(HEAD + "const int i = b * 256 + t; out[i] = data[i] + 1; if (i == 0) flag[0] = 1; }")
     for elements, parts in ((1 << 10, 0), (1 << 20, 1)):
@@ -168,7 +168,7 @@ def test_what_of_a_large_buffer_is_not_watched_is_said_by_its_name(
 
 
 def test_splitting_the_cells_keeps_what_is_known_of_them() -> None:
-    ledger = Ledger(64, 8)
+    ledger = AccessHistory(64, 8)
     ledger.note_write(np.array([1]), np.array([77]), 3, 1)
     ledger.note_read(np.array([2]), np.array([88]), 4, 1)
     cells, owners = ledger.cells(np.array([8], np.uint64), 2)

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmate.backends.timed import Repeats
+from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.checks.guards.clocks import find
 
 
-def repeats(gpu: float, host: float) -> Repeats:
-    return Repeats(100, gpu, gpu, None, {}, (gpu, host))
+def repeats(gpu: float, host: float) -> RepeatedLaunch:
+    return RepeatedLaunch(100, gpu, gpu, None, {}, (gpu, host))
 
 
 def test_time_stamps_that_the_host_cannot_follow_are_told() -> None:
@@ -23,4 +23,4 @@ def test_what_launching_adds_is_no_finding(gpu: float, host: float) -> None:
 
 
 def test_launches_that_were_not_repeated_tell_nothing() -> None:
-    assert find(Repeats(2, None, None, None, {})) is None
+    assert find(RepeatedLaunch(2, None, None, None, {})) is None

@@ -7,7 +7,7 @@ import pytest
 
 from kernelmate.checks.guards.lost_bits import find, kept
 from kernelmate.checks.styles import STRESS_STYLES
-from kernelmate.checks.trials import Outcome, RunResult, Shot
+from kernelmate.checks.trials import LaunchOutcome, PlannedLaunch, RunResult
 
 MOVES = "ld.global.f32 %f1, [%rd1];\nst.global.f32 [%rd2], %f1;"
 NEGATES = MOVES + "\nneg.f32 %f2, %f1;"
@@ -43,7 +43,7 @@ def test_a_baseline_that_loses_bits_itself_binds_nobody() -> None:
 def test_a_candidate_must_keep_bound_bits_alone(place, value, code) -> None:
     got = VALUES.copy()
     got[place] = value
-    outcome = Outcome(Shot(2, STRESS_STYLES[0], 0, 0), {}, RunResult({"y": got}))
+    outcome = LaunchOutcome(PlannedLaunch(2, STRESS_STYLES[0], 0, 0), {}, RunResult({"y": got}))
     found = find(outcome, {"y": kept(MOVES, VALUES, wanted(VALUES))}, {"y": wanted(VALUES)})
     assert (None if found is None else found[0]) == code
     if found is not None:

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmate.backends.timed import Repeats
+from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.checks.guards.repeated_launches import find
 
 
-def repeats(own: float | None, afresh: float | None, scrubbed: float | None = None) -> Repeats:
-    return Repeats(100, own, afresh, scrubbed, {})
+def repeats(own: float | None, afresh: float | None, scrubbed: float | None = None) -> RepeatedLaunch:
+    return RepeatedLaunch(100, own, afresh, scrubbed, {})
 
 
 def test_a_launch_that_skips_its_work_over_its_own_results_is_found() -> None:

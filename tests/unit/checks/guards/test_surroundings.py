@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.checks.guards.surroundings import Found, find, find_in_twin, reached
+from kernelmate.checks.guards.surroundings import SurroundingsFinding, find, find_in_twin, reached
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, BuildVariant, Compiled, CompileOptions, Contract, LaunchShape, Target, Version
 from kernelmate.source import find_kernels, text_unit
@@ -46,7 +46,7 @@ def doubled(result: RunResult) -> str | None:
     return None if np.array_equal(result.arrays["y"], 2 * X) else "y is not twice x"
 
 
-def said(body: str, gpu: Target) -> Found | None:
+def said(body: str, gpu: Target) -> SurroundingsFinding | None:
     _, version = compiled(body, gpu)
     there = reached(version, CONTRACT, gpu)
     assert there is not None

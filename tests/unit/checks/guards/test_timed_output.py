@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelmate.checks.answers import Answer
+from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.guards.timed_output import find
 from kernelmate.checks.tolerances import Allowed
 from kernelmate.records import Argument, Contract
@@ -12,7 +12,7 @@ CONTRACT = Contract(
 )
 WANT = np.array([1.0, 2.0, 3.0, 4.0])
 JUDGED = {"y": WANT.astype(np.float32)}
-ANSWER = Answer({"y": WANT}, Allowed({"y": np.full(4, 1e-5)}, {"y": np.full(4, 1e-2)}))
+ANSWER = ExpectedOutputs({"y": WANT}, Allowed({"y": np.full(4, 1e-5)}, {"y": np.full(4, 1e-2)}))
 
 
 def test_an_output_that_stays_spoilt_is_found_with_its_first_place() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from tiny_gguf import write_tiny_gguf
 
-from kernelmate.backends.cuda.turns import Turns
+from kernelmate.backends.cuda.gpu_lock import GpuLock
 from kernelmate.errors import UsageError
 from kernelmate.suggest.base import AuthorFailed
 from kernelmate.suggest.local.chat import ChatRequest, ask
@@ -337,7 +337,7 @@ def test_a_model_on_a_gpu_is_not_asked_while_a_kernel_is_timed_there(serve: Serv
     endpoint = replace(serve().ensure(model), gpu=f"GPU-of-a-test-{os.getpid()}")
     assert endpoint.gpu is not None
     heard: list[str] = []
-    turns = Turns(endpoint.gpu)
+    turns = GpuLock(endpoint.gpu)
     thread = threading.Thread(target=lambda: ask(endpoint, SHORT, on_text=heard.append))
     try:
         with turns.alone() as got:

@@ -187,7 +187,7 @@ class _Warped:
 
 
 def ranks(family: str, kind: Kind) -> Callable[[Random], Problem]:
-    """How many elements stand below each one."""
+    """Number of elements below each one."""
 
     def draw(rng: Random) -> Problem:
         names, n = pick(rng, 2, "array"), pick(rng, 1, "length")[0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernelmate.backends.emulator.sass.code import taken_apart
 from kernelmate.backends.emulator.sass.graph import Unknown
-from kernelmate.backends.emulator.sass.operands import Frame
+from kernelmate.backends.emulator.sass.operands import ConstantBank
 from kernelmate.backends.emulator.sass.semantics import step
 from kernelmate.records import SassInstruction
 
@@ -39,7 +39,7 @@ def done(text: str, constants: dict[int, int] | None = None, **registers: int | 
         name: np.full((1, 32), value, bool if name.lstrip("U").startswith("P") else np.uint32)
         for name, value in registers.items()
     }
-    step(taken_apart(instruction(text)), Frame(constants or {}))(values, None)
+    step(taken_apart(instruction(text)), ConstantBank(constants or {}))(values, None)
     return {name: int(np.broadcast_to(value, (1, 32))[0, 7]) for name, value in values.items()}
 
 
@@ -137,7 +137,7 @@ def test_the_steps_of_an_unsigned_division_give_its_remainder(value: int, diviso
         "IMAD R6, R13, UR12, R0.reuse", "ISETP.GE.U32.AND P0, PT, R6, UR12, PT", "@P0 VIADD R6, R6, -UR12",
         "ISETP.GE.U32.AND P0, PT, R6, UR12, PT", "@P0 IADD3 R6, R6, -UR12, RZ",
     ):  # fmt: skip
-        step(taken_apart(instruction(text)), Frame({}))(values, None)
+        step(taken_apart(instruction(text)), ConstantBank({}))(values, None)
     assert int(values["R6"][0, 0]) == value % divisor
 
 
@@ -151,7 +151,7 @@ def test_the_steps_of_an_unsigned_division_give_its_remainder(value: int, diviso
 )  # fmt: skip
 def test_what_is_not_known_is_refused_and_not_guessed(text: str) -> None:
     with pytest.raises(Unknown):
-        step(taken_apart(instruction(text)), Frame({}))
+        step(taken_apart(instruction(text)), ConstantBank({}))
 
 
 def test_operands_are_told_apart() -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.backends.cuda.companion import Companion, Worth
+from kernelmate.backends.cuda.emulated_checks import EmulatedChecks, NativeCodeWorth
 from kernelmate.backends.emulator import EmulatorBackend
-from kernelmate.backends.emulators import MOST, Emulators, Lost, TooLarge, fitting, warm_up
+from kernelmate.backends.emulator_pool import MOST, EmulatorLost, EmulatorPool, TooLarge, fitting, warm_up
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, LaunchShape
 from kernelmate.source import find_kernels, text_unit
@@ -58,13 +58,13 @@ class Watched:
 
 
 @pytest.fixture
-def emulators() -> Iterator[Emulators]:
-    processes = Emulators(2)
+def emulators() -> Iterator[EmulatorPool]:
+    processes = EmulatorPool(2)
     yield processes
     processes.close()
 
 
-def test_an_answer_is_what_this_process_would_have_found_less_the_arrays(emulators: Emulators) -> None:
+def test_an_answer_is_what_this_process_would_have_found_less_the_arrays(emulators: EmulatorPool) -> None:
     code = compiled(TWICE)
     run = launch(count=True)
     theirs = emulators.submit(code, TARGET, run).result()
@@ -76,14 +76,14 @@ def test_an_answer_is_what_this_process_would_have_found_less_the_arrays(emulato
     )  # fmt: skip
 
 
-def test_what_goes_wrong_comes_with_its_line_and_its_arrays(emulators: Emulators) -> None:
+def test_what_goes_wrong_comes_with_its_line_and_its_arrays(emulators: EmulatorPool) -> None:
     seen = emulators.submit(compiled(PAST_END), TARGET, launch()).result()
     assert seen is not None
     assert {(finding.code, finding.line) for finding in seen.findings} >= {("out-of-bounds-write", 3)}
     assert set(seen.arrays) == {"x", "y"}
 
 
-def test_a_launch_that_is_too_large_says_so(emulators: Emulators) -> None:
+def test_a_launch_that_is_too_large_says_so(emulators: EmulatorPool) -> None:
     run = launch()
     seen = emulators.submit(compiled(TWICE), TARGET, Run(run.shape, run.arguments, total_limit=10)).result()
     assert isinstance(seen, TooLarge)
@@ -91,10 +91,10 @@ def test_a_launch_that_is_too_large_says_so(emulators: Emulators) -> None:
     assert str(seen.error()) == seen.message
 
 
-def test_launches_that_were_foreseen_are_not_made_here(emulators: Emulators) -> None:
+def test_launches_that_were_foreseen_are_not_made_here(emulators: EmulatorPool) -> None:
     code = compiled(TWICE)
     here = Watched(code)
-    companion = Companion(here, code, TARGET, emulators)
+    companion = EmulatedChecks(here, code, TARGET, emulators)
     runs = [launch(n, key=n, seed=n) for n in range(100, 120)]
     companion.foresee(runs)
     seen = [companion.seen(run) for run in runs]
@@ -104,10 +104,10 @@ def test_launches_that_were_foreseen_are_not_made_here(emulators: Emulators) -> 
     assert here.made == 1
 
 
-def test_launches_are_made_here_once_the_processes_are_gone(emulators: Emulators) -> None:
+def test_launches_are_made_here_once_the_processes_are_gone(emulators: EmulatorPool) -> None:
     code = compiled(TWICE)
     here = Watched(code)
-    companion = Companion(here, code, TARGET, emulators)
+    companion = EmulatedChecks(here, code, TARGET, emulators)
     for pid in emulators.pids:
         os.kill(pid, signal.SIGKILL)
     runs = [launch(n, key=n) for n in range(100, 110)]
@@ -117,17 +117,17 @@ def test_launches_are_made_here_once_the_processes_are_gone(emulators: Emulators
     until = time.monotonic() + 10
     while time.monotonic() < until:
         after = emulators.submit(code, TARGET, launch())
-        if isinstance(after.exception(), Lost):
+        if isinstance(after.exception(), EmulatorLost):
             break
-    with pytest.raises(Lost):
+    with pytest.raises(EmulatorLost):
         after.result()
 
 
-def test_a_tighter_limit_on_steps_is_kept(emulators: Emulators) -> None:
+def test_a_tighter_limit_on_steps_is_kept(emulators: EmulatorPool) -> None:
     loop = "  volatile float v = 0;\n  for (int k = 0; k < 50 * n; ++k) v += x[k % n];\n"
     code = compiled(HEAD + loop + "  if (i < n) y[i] = v;\n}\n")
     here = Watched(code)
-    companion = Companion(here, code, TARGET, emulators)
+    companion = EmulatedChecks(here, code, TARGET, emulators)
     companion.foresee([launch(key="a"), launch(key="b")])
     within, beyond = (
         companion.seen(launch(key="a", step_limit=900_000)),
@@ -142,9 +142,9 @@ def test_a_tighter_limit_on_steps_is_kept(emulators: Emulators) -> None:
 
 def test_the_next_version_is_told_what_native_code_was_worth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELMATE_EMULATOR_JIT", "auto")
-    processes, code, worth = Emulators(1, hasty=True), compiled(TWICE), Worth()
+    processes, code, worth = EmulatorPool(1, hasty=True), compiled(TWICE), NativeCodeWorth()
     for _ in range(2):
-        companion = Companion(Watched(code), code, TARGET, processes, worth)
+        companion = EmulatedChecks(Watched(code), code, TARGET, processes, worth)
         companion.foresee([launch(key="a")])
         assert companion.seen(launch(key="a")) is not None
         # NumPy had made it before native code would have been there.
@@ -152,11 +152,11 @@ def test_the_next_version_is_told_what_native_code_was_worth(monkeypatch: pytest
     processes.close()
 
 
-def test_code_with_variables_of_its_own_runs_in_one_place(emulators: Emulators) -> None:
+def test_code_with_variables_of_its_own_runs_in_one_place(emulators: EmulatorPool) -> None:
     text = "__device__ int calls;\n" + HEAD + "  if (i == 0) calls += 1;\n  if (i < n) y[i] = calls;\n}\n"
     code = compiled(text)
     here = Watched(code)
-    companion = Companion(here, code, TARGET, emulators)
+    companion = EmulatedChecks(here, code, TARGET, emulators)
     runs = [launch(key=0), launch(key=1)]
     companion.foresee(runs)
     for run in runs:
@@ -164,10 +164,10 @@ def test_code_with_variables_of_its_own_runs_in_one_place(emulators: Emulators) 
     assert here.made == 2
 
 
-def test_what_was_foreseen_in_vain_is_given_up(emulators: Emulators) -> None:
+def test_what_was_foreseen_in_vain_is_given_up(emulators: EmulatorPool) -> None:
     code = compiled(TWICE)
     here = Watched(code)
-    companion = Companion(here, code, TARGET, emulators)
+    companion = EmulatedChecks(here, code, TARGET, emulators)
     companion.foresee([launch(n, key=n) for n in range(100, 140)])
     companion.foresee(())
     assert companion.seen(launch(139, key=139)) is not None
@@ -175,7 +175,7 @@ def test_what_was_foreseen_in_vain_is_given_up(emulators: Emulators) -> None:
 
 
 def test_processes_end_when_they_are_closed() -> None:
-    processes = Emulators(2)
+    processes = EmulatorPool(2)
     pids = processes.pids
     processes.close()
     for pid in pids:
@@ -187,10 +187,10 @@ def test_half_of_the_cores_emulate_and_one_less() -> None:
     assert fitting() == max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
 
 
-def test_processes_that_are_forked_after_the_warm_up_count_the_same(emulators: Emulators) -> None:
+def test_processes_that_are_forked_after_the_warm_up_count_the_same(emulators: EmulatorPool) -> None:
     warm_up()
     assert "llvmlite.binding" in sys.modules
-    code, warm = compiled(TWICE), Emulators(1)
+    code, warm = compiled(TWICE), EmulatorPool(1)
     try:
         one, other = (where.submit(code, TARGET, launch(count=True)).result() for where in (warm, emulators))
     finally:

@@ -28,7 +28,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.0005, 0.01
 """Sleeps between two looks at a lock that is taken."""
 
 
-class Turns:
+class GpuLock:
     """Turns on one GPU.
 
     Args:

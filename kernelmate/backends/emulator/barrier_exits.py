@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernelmate.backends.emulator.decode import Block, Decoded, Step
+from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep
 from kernelmate.backends.emulator.operations import Barrier, Branch, BranchTable, Exit, Trap
 
 
@@ -28,7 +28,7 @@ def with_detours(decoded: Decoded) -> Decoded:
     return _with_exits(decoded, graph, behind)
 
 
-def _aligned_barrier(decoded: Decoded, block: Block) -> bool:
+def _aligned_barrier(decoded: Decoded, block: BasicBlock) -> bool:
     operation = decoded.steps[block.end - 1].operation
     return isinstance(operation, Barrier) and operation.aligned and operation.mode != "arrive"
 
@@ -80,11 +80,11 @@ class _Graph:
         return found
 
 
-def _last(decoded: Decoded, block: Block) -> Step:
+def _last(decoded: Decoded, block: BasicBlock) -> DecodedStep:
     return decoded.steps[block.end - 1]
 
 
-def _following(decoded: Decoded, block: Block) -> list[int]:
+def _following(decoded: Decoded, block: BasicBlock) -> list[int]:
     step = _last(decoded, block)
     operation = step.operation
     through = [block.index + 1] if block.index + 1 < len(decoded.blocks) else []
@@ -119,7 +119,7 @@ class _Ends:
         labels: of the block that a copied step stands for, by the copy.
     """
 
-    steps: list[Step]
+    steps: list[DecodedStep]
     around: dict[int, frozenset[int]]
     labels: dict[int, str]
 
@@ -141,7 +141,7 @@ def _with_exits(decoded: Decoded, graph: _Graph, behind: Mapping[int, set[int]])
             detours[barrier].add(step)
     blocks = list(decoded.blocks)
     for step, label in ends.labels.items():
-        blocks.append(Block(len(blocks), step, step + 1, label, gathers=False, spins=False))
+        blocks.append(BasicBlock(len(blocks), step, step + 1, label, gathers=False, spins=False))
     return replace(
         decoded,
         steps=tuple(ends.steps),
@@ -151,7 +151,7 @@ def _with_exits(decoded: Decoded, graph: _Graph, behind: Mapping[int, set[int]])
     )
 
 
-def _split(decoded: Decoded, ends: _Ends, block: Block, from_blocks: Mapping[int, frozenset[int]]) -> None:
+def _split(decoded: Decoded, ends: _Ends, block: BasicBlock, from_blocks: Mapping[int, frozenset[int]]) -> None:
     """Give branches to a block that only ends the thread a copy of it for each different set of barriers gone around."""
     kept = [
         barriers for number, barriers in from_blocks.items()
@@ -171,6 +171,6 @@ def _split(decoded: Decoded, ends: _Ends, block: Block, from_blocks: Mapping[int
         ends.steps[at] = replace(ends.steps[at], operation=Branch(copies[barriers]))
 
 
-def _branches_to(decoded: Decoded, number: int, block: Block) -> bool:
+def _branches_to(decoded: Decoded, number: int, block: BasicBlock) -> bool:
     operation = _last(decoded, decoded.blocks[number]).operation
     return isinstance(operation, Branch) and operation.target == block.start

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
-from kernelmate.backends.base import Backend, Begins, UnsupportedInstruction
+from kernelmate.backends.base import Backend, SupportsBackgroundLaunch, UnsupportedInstruction
 from kernelmate.checks.cases import CaseJudge
+from kernelmate.checks.input_selection import other_style
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.scalars import loops
-from kernelmate.checks.settling import other_style
+from kernelmate.checks.size_plan import PlannedSize, tried_sizes
 from kernelmate.checks.styles import NORMAL, WIDE_INTEGERS
 from kernelmate.checks.trials import Bench, bench_of, elements_of, plan
-from kernelmate.checks.tried import Tried, tried_sizes
 from kernelmate.errors import KernelmateError
 from kernelmate.records import JudgeTask
 from kernelmate.source import argument_shapes, size_allowed
@@ -45,7 +45,9 @@ def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
         oracle = Oracle(task, None, None, tell)
         listed = task.sizes or contract.sizes
         sizes = (
-            tried_sizes(contract, listed, task.seed)[0] if task.own_sizes else [Tried(s, "contract") for s in listed]
+            tried_sizes(contract, listed, task.seed)[0]
+            if task.own_sizes
+            else [PlannedSize(s, "contract") for s in listed]
         )
         other = other_style(contract, oracle.directory)
         whole = task.baseline is not None and not loops(contract, oracle.directory)
@@ -73,11 +75,11 @@ def begin_glance(task: JudgeTask, backend: Backend) -> None:
 
     What it cannot be made for, the glance itself will say. Nothing is begun where the reference is a kernel.
     """
-    if not isinstance(backend, Begins) or task.reference_version is not None:
+    if not isinstance(backend, SupportsBackgroundLaunch) or task.reference_version is not None:
         return
     with contextlib.suppress(UnsupportedInstruction, KernelmateError):
         bench, baseline = Bench(backend, task, task.candidate), bench_of(backend, task, task.baseline)
         oracle = Oracle(task, baseline, None, lambda *_: None)
         case = CaseJudge(bench, oracle, compared=baseline is not None, glance=True)
-        for run in case.launches([Tried(size, "contract") for size in task.sizes[:1]]):
+        for run in case.launches([PlannedSize(size, "contract") for size in task.sizes[:1]]):
             backend.begin(task.candidate.compiled, task.target, run)

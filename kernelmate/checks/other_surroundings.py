@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from kernelmate.backends.base import Run, RunResult
 from kernelmate.checks import ties
-from kernelmate.checks.answers import Answer
+from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import compare
 from kernelmate.checks.findings import placed
 from kernelmate.checks.guards import surroundings
-from kernelmate.checks.kinds import on_host
 from kernelmate.checks.oracle import Oracle
+from kernelmate.checks.precision import on_host
 from kernelmate.checks.trials import CHEAP_ELEMENTS, Bench, elements_of
 from kernelmate.records import Contract, Finding, JudgeTask
 from kernelmate.source import argument_shapes
@@ -28,7 +28,7 @@ MOST_ELEMENTS = 1 << 20
 def surroundings_findings(
     task: JudgeTask, bench: Bench, baseline: Bench | None, oracle: Oracle, records: Sequence[CaseRecord]
 ) -> Iterator[Finding]:
-    """What a version that is right so far depends on and its baseline does not."""
+    """Surroundings that a version, right so far, depends on and its baseline does not."""
     if any(record.correct is False for record in records):
         return
     version, contract = bench.version, oracle.contract
@@ -42,7 +42,7 @@ def surroundings_findings(
         if answer is None:
             continue
         here = {name: on_host(array) for name, array in given.items()}
-        judge, run = _Judge(answer), bench.launch(size, shot, here)
+        judge, run = _OutputCheck(answer), bench.launch(size, shot, here)
         said = None if found is None else surroundings.find(version, found, run, task.target, judge)
         for twin in task.twins:
             said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)
@@ -53,8 +53,8 @@ def surroundings_findings(
             return
 
 
-def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, judge: _Judge) -> bool:
-    """Whether the baseline depends on its surroundings too."""
+def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, judge: _OutputCheck) -> bool:
+    """True if the baseline depends on its surroundings too."""
     found = surroundings.reached(baseline.version, contract, task.target)
     return found is not None and surroundings.find(baseline.version, found, run, task.target, judge) is not None
 
@@ -71,10 +71,10 @@ def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -
     return [records[-number] for _, _, number in cheap[:MOST_CASES] or others[:1]]
 
 
-class _Judge:
+class _OutputCheck:
     """Says what is wrong with the outputs of a launch."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: ExpectedOutputs) -> None:
         self._answer = answer
 
     def __call__(self, result: RunResult) -> str | None:

@@ -44,7 +44,7 @@ class Suspicion(Exception):
 
 
 def may_watch(decoded: Decoded) -> bool:
-    """Whether every operation of a kernel is one that the watch understands."""
+    """True if every operation of a kernel is one that the watch understands."""
     for step in decoded.steps:
         operation = step.operation
         if isinstance(operation, Barrier):
@@ -73,7 +73,7 @@ def granule_shift(decoded: Decoded, spaces: frozenset[str]) -> int:
 
 
 def fits(machine: Machine, shift: int) -> bool:
-    """Whether the stamps of all arrays that may be written take a sane amount of memory, and blocks their bits.
+    """True if the stamps of all arrays that may be written take a sane amount of memory, and blocks their bits.
 
     Global memory is watched in granules of 1 << shift bytes.
     """
@@ -81,7 +81,7 @@ def fits(machine: Machine, shift: int) -> bool:
     return size * 16 >> shift <= MOST_SHADOW_BYTES and machine.lanes.total_blocks < Stamp.MOST_BLOCKS
 
 
-class Watch:
+class StampWatch:
     """Stamps of one launch.
 
     Attributes:
@@ -193,7 +193,7 @@ class Watch:
 
 
 class _GlobalSide:
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: StampWatch) -> None:
         self._watch = watch
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
@@ -208,7 +208,7 @@ class _GlobalSide:
 
 
 class _SharedSide:
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: StampWatch) -> None:
         self._watch = watch
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
@@ -220,7 +220,7 @@ class _SharedSide:
 
 
 class _LocalSide:
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: StampWatch) -> None:
         self._watch = watch
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:

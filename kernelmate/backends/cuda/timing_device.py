@@ -1,4 +1,4 @@
-"""The rig on which versions are timed on a GPU: `kernelmate.backends.timed.Rig` by CuPy, CUPTI and NVML.
+"""The rig on which versions are timed on a GPU: `kernelmate.backends.timed.TimingDevice` by CuPy, CUPTI and NVML.
 
 How a duration is taken: a spinning kernel keeps the GPU busy until the host has put everything into the stream, so that
 no gap between time stamps is the host's. Before each pair of stamps the GPU spins again for a moment, in which its front
@@ -22,9 +22,9 @@ from kernelmate.backends.base import Run
 from kernelmate.backends.cuda import cupti
 from kernelmate.backends.cuda.helpers import EMPTY_PLACES, helper_launch, helpers
 from kernelmate.backends.cuda.sensors import sensors
-from kernelmate.backends.cuda.stage import Launch, Stage
 from kernelmate.backends.cuda.stamps import durations_of, kept_ahead
-from kernelmate.backends.timed import CannotCapture, Condition, TimedFault, Untraced
+from kernelmate.backends.cuda.timing_arena import Launch, TimingArena
+from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
 from kernelmate.records import Finding, LaunchShape
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ REFILL_NS = 5_000
 """How long the GPU spins before the first launch besides, and before each pair of stamps."""
 
 PATIENCE = 3
-"""How often a chunk is taken again that the host was too slow for."""
+"""Number of times that a chunk is taken again that the host was too slow for."""
 
 EMPTY_PAIRS = 2 * EMPTY_PLACES
 """Pairs of stamps with an empty kernel between, in each chunk; its copies take turns."""
@@ -72,7 +72,7 @@ EMPTY_SHAPE = LaunchShape((1, 1, 1), (32, 1, 1))
 CLOCK_SHAPE = LaunchShape((1, 1, 1), (1, 1, 1))
 
 
-class CudaRig:
+class CudaTimingDevice:
     """Versions of one kernel on one GPU, on the same memory.
 
     Args:
@@ -93,7 +93,7 @@ class CudaRig:
         restored: frozenset[str],
     ) -> None:
         self.versions = len(versions)
-        self.placements = placements_for(Stage.bytes_of(run, restored))
+        self.placements = placements_for(TimingArena.bytes_of(run, restored))
         self._backend, self._stream = backend, backend.stream
         self._graphs: dict[tuple[int | None, int], Any] = {}
         self._host_ns = HOST_NS
@@ -108,10 +108,10 @@ class CudaRig:
             self._sensors = sensors(backend.gpu.uuid)
             self._helpers = helpers(number)
             self._make_helpers(cupy)
-            self._stages = [Stage(run, restored, self._stream)]
+            self._stages = [TimingArena(run, restored, self._stream)]
             for place in range(1, self.placements):
                 try:
-                    self._stages.append(Stage(run, restored, self._stream, place, self._stages[0]))
+                    self._stages.append(TimingArena(run, restored, self._stream, place, self._stages[0]))
                 except cupy.cuda.memory.OutOfMemoryError:
                     self.placements = place  # what there is room for
                     break
@@ -185,14 +185,14 @@ class CudaRig:
             tracer.off()
         return tuple(float(one) for one in cupti.durations_of(records, [self._shapes[version] for version in order]))
 
-    def condition(self) -> Condition:
+    def condition(self) -> GpuState:
         """As `Rig.condition`."""
         with self._guarded():
             self._untrace()
             self._spin(CLOCK_NS)
             cycles, nanoseconds = (int(value) for value in self._ticks.get(stream=self._stream))
         clock = cycles * 1e3 / nanoseconds if nanoseconds > 0 else None
-        return Condition(clock, self._sensors.temperature_c(), self._sensors.throttle_reasons())
+        return GpuState(clock, self._sensors.temperature_c(), self._sensors.throttle_reasons())
 
     def poison(self) -> None:
         """As `Rig.poison`."""
@@ -368,7 +368,7 @@ def prepare_timing(device: int, uuid: str) -> None:
 
 
 def placements_for(array_bytes: int) -> int:
-    """How many placements are made for arrays of so many bytes."""
+    """Number of placements that are made for arrays of so many bytes."""
     return next((count for limit, count in PLACED_BYTES.items() if array_bytes <= limit), 1)
 
 

@@ -15,11 +15,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelmate.backends.base import ArrayArgument, Backend, EmulationTooLarge, Foresees, Run, RunResult, ScalarArgument
+from kernelmate.backends.base import (
+    ArrayArgument,
+    Backend,
+    EmulationTooLarge,
+    Run,
+    RunResult,
+    ScalarArgument,
+    SupportsPrefetch,
+)
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
-from kernelmate.backends.emulators import MOST_HELPERS, Emulators, helping
-from kernelmate.backends.helped import MOST_EARLY, HelpedEmulator, HelpedModule
+from kernelmate.backends.emulator_pool import MOST_HELPERS, EmulatorPool, helping
+from kernelmate.backends.parallel_emulator import MOST_EARLY, ParallelEmulator, ParallelModule
 from kernelmate.checks.judge import judge
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, Judgement, JudgeTask, LaunchShape
@@ -61,14 +69,14 @@ def launch(n: int, *, step_limit: int = 1_000_000, total_limit: int = 10**9) -> 
 
 
 @pytest.fixture
-def emulators() -> Iterator[Emulators]:
-    processes = Emulators(1)
+def emulators() -> Iterator[EmulatorPool]:
+    processes = EmulatorPool(1)
     yield processes
     processes.close()
 
 
 @pytest.fixture
-def made_here(monkeypatch: pytest.MonkeyPatch, emulators: Emulators) -> list[int]:
+def made_here(monkeypatch: pytest.MonkeyPatch, emulators: EmulatorPool) -> list[int]:
     """Keys of the launches that this process makes: the others were forked before."""
     keys: list[int] = []
     run = EmulatedModule.run
@@ -81,9 +89,9 @@ def made_here(monkeypatch: pytest.MonkeyPatch, emulators: Emulators) -> list[int
     return keys
 
 
-def helped(text: str, emulators: Emulators) -> HelpedModule:
-    module = HelpedEmulator(emulators).load(compiled(text), TARGET)
-    assert isinstance(module, HelpedModule)
+def helped(text: str, emulators: EmulatorPool) -> ParallelModule:
+    module = ParallelEmulator(emulators).load(compiled(text), TARGET)
+    assert isinstance(module, ParallelModule)
     return module
 
 
@@ -100,11 +108,11 @@ def judgement(name: str, backend: Backend) -> Judgement:
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_a_judgement_is_the_same_with_help(name: str, emulators: Emulators) -> None:
-    assert repr(judgement(name, HelpedEmulator(emulators))) == repr(judgement(name, EmulatorBackend()))
+def test_a_judgement_is_the_same_with_help(name: str, emulators: EmulatorPool) -> None:
+    assert repr(judgement(name, ParallelEmulator(emulators))) == repr(judgement(name, EmulatorBackend()))
 
 
-def test_launches_that_were_foreseen_give_what_they_give_here(emulators: Emulators, made_here: list[int]) -> None:
+def test_launches_that_were_foreseen_give_what_they_give_here(emulators: EmulatorPool, made_here: list[int]) -> None:
     module = helped(TWICE, emulators)
     runs = [launch(n) for n in range(100, 140)]
     module.foresee(runs)
@@ -116,21 +124,23 @@ def test_launches_that_were_foreseen_give_what_they_give_here(emulators: Emulato
         assert result.findings == ()
 
 
-def test_a_launch_that_nobody_foresaw_is_made_here(emulators: Emulators, made_here: list[int]) -> None:
+def test_a_launch_that_nobody_foresaw_is_made_here(emulators: EmulatorPool, made_here: list[int]) -> None:
     module = helped(TWICE, emulators)
     module.foresee([launch(100), launch(101)])
     assert module.run(launch(90)).arrays["y"][3] == 6
     assert 90 in made_here
 
 
-def test_one_launch_alone_is_made_here(emulators: Emulators, made_here: list[int]) -> None:
+def test_one_launch_alone_is_made_here(emulators: EmulatorPool, made_here: list[int]) -> None:
     module = helped(TWICE, emulators)
     module.foresee([launch(100)])
     assert module.run(launch(100)).arrays["y"][3] == 6
     assert made_here == [100]
 
 
-def test_while_a_launch_is_waited_for_the_next_ones_are_made_here(emulators: Emulators, made_here: list[int]) -> None:
+def test_while_a_launch_is_waited_for_the_next_ones_are_made_here(
+    emulators: EmulatorPool, made_here: list[int]
+) -> None:
     module, (pid,) = helped(LOOPING, emulators), emulators.pids
 
     def wait_for_two() -> None:
@@ -151,7 +161,7 @@ def test_while_a_launch_is_waited_for_the_next_ones_are_made_here(emulators: Emu
     assert all(result.findings == () for result in results)
 
 
-def test_no_launch_is_lost_with_a_process(emulators: Emulators, made_here: list[int]) -> None:
+def test_no_launch_is_lost_with_a_process(emulators: EmulatorPool, made_here: list[int]) -> None:
     module = helped(TWICE, emulators)
     os.kill(emulators.pids[0], signal.SIGKILL)
     runs = [launch(n) for n in range(100, 110)]
@@ -160,7 +170,7 @@ def test_no_launch_is_lost_with_a_process(emulators: Emulators, made_here: list[
     assert sorted(made_here) == list(range(100, 110))
 
 
-def test_what_is_too_large_says_the_same_as_here(emulators: Emulators, made_here: list[int]) -> None:
+def test_what_is_too_large_says_the_same_as_here(emulators: EmulatorPool, made_here: list[int]) -> None:
     module, run = helped(TWICE, emulators), launch(100, total_limit=10)
     module.foresee([run, launch(101)])
     with pytest.raises(EmulationTooLarge) as elsewhere:
@@ -171,20 +181,22 @@ def test_what_is_too_large_says_the_same_as_here(emulators: Emulators, made_here
     assert (elsewhere.value.limit, elsewhere.value.advice) == (here.value.limit, here.value.advice)
 
 
-def test_a_tighter_limit_on_steps_is_kept(emulators: Emulators) -> None:
+def test_a_tighter_limit_on_steps_is_kept(emulators: EmulatorPool) -> None:
     module = helped(LOOPING, emulators)
     module.foresee([launch(100), launch(101)])
     assert {finding.code for finding in module.run(launch(100, step_limit=20_000)).findings} == {"hang"}
 
 
-def test_code_that_remembers_is_kept_in_one_place(emulators: Emulators) -> None:
-    module = HelpedEmulator(emulators).load(compiled(COUNTING), TARGET)
-    assert not isinstance(module, Foresees)
+def test_code_that_remembers_is_kept_in_one_place(emulators: EmulatorPool) -> None:
+    module = ParallelEmulator(emulators).load(compiled(COUNTING), TARGET)
+    assert not isinstance(module, SupportsPrefetch)
     assert [module.run(launch(100)).arrays["y"][0] for _ in range(3)] == [1, 2, 3]
 
 
-def test_a_launch_that_was_begun_early_is_the_one_that_is_asked_for(emulators: Emulators, made_here: list[int]) -> None:
-    backend, code = HelpedEmulator(emulators), compiled(TWICE)
+def test_a_launch_that_was_begun_early_is_the_one_that_is_asked_for(
+    emulators: EmulatorPool, made_here: list[int]
+) -> None:
+    backend, code = ParallelEmulator(emulators), compiled(TWICE)
     backend.begin(code, TARGET, launch(100))
     emulators.submit(code, TARGET, launch(50)).result()  # one process makes one after the other
     result = backend.load(code, TARGET).run(launch(100))
@@ -195,9 +207,9 @@ def test_a_launch_that_was_begun_early_is_the_one_that_is_asked_for(emulators: E
 
 
 def test_a_launch_that_differs_from_the_one_begun_early_is_made_anew(
-    emulators: Emulators, made_here: list[int]
+    emulators: EmulatorPool, made_here: list[int]
 ) -> None:
-    backend, code = HelpedEmulator(emulators), compiled(TWICE)
+    backend, code = ParallelEmulator(emulators), compiled(TWICE)
     begun = launch(100)
     backend.begin(code, TARGET, begun)
     x = np.arange(100, dtype=np.float32)
@@ -209,8 +221,10 @@ def test_a_launch_that_differs_from_the_one_begun_early_is_made_anew(
     assert made_here == [100, 100, 100]
 
 
-def test_few_launches_are_begun_early_and_the_oldest_are_given_up(emulators: Emulators, made_here: list[int]) -> None:
-    backend = HelpedEmulator(emulators)
+def test_few_launches_are_begun_early_and_the_oldest_are_given_up(
+    emulators: EmulatorPool, made_here: list[int]
+) -> None:
+    backend = ParallelEmulator(emulators)
     codes = [compiled(TWICE.replace("2 *", f"{factor} *")) for factor in range(2, 9)]
     for code in codes:
         backend.begin(code, TARGET, launch(100))
@@ -219,14 +233,14 @@ def test_few_launches_are_begun_early_and_the_oldest_are_given_up(emulators: Emu
     assert len(made_here) >= len(codes) - MOST_EARLY
 
 
-def test_launches_with_much_memory_are_not_handed_over(emulators: Emulators, made_here: list[int]) -> None:
+def test_launches_with_much_memory_are_not_handed_over(emulators: EmulatorPool, made_here: list[int]) -> None:
     module = helped(TWICE, emulators)
     module.foresee([launch(8 << 20), launch(9 << 20)])
     module.run(launch(8 << 20))
     assert made_here == [8 << 20]
 
 
-def test_what_was_foreseen_in_vain_is_given_up(emulators: Emulators, made_here: list[int]) -> None:
+def test_what_was_foreseen_in_vain_is_given_up(emulators: EmulatorPool, made_here: list[int]) -> None:
     module = helped(TWICE, emulators)
     module.foresee([launch(n) for n in range(100, 160)])
     module.foresee(())

@@ -26,7 +26,9 @@ from statistics import fmean
 import numpy as np
 
 from kernelmate.checks.evaluations import Expected, Reference
-from kernelmate.checks.kinds import (
+from kernelmate.checks.perturbation import PerturbedInputs, movable
+from kernelmate.checks.pooling import FEW, of_vector, pool_of, poolings, rms
+from kernelmate.checks.precision import (
     Array,
     Arrays,
     blocks_of,
@@ -36,14 +38,12 @@ from kernelmate.checks.kinds import (
     unit_roundoff,
     wide,
 )
-from kernelmate.checks.moves import Movable, movable
-from kernelmate.checks.pooling import FEW, of_vector, pool_of, poolings, rms
 from kernelmate.checks.sizes import SmallSizes
 from kernelmate.checks.tolerances import (
     KERNEL_MOVE,
     MOST_TERMS,
     Allowed,
-    Measured,
+    ToleranceParts,
     accumulating_dtype,
     measured,
     rounded_outputs,
@@ -196,13 +196,13 @@ def carried(
     """
     step = step_of(contract, reference, arrays, size, want, seed, exact=exact)
     terms = law.terms_at(size)
-    found: dict[str, Measured] = {}
+    found: dict[str, ToleranceParts] = {}
     for name in rounded_outputs(contract, want):
         own = law.outputs[name]
         pooled = _pooled(own, step[name], want[name], arrays, law.step_at(name, size))
         inner = own.inner * pooled
         pooled *= own.moved
-        found[name] = Measured(pooled, inner, terms)
+        found[name] = ToleranceParts(pooled, inner, terms)
     return toleranced(contract, want, found, exact=exact)
 
 
@@ -214,7 +214,7 @@ class _Sample:
     given: Arrays
     want: Expected
     terms: float
-    full: Mapping[str, Measured]
+    full: Mapping[str, ToleranceParts]
     steps: tuple[Expected, ...]
 
     @staticmethod
@@ -255,7 +255,7 @@ def step_of(
     working = np.dtype(np.float64 if double else np.float32)
     unit = unit_roundoff(working)
     move = STEP_UNITS * unit if exact else max(KERNEL_MOVE, 4 * max(unit_roundoff(arrays[n].dtype) for n in names))
-    moved = Movable.of(arrays, names).moved(move, generator((*seed, 0x57), arrays[names[0]]))
+    moved = PerturbedInputs.of(arrays, names).moved(move, generator((*seed, 0x57), arrays[names[0]]))
     if exact and not double:
         moved.update({name: wide(moved[name], working) for name in names})
         got = reference(moved, size, working)
@@ -318,7 +318,7 @@ def _fitted(contract: Contract, samples: Sequence[_Sample], name: str, law: Outp
     ratios = []
     for one, each in zip(samples, pools, strict=True):
         want, full = {name: one.want[name]}, one.full[name]
-        found = (Measured(moved * array, inner * array, full.terms) for array in each)
+        found = (ToleranceParts(moved * array, inner * array, full.terms) for array in each)
         mean = np.mean([toleranced(contract, want, {name: made}).error[name] for made in found], axis=0)
         ratios.append((mean / toleranced(contract, want, {name: full}).error[name]).reshape(-1))
     low, high = _quantiles(np.concatenate(ratios))

@@ -61,7 +61,7 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:
-    """Whether results of this dtype are rounded: floating point and complex ones are, integers are exact."""
+    """True if results of this dtype are rounded: floating point and complex ones are, integers are exact."""
     return is_float(dtype) or dtype.kind == "c"
 
 
@@ -82,12 +82,12 @@ def words(array: Array) -> Array:
 
 
 def same_bits(one: Array, two: Array) -> bool:
-    """Whether two arrays of a kind hold the same bytes."""
+    """True if two arrays of a kind hold the same bytes."""
     return one is two or (one.dtype == two.dtype and bool(np.array_equal(words(one), words(two))))
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FloatLimits:
     """Of a floating dtype, or of the parts of a complex one.
 
     Attributes:
@@ -101,13 +101,13 @@ class Limits:
 
 
 @functools.lru_cache
-def limits(dtype: np.dtype[Any]) -> Limits:
+def limits(dtype: np.dtype[Any]) -> FloatLimits:
     """The limits of a floating or complex dtype, those of ml_dtypes included."""
     import ml_dtypes
 
     part = np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
     info = ml_dtypes.finfo(part)  # type: ignore[no-untyped-call]
-    return Limits(float(info.max), float(info.smallest_normal), float(info.eps) / 2)
+    return FloatLimits(float(info.max), float(info.smallest_normal), float(info.eps) / 2)
 
 
 def unit_roundoff(dtype: np.dtype[Any]) -> float:

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.backends.cuda.stage import ALIGNMENT, laid_out
+from kernelmate.backends.cuda.timing_arena import ALIGNMENT, laid_out
 
 
 @given(st.lists(st.integers(0, 10**7), max_size=8), st.integers(0, 6))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.backends.cuda.rig import placements_for
 from kernelmate.backends.cuda.stamps import LEAST_US, TAIL, durations_of, empty_of, kept_ahead
+from kernelmate.backends.cuda.timing_device import placements_for
 
 
 def test_an_empty_kernel_takes_what_an_empty_kernel_takes() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult, small
 from kernelmate.backends.cuda.variables import used_names_of
-from kernelmate.backends.emulators import Emulators, Lost, TooLarge, within
+from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, within
 from kernelmate.records import Compiled, Target
 
 CHECKED_INSTRUCTIONS = 100_000_000
@@ -33,7 +33,7 @@ REMEMBERED = 1024
 """Launches of which it is remembered whether native code was worth it."""
 
 
-class Worth:
+class NativeCodeWorth:
     """Which launches of earlier versions of a kernel were worth native code: a changed version seldom takes much longer."""
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def _kind(name: str, run: Run) -> Hashable:
     return name, run.count, run.check, _alike(run)
 
 
-class Companion:
+class EmulatedChecks:
     """The emulator beside one module on the GPU.
 
     Args:
@@ -74,10 +74,15 @@ class Companion:
         emulated: Module,
         compiled: Compiled,
         target: Target,
-        emulators: Emulators | None,
-        worth: Worth | None = None,
+        emulators: EmulatorPool | None,
+        worth: NativeCodeWorth | None = None,
     ) -> None:
-        self._emulated, self._compiled, self._target, self._worth = emulated, compiled, target, worth or Worth()
+        self._emulated, self._compiled, self._target, self._worth = (
+            emulated,
+            compiled,
+            target,
+            worth or NativeCodeWorth(),
+        )
         # Launches of code with variables of its own hang on one another, so they must be made in one place, in order.
         self._emulators = None if used_names_of(compiled.ptx) else emulators
         self._made: Counter[Hashable] = Counter()
@@ -110,7 +115,7 @@ class Companion:
         if begun is not None:
             try:
                 seen = begun[1].result()
-            except (Lost, CancelledError):
+            except (EmulatorLost, CancelledError):
                 pass  # made here, then: no check is lost with a process
             else:
                 if within(begun[0], seen, wanted):
@@ -133,7 +138,7 @@ class Companion:
         def counted() -> RunResult | None:
             try:
                 seen = begun.result(timeout=COUNTED_WITHIN_S)
-            except (Lost, CancelledError, TimeoutError):
+            except (EmulatorLost, CancelledError, TimeoutError):
                 begun.cancel()
                 return None
             return None if isinstance(seen, TooLarge) else seen

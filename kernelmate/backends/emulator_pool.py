@@ -2,7 +2,7 @@
 
 They are forked off before CUDA is opened, which bears no fork, and before any thread is started. They see nothing of the
 GPU, hold what the worker had loaded by then, and end with it. Beside a GPU they say what to look at before it makes a launch
-(`cuda/companion.py`); without one they make launches themselves (`helped.py`).
+(`cuda/companion.py`); without one they make launches themselves (`parallel_emulator.py`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _WARM_UP = """
 """
 
 
-class Lost(Exception):
+class EmulatorLost(Exception):
     """The process that was to emulate a launch is gone."""
 
 
@@ -72,7 +72,7 @@ class TooLarge:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _EmulationJob:
     compiled: Compiled
     target: Target
     run: Run
@@ -81,7 +81,7 @@ class _Job:
 
 
 def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
-    """Whether what was made says what the launch that is wanted would.
+    """True if what was made says what the launch that is wanted would.
 
     A tighter limit on a thread's steps changes nothing for threads that stay below it.
     """
@@ -98,7 +98,7 @@ def fitting() -> int:
 
 
 def helping() -> int:
-    """How many processes help one that emulates: what its machine has of other cores, up to some."""
+    """Number of processes that help one that emulates: its machine's other cores, up to a limit."""
     if not sys.platform.startswith("linux"):
         return 0
     return min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1)
@@ -112,7 +112,7 @@ def warm_up() -> None:
         EmulatorBackend(mode).load(code, find_target("sm_90")).run(run)
 
 
-class Emulators:
+class EmulatorPool:
     """So many processes, forked now.
 
     Args:
@@ -130,7 +130,7 @@ class Emulators:
         hasty: bool = False,
         resolve: Callable[[Run], Run] = lambda run: run,
     ) -> None:
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_EmulationJob | None] = queue.SimpleQueue()
         self._pids: list[int] = []
         ends = [_forked(begin, self._pids, hasty, resolve) for _ in range(count)]
         self._alive = len(ends)
@@ -147,7 +147,7 @@ class Emulators:
     def submit(
         self, compiled: Compiled, target: Target, run: Run, *, arrays: bool = False
     ) -> Future[RunResult | TooLarge]:
-        """Emulate a launch soon. The future raises `Lost` where no process is left, or the one that was at it ended.
+        """Emulate a launch soon. The future raises `EmulatorLost` where no process is left, or the one that was at it ended.
 
         Args:
             compiled: the kernel's code.
@@ -158,9 +158,9 @@ class Emulators:
         answer: Future[RunResult | TooLarge] = Future()
         with self._counting:
             if self._alive:
-                self._jobs.put(_Job(compiled, target, run, arrays, answer))
+                self._jobs.put(_EmulationJob(compiled, target, run, arrays, answer))
             else:
-                answer.set_exception(Lost())
+                answer.set_exception(EmulatorLost())
         return answer
 
     def close(self) -> None:
@@ -190,7 +190,7 @@ class Emulators:
                 known = name
                 job.answer.set_result(end.recv())
             except (EOFError, OSError):
-                job.answer.set_exception(Lost())
+                job.answer.set_exception(EmulatorLost())
                 break
         self._over()
 
@@ -201,7 +201,7 @@ class Emulators:
             while not self._alive and not self._jobs.empty():
                 left = self._jobs.get()
                 if left is not None and left.answer.set_running_or_notify_cancel():
-                    left.answer.set_exception(Lost())
+                    left.answer.set_exception(EmulatorLost())
 
 
 def _forked(begin: Callable[[], None], pids: list[int], hasty: bool, resolve: Callable[[Run], Run]) -> Connection:

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kernelmate.backends.cuda.variables import used_names_of
-from kernelmate.backends.emulator.link import Refused, link
+from kernelmate.backends.emulator.link import LinkRefused, link
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import (
     Address,
-    Group,
     Instruction,
     Operand,
-    Pair,
+    OperandGroup,
     Position,
     Register,
+    RegisterPair,
     Symbol,
     Vector,
 )
@@ -31,7 +31,7 @@ _WRAPPING = frozenset({"inc", "dec", "exch", "cas", "and", "or", "xor", "min", "
 
 
 @dataclass(slots=True)
-class Variable:
+class PersistentVariable:
     """How a kernel uses a variable in global memory that the module defines.
 
     Attributes:
@@ -50,30 +50,30 @@ class Variable:
 
 
 @functools.lru_cache(maxsize=16)
-def variables_of(ptx: str, kernel: str) -> tuple[Variable, ...]:
+def variables_of(ptx: str, kernel: str) -> tuple[PersistentVariable, ...]:
     """The variables that a kernel touches; none where its PTX cannot be read."""
     names = used_names_of(ptx)
     if not names:
         return ()
     try:
         linked = link(parse_program(ptx, kernel), kernel)
-    except (PtxError, Refused):
+    except (PtxError, LinkRefused):
         return ()
     used = {register for one in linked.instructions for register in _used(one)}
-    flow = _Flow({name: Variable(name) for name in names if name in linked.globals}, used)
+    flow = _VariableFlow({name: PersistentVariable(name) for name in names if name in linked.globals}, used)
     while flow.run(linked.instructions):
         pass
     return tuple(one for one in flow.variables.values() if one.loaded or one.written)
 
 
 @dataclass(slots=True)
-class _Flow:
+class _VariableFlow:
     """By register: the variables whose address, and whose value, it may hold; `direct` hold a value as it was read.
 
     `used` are the registers that some instruction reads.
     """
 
-    variables: dict[str, Variable]
+    variables: dict[str, PersistentVariable]
     used: set[str]
     addresses: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     values: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -178,7 +178,7 @@ def _registers(operands: Iterable[Operand]) -> Iterator[str]:
             yield operand.name
         elif isinstance(operand, Address):
             yield from _registers(() if operand.base is None else (operand.base,))
-        elif isinstance(operand, Vector | Group):
+        elif isinstance(operand, Vector | OperandGroup):
             yield from _registers(operand.items)
-        elif isinstance(operand, Pair):
+        elif isinstance(operand, RegisterPair):
             yield from _registers((operand.first, operand.second))

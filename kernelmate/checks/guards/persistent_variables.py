@@ -1,11 +1,11 @@
-"""Variables of the module that outlive a launch and decide what the next one does, found without waiting for it to show."""
+"""Finds variables of the module that outlive a launch and affect the next one, by data flow and without running it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from kernelmate.backends.emulator.launch import readable
-from kernelmate.backends.emulator.remembered import Variable, variables_of
+from kernelmate.backends.emulator.persistent_variables import PersistentVariable, variables_of
 from kernelmate.records import Finding, Severity, Version
 
 
@@ -38,10 +38,10 @@ def find(version: Version, baseline: Version | None, lasting: frozenset[str]) ->
                       "share it, and each would get the other's values")  # fmt: skip
 
 
-def _variables(version: Version | None) -> tuple[Variable, ...]:
+def _variables(version: Version | None) -> tuple[PersistentVariable, ...]:
     return () if version is None else variables_of(version.compiled.ptx, version.compiled.lowered_name)
 
 
-def _placed(one: Variable, severity: Severity, message: str) -> Finding:
+def _placed(one: PersistentVariable, severity: Severity, message: str) -> Finding:
     line, column = (None, None) if one.read is None else (one.read.line, one.read.column)
     return Finding("stateful", severity, message, line=line, column=column, buffer=readable(one.name))

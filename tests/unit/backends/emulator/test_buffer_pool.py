@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelmate.backends.emulator.spare import Spare
+from kernelmate.backends.emulator.buffer_pool import BufferPool
 
 LENGTH = 1 << 20
 
@@ -14,7 +14,7 @@ def address(array: np.ndarray) -> int:
 
 
 def test_what_nobody_holds_is_taken_again() -> None:
-    spare = Spare()
+    spare = BufferPool()
     first = spare.take(LENGTH)
     where = address(first)
     del first
@@ -22,7 +22,7 @@ def test_what_nobody_holds_is_taken_again() -> None:
 
 
 def test_what_somebody_holds_a_view_of_is_not() -> None:
-    spare = Spare()
+    spare = BufferPool()
     first = spare.take(LENGTH)
     view = first[64:].view(np.float32)
     view[:] = 1.0
@@ -35,13 +35,13 @@ def test_what_somebody_holds_a_view_of_is_not() -> None:
 
 
 def test_a_little_is_not_taken_from_what_is_much_larger() -> None:
-    spare = Spare()
+    spare = BufferPool()
     spare.take(8 * LENGTH)
     assert spare.take(LENGTH).base.size == LENGTH
 
 
 def test_no_more_is_kept_than_may_be() -> None:
-    spare = Spare(most=3 * LENGTH)
+    spare = BufferPool(most=3 * LENGTH)
     held = [spare.take(LENGTH) for _ in range(5)]
     assert len({address(one) for one in held}) == 5
     assert sum(one.size for one in spare._kept) == 3 * LENGTH

@@ -34,7 +34,7 @@ Launch = Callable[[int], None]
 """Makes one launch on a stream, given by its handle."""
 
 
-class Stage:
+class TimingArena:
     """The arguments of one launch on the device.
 
     Args:
@@ -49,7 +49,7 @@ class Stage:
     """
 
     def __init__(
-        self, run: Run, restored: frozenset[str], stream: Any, place: int = 0, twin: Stage | None = None
+        self, run: Run, restored: frozenset[str], stream: Any, place: int = 0, twin: TimingArena | None = None
     ) -> None:
         import cupy
         from cupy.cuda import runtime

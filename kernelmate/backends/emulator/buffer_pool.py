@@ -23,7 +23,7 @@ _UNHELD = _references([np.empty(1, np.uint8)], 0)
 """References to an array in a list that nobody else holds; what the interpreter itself adds differs by its version."""
 
 
-class Spare:
+class BufferPool:
     """Arrays of bytes that are handed out again once nobody holds them, or a view of them, any more."""
 
     def __init__(self, most: int = _MOST) -> None:
@@ -53,5 +53,5 @@ class Spare:
             del self._kept[0]
 
 
-BYTES = Spare()
+BYTES = BufferPool()
 """Of this process."""

@@ -15,7 +15,7 @@ from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunR
 from kernelmate.backends.cuda.variables import used_names_of
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
-from kernelmate.backends.emulators import Emulators, Lost, TooLarge, within
+from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, within
 from kernelmate.records import BackendName, Compiled, Target
 
 HANDED_OVER_BYTES = 32 << 20
@@ -27,7 +27,7 @@ MOST_EARLY = 4
 """Launches of code that may be asked for next: the ones begun longest ago are given up."""
 
 
-class HelpedEmulator:
+class ParallelEmulator:
     """The emulator as a backend, with processes beside it.
 
     Args:
@@ -37,11 +37,11 @@ class HelpedEmulator:
     name: BackendName = "emulator"
     poisoned = False
 
-    def __init__(self, emulators: Emulators) -> None:
+    def __init__(self, emulators: EmulatorPool) -> None:
         self._backend, self._emulators = EmulatorBackend(), emulators
         self._early: dict[str, _Begun] = {}
 
-    def load(self, compiled: Compiled, target: Target) -> EmulatedModule | HelpedModule:
+    def load(self, compiled: Compiled, target: Target) -> EmulatedModule | ParallelModule:
         """Decode a compiled kernel.
 
         Raises:
@@ -50,12 +50,12 @@ class HelpedEmulator:
         module = self._backend.load(compiled, target)
         if used_names_of(compiled.ptx):
             return module  # its launches hang on one another
-        return HelpedModule(module, self._emulators, self._early)
+        return ParallelModule(module, self._emulators, self._early)
 
     def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
         """As `Begins.begin`."""
         module, name = self.load(compiled, target), _name(compiled, target)
-        if not isinstance(module, HelpedModule) or name in self._early or _bytes(run) > HANDED_OVER_BYTES:
+        if not isinstance(module, ParallelModule) or name in self._early or _bytes(run) > HANDED_OVER_BYTES:
             return
         while len(self._early) >= MOST_EARLY:
             self._early.pop(next(iter(self._early))).answer.cancel()
@@ -73,7 +73,7 @@ class _Begun:
     made: RunResult | TooLarge | None = None
 
 
-class HelpedModule:
+class ParallelModule:
     """One kernel, whose foreseen launches are shared among processes.
 
     Those ask for the next one whenever they are done with one. Where the launch that is wanted is still being made elsewhere,
@@ -85,7 +85,7 @@ class HelpedModule:
         early: launches of this and of other kernels that were begun before the kernel was asked for, by code.
     """
 
-    def __init__(self, emulated: EmulatedModule, emulators: Emulators, early: dict[str, _Begun]) -> None:
+    def __init__(self, emulated: EmulatedModule, emulators: EmulatorPool, early: dict[str, _Begun]) -> None:
         self.emulated, self._emulators, self._early = emulated, emulators, early
         self._coming: Iterator[Run] = iter(())
         self._begun: dict[Hashable, _Begun] = {}
@@ -135,7 +135,7 @@ class HelpedModule:
             pass
         try:
             return begun.answer.result()
-        except (Lost, CancelledError):
+        except (EmulatorLost, CancelledError):
             return None
 
     def _make_next(self) -> bool:
@@ -173,7 +173,7 @@ def _name(compiled: Compiled, target: Target) -> str:
 
 
 def _same(one: Run, other: Run) -> bool:
-    """Whether two launches of equal code are one and the same, but for the limit on a thread's steps."""
+    """True if two launches of equal code are one and the same, but for the limit on a thread's steps."""
     alike = replace(one, arguments=(), step_limit=0, limited_by="") == replace(
         other, arguments=(), step_limit=0, limited_by=""
     )

@@ -1,15 +1,15 @@
-"""What launches that come after the judged ones say against a version: timed ones, and many equal ones."""
+"""Findings from timed and repeated launches, which follow the judged ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from kernelmate.checks.guards import clocks, repeated_launches, timed_output
-from kernelmate.checks.timed import Kept, Timed
+from kernelmate.checks.timed import KeptLaunch, Timed
 from kernelmate.records import Contract
 
 
-def later_findings(contract: Contract, kept: Kept | None, timed: Timed) -> Iterator[tuple[str, str, str | None]]:
+def later_findings(contract: Contract, kept: KeptLaunch | None, timed: Timed) -> Iterator[tuple[str, str, str | None]]:
     """Codes, sentences, and the outputs that they are about; each of them an error.
 
     Args:

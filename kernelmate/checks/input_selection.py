@@ -6,47 +6,47 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernelmate.checks.answers import Answer, Theirs
-from kernelmate.checks.kinds import Arrays
+from kernelmate.checks.answers import BaselineOutputs, ExpectedOutputs
 from kernelmate.checks.oracle import Oracle
-from kernelmate.checks.positions import Uses, uses_of
+from kernelmate.checks.positions import ArgumentUses, uses_of
+from kernelmate.checks.precision import Arrays
 from kernelmate.checks.scalars import loops, varied_names
-from kernelmate.checks.styles import NORMAL, SMALLEST, Style, milder
-from kernelmate.checks.trials import Bench, Shot
+from kernelmate.checks.styles import NORMAL, SMALLEST, InputStyle, milder
+from kernelmate.checks.trials import Bench, PlannedLaunch
 from kernelmate.checks.values import plantable
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Contract, Size
 from kernelmate.source import numpy_dtype
 
-_LEVELS: dict[Hashable, Style] = {}
+_LEVELS: dict[Hashable, InputStyle] = {}
 """Milder inputs that a baseline and its reference turned out to agree on, by what was tried first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SelectedInputs:
     """A launch to be made, with its inputs.
 
     Attributes:
         theirs: what the baseline makes of it; None without one. answer: the wanted outputs; None where nothing says so.
     """
 
-    shot: Shot
+    shot: PlannedLaunch
     given: Arrays
-    theirs: Theirs | None
-    answer: Answer | None
+    theirs: BaselineOutputs | None
+    answer: ExpectedOutputs | None
 
 
-def other_style(contract: Contract, directory: Path) -> Style:
-    """How the second set of ordinary inputs is drawn where nothing is known of the kernel.
+def other_style(contract: Contract, directory: Path) -> InputStyle:
+    """Style of the second set of ordinary inputs for an unknown kernel.
 
     Raises:
         ReferenceFailed: the reference's file cannot be loaded.
     """
     names, planted = varied_names(contract, directory), plantable(contract)
-    return Style("normal", vary=names, planted=planted) if names or planted else NORMAL
+    return InputStyle("normal", vary=names, planted=planted) if names or planted else NORMAL
 
 
-class Settling:
+class InputSelection:
     """Finds inputs that the baseline bears, or a version judged by itself.
 
     Args:
@@ -59,12 +59,12 @@ class Settling:
     def __init__(self, bench: Bench, oracle: Oracle, *, compared: bool, directory: Path) -> None:
         self._bench, self._oracle, self._contract = bench, oracle, oracle.contract
         self._compared, self._directory = compared, directory
-        self._uses: Uses | None = None
-        self._other: Style | None = None
+        self._uses: ArgumentUses | None = None
+        self._other: InputStyle | None = None
 
     @property
-    def other(self) -> Style:
-        """How the second set of ordinary inputs is drawn at first: other scalars, and values equal to them."""
+    def other(self) -> InputStyle:
+        """First style of the second set of ordinary inputs: other scalars, and values equal to them."""
         if self._other is None:
             style = other_style(self._contract, self._directory)
             if style.vary and self._bench.on_hardware:
@@ -77,27 +77,27 @@ class Settling:
             self._other = style if style.vary or style.planted else NORMAL
         return self._other
 
-    def level(self, style: Style, size: Size) -> Style:
-        """How inputs of a style are drawn now."""
+    def level(self, style: InputStyle, size: Size) -> InputStyle:
+        """Present level of a style."""
         if style.name == "integers" and self._key(style) not in _LEVELS:
             _LEVELS[self._key(style)] = self._first_integers(style)
         return self._safe(_LEVELS.get(self._key(style), style), size)
 
-    def _first_integers(self, style: Style) -> Style:
+    def _first_integers(self, style: InputStyle) -> InputStyle:
         positions = self._positions()
         looped = positions & self._used().loops
         if looped or (positions and loops(self._contract, self._directory)):
             return replace(style, positions=tuple(sorted(positions)))
         return style
 
-    def _safe(self, style: Style, size: Size) -> Style:
+    def _safe(self, style: InputStyle, size: Size) -> InputStyle:
         """The style, with the smallest positions where a GPU would launch at once: a bad address costs its context."""
         if style.name != "integers" or not self._bench.on_hardware or self._bench.seen_first(size):
             return style
         positions = self._positions()
         return replace(style, positions=tuple(sorted(positions)), bound=SMALLEST) if positions else style
 
-    def _used(self) -> Uses:
+    def _used(self) -> ArgumentUses:
         if self._uses is None:
             self._uses = uses_of(self._oracle.judge_of_inputs or self._bench.version, self._contract)
         return self._uses
@@ -123,11 +123,11 @@ class Settling:
             and numpy_dtype(a.dtype).kind in "iu" and numpy_dtype(a.dtype).itemsize > 1
         ]  # fmt: skip
 
-    def _key(self, style: Style) -> Hashable:
+    def _key(self, style: InputStyle) -> Hashable:
         version = self._oracle.judge_of_inputs or self._bench.version
         return self._oracle.context, version.compiled.binary, version.compiled.lowered_name, style
 
-    def settle(self, size: Size, shot: Shot, *, plainly: bool) -> Settled:
+    def settle(self, size: Size, shot: PlannedLaunch, *, plainly: bool) -> SelectedInputs:
         """The launch, on milder inputs than asked for where the baseline and the reference do not agree on those.
 
         Args:
@@ -158,17 +158,17 @@ class Settling:
                     return found
             style = self._keep(shot.style, following)
 
-    def _keep(self, asked: Style, style: Style) -> Style:
+    def _keep(self, asked: InputStyle, style: InputStyle) -> InputStyle:
         if asked.name != "mixed":
             _LEVELS[self._key(asked)] = style
         return style
 
-    def _had(self, size: Size, shot: Shot) -> Settled:
+    def _had(self, size: Size, shot: PlannedLaunch) -> SelectedInputs:
         given = self._oracle.inputs(size, shot)
         theirs = self._oracle.theirs(size, shot, given)
-        return Settled(shot, given, theirs, self._oracle.answer(size, shot, given, theirs))
+        return SelectedInputs(shot, given, theirs, self._oracle.answer(size, shot, given, theirs))
 
-    def instead(self, size: Size, shot: Shot, mine: Theirs, *, plainly: bool) -> Style | None:
+    def instead(self, size: Size, shot: PlannedLaunch, mine: BaselineOutputs, *, plainly: bool) -> InputStyle | None:
         """Milder inputs for a version judged by itself that is wrong where scalars vary; None where it is not."""
         varies = shot.style.vary or shot.style.planted
         if plainly or not varies or not (mine.errors or mine.right is False) or self._bench.over:
@@ -176,7 +176,7 @@ class Settling:
         following = self.milder(size, shot, failed=bool(mine.errors))
         return None if following is None else self._keep(self.other, following)
 
-    def milder(self, size: Size, shot: Shot, *, failed: bool) -> Style | None:
+    def milder(self, size: Size, shot: PlannedLaunch, *, failed: bool) -> InputStyle | None:
         """The next milder way to draw inputs; None where there is none."""
         style = shot.style
         if not style.vary and not style.planted:
@@ -189,7 +189,7 @@ class Settling:
         found = replace(style, vary=agreeing, planted=planted)
         return NORMAL if found == style or not (agreeing or planted) else found
 
-    def _agrees(self, size: Size, shot: Shot, style: Style) -> bool:
+    def _agrees(self, size: Size, shot: PlannedLaunch, style: InputStyle) -> bool:
         tried = replace(shot, style=style)
         try:
             given = self._oracle.inputs(size, tried)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kernelmate.checks.alignment import Shift, shifts_of
 from kernelmate.checks.case_records import Origin
-from kernelmate.checks.directed import Sizes, directed_sizes
+from kernelmate.checks.directed import SizeLookup, directed_sizes
 from kernelmate.checks.sizes import covering_sizes, key_of, own_sizes
 from kernelmate.checks.trials import CHEAP_ELEMENTS, elements_of
 from kernelmate.errors import ContractError
@@ -22,7 +22,7 @@ MOST_MOVED = 3
 """Sizes at which every shift of base pointers is tried."""
 
 
-class Tried(NamedTuple):
+class PlannedSize(NamedTuple):
     """A size of a verdict.
 
     Attributes:
@@ -39,7 +39,7 @@ class Tried(NamedTuple):
 
 def tried_sizes(
     contract: Contract, listed: Sequence[Size], seed: int, conditions: Sequence[Condition] = ()
-) -> tuple[list[Tried], tuple[str, ...]]:
+) -> tuple[list[PlannedSize], tuple[str, ...]]:
     """The listed sizes, sizes of our own, and those that conditions of a candidate's text ask for.
 
     Args:
@@ -54,15 +54,15 @@ def tried_sizes(
     own = own_sizes(contract, tuple(listed))
     covering = covering_sizes(contract, (*listed, *own), seed)
     shifts = shifts_of(contract)
-    found = [Tried(size, "contract") for size in listed] + [
-        Tried(size, "own", once=place >= TWICE) for place, size in enumerate(own)
+    found = [PlannedSize(size, "contract") for size in listed] + [
+        PlannedSize(size, "own", once=place >= TWICE) for place, size in enumerate(own)
     ]
-    found += [Tried(size, "own", once=True, styled=False) for size in covering.sizes]
+    found += [PlannedSize(size, "own", once=True, styled=False) for size in covering.sizes]
     beyond: tuple[str, ...] = ()
     if conditions:
         directed = directed_sizes(contract, [one.size for one in found if _cheap(contract, one.size)], conditions)
         sizes = sorted(directed.sizes, key=lambda size: _elements(contract, size))
-        found, beyond = found + [Tried(size, "own", once=True, styled=False) for size in sizes], directed.beyond
+        found, beyond = found + [PlannedSize(size, "own", once=True, styled=False) for size in sizes], directed.beyond
     cheap = [one.size for one in found if _cheap(contract, one.size)]
     moved = {key_of(size) for size in _moved_at(contract, cheap, covering.round, conditions)}
     return [one._replace(shifts=shifts) if key_of(one.size) in moved else one for one in found], beyond
@@ -73,7 +73,7 @@ def _moved_at(
 ) -> list[Size]:
     """Sizes at which base pointers are moved: a round one, and one for each way that conditions send others."""
     chosen = [*([] if rounded is None else [rounded]), *cheap][:1]
-    lookups = Sizes(contract, thread=False)
+    lookups = SizeLookup(contract, thread=False)
     for condition in conditions:
         if len(chosen) < MOST_MOVED and all(condition.holds(lookups.at(size)) is False for size in chosen):
             chosen += [size for size in cheap if condition.holds(lookups.at(size)) is not False][:1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class AvailableMemory:
     """What is left.
 
     Attributes:
@@ -20,10 +20,10 @@ class Room:
     advice: str
 
 
-def room() -> Room | None:
+def room() -> AvailableMemory | None:
     """The memory that can be had without swapping; None where the system does not tell (only Linux does)."""
     found = [
-        Room(size, limit, advice)
+        AvailableMemory(size, limit, advice)
         for size, limit, advice in (
             (_of_process(), "this process may take", "raise memory_limit_mb in the settings"),
             (_of_group(), "its control group leaves", "give the container more memory"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.checks.kinds import Array, Arrays, blocks_of, flat, is_inexact, module_of, wide
+from kernelmate.checks.precision import Array, Arrays, blocks_of, flat, is_inexact, module_of, wide
 from kernelmate.records import Contract, Size
 from kernelmate.source import scalar_values
 
@@ -26,7 +26,7 @@ def movable(contract: Contract, arrays: Arrays) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Movable:
+class PerturbedInputs:
     """Inputs that are moved again and again; references get copies of what they are given, so the others are shared.
 
     `wide` holds them all, in float64 those that move. `fixed` says for each that moves which elements stay: whole numbers
@@ -38,18 +38,18 @@ class Movable:
     fixed: Arrays
 
     @staticmethod
-    def of(arrays: Arrays, names: list[str]) -> Movable:
+    def of(arrays: Arrays, names: list[str]) -> PerturbedInputs:
         """The inputs, of which those with these names may be moved."""
         widened = {name: wide(array) if name in names else array for name, array in arrays.items()}
         with np.errstate(all="ignore"):
-            return Movable(
+            return PerturbedInputs(
                 widened,
                 {n: (widened[n] == np.rint(widened[n])) & ~(np.abs(widened[n]) > LARGEST_WHOLE) for n in names},
             )
 
-    def holding(self, edges: Arrays) -> Movable:
+    def holding(self, edges: Arrays) -> PerturbedInputs:
         """The same inputs, of which these elements stay as well."""
-        return Movable(self.wide, {name: fixed | edges[name] for name, fixed in self.fixed.items()})
+        return PerturbedInputs(self.wide, {name: fixed | edges[name] for name, fixed in self.fixed.items()})
 
     def moved(self, move: float, rng: Any) -> dict[str, Array]:
         """The inputs with those that may be moved by about `move` of each element.

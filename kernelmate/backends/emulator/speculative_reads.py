@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernelmate.backends.emulator.decode import Step
+from kernelmate.backends.emulator.decode import DecodedStep
 from kernelmate.backends.emulator.operations import Atomic, Compute, Load
 from kernelmate.backends.emulator.program import Address, Register, Symbol
 from kernelmate.backends.emulator.types import SIZES
@@ -21,7 +21,7 @@ _WORDS = frozenset({4, 8})
 """Bytes that are read in one piece."""
 
 
-def guessing_loads(steps: Sequence[Step]) -> frozenset[int]:
+def guessing_loads(steps: Sequence[DecodedStep]) -> frozenset[int]:
     """Numbers of the plain loads after which a deciding atomic of the same address and width comes."""
     named = _named(steps)
     decided: set[tuple[str, int, str]] = set()
@@ -42,7 +42,7 @@ def guessing_loads(steps: Sequence[Step]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _named(steps: Sequence[Step]) -> dict[str, Symbol]:
+def _named(steps: Sequence[DecodedStep]) -> dict[str, Symbol]:
     """Registers that hold the address of a variable."""
     found = {}
     for step in steps:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.backends.cuda.turns import Turns
+from kernelmate.backends.cuda.gpu_lock import GpuLock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="file locks are POSIX's")
 
@@ -27,7 +27,7 @@ class Other:
         code = f"""
             import sys
             from pathlib import Path
-            from kernelmate.backends.cuda.turns import Turns
+            from kernelmate.backends.cuda.gpu_lock import Turns
             with Turns({GPU!r}, Path({str(folder)!r})).{kind}({patience_s}) as got:
                 print(got, flush=True)
                 sys.stdin.readline()
@@ -66,7 +66,7 @@ def others(tmp_path: Path) -> Iterator:
 
 
 def test_launches_share_the_gpu_and_a_timing_does_not(tmp_path: Path, others) -> None:
-    mine = Turns(GPU, tmp_path)
+    mine = GpuLock(GPU, tmp_path)
     other = others("shared")
     assert other.says() == "True"
     with mine.shared(0.05) as got:
@@ -79,7 +79,7 @@ def test_launches_share_the_gpu_and_a_timing_does_not(tmp_path: Path, others) ->
 
 
 def test_nobody_gets_in_beside_a_timing(tmp_path: Path, others) -> None:
-    mine = Turns(GPU, tmp_path)
+    mine = GpuLock(GPU, tmp_path)
     other = others("alone")
     assert other.says() == "True"
     for turn in (mine.shared, mine.alone):
@@ -95,12 +95,12 @@ def test_a_lock_whose_holder_is_killed_is_free_at_once(tmp_path: Path, others) -
     assert other.says() == "True"
     os.kill(other.process.pid, signal.SIGKILL)
     other.process.wait()
-    with Turns(GPU, tmp_path).alone(0.0) as got:
+    with GpuLock(GPU, tmp_path).alone(0.0) as got:
         assert got
 
 
 def test_one_that_waits_for_its_turn_gets_it_when_the_other_leaves(tmp_path: Path, others) -> None:
-    mine = Turns(GPU, tmp_path)
+    mine = GpuLock(GPU, tmp_path)
     with mine.alone() as got:
         assert got
         other = others("alone")
@@ -111,11 +111,11 @@ def test_one_that_waits_for_its_turn_gets_it_when_the_other_leaves(tmp_path: Pat
 
 
 def test_a_timing_that_waits_is_not_overtaken_by_ever_more_launches(tmp_path: Path, others) -> None:
-    mine = Turns(GPU, tmp_path)
+    mine = GpuLock(GPU, tmp_path)
     holder = others("shared")
     assert holder.says() == "True"
     waiting = others("alone")
-    late = Turns(GPU, tmp_path)
+    late = GpuLock(GPU, tmp_path)
     # Until the other process has closed the gate, launches still come in.
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
@@ -133,7 +133,7 @@ def test_a_timing_that_waits_is_not_overtaken_by_ever_more_launches(tmp_path: Pa
 
 
 def test_who_waited_in_vain_does_not_wait_again_and_again(tmp_path: Path, others) -> None:
-    mine = Turns(GPU, tmp_path)
+    mine = GpuLock(GPU, tmp_path)
     other = others("alone")
     assert other.says() == "True"
     with mine.shared(0.3) as got:
@@ -151,7 +151,7 @@ def test_who_waited_in_vain_does_not_wait_again_and_again(tmp_path: Path, others
 
 
 def test_launches_within_a_timing_are_part_of_it(tmp_path: Path) -> None:
-    mine, other = Turns(GPU, tmp_path), Turns(GPU, tmp_path)
+    mine, other = GpuLock(GPU, tmp_path), GpuLock(GPU, tmp_path)
     with mine.alone() as got:
         assert got
         with mine.shared(0.0) as inner:
@@ -163,7 +163,7 @@ def test_launches_within_a_timing_are_part_of_it(tmp_path: Path) -> None:
 
 
 def test_gpus_have_locks_of_their_own(tmp_path: Path) -> None:
-    one, other = Turns("GPU-1", tmp_path), Turns("GPU-2", tmp_path)
+    one, other = GpuLock("GPU-1", tmp_path), GpuLock("GPU-2", tmp_path)
     with one.alone(0.0) as first, other.alone(0.0) as second:
         assert first
         assert second
@@ -172,7 +172,7 @@ def test_gpus_have_locks_of_their_own(tmp_path: Path) -> None:
 def test_lock_files_are_open_to_every_user(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        Turns(GPU, tmp_path)
+        GpuLock(GPU, tmp_path)
     finally:
         os.umask(before)
     files = sorted(tmp_path.iterdir())
@@ -181,7 +181,7 @@ def test_lock_files_are_open_to_every_user(tmp_path: Path) -> None:
 
 
 def test_where_no_file_can_be_made_turns_are_not_taken_and_that_is_said(tmp_path: Path) -> None:
-    turns = Turns(GPU, tmp_path / "absent")
+    turns = GpuLock(GPU, tmp_path / "absent")
     assert turns.unlocked is not None
     assert "absent" in turns.unlocked
     with turns.alone() as got:

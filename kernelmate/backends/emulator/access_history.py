@@ -12,7 +12,7 @@ SHADOW_BYTES = 36
 """Bytes of a cell."""
 
 
-class Ledger:
+class AccessHistory:
     """The last write and the last two reads, by different threads, of every granule.
 
     A granule is the smallest piece that has been accessed so far; a smaller access splits the cells. Accesses are packed
@@ -50,14 +50,14 @@ class Ledger:
 
     @property
     def covers_all(self) -> bool:
-        """Whether no page is left out."""
+        """True if no page is left out."""
         return self.every == 1 or self._size >> self.shift < 1 << _PAGE_SHIFT
 
     def refine(self, size: int) -> None:
         """Split the cells so that each is of at most `size` bytes; with pages left out, begin anew."""
         factor = self.granule // size
         if self.every > 1:
-            fresh = Ledger(self._size, size, self._cells * SHADOW_BYTES)
+            fresh = AccessHistory(self._size, size, self._cells * SHADOW_BYTES)
             self.every, self._cells, self.writes, self.write_sites = (
                 fresh.every, fresh._cells, fresh.writes, fresh.write_sites,
             )  # fmt: skip
