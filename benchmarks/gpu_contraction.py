@@ -28,8 +28,9 @@ from benchmarks.machine import describe, save
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, Contract, Kernel, Size
 from kernelmate.source import argument_shapes, evaluate, launch_shape, scalar_values
+from kernelmate.suggest.synthesis import MOST_MEASURED
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 
@@ -67,7 +68,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "half_decode_relu": lambda x, weight, bias, **_: _functional().linear(x, weight, bias.to(x.dtype)).relu(),
     "half_ragged": lambda a, b, alpha, **_: _mm(a, b) * alpha,
     "byte_weight_linear": lambda x, weight, scale, **_: _functional().linear(x, weight.to(x.dtype)) * scale,
-    "matmul": lambda a, b, **_: a @ b,
+    "matmul": lambda **given: given["A"] @ given["B"],
     "linear_relu": lambda x, weight, bias, **_: _functional().linear(x, weight, bias).relu(),
     "batched_matmul": lambda a, b, **_: a @ b,
 }  # fmt: skip
@@ -89,12 +90,12 @@ def main() -> int:
     print(describe(), flush=True)
     started, rows = time.monotonic(), []
     with ThreadPoolExecutor(8) as pool:
-        asked = [(one, *_texts(one, pool, options.pattern)) for one in _listed(options.kernels)]
-        for one, size, texts in ((one, _size(one, options.size), texts) for one, texts in asked):
+        asked = [(one, _texts(one, pool, options)) for one in _listed(options.kernels)]
+        for one, texts in asked:
             if time.monotonic() - started > options.limit:
                 print(f"{one.kernel.name}: not reached in {options.limit:.0f} s")
                 continue
-            for row in _measured(one, size, texts):
+            for row in _measured(one, _size(one, options.size), texts):
                 rows.append(row)
                 print(_line(row), flush=True)
     if options.out is not None:
@@ -107,15 +108,15 @@ def _listed(names: Sequence[str]) -> Iterator[Listed]:
         yield from (one for one in listed(folder) if one.kernel.name in (names or KERNELS))
 
 
-def _texts(one: Listed, pool: ThreadPoolExecutor, pattern: str) -> tuple[list[Text]]:
-    """Every text of the kernel's schedule."""
+def _texts(one: Listed, pool: ThreadPoolExecutor, options: argparse.Namespace) -> list[Text]:
+    """The texts of the kernel's schedule, as many as a search tries."""
     graph: Graph = trace(one.contract, Path(one.kernel.unit.path).parent)
     found = []
     for written in kernels_for(graph, one.kernel, one.contract):
-        if pattern in written.schedule:
-            kernel, contract = KernelText(one.kernel, one.contract).placed(written)
+        if options.pattern in written.schedule and len(found) < options.most:
+            kernel, contract = placed(one.kernel, one.contract, written)
             found.append(Text(written.schedule, contract, pool.submit(_compiled, kernel)))
-    return (found,)
+    return found
 
 
 def _compiled(kernel: Kernel) -> Compiled:
@@ -278,6 +279,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("kernels", nargs="*", help="names of kernels; all without")
     parser.add_argument("--size", default="", help="other sizes than the headline's, as in m=8192,n=8192")
     parser.add_argument("--pattern", default="", help="of schedules that are measured")
+    parser.add_argument("--most", type=int, default=MOST_MEASURED, help="texts of a kernel")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which no further kernel is begun")
     parser.add_argument("--out", type=Path, help="where to write the table as JSON")
     return parser.parse_args()

@@ -60,9 +60,9 @@ def _judged(session: Session, backend: BackendName, kind: str, name: str, base: 
         (verdict,) = session.compare(load_kernels(base)[0], load_kernels(candidate)[0]).candidate
     except KernelmateError as failed:
         return Judged(kind, name, "no verdict", ran=False, said=f"{failed}")
-    became: Became = "rejected" if verdict.correct is False or verdict.accepted is False else "accepted"
-    if verdict.correct is None:
-        became = "no verdict"
+    became: Became = "accepted" if verdict.correct else "no verdict"
+    if verdict.correct is False or verdict.accepted is False:
+        became = "rejected"
     errors = [finding.code for finding in verdict.findings if finding.severity == "error"]
     ran = verdict.backend == backend and bool(verdict.cases) and not NEVER_RUN.intersection(errors[:1])
     return Judged(kind, name, became, ran, _said(verdict))

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from kernelmate.suggest.local.serving import ModelServer
+from kernelmate.suggest.local.state import default_file
+from tests.processes import CORES, on_cores
 from tests.sampling import pytest_addoption, pytest_collection_modifyitems, pytest_configure, pytest_report_header
 
 __all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_report_header"]
@@ -33,17 +36,15 @@ def _own_cores() -> Iterator[None]:
     """Each worker of pytest-xdist has cores of its own, and so have the processes that its tests start.
 
     Sessions let other processes emulate ahead where cores are free, which they are not beside another worker: on two cores a
-    verdict took 40 % more CPU time so.
+    verdict took 40 % more CPU time so. A test of those processes asks for all cores: `processes.on_cores`.
     """
     worker, workers = os.environ.get("PYTEST_XDIST_WORKER", ""), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers < 2 or not hasattr(os, "sched_setaffinity"):
         yield
         return
-    cores = sorted(os.sched_getaffinity(0))
-    own = cores[int(worker.removeprefix("gw")) % len(cores) :: workers]
-    os.sched_setaffinity(0, own)
-    yield
-    os.sched_setaffinity(0, cores)
+    own = CORES[int(worker.removeprefix("gw")) % len(CORES) :: workers]
+    with on_cores(own):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -56,6 +57,16 @@ def _own_history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         # For those tests that take every setting out of the environment.
         patch.setenv("XDG_DATA_HOME", str(folder))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_model_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A model server that tests start is not the user's own, and ends with them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
+        yield
+        if default_file().exists():
+            ModelServer().stop()
 
 
 @pytest.fixture(scope="session", autouse=True)

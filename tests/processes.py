@@ -2,7 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
+from collections.abc import Iterator, Sequence
+
+CORES = tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else ()
+"""Cores that the tests as a whole may use; read before a worker of pytest-xdist keeps to its own."""
+
+
+@contextlib.contextmanager
+def on_cores(cores: Sequence[int] = CORES) -> Iterator[None]:
+    """Let this thread, and the processes that it starts meanwhile, run on these cores; where the system cannot, on any."""
+    if not cores:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    yield
+    os.sched_setaffinity(0, before)
 
 
 def end(process: subprocess.Popen[bytes], patience_s: float = 30) -> None:

@@ -1,1 +1,1 @@
-"""Where kernels run."""
+"""Backends: the GPU and the emulator."""

@@ -1,4 +1,4 @@
-"""How much memory can still be had, so that what would not fit is refused before it is begun: refusing beats swapping."""
+"""Memory that is still available, so that a launch that would not fit is refused before it starts instead of swapping."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class AvailableMemory:
-    """What is left.
+    """Memory that is left.
 
     Attributes:
         size: bytes. limit: what sets it, as the end of a sentence. advice: what to do where it is too little.
@@ -44,7 +44,7 @@ def _of_system() -> int | None:
 
 
 def _of_group() -> int | None:
-    """What the control group leaves (cgroup v2); None where there is none or it sets no limit."""
+    """Bytes left by the control group (cgroup v2); None if there is none or it sets no limit."""
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
         used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
@@ -54,7 +54,7 @@ def _of_group() -> int | None:
 
 
 def _of_process() -> int | None:
-    """What the limit of the process's address space leaves; None where it has none."""
+    """Bytes left by the limit of the process's address space; None if it has none."""
     if sys.platform == "win32":
         return None
     import resource

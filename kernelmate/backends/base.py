@@ -1,4 +1,4 @@
-"""What a backend is: the one place where kernels run.
+"""Interface of backends, which run all kernels.
 
 A backend gets compiled code and plain arrays, runs one launch, and gives the arrays back with what it noticed. It knows
 nothing of contracts, references or tolerances.
@@ -54,7 +54,7 @@ class ScalarArgument:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a launch finds around it and must not depend on, where it is chosen (emulator only).
+    """State around a launch that it must not depend on, if it is chosen (emulator only).
 
     Attributes:
         specials: by special register, (first, step, limit): block number b reads (first + b * step) % limit; of
@@ -119,7 +119,7 @@ def small(shape: LaunchShape, array_bytes: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CacheSample:
-    """What a model of one SM's L1 holds of what the blocks of that SM access; a sample of a launch.
+    """Contents of one SM's L1, by a model of it, for the accesses of that SM's blocks; a sample of a launch.
 
     Attributes:
         cache_bytes: the size of the modelled cache.
@@ -148,7 +148,7 @@ def _share(sites: Mapping[int, tuple[int, int]]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What one launch did.
+    """Result of one launch.
 
     Attributes:
         arrays: contents of every array argument afterwards, same dtype and shape. Meaningless where `findings` holds
@@ -240,7 +240,7 @@ class SupportsArrayComputing(Protocol):
 
 
 class Backend(Protocol):
-    """Where kernels run.
+    """Runs kernels.
 
     `poisoned`: an earlier launch has cost the backend its device; it says nothing any more, and its process must go.
     """

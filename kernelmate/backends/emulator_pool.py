@@ -91,7 +91,7 @@ def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
 
 
 def fitting() -> int:
-    """How many processes suit this machine: half of its cores, less the one that judges; none where they cannot be forked."""
+    """Number of processes for this machine: half of its cores, less the one that judges; none if it cannot fork."""
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))

@@ -128,7 +128,7 @@ class ParallelModule:
         return self._early.pop(name) if early is not None and _same(early.run, run) else None
 
     def _seen(self, begun: _Begun) -> RunResult | TooLarge | None:
-        """What a launch gave that was foreseen; None where it is to be made here."""
+        """Result of a launch that was expected; None if it is to be made here."""
         if begun.made is not None or begun.answer.cancel():
             return begun.made
         while not begun.answer.done() and self._make_next():

@@ -1,4 +1,4 @@
-"""What a timing asks of the machine it is taken on. The cuda backend has one such rig; tests have simulated clocks.
+"""Interface of timing devices. The cuda backend has one such device; tests have simulated clocks.
 
 Three figures, which answer different questions and are never mixed. A duration is the time between two time stamps that
 the GPU's front end takes before and after a launch, less what it is with no launch between: what Nsight Compute calls
@@ -19,7 +19,7 @@ from kernelmate.records import Finding
 
 @dataclass(frozen=True, slots=True)
 class GpuState:
-    """How the GPU is, between two blocks of launches.
+    """State of the GPU between two blocks of launches.
 
     Attributes:
         sm_clock_mhz: cycles of an SM over the GPU's own timer, counted by a kernel just now; None where unknown.
@@ -53,7 +53,7 @@ class TimingDevice(Protocol):
 
     @property
     def machine(self) -> tuple[str, ...]:
-        """Why what is measured here may be off, in whole phrases: sensors that are absent, other processes."""
+        """Reasons that measurements here may be off, in whole phrases: sensors that are absent, other processes."""
         ...
 
     def durations(self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0) -> tuple[float, ...]:
@@ -81,7 +81,7 @@ class TimingDevice(Protocol):
         ...
 
     def condition(self) -> GpuState:
-        """How the GPU is now."""
+        """Present state of the GPU."""
         ...
 
     def poison(self) -> None:

@@ -11,6 +11,9 @@ WIDEST = 16
 MOST_SHIFTS = 9
 """Shifts of a verdict, beside that of all arrays by one element at each listed size."""
 
+MOST_OF_EVERY = 64
+"""Shifts of a verdict on a kernel that looks at low bits of addresses: there only where a launch is small."""
+
 Shift = tuple[tuple[str, int], ...]
 """Arrays by name, and the bytes by which each is moved."""
 
@@ -37,6 +40,18 @@ def shifts_of(contract: Contract) -> tuple[Shift, ...]:
     )
     found = [*alone, *([mixed] if len(movable) > 1 else []), *others]
     return tuple(dict.fromkeys(found))[:MOST_SHIFTS]
+
+
+def every_shift(contract: Contract) -> tuple[Shift, ...]:
+    """Every place within 16 bytes of each array by itself, and of all together, at most `MOST_OF_EVERY`.
+
+    For kernels that look at low bits of addresses: what they do at one place says nothing of the next.
+    """
+    movable = {name: unit for name, unit in _units(contract).items() if unit < WIDEST}
+    alone = [((name, step),) for step in range(1, WIDEST) for name, unit in movable.items() if step % unit == 0]
+    most = max((WIDEST // unit for unit in movable.values()), default=0)
+    some = [together(contract, steps) for steps in range(1, most)] if len(movable) > 1 else []
+    return tuple(dict.fromkeys([*shifts_of(contract), *alone, *some]))[:MOST_OF_EVERY]
 
 
 def _thinned(alone: list[Shift], names: list[str]) -> list[Shift]:

@@ -34,6 +34,9 @@ PROBED = 12
 SWEPT = 400
 """All values below this are tried for one name, where those that the numbers of a condition suggest do not do."""
 
+MOST_SWEPT = 4000
+"""The same where a remainder decides, by a number as large."""
+
 MOST_EVALUATED = 6000
 """Evaluations of conditions in one verdict: some tens of milliseconds."""
 
@@ -200,7 +203,8 @@ class _Search:
                 yield {**self.base, name: value}
         for value in values:
             yield {**self.base, **dict.fromkeys(support, value)}
-        for value in range(2, SWEPT):
+        swept = min(2 * max(constants, default=0), MOST_SWEPT) if "%" in condition.text else 0
+        for value in range(2, max(SWEPT, swept)):
             for name in support:
                 yield {**self.base, name: value}
         if len(self.names) > 1:

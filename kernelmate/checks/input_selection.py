@@ -10,7 +10,7 @@ from kernelmate.checks.answers import BaselineOutputs, ExpectedOutputs
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.positions import ArgumentUses, uses_of
 from kernelmate.checks.precision import Arrays
-from kernelmate.checks.scalars import loops, varied_names
+from kernelmate.checks.scalars import has_switches, loops, varied_names
 from kernelmate.checks.styles import NORMAL, SMALLEST, InputStyle, milder
 from kernelmate.checks.trials import Bench, PlannedLaunch
 from kernelmate.checks.values import plantable
@@ -43,7 +43,8 @@ def other_style(contract: Contract, directory: Path) -> InputStyle:
         ReferenceFailed: the reference's file cannot be loaded.
     """
     names, planted = varied_names(contract, directory), plantable(contract)
-    return InputStyle("normal", vary=names, planted=planted) if names or planted else NORMAL
+    zeros = has_switches(contract, names)
+    return InputStyle("normal", vary=names, planted=planted, zeros=zeros) if names or planted else NORMAL
 
 
 class InputSelection:
@@ -71,9 +72,13 @@ class InputSelection:
                 # A stride or a length that no launch was meant for costs the GPU's context.
                 unsafe = self._used().addresses | self._used().guards
                 whole = {a.name for a in self._contract.args if "int" in a.dtype}
-                style = replace(style, vary=tuple(name for name in style.vary if name not in unsafe & whole))
+                vary = tuple(name for name in style.vary if name not in unsafe & whole)
+                # A step of 0 makes a loop endless.
+                style = replace(style, vary=vary, zeros=style.zeros and self._used().loops.isdisjoint(vary))
             if style.planted:
                 style = replace(style, positions=tuple(sorted(self._positions())))
+            if style.vary and not self._bench.on_hardware and not self.has_positions:
+                style = replace(style, negative=bool(self._integers()))
             self._other = style if style.vary or style.planted else NORMAL
         return self._other
 
@@ -181,6 +186,8 @@ class InputSelection:
         style = shot.style
         if not style.vary and not style.planted:
             return milder(style, size, self._integers(), failed=failed)
+        if style.zeros or style.negative:
+            return replace(style, zeros=False, negative=False)
         parts = len(style.vary) + style.planted
         if parts == 1:
             return NORMAL

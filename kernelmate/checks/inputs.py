@@ -37,6 +37,9 @@ ON_HOST = frozenset({"mixed", "offset", "patterns", "integers"})
 PLANTED_EVERY = 512
 """One special value for so many elements: enough rows stay without any."""
 
+FEWEST_ROWS = 3
+"""Arrays of fewer rows have none that is infinite throughout."""
+
 SMALL_INTEGERS = 8
 """Undeclared integers are drawn below this and below every size, since they may be positions, counts or shifts."""
 
@@ -110,9 +113,9 @@ def draw(
         drawn = np.random.Generator(np.random.Philox(np.random.SeedSequence(seed))).integers(2**31)
         return {
             **made_inputs(contract, size, int(drawn), shapes, directory),
-            **varied(contract, size, style.vary, seed),
+            **varied(contract, size, style.vary, seed, zeros=style.zeros),
         }
-    made: Arrays = varied(contract, size, style.vary, seed)
+    made: Arrays = varied(contract, size, style.vary, seed, zeros=style.zeros)
     scalars = {a.name for a in contract.args if a.shape is None and a.value is not None} if style.planted else set()
     edges = [float(made.get(name, value)) for name, value in scalar_values(contract, size).items() if name in scalars]
     for a in arguments:
@@ -156,7 +159,7 @@ def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any
     """Bytes over their whole range; wider integers small, unless the style asks for their whole range too."""
     if dtype.kind == "b":
         return _cast(rng.integers(0, 2, shape), dtype)
-    if dtype.itemsize == 1:
+    if dtype.itemsize == 1 and style.name != "integers":
         info = np.iinfo(dtype)
         drawn = _cast(rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True), dtype)
         return drawn if isinstance(rng, DeviceRandom) else every_byte(drawn, rng)
@@ -169,7 +172,8 @@ def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any
         return _cast(drawn, dtype)
     # Each row has a largest value of its own: of many small numbers it would be the same in all.
     largest = rng.integers(top // 2, top, (*shape[:-1], 1))
-    return _cast(np.minimum(drawn, largest), dtype)
+    drawn = np.minimum(drawn, largest)
+    return _cast(drawn * rng.choice((-1, 1), shape) if style.negative and dtype.kind == "i" else drawn, dtype)
 
 
 def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: InputStyle) -> Array:
@@ -193,8 +197,17 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
     if style.specials and values.size:
         places = rng.integers(0, values.size, max(len(style.specials), values.size // PLANTED_EVERY))
         values.reshape(-1)[places] = np.resize(style.specials, places.size)
+        if not style.plants_nan:
+            _fill_a_row(values, min(style.specials), rng)
     with np.errstate(all="ignore"):
         return _cast(values, dtype)
+
+
+def _fill_a_row(values: Array, value: float, rng: Any) -> None:
+    """Let a row of several be one value, as where all of it is masked; not in rows of odd length, which do without."""
+    if values.ndim > 1 and values.shape[-1] % 2 == 0 and values.size >= FEWEST_ROWS * values.shape[-1]:
+        rows = values.reshape(-1, values.shape[-1])
+        rows[int(rng.integers(0, rows.shape[0], (1,))[0])] = value
 
 
 def _floats_in_blocks(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: InputStyle) -> Array:

@@ -14,13 +14,14 @@ from kernelmate.backends.base import (
     SupportsArrayComputing,
     UnsupportedInstruction,
 )
+from kernelmate.checks.capacity import further_sizes
 from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
-from kernelmate.checks.guards import assumptions, persistent_variables
+from kernelmate.checks.guards import assumptions, persistent_variables, surroundings
 from kernelmate.checks.later_launches import later_findings
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
@@ -168,13 +169,21 @@ class _Judge:
     def _sizes(self, listed: tuple[Size, ...]) -> list[PlannedSize]:
         if not self.task.own_sizes:
             return [PlannedSize(size, "contract") for size in listed]
-        sizes, beyond = tried_sizes(self.contract, listed, self.task.seed, self.conditions if self.compared else ())
+        conditions = self.conditions if self.compared else ()
+        taken = surroundings.dependence(self.version, self.contract)
+        sizes, beyond = tried_sizes(
+            self.contract, listed, self.task.seed, conditions, aligned=taken is not None and taken.aligned
+        )
         self.reasons.extend(beyond)
         narrow = narrow_inputs(self.contract) if self.compared else ()
         holding = holding_size(self.contract, listed, narrow, EVERY_HALF) if narrow else None
         more = [] if holding is None else [holding]
         more += scratch_sizes(self.version, self.task.baseline, listed)
         sizes += [PlannedSize(size, "own") for size in more]
+        if self.compared and self.task.baseline is not None:
+            known = [one.size for one in sizes]
+            found = further_sizes(self.contract, listed, known, self.version, self.task.baseline)
+            sizes += [PlannedSize(size, "own", once=True, styled=False) for size in found]
         return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
 
     def _slow(self, size: Size) -> bool:

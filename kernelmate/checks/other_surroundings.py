@@ -32,7 +32,7 @@ def surroundings_findings(
     if any(record.correct is False for record in records):
         return
     version, contract = bench.version, oracle.contract
-    found = surroundings.reached(version, contract, task.target)
+    found = surroundings.reached(version, contract)
     if found is None and not task.twins:
         return
     for record in _suited(contract, oracle, records):
@@ -55,7 +55,7 @@ def surroundings_findings(
 
 def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, judge: _OutputCheck) -> bool:
     """True if the baseline depends on its surroundings too."""
-    found = surroundings.reached(baseline.version, contract, task.target)
+    found = surroundings.reached(baseline.version, contract)
     return found is not None and surroundings.find(baseline.version, found, run, task.target, judge) is not None
 
 

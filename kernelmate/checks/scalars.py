@@ -24,6 +24,9 @@ LEAST_FACTOR, MOST_FACTOR = 0.5, 2.0
 UNMOVED = 0.8, 1.25
 """Factors between these would hardly show."""
 
+FOR_ZERO = 0.25, 0.9
+"""Bounds of what a floating scalar becomes that is 0 in the contract."""
+
 
 def varied_names(contract: Contract, directory: Path) -> tuple[str, ...]:
     """Scalars that may have another value: literals that are not `fixed`, and that the reference takes, if it is Python.
@@ -35,15 +38,22 @@ def varied_names(contract: Contract, directory: Path) -> tuple[str, ...]:
     return tuple(name for name in free if _takes(contract, name, directory)) if free else ()
 
 
+def has_switches(contract: Contract, names: Iterable[str]) -> bool:
+    """Whether a whole scalar among some is 1 or -1, as flags are."""
+    wanted = frozenset(names)
+    some = [a for a in contract.args if a.name in wanted and not is_float(numpy_dtype(a.dtype))]
+    return any(abs(scalar_value(a, {})) == 1 for a in some)
+
+
 def _literal(argument: Argument) -> bool:
-    """True if a value is a number other than 0, whatever the sizes are."""
-    if argument.value is None or argument.dtype == "bool":
+    """True if a value is a finite number, whatever the sizes are."""
+    if argument.value is None:
         return False
     try:
         value = scalar_value(argument, {})
     except KernelmateError:
         return False
-    return math.isfinite(value) and value != 0
+    return math.isfinite(value)
 
 
 def _takes(contract: Contract, name: str, directory: Path) -> bool:
@@ -87,17 +97,32 @@ def loops(contract: Contract, directory: Path) -> bool:
     return any(isinstance(node, repeats) for node in ast.walk(tree)) or not called.isdisjoint(COUNTING)
 
 
-def varied(contract: Contract, size: Size, names: Iterable[str], seed: tuple[int, ...]) -> dict[str, Array]:
-    """Other values of some scalars, each an array of no dimensions."""
+def varied(
+    contract: Contract, size: Size, names: Iterable[str], seed: tuple[int, ...], *, zeros: bool = False
+) -> dict[str, Array]:
+    """Other values of some scalars, each an array of no dimensions.
+
+    Args:
+        contract: gives the usual values.
+        size: that expressions are evaluated at.
+        names: of the scalars.
+        seed: of what is drawn.
+        zeros: 0 is among the other values of 1 and -1, which are often flags.
+    """
     wanted = frozenset(names)
     rng = np.random.default_rng(np.random.SeedSequence((*seed, 0x5CA1A)))
     made: dict[str, Array] = {}
     for argument in contract.args:
         if argument.name in wanted:
             dtype, value = numpy_dtype(argument.dtype), scalar_value(argument, size, contract.line)
-            other = _factor(value, rng) * value if is_float(dtype) else _whole(int(value), dtype, rng)
+            other = _fraction(value, rng) if is_float(dtype) else _whole(int(value), dtype, rng, zeros=zeros)
             made[argument.name] = np.asarray(other).astype(dtype)
     return made
+
+
+def _fraction(value: float, rng: np.random.Generator) -> float:
+    """Another floating value: of 0 a positive fraction, else the value times a factor."""
+    return _factor(value, rng) * value if value else float(rng.uniform(*FOR_ZERO))
 
 
 def _factor(value: float, rng: np.random.Generator) -> float:
@@ -108,11 +133,15 @@ def _factor(value: float, rng: np.random.Generator) -> float:
     return float(rng.uniform(UNMOVED[1], most))
 
 
-def _whole(value: int, dtype: np.dtype[Any], rng: np.random.Generator) -> int:
-    """A whole number of the same sign near a value; 1 and 2 for each other."""
+def _whole(value: int, dtype: np.dtype[Any], rng: np.random.Generator, *, zeros: bool) -> int:
+    """A whole number of the same sign near a value; 1 and 2 for each other, 1 for 0."""
+    if dtype.kind == "b" or value == 0:
+        return int(not value)
     info = np.iinfo(dtype)
     near = {value - 1, value + 1, 2 * value, value // 2}
     fitting = sorted(one for one in near if one * value > 0 and one != value and info.min <= one <= info.max)
+    if zeros and abs(value) == 1:
+        fitting.append(0)
     return int(rng.choice(fitting)) if fitting else value
 
 

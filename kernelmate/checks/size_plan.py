@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kernelmate.checks.alignment import Shift, shifts_of
+from kernelmate.checks.alignment import Shift, every_shift, shifts_of
 from kernelmate.checks.case_records import Origin
 from kernelmate.checks.directed import SizeLookup, directed_sizes
 from kernelmate.checks.sizes import covering_sizes, key_of, own_sizes
@@ -38,7 +38,12 @@ class PlannedSize(NamedTuple):
 
 
 def tried_sizes(
-    contract: Contract, listed: Sequence[Size], seed: int, conditions: Sequence[Condition] = ()
+    contract: Contract,
+    listed: Sequence[Size],
+    seed: int,
+    conditions: Sequence[Condition] = (),
+    *,
+    aligned: bool = False,
 ) -> tuple[list[PlannedSize], tuple[str, ...]]:
     """The listed sizes, sizes of our own, and those that conditions of a candidate's text ask for.
 
@@ -47,6 +52,7 @@ def tried_sizes(
         listed: sizes that must be right.
         seed: of sizes that are drawn.
         conditions: of the candidate's text alone.
+        aligned: the candidate looks at low bits of addresses.
 
     Returns:
         The sizes in the order in which they are tried, and a sentence for each condition whose sizes are too large.
@@ -64,8 +70,9 @@ def tried_sizes(
         sizes = sorted(directed.sizes, key=lambda size: _elements(contract, size))
         found, beyond = found + [PlannedSize(size, "own", once=True, styled=False) for size in sizes], directed.beyond
     cheap = [one.size for one in found if _cheap(contract, one.size)]
-    moved = {key_of(size) for size in _moved_at(contract, cheap, covering.round, conditions)}
-    return [one._replace(shifts=shifts) if key_of(one.size) in moved else one for one in found], beyond
+    first, *others = [key_of(size) for size in _moved_at(contract, cheap, covering.round, conditions)] or [()]
+    moved = {first: every_shift(contract) if aligned else shifts, **dict.fromkeys(others, shifts)}
+    return [one._replace(shifts=moved.get(key_of(one.size), ())) for one in found], beyond
 
 
 def _moved_at(

@@ -24,7 +24,8 @@ class InputStyle:
         specials: values planted at a few random places.
         stress: beyond what every kernel of the kind must bear: held against a candidate where the baseline bears it,
             else only said.
-        vary: scalars that have another value than the contract's.
+        vary: scalars that have another value than the contract's. zeros: whole ones of 1 may become 0.
+        negative: small integers are of either sign, as nothing uses them as positions.
         planted: values equal to scalars are among the elements.
         milder: steps down from the hardest values of `mixed`.
         bits: of the largest magnitude of `integers`. signed: negative ones as well.
@@ -37,6 +38,8 @@ class InputStyle:
     specials: tuple[float, ...] = ()
     stress: bool = False
     vary: tuple[str, ...] = ()
+    zeros: bool = False
+    negative: bool = False
     planted: bool = False
     milder: int = 0
     bits: int = 64
@@ -72,13 +75,15 @@ UNIFORM = InputStyle("uniform")
 NEGATIVE_NAN = float(np.copysign(np.nan, -1))
 PAYLOAD_NAN = float(np.uint64(0x7FFB_5A5A_4000_0000).view(np.float64))
 """NaN with bits of its own, which float32 can hold."""
+FULL_NAN = float(np.uint64(0x7FFF_FFFF_FFFF_FFFF).view(np.float64))
+"""NaN of ones alone, which a GPU's arithmetic makes: adding to its bits gives a number."""
 
 STRESS_STYLES = (
     InputStyle("normal", 1e-3, stress=True),
     InputStyle("normal", 1e3, stress=True),
     InputStyle("zeros", stress=True),
     InputStyle("denormals", stress=True),
-    InputStyle("normal", specials=(np.nan, NEGATIVE_NAN, PAYLOAD_NAN), stress=True),
+    InputStyle("normal", specials=(np.nan, NEGATIVE_NAN, PAYLOAD_NAN, FULL_NAN), stress=True),
     InputStyle("normal", specials=(np.inf, -np.inf), stress=True),
     InputStyle("offset", stress=True),
     InputStyle("mixed", stress=True),
@@ -100,7 +105,7 @@ def styles_of(contract: Contract) -> tuple[InputStyle, ...]:
     ]
     floats = (UNIFORM, *STRESS_STYLES) if any(is_inexact(dtype) for dtype in free) else ()
     narrow = (PATTERNS,) if any(is_float(dtype) and dtype.itemsize <= 2 for dtype in free) else ()
-    integers = (WIDE_INTEGERS,) if any(dtype.kind in "iu" and dtype.itemsize > 1 for dtype in free) else ()
+    integers = (WIDE_INTEGERS,) if any(dtype.kind in "iu" for dtype in free) else ()
     return (*narrow, *floats, *integers)
 
 

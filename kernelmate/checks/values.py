@@ -12,11 +12,11 @@ from kernelmate.checks.precision import Array, is_float, limits
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import evaluate, numpy_dtype, parse_distribution
 
-KINDS = ("offset", "sorted", "outlier", "ties", "equal", "wide", "tiny", "large")
+KINDS = ("offset", "sorted", "outlier", "ties", "equal", "faint", "tiny", "wide", "large")
 """Kinds of floating values of a mixed array, row by row; the first one is in every array."""
 
-MILDER = (KINDS, KINDS[:5], KINDS[1:5])
-"""The kinds that are left at each step down."""
+MILDER = (KINDS, KINDS[:7], KINDS[:5], KINDS[1:5])
+"""The kinds that are left at each step down: without large magnitudes, without small ones, without a large mean."""
 
 MEAN = 1000.0
 """Of values with a large mean; their deviation is 1."""
@@ -35,14 +35,19 @@ PLANTED_ONE_IN = 16
 LARGEST_PLANTED = 1e4
 """Scalars up to here are planted among the elements: one in so many; larger ones stand for infinity."""
 
+NEIGHBOURS = 64
+"""Integers that differ by less than this are neighbours: of large ones a floating type cannot tell them apart."""
+
 EVERY_BYTE, EVERY_HALF = 1 << 8, 1 << 16
 
 
 def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: int, *, signed: bool) -> Array:
     """Integers over the whole range, of mixed magnitudes, and edges; every 16-bit value where there is room.
 
+    Some rows, or stretches where there is one dimension, are of neighbours, of equal ones, or sorted.
+
     Args:
-        dtype: of at least 16 bits.
+        dtype: of the array.
         shape: of the array.
         rng: a generator of NumPy's.
         bits: of the largest magnitude, at most those of the type.
@@ -61,11 +66,33 @@ def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: 
     drawn = np.where(kinds < 4, drawn >> shifts, drawn)
     powers = [sign * ((1 << power) + step) for power in range(most) for sign in (1, -1) for step in (-1, 0, 1)]
     edges = np.array(sorted({low, high, *(one for one in powers if low <= one <= high)}), dtype)
-    drawn = np.where(kinds == 7, edges[rng.integers(0, edges.size, count)], drawn)
+    drawn = np.where(kinds == 7, edges[rng.integers(0, edges.size, count)], drawn).astype(dtype)
+    drawn = _in_stretches(drawn, shape, (low, high), rng)
     if count:
         drawn[rng.integers(0, count, 2)] = np.array([low, high], dtype)
     mixed: Array = drawn.astype(dtype).reshape(shape)
     return mixed
+
+
+def _in_stretches(drawn: Array, shape: tuple[int, ...], bounds: tuple[int, int], rng: Any) -> Array:
+    """Integers of which half of the rows stay, and each third of the others is of neighbours, of equal ones, and sorted."""
+    along = _row(shape)
+    rows = -(-drawn.size // max(along, 1))
+    padded: Array = np.resize(drawn, (rows, along)) if drawn.size else drawn.reshape(0, along)
+    near, equal, rising = (padded[start::6] for start in (1, 3, 5))
+    low, high = bounds
+    apart = rng.integers(0, min(NEIGHBOURS, (high - low) // 4 + 1), near.shape).astype(drawn.dtype)
+    near[:] = (
+        np.minimum(near[:, :1], drawn.dtype.type(high - NEIGHBOURS if high > 2 * NEIGHBOURS else high // 2)) + apart
+    )
+    equal[:] = equal[:, :1]
+    rising.sort(axis=1)
+    return padded.reshape(-1)[: drawn.size]
+
+
+def _row(shape: tuple[int, ...]) -> int:
+    """Elements of a row of one kind."""
+    return shape[-1] if len(shape) > 1 else max(BLOCK, -(-math.prod(shape) // (2 * len(KINDS))))
 
 
 def every_byte(drawn: Array, rng: Any) -> Array:
@@ -93,7 +120,7 @@ def every_pattern(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Arr
 def mixed_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, milder: int) -> Array:
     """Rows, or stretches where there is one dimension, of one kind each of `MILDER[milder]`; not yet of the dtype."""
     count, bounds = math.prod(shape), limits(dtype)
-    along = shape[-1] if len(shape) > 1 else max(BLOCK, -(-count // (2 * len(KINDS))))
+    along = _row(shape)
     rows = -(-count // max(along, 1))
     normal = rng.standard_normal((rows, along))
     kinds = MILDER[milder]
@@ -127,17 +154,18 @@ def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
         return np.rint(normal) * STEP  # with zeros of either sign
     if kind == "equal":
         return np.broadcast_to(normal[:, :1], normal.shape)
-    if kind == "wide":
-        wide: Array = np.copysign(np.exp2(rng.uniform(-exponents, exponents, normal.shape)), normal)
+    if kind in ("wide", "faint"):
+        most = exponents if kind == "wide" else 0.0
+        wide: Array = np.copysign(np.exp2(rng.uniform(-exponents, most, normal.shape)), normal)
         return wide
     scaled: Array = normal * 2.0 ** (exponents / (-2 if kind == "tiny" else 2))
     return scaled
 
 
 def plant(argument: Argument, array: Array, size: Size, scalars: Sequence[float], rng: Any) -> Array:
-    """An array with values at which comparisons change among its elements: scalars, their neighbours, ends of a range.
+    """An array with values among its elements at which comparisons or rounding change.
 
-    What a declared distribution cannot give is not planted.
+    Those are scalars, their neighbours, odd multiples of their halves, and the ends of a range. What a declared distribution cannot give is not planted.
     """
     dtype = numpy_dtype(argument.dtype)
     flat = array.reshape(-1)
@@ -164,9 +192,24 @@ def _about(scalars: Sequence[float], dtype: np.dtype[Any]) -> Array:
         with np.errstate(all="ignore"):
             own = values.astype(dtype)
             values = np.concatenate(
-                [own, np.nextafter(own, dtype.type(np.inf)), np.nextafter(own, dtype.type(-np.inf))]
+                [
+                    own,
+                    np.nextafter(own, dtype.type(np.inf)),
+                    np.nextafter(own, dtype.type(-np.inf)),
+                    _halves(near, dtype),
+                ]
             )
     return values.astype(np.float64)
+
+
+def _halves(scalars: Sequence[float], dtype: np.dtype[Any]) -> Array:
+    """Odd multiples of half a scalar, and of half its inverse, that the dtype holds exactly: quotients that rounding decides."""
+    own = [float(dtype.type(value)) for value in scalars]
+    units = [unit for value in own if value for unit in (value, 1 / value) if abs(unit) <= LARGEST_PLANTED]
+    wanted = np.array([place * unit for unit in units for place in (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5)])
+    held: Array = wanted.astype(dtype)
+    exact: Array = held[held.astype(np.float64) == wanted]
+    return exact
 
 
 def _in_support(text: str, values: Array, size: Size) -> Array:

@@ -13,7 +13,8 @@ from kernelmate.session.session import Session
 from kernelmate.source import apply_edits
 from kernelmate.synthesis.draft import KernelRequest, draft, with_results
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
+from kernelmate.synthesis.kernel_text import WrittenKernel
+from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.results import Results
 from kernelmate.synthesis.write import kernels_for
@@ -129,10 +130,10 @@ def _judged(
 
 
 def _new(session: Session, kernel: Kernel, contract: Contract, written: WrittenKernel) -> NewKernel:
-    placed, in_force = KernelText(kernel, contract).placed(written)
-    placed = _explained(placed, written)
-    verdict = session.bench(placed)[0]
-    return NewKernel(written.schedule, written.why, placed, in_force, verdict)
+    new, in_force = placed(kernel, contract, written)
+    new = _explained(new, written)
+    verdict = session.bench(new)[0]
+    return NewKernel(written.schedule, written.why, new, in_force, verdict)
 
 
 def _explained(kernel: Kernel, written: WrittenKernel) -> Kernel:

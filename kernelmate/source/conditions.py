@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from kernelmate.source.expansion import Called, ExpressionToken, expanded, helpers_in, macros_in, substituted
 from kernelmate.source.tokens import Token, lex
 
 Value = int | float | None
@@ -36,16 +36,6 @@ _ASSUMES = frozenset({"__builtin_assume", "__assume", "assume"})
 _UNREACHABLE = frozenset({"__builtin_unreachable", "__trap", "unreachable"})
 LARGEST_SHIFT = 62
 DEEPEST = 60
-
-
-class ExpressionToken(NamedTuple):
-    """A token of an expression; operators of two characters are joined."""
-
-    text: str
-    kind: str
-    start: int
-    end: int
-    directive: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,31 +296,40 @@ class _Walk:
     code: list[ExpressionToken] = field(default_factory=list)
     definitions: dict[str, SizeExpression | None] = field(default_factory=dict)
     conditions: dict[tuple[int, int, bool], Condition] = field(default_factory=dict)
+    helpers: dict[str, Called] = field(default_factory=dict)
+    inlined: set[str] = field(default_factory=set)
 
     def found(self) -> tuple[Condition, ...]:
         tokens = pieces(lex(self.text).tokens)
-        self.code = [piece for piece in tokens if not piece.directive]
+        lines: dict[int, list[ExpressionToken]] = {}
+        for piece in tokens:
+            if piece.directive:
+                lines.setdefault(piece.directive, []).append(piece)
+        self.code = expanded([piece for piece in tokens if not piece.directive], macros_in(lines.values()))
+        self.helpers = helpers_in(self.code)
         for option in self.defines:
             match = re.match(r"-D\s*(\w+)=(\d+)$", option)
             if match is not None:
                 self.definitions[match[1]] = constant(int(match[2]))
-        self._macros([piece for piece in tokens if piece.directive])
-        shared, at = self.definitions, 0
-        while at < len(self.code):
-            end = next((place for place in range(at, len(self.code)) if self.code[place].text == "{"), len(self.code))
+        self._macros(lines.values())
+        shared, at, last = self.definitions, 0, len(self.code)
+        while at < last:
+            end = next((place for place in range(at, last) if self.code[place].text == "{"), last)
             self._define(at, end)
-            closed = self._closing(end, len(self.code)) if end < len(self.code) else end
+            closed = self._closing(end, last) if end < last else end
             self.definitions = dict(shared)  # one function's locals are no other's
             self._define(end, closed)
             self._statements(end, closed + 1, ())
             self.definitions, at = shared, closed + 1
+        # What a helper tells the compiler is known where it is called, and its body alone says nothing.
+        told = [piece for name in self.inlined for piece in self.helpers[name].body]
+        for key in [key for key, one in self.conditions.items() if one.assumed]:
+            if any(piece.start == key[0] for piece in told):
+                del self.conditions[key]
         return tuple(self.conditions[key] for key in sorted(self.conditions))
 
-    def _macros(self, some: list[ExpressionToken]) -> None:
-        lines: dict[int, list[ExpressionToken]] = {}
-        for piece in some:
-            lines.setdefault(piece.directive, []).append(piece)
-        for line in lines.values():
+    def _macros(self, lines: Iterable[Sequence[ExpressionToken]]) -> None:
+        for line in lines:
             if len(line) > 3 and line[1].text == "define" and line[2].end != line[3].start:
                 self.definitions[line[2].text] = self._read(line[3:])
 
@@ -463,6 +462,8 @@ class _Walk:
             if piece.text in _ASSUMES and place + 1 < end and self.code[place + 1].text == "(":
                 self._add(place + 2, self._closing(place + 1, end), guards, assumed=True)
                 return
+            if piece.text in self.helpers and place + 1 < end and self.code[place + 1].text == "(":
+                self._inline(place, self._closing(place + 1, end), guards)
             if piece.text == "__builtin_assume_aligned" and place + 1 < end and self.code[place + 1].text == "(":
                 self._aligned(place, self._closing(place + 1, end), guards)
             if piece.text in COMPARISONS or piece.text == "?":
@@ -470,6 +471,16 @@ class _Walk:
                 stop = place if piece.text == "?" else self._end_of(place + 1, end)
                 if start < stop:
                     self._keep(start, stop, self._read(self.code[start:stop]), guards)
+
+    def _inline(self, at: int, closed: int, guards: Guards) -> None:
+        """Walk the body of a helper with the arguments of a call, behind the end of the code."""
+        name = self.code[at].text
+        called = self.helpers.pop(name)  # it may call itself
+        start = len(self.code)
+        self.code += substituted(called, self.code, at, closed)
+        self._statements(start, len(self.code), guards)
+        self.helpers[name] = called
+        self.inlined.add(name)
 
     def _aligned(self, at: int, closed: int, guards: Guards) -> None:
         """`__builtin_assume_aligned(pointer, bytes)`: each name of the pointer must be a multiple."""

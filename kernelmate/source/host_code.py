@@ -50,10 +50,10 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return f"(-{_host(operand, names)})"
         case ast.Call(func=ast.Name(id="cdiv"), args=[numerator, divisor]):
-            by = _host(divisor, names)
+            by = _times(divisor, names) or _host(divisor, names)
             if by.isdigit():
                 return f"(({_bare(_host(numerator, names))} + {int(by) - 1}) / {by})"
-            return f"(({_bare(_host(numerator, names))} + {by} - 1) / {by})"
+            return f"(({_bare(_host(numerator, names))} + {_product(by)} - 1) / {by})"
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[first, *rest]):
             text = _host(first, names)
             for other in rest:
@@ -74,6 +74,22 @@ def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
             sign = " && " if isinstance(op, ast.And) else " || "
             return sign.join(_condition(value, names) for value in values)
     raise Untranslatable(f"{ast.unparse(node)} has no counterpart in a launch")
+
+
+def _times(node: ast.expr, names: Mapping[str, str]) -> str:
+    """The product of a name that is a number and a number of the expression, as one number; else empty."""
+    match node:
+        case ast.BinOp(left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int() as times)) if names.get(
+            name, ""
+        ).isdigit():
+            return str(int(names[name]) * times)
+    return ""
+
+
+def _product(text: str) -> str:
+    """A product in a sum, without parentheses around it."""
+    inner = strip_parentheses(text)
+    return inner if re.fullmatch(r"[A-Za-z_]\w* [*/] \d+", inner) else text
 
 
 def _grouped(text: str) -> str:

@@ -59,7 +59,7 @@ def change_launch(
         shared=current.shared if shared is None else str(shared),
     )
     edits = sorted({edit for site in kernel.launches for edit in _launch_edits(kernel, site, current, changed)})
-    result = apply_edits(kernel, edits) if edits else kernel
+    result = with_aligned_arguments(kernel, apply_edits(kernel, edits)) if edits else kernel
     if block_of(result) is not None:
         result = write_contract(result, changed)
         parse_contract(result)
@@ -152,11 +152,14 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     try:
         names = _host_names(kernel, site, new)
         named = _named_length(kernel, site, old, new)
+        if named is not None and old.grid != new.grid:  # the name has the new number
+            names = {**names, "block": kernel.unit.text[slice(*site.block_span)].strip()}
         if parts.block and named is None:
-            edits.append((*site.block_span, _host_sides(new.block, names)))
+            edits.append(_sides_edit(kernel, site.block_span, _host_sides(new.block, names)))
         edits += named or ()
         if parts.grid and not (_follows(kernel, site, old, new) and named is not None):
-            edits.append((*site.grid_span, _host_grid(kernel.unit.text[slice(*site.grid_span)], old, new, names)))
+            text = _host_grid(kernel.unit.text[slice(*site.grid_span)], old, new, names)
+            edits.append(_sides_edit(kernel, site.grid_span, text))
         if parts.shared:
             text = to_host(new.shared, names)
             if site.shared_span is not None:
@@ -166,6 +169,60 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     except Untranslatable as error:
         raise _cannot_follow(kernel, *kernel.unit.locate(site.line, site.column), error) from None
     return _merged(edits)
+
+
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
+    """The edit that gives a launch its sides: in the declaration of a `dim3` that this kernel's launches alone have, else in place."""
+    text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), kernel.unit.text)
+    name = text[slice(*span)].strip()
+    head = rf"\bdim3\s(?:[^;{{}}]*[,\s])?{re.escape(name)}\s*\("
+    declared = list(re.finditer(head, text)) if name.isidentifier() else []
+    if len(declared) != 1:
+        return (*span, sides)
+    start, end = _initialiser(text, declared[0].end())
+    own = [place for site in kernel.launches for place in (site.grid_span, site.block_span)]
+    own += [(kernel.start, kernel.end), declared[0].span()]
+    for grid in {text[slice(*site.grid_span)].strip() for site in kernel.launches} - {name}:  # it follows the block
+        given = re.search(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{re.escape(grid)}\s*\(", text)
+        own += [_initialiser(text, given.end())] if given is not None and grid.isidentifier() else []
+    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
+    inner = sides[5:-1] if sides.startswith("dim3(") else sides
+    names_before, names_now = (set(re.findall(r"[A-Za-z_]\w*", one)) for one in (text[start : end - 1], inner))
+    alone = all(any(first <= use < last for first, last in own) for use in uses)
+    return (start, end - 1, inner) if alone and names_now <= names_before else (*span, sides)
+
+
+def _initialiser(text: str, start: int) -> tuple[int, int]:
+    """Offsets of what stands between a parenthesis, which ends at `start`, and behind the one that closes it."""
+    end, depth = start, 1
+    while depth and end < len(text):
+        depth += (text[end] == "(") - (text[end] == ")")
+        end += 1
+    return start, end
+
+
+def with_aligned_arguments(old: Kernel, new: Kernel) -> Kernel:
+    """The kernel with further lines of launches that stand below their first argument moved along with it."""
+    edits: list[Edit] = []
+    for before, after in zip(find_launches(old.unit.text), find_launches(new.unit.text), strict=False):
+        if not before.arguments or not after.arguments:
+            continue
+        columns = [_column(unit.text, one.arguments[0][0]) for unit, one in ((old.unit, before), (new.unit, after))]
+        shift = columns[1] - columns[0]
+        text, place = new.unit.text, after.arguments[0][0]
+        while shift and (place := text.find("\n", place, after.end)) >= 0 and (place := place + 1):
+            indent = re.match(r" *", text[place:])
+            width = 0 if indent is None else indent.end()
+            if width == columns[0]:
+                edits.append((place, place + width, " " * (width + shift)))
+    return apply_edits(new, edits) if edits else new
+
+
+def _column(text: str, offset: int) -> int:
+    return offset - (text.rfind("\n", 0, offset) + 1)
 
 
 def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> list[Edit] | None:

@@ -68,6 +68,9 @@ _ATTRIBUTES = words_of(
 _ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029\ufeff\ud800-\udfff]")
 _SPELLINGS = re.compile(r"\?\?[=/'()!<>-]|%:|\\u[0-9a-fA-F]|\\U[0-9a-fA-F]")
 
+_SPLIT = re.compile(r"[^\s\\]{1,40}\\\r?\n\S{1,40}")
+"""What a continued line joins without a blank between: a directive, a name or a comment's beginning would be read in two."""
+
 
 class ForbiddenText(Exception):
     """The text is not taken; the message is one sentence for people."""
@@ -102,8 +105,10 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
     Raises:
         Forbidden: it holds one.
     """
-    joined = text.replace("\\\r\n", "").replace("\\\n", "")
-    tokens = lex(joined).tokens
+    split = next((match for match in _SPLIT.finditer(text) if match.group() not in baseline), None)
+    if split is not None:
+        raise ForbiddenText(f"The text has {split.group()!r}, a word in two lines.")
+    tokens = lex(_joined(text)).tokens
     if any(token.text == "\\" for token in tokens):
         raise ForbiddenText("The text holds a stray backslash.")
     known = lex(baseline).tokens
@@ -121,14 +126,26 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
     for index, token in enumerate(tokens):
         if token.text in ("__attribute__", "__declspec", "["):
             _check_attribute(tokens, index, known_words)
-        if token.text in known_words:
-            continue
-        if token.text in READS_FILES:
-            raise ForbiddenText(f"The text reaches for files by {token.text}.")
-        if token.text == "_Pragma" and not _is_unroll(tokens, index):
-            raise ForbiddenText("The text holds a _Pragma other than unroll.")
-        if re.fullmatch(r"cuda(?:rt)?[A-Z]\w*|cu[A-Z]\w+", token.text) and _is_called(tokens, index):
-            raise ForbiddenText(f"The kernel calls the runtime, by {token.text}.")
+        if token.text not in known_words:
+            _check_word(tokens, index)
+
+
+def _check_word(tokens: Sequence[Token], index: int) -> None:
+    """A word that the user's file does not hold."""
+    text = tokens[index].text
+    if text in READS_FILES:
+        raise ForbiddenText(f"The text reaches for files by {text}.")
+    if text == "friend":
+        raise ForbiddenText("The text declares a friend, a function outside of its type.")
+    if text == "_Pragma" and not _is_unroll(tokens, index):
+        raise ForbiddenText("The text holds a _Pragma other than unroll.")
+    if re.fullmatch(r"cuda(?:rt)?[A-Z]\w*|cu[A-Z]\w+", text) and _is_called(tokens, index):
+        raise ForbiddenText(f"The kernel calls the runtime, by {text}.")
+
+
+def _joined(text: str) -> str:
+    """A text with the lines joined that a backslash continues, as the compiler reads it."""
+    return text.replace("\\\r\n", "").replace("\\\n", "")
 
 
 def _check_branches(tokens: Sequence[Token], kernel: Sequence[Token], known: Counter[tuple[str, ...]]) -> None:
@@ -143,13 +160,14 @@ def _check_branches(tokens: Sequence[Token], kernel: Sequence[Token], known: Cou
 def macros_added(text: str, baseline: str) -> tuple[str, ...]:
     """The macros that a candidate's text defines and the user's file does not, in order."""
     known = set(_directives(lex(baseline).tokens))
-    return tuple(dict.fromkeys(_defined(line for line in _directives(lex(text).tokens) if line not in known)))
+    lines = _directives(lex(_joined(text)).tokens)
+    return tuple(dict.fromkeys(_defined(line for line in lines if line not in known)))
 
 
 def left_defined(text: str, macros: Sequence[str]) -> str | None:
     """A macro that is not undefined again below, of these; None where all are."""
     last = {}
-    for line in _directives(lex(text).tokens):
+    for line in _directives(lex(_joined(text)).tokens):
         if len(line) > 2 and line[1] in ("define", "undef"):
             last[line[2]] = line[1]
     return next((name for name in macros if last.get(name) != "undef"), None)

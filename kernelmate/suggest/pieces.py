@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ import tree_sitter
 import tree_sitter_cuda
 
 from kernelmate.records import Kernel
-from kernelmate.source.tokens import Token, lex
+from kernelmate.source.tokens import Token, closing, lex
 
 INCLUDED = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl")
 """Endings of files that others include, which may use any helper in them."""
@@ -96,6 +97,17 @@ def names_of(node: tree_sitter.Node) -> Iterator[tuple[str, str]]:
         named = node.child_by_field_name("name")
         if named is not None:
             yield "other", (named.text or b"").decode("utf-8", "replace")
+        yield from (("other", name) for name in _enumerators(node))
+
+
+def _enumerators(node: tree_sitter.Node) -> Iterator[str]:
+    """Names that an enumeration puts beside its own, unless they stay in its scope."""
+    scoped = {"class", "struct"} & {*words_of((node.text or b"").decode("utf-8", "replace"))}
+    body = node.child_by_field_name("body") if node.type == "enum_specifier" and not scoped else None
+    for one in body.named_children if body is not None else ():
+        name = one.child_by_field_name("name")
+        if name is not None:
+            yield (name.text or b"").decode("utf-8", "replace")
 
 
 def aligned_type(words: Sequence[str]) -> str | None:
@@ -128,8 +140,9 @@ def launch_numbers(text: str) -> frozenset[str]:
 
 
 def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The words of a text without comments, layout and launch parameters."""
+    """The words of a text without comments, layout and launch parameters, those of their `dim3` variables too."""
     tokens = lex(text).tokens
+    sides = _sides_of_launches(tokens)
     index = 0
     while index < len(tokens):
         if tokens[index].text == "<<<":
@@ -137,10 +150,38 @@ def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
                 index += 1
             index += 3
             continue
+        if index in sides:
+            yield tokens[index].text
+            index = sides[index]
         named = index > 1 and tokens[index - 1].text == "=" and tokens[index - 2].text in numbers
         if not (named and tokens[index].text.isdigit()):
             yield tokens[index].text
         index += 1
+
+
+def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
+    """Opening and closing parentheses of what `dim3` variables of launches are given, where that calls nothing."""
+    words = [token.text for token in tokens]
+    launched = {
+        words[index + 1] for index, word in enumerate(words) if word == "<<<" and words[index + 2 : index + 3] == [","]
+    }
+    launched |= {
+        words[index - 1]
+        for index in range(2, len(words))
+        if words[index - 2] == "," and (_closes_launch(tokens, index) or words[index] == ",")
+    }
+    found: dict[int, int] = {}
+    within = False
+    for index, word in enumerate(words):
+        within = word == "dim3" or (within and word != ";")
+        if within and word in launched and words[index + 1 : index + 2] == ["("]:
+            stop = closing(tokens, index + 1)
+            inside = words[index + 2 : stop] if stop is not None else []
+            if stop is not None and not any(
+                one.isidentifier() and after == "(" for one, after in itertools.pairwise(inside)
+            ):
+                found[index + 1] = stop
+    return found
 
 
 def _closes_launch(tokens: Sequence[Token], index: int) -> bool:

@@ -13,7 +13,8 @@ from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
 from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
+from kernelmate.synthesis.kernel_text import WrittenKernel
+from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.write import kernels_for
 
@@ -74,7 +75,7 @@ class Synthesis:
     def _placed(self, request: SuggestRequest, bare: Kernel, written: WrittenKernel) -> Iterator[Candidate]:
         """The candidate in the user's file, of which `bare` is what stays; none where a launch there cannot follow."""
         try:
-            kernel, contract = KernelText(bare, request.contract).placed(written)
+            kernel, contract = placed(bare, request.contract, written)
         except KernelmateError as error:
             self.notes.append(f"The schedule {written.schedule} was left out: {error.message}")
             return

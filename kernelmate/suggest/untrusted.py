@@ -47,6 +47,8 @@ _HELPERS = frozenset(
         "preproc_call", "preproc_undef", ";",
     }
 )  # fmt: skip
+_TYPES = frozenset({"struct_specifier", "class_specifier", "union_specifier", "enum_specifier"})
+"""Pieces whose semicolon is no part of them."""
 _ON_DEVICE = frozenset({"__device__", "__constant__", "constexpr"})
 _LAUNCHES = "The kernel launches another one, which would run outside of what is judged."
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
@@ -77,7 +79,11 @@ def spliced(baseline: Kernel, text: str) -> Kernel:
         _check_node(piece.node)
     _check_names(baseline, helpers, macros := macros_added(text, baseline.unit.text))
     includes = [piece.text.strip() for piece in helpers if piece.node.type == "preproc_include"]
-    others = [p.text.strip("\n") for p in helpers if p.node.type != "preproc_include" and p.words[1:2] != ("undef",)]
+    others = [
+        p.text.strip("\n") + ";" * (p.node.type in _TYPES)
+        for p in helpers
+        if p.node.type != "preproc_include" and p.words[1:2] != ("undef",)
+    ]
     prefix = 'extern "C" ' if baseline.signature.extern_c and not kernel.signature.extern_c else ""
     above = baseline.contract_span[0] if baseline.contract_span is not None else baseline.start
     ended = [

@@ -9,10 +9,13 @@ from kernelmate.source import apply_edits
 from kernelmate.suggest.pieces import INCLUDED, NAMESPACES, launch_numbers, names_of, own_helpers, pieces_of
 from kernelmate.suggest.syntax import Edit
 
+_FLOATING = re.compile(r"\s*(?:static )?const(?:expr)? (?:float|double)\b")
+"""Declarations of constants that are no whole numbers."""
+
 
 def without_own_helpers(kernel: Kernel) -> Kernel:
     """The file without what only the kernel uses: a new kernel brings its own, under the names that become free."""
-    own = _own(kernel)
+    own = {name: one for name, one in _own(kernel).items() if not _FLOATING.match(one[2])}  # a new kernel may name them
     named = [name for name in own if _uses(kernel.source, name)]
     while more := [name for name in own if name not in named and any(_uses(own[one][2], name) for one in named)]:
         named += more
@@ -58,7 +61,7 @@ def _uses(text: str, name: str) -> bool:
 
 def _in_launches(kernel: Kernel, name: str) -> bool:
     """True if launches in the file name it: what they give changes later."""
-    return any(_uses(launch, name) for launch in re.findall(r"<<<.*?>>>", kernel.unit.text, re.DOTALL))
+    return any(_uses(launch, name) for launch in re.findall(r"<<<.*?>>>|\bdim3\b[^;]*;", kernel.unit.text, re.DOTALL))
 
 
 def _without(kernel: Kernel, spans: list[tuple[int, int]]) -> Kernel:

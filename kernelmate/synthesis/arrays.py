@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,6 +118,13 @@ class Builder:
             )
         return self.add("constant", dtype=array.dtype, data=(array.item(),))
 
+    def called(self, name: str, index: int) -> None:
+        """Remember what the reference calls a result, and what it is a view of."""
+        node = self.nodes[index]
+        self.nodes[index] = replace(node, name=name)
+        if node.op in ("view", "cast", "reshape") and not self.nodes[node.args[0]].name:
+            self.called(name, node.args[0])
+
     def graph(self, outputs: Sequence[Array]) -> Graph:
         """What the outputs need, and nothing else."""
         order: dict[int, int] = {}
@@ -131,7 +139,7 @@ class Builder:
             if node.op == "view" and node.data == tuple(range(len(self.nodes[node.args[0]].shape))):
                 order[index] = order[node.args[0]]
                 return
-            moved = Node(node.op, tuple(order[arg] for arg in node.args), node.shape, node.dtype, node.data)
+            moved = replace(node, args=tuple(order[arg] for arg in node.args))
             order[index] = kept.setdefault(moved, len(kept))
 
         for output in outputs:

@@ -39,9 +39,11 @@ class AttentionText:
             "product", "score", "scores", "total", "largest", "sum", "weight", "weights", "bound", "shift", "factor", "inverse_sum",
             "offset", "tiles", "n", "warp", "lane", "part", "count", "queries", "keys", "depth", "columns", "slice",
         )  # fmt: skip
-        self.opening = [f"const float {self.names.infinity} = {kernel.infinity};"]
-        self.low = f"-{self.names.infinity}"
-        kernel.infinity = self.names.infinity
+        self.opening: list[str] = []
+        if kernel.infinity != "INFINITY":
+            self.opening.append(f"const float {self.names.infinity} = {kernel.infinity};")
+            kernel.infinity = self.names.infinity
+        self.low = f"-{kernel.infinity}"
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
         self._pointers: dict[Key, str] = {}
         self._addresses: dict[Key, str] = {}

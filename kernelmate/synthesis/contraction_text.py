@@ -149,7 +149,7 @@ class ContractionText:
                 tests.append(f"reinterpret_cast<size_t>({name}) % {bytes_} == 0")
             self.whole[name] = self.kernel.names.fresh(f"{name}_whole")
             lines.append(f"const bool {self.whole[name]} = {' && '.join(tests)};")
-        return [*(["// Rows of whole packs are loaded and stored in single accesses."] if lines else []), *lines]
+        return [*(["// Packed accesses need aligned rows."] if lines else []), *lines]
 
     def placed(self) -> str:
         """The declaration of `place`, a result's number."""

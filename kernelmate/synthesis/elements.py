@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.names import RESERVED
 from kernelmate.synthesis.plan import Key, Plan, Refused
 
 BY_NUMBER = ("take", "pick", "along", "gather")
@@ -118,9 +120,13 @@ class Numbers:
                 continue
             target = lines if expressions.varies(chosen) else expressions.outer
             (text,) = expressions.locals_for([chosen], target)
+            plain = re.fullmatch(r"static_cast<long long>\((\w+)\) \+ (\d+)", text)
+            if plain is not None and len(self.plan.graph.nodes[node.args[0]].shape) == 1:
+                expressions.known[chosen] = f"{plain[1]} + {plain[2]}"
+                continue
             if not text.isidentifier():
                 numbers = self.plan.node(chosen)
-                name = self.kernel.names.fresh(f"{numbers.data[0]}_value" if numbers.op == "input" else "index")
+                name = self.kernel.names.fresh(self._name(numbers))
                 target.append(f"const {expressions.type_of(chosen)} {name} = {text};")
                 text = name
             if may_be_negative(self.plan.graph, chosen[0]):
@@ -129,6 +135,14 @@ class Numbers:
                 target.append(f"const {expressions.type_of(chosen)} {name} = {text} < 0 ? {text} + {side} : {text};")
                 text = name
             expressions.known[chosen] = text
+
+    def _name(self, numbers: Node) -> str:
+        """A name for one of several numbers: `column` of an array `columns`."""
+        if numbers.op != "input":
+            return "index"
+        name = str(numbers.data[0])
+        single = name[:-1] if re.fullmatch(r"\w{2,}[a-rt-z]s", name) else ""
+        return single if single and single not in RESERVED and self.kernel.names.is_free(single) else f"{name}_value"
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
         """Operations by number that some values need, operands first; none behind what is known."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, KernelText, bound, c_type
+from kernelmate.synthesis.names import RESERVED
 from kernelmate.synthesis.plan import Key, Plan, Refused
 
 _BINARY = {"add": ("+", SUM), "subtract": ("-", SUM), "multiply": ("*", PRODUCT), "divide": ("/", PRODUCT)}
@@ -47,7 +48,7 @@ _CALLS = {
 }  # fmt: skip
 _NAMES = {
     "subtract": "difference", "multiply": "product", "add": "sum", "divide": "quotient", "exp": "exponential",
-    "sqrt": "root", "square": "square", "tanh": "tangent", "where": "chosen", "maximum": "larger", "minimum": "smaller",
+    "sqrt": "root", "square": "square", "tanh": "tangent", "where": "chosen", "maximum": "bounded", "minimum": "bounded",
     "negative": "negated", "power": "power",
 }  # fmt: skip
 _WHOLE_POWERS = {3: 2, 4: 2}
@@ -65,7 +66,7 @@ class Expressions:
         varying: accesses that differ between the elements of a row; everything else is hoisted to `outer`.
 
     Attributes:
-        known: locals that are there already. outer: lines to be written before the loop over elements.
+        known: locals that are there already. hints: names that the reference has for values. outer: lines to be written before the loop over elements.
         at: the text of the position of each gather.
     """
 
@@ -74,6 +75,8 @@ class Expressions:
         self._leaf, self._kernel, self._infinity, self._varying = leaf, kernel, kernel.infinity, varying
         self.at: dict[str, str] = {}
         self.known: dict[Key, str] = {}
+        self.hints: dict[Key, str] = {}
+        self._asked: frozenset[Key] = frozenset()
         self.outer: list[str] = []
         self._varies: dict[Key, bool] = {}
 
@@ -94,6 +97,7 @@ class Expressions:
         """The expressions of some values; what is used twice among them becomes a local in `lines`."""
         roots = list(roots)
         stack = [self._bare(key) for key in roots]
+        before, self._asked = self._asked, frozenset(stack)
         uses: Counter[Key] = Counter(stack)
         seen: set[Key] = set()
         while stack:
@@ -105,7 +109,9 @@ class Expressions:
                 factor = 2 if self._repeats(key) else 1
                 uses[self._bare(one)] += factor
                 stack.append(self._bare(one))
-        return [self._text(key, lines, uses, within=self.varies(key))[0] for key in roots]
+        texts = [self._text(key, lines, uses, within=self.varies(key))[0] for key in roots]
+        self._asked = before
+        return texts
 
     def _repeats(self, key: Key) -> bool:
         """True if an operation's text holds its operand twice."""
@@ -138,7 +144,10 @@ class Expressions:
         """The key behind views and casts that do nothing in C++."""
         node = self.plan.node(key)
         if node.op in ("view", "reshape") or (node.op == "cast" and self._is_noise(key)):
-            return self._bare(self.plan.operands(key)[0])
+            found = self._bare(self.plan.operands(key)[0])
+            if node.name:
+                self.hints.setdefault(found, node.name)
+            return found
         return key
 
     def _whole_number(self, key: Key) -> Key:
@@ -185,10 +194,13 @@ class Expressions:
             named = hoisted or uses.get(key, 0) > 1
         else:
             text, level = self._operation(key, node, target, uses, within=within and not hoisted)
-            named = hoisted or uses.get(key, 0) > 1
+            named = hoisted or uses.get(key, 0) > 1 or (key not in self._asked and self._said(key) != "")
         if not named or re.fullmatch(r"\w+", text):
             return text, level
-        name = self.names.fresh(self._name(node))
+        name = self._said(key) or self._name(node, text)
+        if not self.names.is_free(name) and self.names.is_free(f"{name}_value"):
+            name = f"{name}_value"
+        name = self.names.fresh(name)
         target.append(f"const {self.type_of(key)} {name} = {text};")
         self.known[key] = name
         return name, ATOM
@@ -206,15 +218,24 @@ class Expressions:
             r"\w+ \+ \w+", text
         ) else LOOSE
 
-    def _name(self, node: Node) -> str:
+    def _name(self, node: Node, text: str) -> str:
         if node.op == "input":
             return f"{node.data[0]}_value"
+        called = re.fullmatch(r"(sqrt|log)f?\(([a-z]\w*)\)", text)
+        if called is not None:
+            return f"{called[1]}_{called[2]}"
         name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
         if node.op == "map" and node.data[0] == "divide" and self.plan.kind != "free":
             summed = self._viewed(node.args[0])
             if summed.op == "reduce":
                 return "mean_square" if self.squares(summed) else "mean"
         return name
+
+    def _said(self, key: Key) -> str:
+        """The reference's name for a value, where it may be used for a local; else an empty text."""
+        node = self.plan.node(key)
+        name = self.hints.get(key, node.name if node.op == "map" else "")
+        return name if name and name not in RESERVED and self.names.is_free(name) else ""
 
     def _viewed(self, index: int) -> Node:
         node = self.plan.graph.nodes[index]
@@ -245,7 +266,8 @@ class Expressions:
             raise Refused(f"its constant {value:g} is no float")
         if not re.search(r"[.e]", text):
             text += ".0"
-        return text + ("f" if self.real == "float" else "")
+        text = re.sub(r"e([-+])0", r"e\1", text) + ("f" if self.real == "float" else "")
+        return self._kernel.numbers.get(value if self.real == "double" else float(np.float32(value)), text)
 
     def _operation(self, key: Key, node: Node, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:  # fmt: skip
         if node.op not in ("map", "cast"):
@@ -344,7 +366,10 @@ class Expressions:
         if known not in self.known:
             divisor = self._text(key, self.outer, uses, within=False)
             name = self.names.fresh("inverse")
-            self.outer.append(f"const {self.real} {name} = {self.number(1.0)} / {bound(divisor, ATOM)};")
+            text = f"{self.number(1.0)} / {bound(divisor, ATOM)}"
+            if self._kernel.uses_rsqrt and re.match(r"sqrtf?\(", divisor[0]) and divisor[1] == ATOM:
+                text = f"r{divisor[0]}"  # as the baseline has it
+            self.outer.append(f"const {self.real} {name} = {text};")
             self.known[known] = name
         return self.known[known]
 

@@ -105,7 +105,7 @@ class Extremes:
                 f"__shared__ {ctype} {names.values}[{team.threads} / 32]{team.slots};",
                 f"__shared__ {index} {names.indices}[{team.threads} / 32]{team.slots};",
                 *body,
-                "__syncthreads();  // everybody has read what the last call left there",
+                "__syncthreads();  // the last call may still be reading",
                 *block_of(
                     f"if ({team.leads})",
                     [f"{names.values}[{slot} = {value};", f"{names.indices}[{slot} = {at};"],

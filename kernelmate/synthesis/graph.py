@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,13 +35,17 @@ Datum = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation; `args` are positions of earlier nodes, `dtype` is NumPy's name."""
+    """One operation; `args` are positions of earlier nodes, `dtype` is NumPy's name.
+
+    `name` is the reference's own local for its result, where it has one; nodes are equal whatever their names.
+    """
 
     op: str
     args: tuple[int, ...] = ()
     shape: tuple[str, ...] = ()
     dtype: str = "float64"
     data: tuple[Datum, ...] = ()
+    name: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class Graph:
 
     def text(self) -> str:
         """The graph as JSON, to be sent from the worker; equal graphs have equal texts."""
-        nodes = [[node.op, node.args, node.shape, node.dtype, node.data] for node in self.nodes]
+        nodes = [[node.op, node.args, node.shape, node.dtype, node.data, node.name] for node in self.nodes]
         return json.dumps({"nodes": nodes, "outputs": self.outputs})
 
     @staticmethod
@@ -64,7 +68,8 @@ class Graph:
         """The graph that `text` wrote."""
         held = json.loads(text)
         nodes = [
-            Node(op, tuple(args), tuple(shape), dtype, tuple(data)) for op, args, shape, dtype, data in held["nodes"]
+            Node(op, tuple(args), tuple(shape), dtype, tuple(data), name)
+            for op, args, shape, dtype, data, name in held["nodes"]
         ]
         if any(node.op == "constant" and not isinstance(node.data[0], int | float) for node in nodes):
             raise ValueError("a constant of a graph is no number")

@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 from kernelmate.records import Argument, Contract, Kernel, Parameter
-from kernelmate.source import apply_edits, argument_shapes, change_launch, parse_contract
+from kernelmate.source import argument_shapes
+from kernelmate.synthesis.folding import folded, width_of, wrapped
 from kernelmate.synthesis.identities import always_equal
+from kernelmate.synthesis.launch_names import file_constant, named_numbers
 from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
 
@@ -32,6 +34,10 @@ _TO_FLOAT = {"float16": "__half2float({})", "bfloat16": "__bfloat162float({})"}
 _FROM_FLOAT = {"float16": "__float2half({})", "bfloat16": "__float2bfloat16({})"}
 
 
+_WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)\)\)")
+"""A whole number that is widened twice, of which the second says all."""
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenKernel:
     """A kernel written anew.
@@ -41,6 +47,7 @@ class WrittenKernel:
         definition: the kernel's text. helpers: device functions above it, may be empty.
         grid: sides in the contract's language. block: threads, of each side where there are several.
         another: one more choice of what the schedule leaves open, worth a measurement and not a prediction.
+        grid_comment: what a number of the grid is.
         shared: dynamic shared memory of a block, in bytes. capability: the least that it needs, 80 for 8.0.
     """
 
@@ -51,6 +58,7 @@ class WrittenKernel:
     grid: tuple[str, ...]
     block: int | tuple[int, ...]
     another: bool = False
+    grid_comment: str = ""
     shared: int = 0
     capability: int = 0
 
@@ -156,7 +164,11 @@ class KernelText:
         plain = "__int_as_float(0x7f800000)" if single else "__longlong_as_double(0x7ff0000000000000LL)"
         self.keeps_nan = not re.search(r"\b_*[fh]?(?:max|min)f?\s*\(", kernel.source)
         """Whether the baseline compares, so that it may return NaN where fmaxf returns a number."""
-        self.infinity = "INFINITY" if "INFINITY" in kernel.source else plain
+        self.infinity = "INFINITY" if kernel.unit.language == "cuda" or "INFINITY" in kernel.source else plain
+        self.thread_constant = ""
+        self.uses_rsqrt = re.search(r"\brsqrtf?\s*\(", kernel.source) is not None
+        self.numbers = named_numbers(kernel, self.real)
+        self.width = width_of(kernel.unit.text)
         indents = re.findall(r"\n([ \t]+)\S", kernel.source)
         self.indent = min(indents, key=len) if indents else "  "
         self.indent = self.indent if self.indent in ("\t", "    ") else "  "
@@ -205,22 +217,32 @@ class KernelText:
 
     def threads(self, count: int) -> tuple[str, list[str]]:
         """The name of the constant that holds the threads of a block, and its declaration."""
-        name = self.names.outermost(f"k{camel(self.kernel.name.rpartition('::')[2])}Threads")
-        return name, [f"constexpr int {name} = {count};  // of each block that is launched"]
+        name, declared = self.constant("Threads", count, "threads per block")
+        self.thread_constant = name
+        return name, declared
 
-    def promise(self, read: Iterable[str], passes: int = 1) -> str:
+    def constant(self, word: str, count: int, comment: str) -> tuple[str, list[str]]:
+        """The name of a new constant beside the kernel, after the kernel where the file has several, and its declaration."""
+        several = len(re.findall(r"\b__global__\b", without_comments(self.kernel.unit.text))) > 1
+        name = self.names.outermost(f"k{camel(self.kernel.name.rpartition('::')[2]) if several else ''}{word}")
+        return name, [f"constexpr int {name} = {count};  // {comment}"]
+
+    def local_constant(self, wanted: str, value: int, word: str) -> tuple[str, list[str]]:
+        """The name of the file's constant of that value with a word in its name, or of a new local, and its declaration."""
+        own = file_constant(self.kernel, str(value), word)
+        if own is not None:
+            return own, []
+        name = self.names.fresh(wanted)
+        return name, [f"constexpr int {name} = {value};"]
+
+    def promise(self, read: Iterable[str]) -> str:
         """A sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
         size = self.contract.sizes[0]
         shapes = argument_shapes(self.contract, size)
         several = [*dict.fromkeys(self.others.get(one, one) for one in read), *(one.name for one in self.outputs())]
         moved = sum(math.prod(shapes[one]) * ITEM_BYTES[self.arguments[one].dtype] for one in several)
         at = ", ".join(f"{name} = {value}" for name, value in size.items())
-        again = (
-            ""
-            if passes == 1
-            else f", and what it reads {passes - 1 if passes > 2 else 'one'} more time{'s' if passes > 2 else ''}"
-        )
-        return f" At {at} it moves {moved / 1e6:.3g} MB{again}."
+        return f" At {at} it moves {moved / 1e6:.3g} MB."
 
     def outputs(self) -> list[Argument]:
         """The out and inout arguments in their order."""
@@ -264,7 +286,15 @@ class KernelText:
         front = re.sub(r"__launch_bounds__\s*\([^()]*\)\s*", "", source[: match.start()])
         parts = [self._declared(one) for one in self.kernel.signature.parameters]
         front = re.sub(r"\s*\n\s*", " ", front).lstrip()
-        return wrapped(f"{front}{bounds}{bare}(", parts)
+        if not bounds and self.thread_constant and "__launch_bounds__" in source:
+            bounds = f"__launch_bounds__({self.thread_constant}) "
+        if bounds:  # as clang-format has it
+            return f"{front}{bounds.rstrip()}\n{self.wrapped(f'{bare}(', parts)}"
+        return self.wrapped(f"{front}{bare}(", parts)
+
+    def wrapped(self, front: str, parts: Sequence[str]) -> str:
+        """A function's head over lines of the file's width."""
+        return wrapped(front, parts, self.width)
 
     def _declared(self, parameter: Parameter) -> str:
         if not parameter.pointer:
@@ -283,34 +313,18 @@ class KernelText:
         several = [f"const {self.element(name)}* {name} = {one};" for name, one in self.others.items() if name in words]
         body = [*several, *body]
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
-        lines = [self.styled(piece) for line in indented(body) for piece in _folded(line)]
-        return self.names.unnumbered("\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"]))
+        body = [_WIDENED.sub(r"static_cast<size_t>(\1)", line) for line in body]
+        for wide in dict.fromkeys(re.findall(r"\bsize_t (\w+)(?: =|,|\)|;)", "\n".join([head, *body]))):
+            body = [line.replace(f"static_cast<size_t>({wide})", wide) for line in body]
+        lines = [self.styled(piece) for line in indented(body) for piece in folded(line, self.width)]
+        text = "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"])
+        return self.names.unnumbered(text)
 
     def styled(self, text: str) -> str:
         """Lines that are indented by two blanks a level, in the file's own indentation."""
         if self.indent == "  ":
             return text
         return re.sub(r"^(?:  )+", lambda found: self.indent * (len(found[0]) // 2), text, flags=re.MULTILINE)
-
-    def placed(self, written: WrittenKernel) -> tuple[Kernel, Contract]:
-        """The user's file with the written kernel in the place of its own, launches and contract changed along.
-
-        Raises:
-            KernelmateError: a launch in the file cannot follow, or is illegal at a listed size.
-        """
-        kernel = self.kernel
-        above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
-        edits = [(kernel.start, kernel.end, written.definition)]
-        if written.helpers:
-            above = _above_comment(kernel.unit.text, above)
-            edits.append((above, above, written.helpers + "\n\n"))
-        block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
-        grid = tuple(ast.unparse(ast.parse(one, mode="eval")) for one in written.grid)  # without needless parentheses
-        launch = {"grid": grid, "block": block, "shared": str(written.shared)}
-        changed = change_launch(apply_edits(kernel, edits), contract=self.contract, **launch)  # type: ignore[arg-type]
-        own = parse_contract(changed) if kernel.contract_span is not None else None
-        fallback = replace(self.contract, grid=grid, block=block, shared=str(written.shared))
-        return changed, fallback if own is None else replace(fallback, line=own.line)
 
 
 def fresh_names(kernel: KernelText, *wanted: str) -> SimpleNamespace:
@@ -327,52 +341,10 @@ def _without_bodies(text: str) -> str:
     return "\n".join([text, *macros])
 
 
-def _above_comment(text: str, start: int) -> int:
-    """The place above the comment lines that stand directly before an offset, unless they begin the file."""
-    place = start
-    while place > 0:
-        before = text.rfind("\n", 0, place - 1) + 1
-        if not text[before:place].startswith("//"):
-            return place
-        place = before
-    return start
-
-
 def _is_size(argument: Argument, contract: Contract) -> bool:
     names = contract.sizes[0]
     integral = argument.dtype.startswith(("int", "uint"))
     return integral and (argument.value.strip() in names if argument.value is not None else argument.name in names)
-
-
-def wrapped(front: str, parts: Sequence[str]) -> str:
-    """A head over lines of at most 110 characters."""
-    lines, line = [], front
-    for number, part in enumerate(parts):
-        piece = part + (", " if number + 1 < len(parts) else ")")
-        if len(line) + len(piece) > 110 and line.strip():
-            lines.append(line.rstrip())
-            line = " " * (len(front) if len(front) < 60 else 4)
-        line += piece
-    return "\n".join([*lines, line])
-
-
-def _folded(line: str) -> list[str]:
-    """A statement over lines of at most 110 characters, broken after an operator or a comma; a comment goes above it."""
-    if len(line) <= 110 or line.startswith("#"):
-        return [line]
-    lead = line[: len(line) - len(line.lstrip())]
-    statement, mark, comment = line.partition("//")
-    if mark:
-        return [f"{lead}//{comment}", *(_folded(statement.rstrip()) if statement.strip() else [])]
-    places = [
-        found.end()
-        for found in re.finditer(r" (?:&&|\||\+|\*|\?|:|-) |, ", line)
-        if len(lead) + 20 < found.end() <= 110
-    ]
-    if not places:
-        return [line]
-    more = lead if lead.endswith("    ") and len(lead) > 8 else lead + "    "
-    return [line[: places[-1]].rstrip(), *_folded(more + line[places[-1] :])]
 
 
 def indented(lines: Iterable[str], levels: int = 1) -> list[str]:

@@ -5,6 +5,135 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+RESERVED = frozenset(
+    [
+        "alignas",
+        "alignof",
+        "and",
+        "and_eq",
+        "asm",
+        "auto",
+        "bitand",
+        "bitor",
+        "bool",
+        "break",
+        "case",
+        "catch",
+        "char",
+        "class",
+        "compl",
+        "const",
+        "const_cast",
+        "constexpr",
+        "continue",
+        "decltype",
+        "default",
+        "delete",
+        "do",
+        "double",
+        "dynamic_cast",
+        "else",
+        "enum",
+        "explicit",
+        "export",
+        "extern",
+        "false",
+        "float",
+        "for",
+        "friend",
+        "goto",
+        "half",
+        "if",
+        "inline",
+        "int",
+        "long",
+        "mutable",
+        "namespace",
+        "new",
+        "noexcept",
+        "not",
+        "not_eq",
+        "nullptr",
+        "operator",
+        "or",
+        "or_eq",
+        "private",
+        "protected",
+        "public",
+        "register",
+        "reinterpret_cast",
+        "restrict",
+        "return",
+        "short",
+        "signed",
+        "sizeof",
+        "static",
+        "static_assert",
+        "static_cast",
+        "struct",
+        "switch",
+        "template",
+        "this",
+        "thread_local",
+        "throw",
+        "true",
+        "try",
+        "typedef",
+        "typeid",
+        "typename",
+        "union",
+        "unsigned",
+        "using",
+        "virtual",
+        "void",
+        "volatile",
+        "while",
+        "xor",
+        "xor_eq",
+        "threadIdx",
+        "blockIdx",
+        "blockDim",
+        "gridDim",
+        "warpSize",
+        "min",
+        "max",
+        "abs",
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log2",
+        "log10",
+        "log1p",
+        "sqrt",
+        "rsqrt",
+        "sin",
+        "cos",
+        "tan",
+        "tanh",
+        "sinh",
+        "cosh",
+        "floor",
+        "ceil",
+        "rint",
+        "trunc",
+        "round",
+        "fabs",
+        "fmax",
+        "fmin",
+        "pow",
+        "atan",
+        "hypot",
+        "cbrt",
+        "erf",
+        "erfc",
+        "isnan",
+        "isinf",
+        "sum",
+    ]
+)
+"""Words of C++ and functions of CUDA that a name of the reference's may not hide; `sum` is a local of the schedules."""
+
 
 class Names:
     """Identifiers that are not taken: neither by the user's text nor by what was written before.
@@ -33,6 +162,10 @@ class Names:
         self._outer.add(name)
         return name
 
+    def is_free(self, name: str) -> bool:
+        """Whether an identifier is not taken."""
+        return name.isascii() and name.isidentifier() and name not in self._taken
+
     def fresh(self, wanted: str) -> str:
         """The name, with a number behind it where it is taken."""
         name, number = wanted, 2
@@ -52,6 +185,11 @@ class Names:
                 function = re.sub(rf"\b{name}\b", wanted, function)
                 words.add(wanted)
         return function
+
+
+def singular(side: str, otherwise: str) -> str:
+    """A name for the position along an axis: `row` where its length is `rows`."""
+    return side[:-1] if re.fullmatch(r"[a-z_]{2,}[a-rt-z]s", side) and side[:-1] not in RESERVED else otherwise
 
 
 def without_comments(text: str) -> str:

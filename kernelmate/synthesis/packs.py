@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, camel
 from kernelmate.synthesis.names import Names
 
+ALIGNED = "// Packed accesses need aligned arrays; other arrays, and the tail, go element by element."
+ALIGNED_ROWS = "// Packed accesses need aligned rows; other rows go element by element."
+"""Comments above the condition under which packs are used."""
+
 
 def pack_struct(name: str, element: str, count: str) -> list[str]:
     """Neighbouring elements that are loaded and stored in one access."""
@@ -47,6 +51,11 @@ class Packs:
             bytes_ = self.width * ITEM_BYTES[next(self.kernel.arguments[one].dtype for one in self.arrays if self.kernel.element(one) == element)]  # fmt: skip
             tests.append(f"{joined} % {bytes_} == 0")
         return " && ".join(tests)
+
+    def bytes_at_once(self) -> str:
+        """How many bytes one access of each array has."""
+        several = sorted({self.width * ITEM_BYTES[self.kernel.arguments[one].dtype] for one in self.arrays})
+        return " or ".join(map(str, several))
 
     def load(self, array: str, at: str) -> str:
         """The statement that loads a pack."""

@@ -94,7 +94,9 @@ class Reductions:
     def function(self, kind: str, ctype: str) -> str:
         """The name of the function for a reduction of a type."""
         if (kind, ctype) not in self._functions:
-            self._functions[kind, ctype] = self.kernel.names.outermost(f"{self.team.noun}_{kind}")
+            wanted = f"{self.team.noun}_{kind}"
+            wanted = f"{kind}_of_{self.team.noun}" if wanted == self.kernel.kernel.name else wanted
+            self._functions[kind, ctype] = self.kernel.names.outermost(wanted)
         return self._functions[kind, ctype]
 
     def texts(self) -> list[str]:
@@ -104,7 +106,7 @@ class Reductions:
         first, second, ctype = self.names.first, self.names.second, self.kernel.real
         for kind, name in self._keeping.items():
             body = [f"return {first} {_KEEPING[kind]} {second} || isnan({first}) ? {first} : {second};"]
-            comment = f"// Unlike f{kind}{'f' if ctype == 'float' else ''}, NaN where one of them is."
+            comment = f"// Unlike f{kind}{'f' if ctype == 'float' else ''}, returns NaN if either argument is NaN."
             lines += [
                 comment,
                 self._device(f"{ctype} {name}({ctype} {first}, {ctype} {second})", body),
@@ -138,7 +140,7 @@ class Reductions:
         return [
             f"__shared__ {ctype} {partial}[{warps}];",
             f"{value} = {warp}({value});",
-            "__syncthreads();  // everybody has read what the last call left there",
+            "__syncthreads();  // the last call may still be reading",
             f"if (threadIdx.x % {WARP} == 0) {partial}[threadIdx.x / {WARP}] = {value};",
             "__syncthreads();",
             f"{value} = {partial}[0];",

@@ -7,10 +7,10 @@ from kernelmate.synthesis.plan import Refused
 
 _KINDS = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "uint8": "u8"}
 _COPY = """\
-// Starts a copy of 16 bytes from global to shared memory, which are zeros unless they are inside of the array.
+// Starts a copy of {count} bytes from global to shared memory, which are zeros unless they are inside of the array.
 __device__ __forceinline__ void {name}(void* to, const void* from, bool inside) {{
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(inside ? 16 : 0) : "memory");
+  asm volatile("cp.async.{cache}.shared.global [%0], [%1], {count}, %2;" ::"r"(address), "l"(from), "r"(inside ? {count} : 0) : "memory");
 }}"""
 _LOAD = """\
 // Reads four matrices of 8 rows of 16 bytes from shared memory: lane l gives the address of row l % 8 of matrix l / 8.
@@ -36,6 +36,11 @@ __device__ __forceinline__ void {name}({total} (&sum)[4], const unsigned (&a)[4]
       : "+{register}"(sum[0]), "+{register}"(sum[1]), "+{register}"(sum[2]), "+{register}"(sum[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
 }}"""
+
+
+def copy_function(name: str, count: int) -> str:
+    """The function that starts a copy of 4 or 16 bytes to shared memory."""
+    return _COPY.format(name=name, count=count, cache="cg" if count == 16 else "ca")
 
 
 class TensorText:
@@ -65,6 +70,6 @@ class TensorText:
             "deep": 32 if self._total == "int" else 16, "total": self._total, "left": left, "right": right,
             "out": "s32" if self._total == "int" else "f32", "register": "r" if self._total == "int" else "f",
         }  # fmt: skip
-        parts = [_COPY.format(name=self.copy)]
+        parts = [copy_function(self.copy, 16)]
         parts += [_LOAD.format(name=self.load)] * (False in turned) + [_TURN.format(name=self.turn)] * (True in turned)
         return "\n\n".join([*parts, _MULTIPLY.format(name=self.multiply, **product)])

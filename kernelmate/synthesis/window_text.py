@@ -10,9 +10,14 @@ from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, block_of, bound
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.window_elements import WindowElements
-from kernelmate.synthesis.window_plan import parsed
+from kernelmate.synthesis.window_plan import parsed, walked
 
 _START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
+_BESIDE = {
+    (-1, -1): "up_left", (-1, 0): "up", (-1, 1): "up_right", (0, -1): "left", (0, 1): "right", (1, -1): "down_left",
+    (1, 0): "down", (1, 1): "down_right",
+}  # fmt: skip
+"""Names of neighbours by how many rows and columns they lie further."""
 _NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
 
 
@@ -32,10 +37,13 @@ class WindowText(WindowElements):
         node = self.plan.node(key)
         if self.plan.is_leaf(key):
             return key
-        if node.op == "window" and len(self.plan.operands(key)) == 1:
-            return self._bare(self.plan.operands(key)[0])
-        if node.op in ("view", "reshape", "take", "gather") or (node.op == "cast" and self._is_noise(key)):
-            return self._bare(self.plan.operands(key)[0])
+        part = node.op == "window" and len(self.plan.operands(key)) == 1
+        if part or node.op in ("view", "reshape", "take", "gather") or (node.op == "cast" and self._is_noise(key)):
+            found = self._bare(self.plan.operands(key)[0])
+            self._hint(found)
+            if node.name:
+                self.hints.setdefault(found, node.name)
+            return found
         return self._summand(key)
 
     def _summand(self, key: Key) -> Key:
@@ -66,19 +74,38 @@ class WindowText(WindowElements):
             self.known[key] = self.names.fresh(f"{self.plan.name(key)}_value")
             lines.append(f"const {self.type_of(key)} {self.known[key]} = {text};")
             return self.known[key], ATOM
+        self._hint(key)
         return super()._text(key, lines, uses, within=False)
+
+    def _hint(self, key: Key) -> None:
+        """A name for an element by where it lies beside the thread's own, as in a stencil."""
+        if not self.plan.is_leaf(key):
+            return
+        ends = [parsed(str(one)) for one in key[1] if one is not None][-2:]
+        if len(ends) == 2 and all(len(one.terms) == 1 and one.terms[0][1] == 1 for one in ends):
+            side = _BESIDE.get((ends[0].constant, ends[1].constant))
+            if side is not None:
+                several = len({self.plan.name(one) for one in walked(self.plan) if self._is_beside(one)}) > 1
+                self.hints.setdefault(key, f"{self.plan.name(key)}_{side}" if several else side)
+
+    def _is_beside(self, key: Key) -> bool:
+        return self.plan.is_leaf(key) and any(parsed(str(one)).constant for one in key[1] if one is not None)
 
     def _guarded(self, key: Key, lines: list[str], uses: Mapping[Key, int]) -> tuple[str, int]:
         """An element of one array where that has one, else of another: a local, unless it is known which."""
         inner, other = (self._bare(one) for one in self.plan.operands(key))
         condition, kind = self._condition(key), self.type_of(key)
+        self._hint(inner)
+        if self.plan.node(key).name:
+            self.hints.setdefault(inner, self.plan.node(key).name)
         if not condition:
             return self._text(inner, lines, uses, within=False)
         if self._is_plain(inner) and self._is_plain(other):
             texts = [self._text(one, lines, {}, within=False) for one in (inner, other)]
             if kind == self.real:
                 texts = [self._as_real(one[0], text) for one, text in zip((inner, other), texts, strict=True)]
-            name = self.names.fresh(f"{self.plan.name(inner)}_value" if self.plan.is_leaf(inner) else "value")
+            named = f"{self.plan.name(inner)}_value" if self.plan.is_leaf(inner) else "value"
+            name = self.names.fresh(self._said(inner) or named)
             lines.append(f"const {kind} {name} = {condition} ? {texts[0][0]} : {texts[1][0]};")
         else:
             name = self.names.fresh(f"{self.plan.targets[0].name}_value")

@@ -10,6 +10,12 @@ import pytest
 from tests.extension.vscode import HOW, Code, Host, browser_path, lacking
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run that was ended by `--maxfail` says so by its exit status: it says nothing of the tests that were left."""
+    if session.shouldfail:
+        session.exitstatus = pytest.ExitCode.INTERRUPTED
+
+
 @pytest.fixture(scope="session")
 def chromium(request: pytest.FixtureRequest) -> Iterator[Any]:
     missing = lacking()

@@ -25,7 +25,7 @@ MOST_STEPS = 64
 
 @dataclass(frozen=True, slots=True)
 class ArenaSpan:
-    """Where an argument's bytes lie in the arena: `start` is past the guard band and the misalignment."""
+    """Place of an argument's bytes in the arena: `start` is past the guard band and the misalignment."""
 
     argument: ArrayArgument
     start: int
@@ -111,7 +111,7 @@ def bands_of(spans: Iterable[ArenaSpan], size: int) -> tuple[tuple[int, int], ..
 
 
 def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, ArenaSpan], int]:
-    """Where each array lies, by name, and the bytes of the whole."""
+    """Place of each array by name, and the bytes of the whole."""
     order, draw = list(arguments), random.Random(seed)  # noqa: S311 -- places, no secrets
     if seed:
         draw.shuffle(order)

@@ -160,7 +160,7 @@ class CudaBackend:
             return None
 
     def fault(self, status: int, words: str, *, traps: bool) -> Finding:
-        """What a failed launch is reported as; a context that it cost is given up.
+        """Report of a failed launch; a context that it cost is given up.
 
         Raises:
             DeviceFailed: the machine is to blame; the context is given up as well.
@@ -178,7 +178,7 @@ class CudaBackend:
         self._remarks[f"the driver disagrees on {disagreement}"] = None
 
     def take_remarks(self) -> tuple[str, ...]:
-        """What was remarked since the last time, each once, and what is always to be said."""
+        """Remarks since the last call, each once, and those that are always made."""
         taken = (*((MPS_REMARK,) if self.gpu.mps else ()), *self._remarks)
         self._remarks.clear()
         return taken

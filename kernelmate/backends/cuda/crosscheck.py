@@ -1,4 +1,4 @@
-"""What the compiler part says a kernel takes, held against what the driver says of the same code."""
+"""Comparison of the compiler package's resources of a kernel with the driver's for the same code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmate.records import Compiled, LaunchShape, Target
 
 
 def resource_disagreements(compiled: Compiled, function: Any) -> Iterator[str]:
-    """Where registers, memory or the largest block differ from the attributes of a loaded cupy.RawKernel."""
+    """Differences of registers, memory or largest block from the attributes of a loaded cupy.RawKernel."""
     ours = compiled.resources
     if ours is None:
         return
@@ -28,7 +28,7 @@ def resource_disagreements(compiled: Compiled, function: Any) -> Iterator[str]:
 def occupancy_disagreement(
     compiled: Compiled, target: Target, function: Any, shape: LaunchShape, sms: int
 ) -> str | None:
-    """Where the blocks on an SM differ from the driver's own count; None where they agree, or the target is another GPU.
+    """Difference of the blocks on an SM from the driver's count; None if they agree, or the target is another GPU.
 
     Args:
         compiled: the kernel.

@@ -39,7 +39,7 @@ FIELDS = {
     "grid": (("<i4", 3), 52),
     "block": (("<i4", 3), 64),
 }
-"""What is read of a kernel's record: type and offset in bytes. Times are nanoseconds."""
+"""Fields that are read of a kernel's record: type and offset in bytes. Times are nanoseconds."""
 
 READ_BYTES = 76
 

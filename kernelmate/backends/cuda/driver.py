@@ -1,4 +1,4 @@
-"""What the NVIDIA driver says of this machine, without a context and without CuPy: cheap enough for every command."""
+"""Facts from the NVIDIA driver, without a context and without CuPy: cheap enough for every command."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Driver:
 
 @functools.cache
 def read_driver() -> Driver | None:
-    """What the driver says; None where there is none."""
+    """Reads the driver's facts; None if there is no driver."""
     try:
         library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""What the emulator says of a module's launches before the GPU makes them: which ones it is asked for, and when."""
+"""Emulation of a module's launches before the GPU makes them: selection of the launches, and their findings."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ REMEMBERED = 1024
 
 
 class NativeCodeWorth:
-    """Which launches of earlier versions of a kernel were worth native code: a changed version seldom takes much longer."""
+    """Launches of earlier versions that were worth native code: a changed version seldom takes much longer."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, bool] = OrderedDict()
 
     def known(self, name: str, run: Run) -> bool | None:
-        """Whether it was for a launch; None where that has not shown."""
+        """True if native code was worth it for a launch; None if unknown."""
         return self._known.get(_kind(name, run))
 
     def learn(self, name: str, run: Run, native: bool | None) -> None:
@@ -107,7 +107,7 @@ class EmulatedChecks:
             )
 
     def seen(self, run: Run) -> RunResult | None:
-        """What the emulator makes of a launch; None where it is not asked, or the launch is too large for it."""
+        """The emulator's result of a launch; None if it is not asked, or the launch is too large for it."""
         wanted = _wanted(run, self._made)
         if wanted is None:
             return None
@@ -165,7 +165,7 @@ def _wanted(run: Run, made: Counter[Hashable]) -> Run | None:
 
 
 def _alike(run: Run) -> Hashable:
-    """What launches share that differ in the contents of their arrays alone."""
+    """Key of launches that differ in the contents of their arrays alone."""
     sizes = (
         (item.name, item.data.shape if isinstance(item, ArrayArgument) else item.value.tobytes())
         for item in run.arguments

@@ -10,7 +10,7 @@ from kernelmate.records import Finding
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What a launch ended with.
+    """Error that a launch ended with.
 
     Attributes:
         finding: what to report; the GPU names no source line.
@@ -34,7 +34,7 @@ _STICKY = {
 """Errors of a kernel after which its context is lost."""
 
 LAUNCH_FAILED = 719
-"""What the driver says of a trap, and of faults that it has no code of their own for."""
+"""The driver's codes of a trap, and of faults that it has no code of their own for."""
 
 _LAUNCH = {
     1: "an argument of the launch is invalid",

@@ -1,4 +1,4 @@
-"""Who may use a GPU now: timings are taken one at a time, and nothing else of KernelMate runs on the GPU meanwhile.
+"""Lock of a GPU: timings are taken one at a time, and nothing else of KernelMate runs on the GPU meanwhile.
 
 Between processes, by locks of files that the system lets go of however a process ends. Launches that are only judged
 share the GPU; a timing has it alone. Who wants it alone closes the gate first, so that those who share cannot keep

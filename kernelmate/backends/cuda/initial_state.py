@@ -1,4 +1,4 @@
-"""What a judged launch finds on the GPU: nothing that an earlier launch left, and each time something else.
+"""Initial state of a judged launch on the GPU: no data of an earlier launch, and different contents each time.
 
 Shared memory keeps its contents from one kernel to the next (seen on an H100: every word of it), so a kernel that reads
 what it never wrote can find the right thing there. Lines of L2 that a kernel has asked to keep stay until they are

@@ -1,4 +1,4 @@
-"""How much of a GPU's memory launches may take: arrays, what kernels allocate themselves, stacks and variables."""
+"""Limit of a GPU's memory for launches: arrays, what kernels allocate themselves, stacks and variables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DeviceMemory:
     resident_threads: int
 
     def refusal(self, ptx: str, local_bytes: int) -> str | None:
-        """Why a kernel needs more memory than the limit before it has touched an array; None where it does not.
+        """Reason that a kernel needs more memory than the limit before it has touched an array; None if it does not.
 
         Args:
             ptx: its text, for the `__device__` variables.

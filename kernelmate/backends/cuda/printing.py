@@ -1,4 +1,4 @@
-"""What kernels print: the driver writes it to this process's standard streams when it is waited for."""
+"""Output of kernels: the driver writes it to this process's standard streams when it is waited for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASSERT = re.compile(r"^(?P<file>.*?):(?P<line>\d+): .*Assertion `(?P<condition>
 
 @dataclass(slots=True)
 class Printed:
-    """What was printed: the first `MOST_PRINTED` bytes of it, and how many bytes it was in all."""
+    """Output of a kernel: its first `MOST_PRINTED` bytes, and the number of bytes in all."""
 
     text: str = ""
     size: int = 0

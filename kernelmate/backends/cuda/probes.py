@@ -147,7 +147,7 @@ class _ProbeKernels:
         return self._best_ms(lambda: graph.launch(self._stream)) * 1e3 / EMPTY_LAUNCHES
 
     def submit_us(self) -> float:
-        """What each of many empty launches costs the host."""
+        """Host time of each of many empty launches."""
         self._tell("launches on a stream")
         nothing = self._module.get_function("nothing")
         best = float("inf")

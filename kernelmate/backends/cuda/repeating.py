@@ -30,7 +30,7 @@ GRAPH_US = 4000.0
 """About as long one graph may take; launches that take longer than half of that are timed one by one."""
 
 _NOTHING, _MEMORY, _SHARED = range(3)
-"""What is reset before each launch, besides arrays that are read and written; each one includes those before it."""
+"""State that is reset before each launch, besides arrays that are read and written; each level includes those before it."""
 
 REPLAYS = 3
 """The fastest of so many counts: other work on the machine makes a replay slower and never faster."""
@@ -192,7 +192,7 @@ class _LaunchRepeater:
         self.launches += times
 
     def _between(self, work: Callable[[], object]) -> _Elapsed:
-        """How long work takes.
+        """Measures the duration of work.
 
         Both clocks begin once the GPU has been seen to answer: other processes' work may come before that, and between two
         events of this stream it counts in both.

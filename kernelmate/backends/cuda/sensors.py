@@ -1,4 +1,4 @@
-"""What NVML says of a GPU: how warm, why slow, and who else is on it. Without NVML nothing is said, and that is told."""
+"""Sensors of a GPU by NVML: temperature, throttle reasons, other processes. Without NVML, their absence is reported."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Sensors:
             return None
 
     def throttle_reasons(self) -> tuple[str, ...]:
-        """Why clocks are held down now, in words."""
+        """Reasons that clocks are held down now, in words."""
         if self.missing is not None:
             return ()
         read = getattr(self._nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)

@@ -1,4 +1,4 @@
-"""What becomes of the GPU's time stamps, and when they are not to be believed."""
+"""Evaluation of the GPU's time stamps, and detection of unreliable ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 LEAST_US = 0.001
-"""What is left of a launch that takes no longer than nothing, within the stamps' steps."""
+"""Remainder of a launch that takes no measurable time, within the stamps' steps."""
 
 
 STEP_US = 0.25
@@ -46,7 +46,7 @@ def durations_of(spans_us: Sequence[float], empty_spans_us: Sequence[float], emp
 
 
 def empty_of(spans_us: Sequence[float], tail: int = TAIL) -> float:
-    """What lies between the stamps of an empty kernel whose code is no nearer than any other kernel's.
+    """Time between the stamps of an empty kernel whose code is no nearer than any other kernel's.
 
     Copies that lie beside the code which ran just before them are faster than all others, and by a step. So the middle half
     of the spans counts, and where a step goes through it what is above the step.

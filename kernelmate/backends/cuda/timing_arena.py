@@ -83,7 +83,7 @@ class TimingArena:
 
     @staticmethod
     def bytes_of(run: Run, restored: frozenset[str]) -> int:
-        """What the arrays of a stage take, without the distances between them."""
+        """Bytes of a launch's arrays, without the distances between them."""
         arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
         return sum(item.data.nbytes * (2 if item.name in restored else 1) for item in arrays)
 
@@ -159,7 +159,7 @@ class TimingArena:
         runtime.memsetAsync(self._memory.ptr, SCRUB, self._size, self._stream.ptr)
 
     def outputs(self) -> dict[str, np.ndarray[Any, Any]]:
-        """What may be written, copied to the host."""
+        """Writable arrays, copied to the host."""
         from cupy.cuda import runtime
 
         found = {item.name: np.empty(item.data.shape, item.data.dtype) for item in self._written}

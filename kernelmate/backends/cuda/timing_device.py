@@ -1,4 +1,4 @@
-"""The rig on which versions are timed on a GPU: `kernelmate.backends.timed.TimingDevice` by CuPy, CUPTI and NVML.
+"""Timing of versions on a GPU: `kernelmate.backends.timed.TimingDevice` by CuPy, CUPTI and NVML.
 
 How a duration is taken: a spinning kernel keeps the GPU busy until the host has put everything into the stream, so that
 no gap between time stamps is the host's. Before each pair of stamps the GPU spins again for a moment, in which its front

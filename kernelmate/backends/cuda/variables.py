@@ -38,7 +38,7 @@ def used_names_of(ptx: str) -> tuple[str, ...]:
 
 
 def variables_of(function: Any, ptx: str) -> tuple[DeviceVariable, ...]:
-    """Where the variables lie that a loaded module uses.
+    """Device addresses of the variables that a loaded module uses.
 
     Headers define constants by the dozen that nothing reads, and each would cost a copy where a launch's memory is reset.
 

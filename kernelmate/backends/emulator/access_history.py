@@ -1,4 +1,4 @@
-"""Who accessed what last: the shadow of one piece of memory, a cell for each granule of bytes."""
+"""Access history of one piece of memory: the last accesses of each granule of bytes."""
 
 from __future__ import annotations
 

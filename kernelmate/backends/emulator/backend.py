@@ -62,7 +62,7 @@ class EmulatorBackend:
         """
         try:
             return EmulatedModule(
-                compiled, target, _decoded(compiled.ptx, compiled.lowered_name), self._jit, hasty=self._hasty
+                compiled, target, decoded_of(compiled.ptx, compiled.lowered_name), self._jit, hasty=self._hasty
             )
         except LinkRefused as refused:
             raise UnsupportedInstruction(_refusal(str(refused), refused.position)) from None
@@ -71,8 +71,13 @@ class EmulatorBackend:
 
 
 @functools.lru_cache(maxsize=16)
-def _decoded(ptx: str, name: str) -> Decoded:
-    """A kernel's operations: nothing changes them, and a search loads its baseline once for each candidate."""
+def decoded_of(ptx: str, name: str) -> Decoded:
+    """A kernel's operations: nothing changes them, and a search loads its baseline once for each candidate.
+
+    Raises:
+        LinkRefused: the emulator does not know what it holds.
+        PtxError: the text is no PTX.
+    """
     decoded = with_detours(decode(link(parse_program(ptx, name), name)))
     return replace(decoded, unused=unused_reads(decoded.steps))
 

@@ -72,7 +72,7 @@ class InstructionLimits:
 
 @dataclass(slots=True)
 class Tally:
-    """What was executed.
+    """Counts of executed instructions.
 
     Attributes:
         entered: entries per block, in threads.

@@ -1,4 +1,4 @@
-"""Where the sectors of a launch come from: what L1, L2 and DRAM give, by a model of the target's caches.
+"""Sources of a launch's sectors: L1, L2 and DRAM, by a model of the target's caches.
 
 L1 is sampled (`sampling`). L2 is empty at the start, as Nsight Compute has it before each launch, and takes every store;
 what is asked for again it has, as far as the bytes that the launch touches fit into it.

@@ -1,4 +1,4 @@
-"""What a launch asks of the memory system, counted as the hardware counts it.
+"""Memory requests of a launch, counted as the hardware counts them.
 
 A request is one memory instruction of one warp with at least one active lane; its sectors are the distinct 32-byte pieces
 of global memory that its lanes touch. A shared-memory wavefront is one pass over the 32 banks of 4 bytes: lanes that want
@@ -43,7 +43,7 @@ class BranchCounter:
 
 @dataclass(slots=True)
 class SiteCount:
-    """What one memory instruction was counted to do.
+    """Counts of one memory instruction.
 
     Attributes:
         action: `load`, `store` or `atomic`. size: bytes that one lane accesses.
@@ -86,7 +86,7 @@ class _Sites:
 
 @dataclass(frozen=True, slots=True)
 class _Alike:
-    """What several warps do in the same way.
+    """Accesses that several warps make in the same way.
 
     Attributes:
         lanes: numbers within the warp, ascending. offsets: the first warp's. warps: how many.

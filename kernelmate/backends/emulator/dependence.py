@@ -1,4 +1,4 @@
-"""What a kernel takes from its surroundings: special registers, bits of addresses, registers that nothing has written.
+"""Dependence of a kernel on its surroundings: special registers, bits of addresses, registers that nothing has written.
 
 None of these may decide what a kernel computes. A forward dataflow over the PTX says which conditions, stores and addresses
 they reach; it proves nothing wrong by itself, but says what launches must vary. Arithmetic on addresses is told apart from
@@ -28,16 +28,21 @@ ALIGNMENT_BITS = 8
 """Low bits of an address that alignment tests look at: allocations start at multiples of 256 bytes."""
 
 _WINDOW = "the window of shared memory"
-"""What generic addresses of shared memory point into: where it begins is nobody's choice either."""
+_LOCAL_WINDOW = "the window of local memory"
+"""What generic addresses of shared and of local memory point into: where they begin is nobody's choice either."""
 
+_FROM_WINDOWS = ("cvta.shared", "cvta.local")
 _GLOBAL = frozenset({"global", "generic"})
+_MASKING = frozenset({"and", "rem", "bfe", "shl"})
+"""What takes low bits of a number."""
+
 _MOST_LITERALS = 12
 _MOST_PASSES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class ValueTrace:
-    """What a register holds, as far as surroundings go.
+    """Contents of a register, as far as surroundings go.
 
     Attributes:
         kind: `pointer`; `bits` of one or several pointers, shifted right by `shift`; `address`, a number that depends on
@@ -54,7 +59,7 @@ class ValueTrace:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What surroundings reach in a kernel.
+    """Effects of surroundings in a kernel.
 
     Attributes:
         conditions: by step, the sources that its predicates depend on. plain: those of them that are comparisons of numbers
@@ -62,6 +67,7 @@ class Dependence:
             or an address in memory. leaked: by line, special registers whose value is stored in an array by arithmetic alone.
         literals: numbers that volatile values are computed with. undefined: registers that may be read unwritten.
         stale: it loads through the read-only cache from an array or a variable that it writes to.
+        aligned: it looks at low bits of addresses, as tests of alignment do; no surrounding launch varies those.
     """
 
     conditions: Mapping[int, frozenset[str]]
@@ -73,13 +79,14 @@ class Dependence:
     undefined: frozenset[str]
     stale: bool
     leaked: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    aligned: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.reached or self.undefined or self.stale)
 
 
 def dependence_of(decoded: Decoded, arrays: Iterable[int]) -> Dependence:
-    """What a kernel depends on; `arrays` are the positions of its parameters that are pointers to arrays."""
+    """Dependences of a kernel; `arrays` are the positions of its parameters that are pointers to arrays."""
     flow = _SurroundingsFlow(decoded, arrays)
     flow.settle()
     return flow.result()
@@ -100,6 +107,7 @@ class _SurroundingsFlow:
         self._memory: dict[str, ValueTrace] = {}
         self._conditions: dict[int, frozenset[str]] = {}
         self._undefined = read_at_entry(decoded)
+        self._aligned = False
 
     def settle(self) -> None:
         """Follow every step until nothing changes any more."""
@@ -123,7 +131,7 @@ class _SurroundingsFlow:
             base = operation.address.base
             return operation.space == "param" and isinstance(base, Symbol) and base.name in self._parameters
         if isinstance(operation, Compute):
-            if step.opcode.startswith("cvta.shared"):
+            if step.opcode.startswith(_FROM_WINDOWS):
                 return True
             return any(self._source(operand) is not None for operand, _ in operation.sources)
         return isinstance(operation, ReadClock)
@@ -154,9 +162,12 @@ class _SurroundingsFlow:
                     self._conditions[number] = names | known
                 # What a condition decides shows when both of its outcomes are tried.
                 return bool(names - known)
-            if step.opcode.startswith("cvta.shared"):
-                return self._write(step, ValueTrace("pointer", frozenset({_WINDOW}), _WINDOW))
-            return self._write(step, _computed(step, operation, traces))
+            if step.opcode.startswith(_FROM_WINDOWS):
+                window = _WINDOW if step.opcode.startswith("cvta.shared") else _LOCAL_WINDOW
+                return self._write(step, ValueTrace("pointer", frozenset({window}), window))
+            found = _computed(step, operation, traces)
+            self._aligned |= found is None and any(traces) and step.opcode.split(".")[0] in _MASKING
+            return self._write(step, found)
         if isinstance(operation, ReadClock):
             return self._write(step, ValueTrace("volatile", frozenset({operation.register})))
         if isinstance(operation, Load):
@@ -192,8 +203,8 @@ class _SurroundingsFlow:
     def _place(self, space: str, address: Address) -> str:
         """The memory that an access is in: a variable of the module by name, an array, or the whole space."""
         base = self._base(address)
-        if base == _WINDOW:
-            return "shared"
+        if base in (_WINDOW, _LOCAL_WINDOW):
+            return "shared" if base == _WINDOW else "local"
         if space in {"generic", "global"} and base is not None:
             return base
         return "local" if space in {"generic", "param"} else space
@@ -217,7 +228,7 @@ class _SurroundingsFlow:
         return changed
 
     def result(self) -> Dependence:
-        """What was found."""
+        """The dependences found."""
         reached: set[str] = set()
         for names in self._conditions.values():
             reached |= names
@@ -246,6 +257,7 @@ class _SurroundingsFlow:
             self._undefined,
             not cached.isdisjoint(written),
             leaked,
+            self._aligned,
         )
 
     def _reaches(
@@ -325,7 +337,7 @@ def _hard(traces: Iterable[ValueTrace | None]) -> ValueTrace | None:
 
 
 def _compared(step: DecodedStep, operation: Compute, traces: list[ValueTrace | None]) -> ValueTrace | None:
-    """What a predicate depends on; None for comparisons that any surroundings must answer alike."""
+    """Dependences of a predicate; None for comparisons that have one result in any surroundings."""
     if step.opcode.startswith("isspacep"):
         return None
     there = [trace for trace in traces if trace is not None]
@@ -343,7 +355,7 @@ def _computed(step: DecodedStep, operation: Compute, traces: list[ValueTrace | N
     if not there or any(trace.kind in {"address", "volatile"} for trace in there):
         return _hard(there)
     name = step.opcode.split(".")[0]
-    if step.opcode.startswith("cvta.to.shared"):
+    if step.opcode.startswith(("cvta.to.shared", "cvta.to.local")):
         return None
     if name in {"mov", "cvta", "cvt"}:
         return _moved(step, operation, there)

@@ -34,7 +34,7 @@ Watched = tuple["NativeProgram", "StampWatch"]
 
 @dataclass(frozen=True, slots=True)
 class NativeCodeChoice:
-    """Who decides on native code for a launch, and how it is to be decided.
+    """Decision about native code for a launch: who makes it, and how.
 
     Attributes:
         exact: all checks are made, which native code does not do.

@@ -1,4 +1,4 @@
-"""How much memory a launch takes, and whether there is that much."""
+"""Memory that a launch needs, compared with the memory available."""
 
 from __future__ import annotations
 

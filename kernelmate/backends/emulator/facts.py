@@ -1,4 +1,4 @@
-"""What is known of a kernel before any launch."""
+"""Facts about a kernel that need no launch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelmate.backends.emulator.types import SIZES
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of a kernel before any launch.
+    """Facts about a kernel that need no launch.
 
     Attributes:
         single: registers with one definition. foldable: operations that may be the same in every thread of a launch.

@@ -70,7 +70,7 @@ class Races:
 
     @property
     def buffers(self) -> frozenset[str]:
-        """Where there are races that matter."""
+        """Buffers with races that matter."""
         return frozenset(race.buffer for race, _ in self._found.values() if race.severity == "error")
 
     def finish(self) -> tuple[Finding, ...]:

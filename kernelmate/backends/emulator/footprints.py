@@ -1,4 +1,4 @@
-"""Which source lines touched which sectors of global memory: a bit of each line, in a mark of each sector."""
+"""Footprints of source lines in sectors of global memory: a bit of each line, in a mark of each sector."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Marks:
     width: int
 
     def mark(self, step: int) -> int:
-        """What an instruction adds to the mark of a sector."""
+        """Bits that an instruction adds to the mark of a sector."""
         return 1 << self.bits.get(step, self.width - 1)
 
     def footprints(self, touched: Iterable[Array]) -> dict[int | None, int | None]:

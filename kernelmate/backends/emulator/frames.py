@@ -36,7 +36,7 @@ _REGISTERS = {
 
 
 class Assembler(Protocol):
-    """What the linker offers for appending code."""
+    """The linker's interface for appending code."""
 
     program: Program
     instructions: list[Instruction]
@@ -85,7 +85,7 @@ class Stack:
             output.registers.update(_REGISTERS)
 
     def begin(self) -> None:
-        """What a thread does first."""
+        """First instructions of a thread."""
         self._output.append(instruction_of("mov.u32", (_USED, Immediate(0)), None))
 
     def call(self, function: Function, aliases: Mapping[str, str], position: Position | None) -> None:

@@ -23,7 +23,7 @@ _SPECIFIER = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t|L
 
 @dataclass(frozen=True, slots=True)
 class _ArgumentReader:
-    """What one lane's argument list and strings hold."""
+    """Reads one lane's argument list and strings."""
 
     machine: Machine
     lane: int

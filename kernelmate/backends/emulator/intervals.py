@@ -1,4 +1,4 @@
-"""What values integer registers can take in one launch, from its shape and its arguments."""
+"""Value ranges of integer registers in one launch, from its shape and its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which threads of which blocks run side by side in one batch.
+"""Lanes of one batch: the threads and blocks that run side by side.
 
 A batch has `blocks` slots of `width` lanes each (the block's threads, rounded up to whole warps). A schedule seed
 permutes which blocks come first and, within a block, which slots its warps take: lanes are worked through in slot order

@@ -101,7 +101,7 @@ class Launch:
         return GlobalCounter(), SharedCounter(), BranchCounter(self.lanes), LocalCounter(frozenset(passed))
 
     def _lanes(self) -> Lanes:
-        """Which blocks run, and how many at a time."""
+        """Blocks that run, and how many at a time."""
         waits = self.facts.waits
         return Lanes(self.shape, self._wanted_lanes(waits), self.run.schedule_seed, in_order=waits)
 
@@ -331,7 +331,7 @@ class Launch:
         return f"{plural(self.shape.blocks, 'block')} of {plural(self.shape.threads, 'thread')}"
 
     def _unwatched(self) -> tuple[str, ...]:
-        """What the exact checks did not look at; native code that checks looks at everything, or is not used."""
+        """Parts of a launch that the exact checks did not look at; native code that checks looks at everything, or is not used."""
         if self.machine.order is None:
             return ()
         if self._global_watch is None:

@@ -1,4 +1,4 @@
-"""Which registers are read before they are written, and which reads of memory nobody needs."""
+"""Liveness: registers that are read before they are written, and reads of memory that nothing needs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_at_entry(decoded: Decoded) -> frozenset[str]:
 def liveness(
     decoded: Decoded,
 ) -> tuple[list[tuple[frozenset[str], frozenset[str]]], list[frozenset[str]], list[frozenset[str]]]:
-    """What each piece reads and writes by itself, and what is live before and after each."""
+    """Reads and writes of each piece by itself, and registers live before and after each."""
     local = [_local_needs(decoded, block) for block in decoded.blocks]
     live_in = [reads for reads, _ in local]
     live_out: list[frozenset[str]] = [frozenset()] * len(local)

@@ -1,4 +1,4 @@
-"""Which loads from shared memory ptxas makes one of: a model of what it does after PTX.
+"""Merged loads from shared memory: a model of ptxas, which makes one load of several.
 
 Loads of one basic block from one base register, whose bytes lie side by side from a multiple of 8 or 16 on, become one
 LDS.64 or LDS.128, and take the wavefronts of that. The multiple must follow from the code: how many low bits of each
@@ -81,7 +81,7 @@ def _may_store_shared(operation: Store | Atomic | MatrixStore | AsyncCopy) -> bo
 
 
 class _Registers:
-    """What is known of registers that hold addresses."""
+    """Known contents of registers that hold addresses."""
 
     def __init__(self, linked: Linked, steps: Sequence[DecodedStep]) -> None:
         self._shared = {name: placed.offset for name, placed in linked.shared.items()}

@@ -103,7 +103,7 @@ class Meter:
             raise Overrun
 
     def look(self, block: BoundBlock, lanes: Array) -> None:
-        """Whether any of these lanes, which stand at a block, has reached its limit.
+        """True if any of these lanes, which stand at a block, has reached its limit.
 
         Raises:
             Stop: one has; it has been reported.

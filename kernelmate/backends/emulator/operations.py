@@ -1,4 +1,4 @@
-"""What a decoded instruction does, independent of lanes, buffers and launch.
+"""Operations of decoded instructions, independent of lanes, buffers and launch.
 
 Decoding gives one of these per instruction; binding them to the registers of a batch makes them executable, and a
 compiler may translate them instead.

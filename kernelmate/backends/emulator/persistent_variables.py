@@ -118,8 +118,8 @@ class _VariableFlow:
         """Two values of one variable are compared, as in a barrier that waits for the next generation."""
         if one.name != "setp" or not (one.has("eq") or one.has("ne")):
             return False
-        held = {self.direct.get(operand.name) for operand in one.operands[1:] if isinstance(operand, Register)}
-        return len(one.operands) == 3 and len(held) == 1 and None not in held
+        held = [self.direct.get(operand.name) for operand in one.operands[1:] if isinstance(operand, Register)]
+        return len(one.operands) == 3 and len(held) == 2 and held[0] is not None and held[0] == held[1]
 
     def _load(self, one: Instruction, guarded: set[str]) -> None:
         result, address, data = one.operands[0], one.operands[1], one.operands[2:]

@@ -230,7 +230,7 @@ class Scheduler:
     # ----------------------------------------------------------------------------------------- block ends
 
     def _finish(self, block: BoundBlock, base: int, number: int, lanes: Array) -> tuple[int, Array] | None:
-        """Where the group goes after the block's last step: the next block and its lanes, or None."""
+        """Next block of the group after the block's last step, and its lanes, or None."""
         taken, staying = self._split(block, lanes)
         end = block.end
         if isinstance(end, Branch):

@@ -233,7 +233,7 @@ class Shadows:
 
 
 def _extends_unsigned(step: DecodedStep, operation: Compute) -> frozenset[int]:
-    """Which sources the step extends from unsigned 32 bits."""
+    """Sources that the step extends from unsigned 32 bits."""
     parts = step.opcode.split(".")
     result = operation.results[0][1]
     if parts[0] == "cvt" and SIZES[result] > SIZES[operation.sources[0][1]] and parts[-1].startswith("u"):

@@ -1,4 +1,4 @@
-"""Where the state spaces lie in the generic address space.
+"""Addresses of the state spaces in the generic address space.
 
 Global and constant memory are generic as they are. Shared, local and parameter memory have a window each; an address in
 one of those spaces is an offset from its window.
@@ -18,7 +18,7 @@ LOCAL_WINDOW = SHARED_WINDOW + WINDOW_BYTES
 PARAM_WINDOW = LOCAL_WINDOW + WINDOW_BYTES
 FUNCTION_BASE = PARAM_WINDOW + WINDOW_BYTES
 CALL_PARAMETERS = 1 << 30
-"""Where a thread's call parameters begin among parameter addresses; the kernel's own are below."""
+"""First address of a thread's call parameters among parameter addresses; the kernel's own are below."""
 GLOBAL_BASE = 1 << 44
 BUFFER_SPACING = 1 << 37
 """Bytes from one buffer's start to the next one's: 32-bit index arithmetic cannot reach from one into another."""

@@ -54,7 +54,7 @@ def _named(steps: Sequence[DecodedStep]) -> dict[str, Symbol]:
 
 
 def _place(address: Address, kind: str, named: Mapping[str, Symbol]) -> tuple[str, int, str] | None:
-    """Where an access goes, as far as its text tells: the base by name, the offset, and the width in bits."""
+    """Address of an access, as far as its text tells: the base by name, the offset, and the width in bits."""
     base, offset = address.base, address.offset
     if isinstance(base, Register) and base.name in named:
         base = named[base.name]

@@ -20,12 +20,12 @@ _NOT_A_NUMBER = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFF
 
 
 def element_dtype(kind: str) -> np.dtype[Any]:
-    """What memory holds of a type: bits, signed where a load extends them."""
+    """Type of a value's memory: bits, signed where a load extends them."""
     return (SIGNED if is_signed(kind) else UNSIGNED)[SIZES[kind]]
 
 
 class Addressing:
-    """Where an instruction's addresses come from: a base per lane or for all, and the port of its space."""
+    """Source of an instruction's addresses: a base per lane or for all, and the port of its space."""
 
     def __init__(
         self, machine: Machine, linked: Linked, site: Site, space: str, address: Address, dtype: np.dtype[Any]
@@ -146,7 +146,7 @@ def bind_store(operation: Store, machine: Machine, linked: Linked, site: Site) -
 
 
 def site_of(operation: Load | Store | Atomic, number: int, position: Any, opcode: str) -> Site:
-    """What the ports and the monitors need to know of a memory instruction."""
+    """Description of a memory instruction for the ports and the monitors."""
     size = SIZES[operation.kind]
     if isinstance(operation, Load):
         count = len(operation.results)
@@ -161,7 +161,7 @@ def site_of(operation: Load | Store | Atomic, number: int, position: Any, opcode
 
 
 def _order_of(site: Site, words: frozenset[str]) -> None:
-    """How strong the access is (PTX ISA, memory consistency model: `.volatile` is `.relaxed.sys`, atomics are `.gpu`)."""
+    """Strength of the access (PTX ISA, memory consistency model: `.volatile` is `.relaxed.sys`, atomics are `.gpu`)."""
     site.volatile = "volatile" in words
     site.read_only = "nc" in words
     site.acquires = bool(words & {"acquire", "acq_rel"})

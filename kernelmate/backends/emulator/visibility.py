@@ -1,4 +1,4 @@
-"""What threads learn of each other through memory: release and acquire patterns of the PTX memory model.
+"""Synchronisation of threads through memory: release and acquire patterns of the PTX memory model.
 
 A thread that has fenced and then writes with strength (an atomic, a volatile or relaxed store), or that writes with
 release, publishes what it knows; a thread that reads that value with strength and then fences, or that reads it with
@@ -237,7 +237,7 @@ class Visibility:
     # ------------------------------------------------------------------------------------------- asking
 
     def knows(self, lanes: Array, numbers: Array, stamps: Array) -> Array:
-        """Whether each lane has learnt of an access, given by its thread's number in the grid and its stamp."""
+        """Mask of lanes that have observed an access, given by its thread's number in the grid and its stamp."""
         if self.exhausted:
             return np.ones(len(lanes), bool)
         found = np.zeros(len(lanes), bool)
@@ -258,7 +258,7 @@ class Visibility:
         return found
 
     def _learnt(self, lane: int, block: int, home: int, threads: Array, stamps: Array) -> Array:
-        """Whether what a lane knows covers accesses of one block's threads."""
+        """Mask of lanes whose knowledge covers accesses of one block's threads."""
         found = np.zeros(len(threads), bool)
         known: Known = {}
         _merge(known, self._by_slot.get(int(self._lanes.slot[lane]), {}))

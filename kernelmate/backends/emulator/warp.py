@@ -244,7 +244,7 @@ def bind_reduce(operation: WarpReduce, machine: Machine) -> Bound:
 
 
 class Gathering:
-    """Whether the lanes that an operation's mask names have arrived. `is_barrier`: it exchanges no data."""
+    """Arrival of the lanes that an operation's mask names. `is_barrier`: it exchanges no data."""
 
     def __init__(
         self, machine: Machine, mask: Operand | None, position: Position | None, *, is_barrier: bool = False

@@ -92,7 +92,7 @@ class GlobalWatch:
         )
 
     def unwatched(self) -> tuple[str, ...]:
-        """What is not looked at, in words."""
+        """Parts that are not looked at, in words."""
         parts = [
             f"races were looked for in one of every {ledger.every} pages of {buffer.name} only, whose "
             f"{buffer.size >> 20} MiB are more than are watched as a whole"

@@ -22,13 +22,20 @@ TELLING = frozenset(
         "__INCLUDE_LEVEL__", "__CUDACC_VER_MAJOR__", "__CUDACC_VER_MINOR__", "__CUDACC_VER_BUILD__", "__CUDACC_DEBUG__",
         "__CUDACC_RDC__", "__CUDACC_RELAXED_CONSTEXPR__", "__CUDACC_EXTENDED_LAMBDA__", "__NVCOMPILER", "__NVRTC__",
         "__GNUC__", "__clang__", "_MSC_VER", "__CUDA_ARCH_LIST__", "__has_include", "__builtin_FILE", "__OPTIMIZE__",
+        "__cplusplus", "__nvvm_reflect", "__builtin_LINE", "__builtin_FUNCTION", "__PRETTY_FUNCTION__",
     }
 )  # fmt: skip
 """Names by which text knows what compiles it, and when (CUDA's documentation of nvcc and NVRTC; GCC's predefined macros)."""
 
-_SAME_EVERYWHERE = frozenset({"__CUDACC__", "__cplusplus", "__VA_ARGS__", "__VA_OPT__", ARCH})
+_SAME_EVERYWHERE = frozenset({"__CUDACC__", "__VA_ARGS__", "__VA_OPT__", ARCH})
 _CONDITIONS = frozenset({"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef"})
 _OURS = frozenset(macro.name for macro in macros_of(prelude_for(STD_NAMES)))
+_NV_TARGET = re.compile(r"NV_(IF|DISPATCH|IS|PROVIDES|HAS|ANY|NO)_")
+"""Macros of `<nv/target>`, which choose code by compiler and architecture."""
+
+_PASSED_ON = frozenset({",", "(", ")", ";", "#", "{", "}"})
+"""What stands around an argument that is only handed on, as to a function that reports errors."""
+
 _NUMBER = re.compile(r"\d{3,4}")
 Line = tuple[Token, ...]
 
@@ -74,13 +81,21 @@ def architectures(text: str, baseline: str | None) -> frozenset[int]:
 
 
 def _is_telling(name: str, line: Line, defined: set[str]) -> bool:
-    if name in TELLING:
+    if name in TELLING or _NV_TARGET.match(name):
         return True
+    if name == "__LINE__":
+        return _is_computed_with(name, line)
     condition = bool(line[0].directive) and len(line) > 1 and line[1].text in _CONDITIONS
     if not condition:
         return name == "__FILE__" and any(token.text == "[" for token in line)
     reserved = name.startswith("__") and name not in _SAME_EVERYWHERE
     return (reserved or name in _OURS) and name not in defined
+
+
+def _is_computed_with(name: str, line: Line) -> bool:
+    places = [place for place, token in enumerate(line) if token.text == name]
+    around = [line[at].text for place in places for at in (place - 1, place + 1) if 0 <= at < len(line)]
+    return any(text not in _PASSED_ON for text in around)
 
 
 def _lines(lexed: Lexed) -> Iterator[Line]:

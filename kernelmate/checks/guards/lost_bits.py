@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 
-from kernelmate.checks.precision import Array, Arrays, flat, on_device, words
+from kernelmate.checks.precision import Array, Arrays, flat, is_float, on_device, words
 from kernelmate.checks.trials import LaunchOutcome
 
-_TYPED = r"\.(?:[\w.]*\.)?(?:b?f16x?2?|f32|f64|tf32)\b"
+_TYPED = r"\.(?:[\w.]*\.)?(?:bf16x?2?|f16x?2?|f32|f64|tf32)\b"
 _SIGN = re.compile(r"\b(?:neg|abs|copysign)" + _TYPED)
 _ARITHMETIC = re.compile(
     r"\b(?:add|sub|mul|fma|mad|div|min|max|sqrt|rsqrt|rcp|ex2|lg2|sin|cos|tanh|cvt|mma|wmma|wgmma|red|atom)" + _TYPED
@@ -27,7 +27,7 @@ def kept(ptx: str, got: Array, want: Array) -> Array | None:
         got: its output.
         want: the reference's, in float64.
     """
-    if got.dtype.kind != "f" or on_device(want) or not ptx or _ARITHMETIC.search(ptx):
+    if not is_float(got.dtype) or on_device(want) or not ptx or _ARITHMETIC.search(ptx):
         return None
     with np.errstate(all="ignore"):
         rounded = want.astype(got.dtype)

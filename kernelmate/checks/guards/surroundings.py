@@ -9,13 +9,17 @@ and are allowed.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from kernelmate.backends.base import EmulationTooLarge, Run, RunResult, Surroundings, UnsupportedInstruction
+from kernelmate.backends.base import EmulationTooLarge, Run, RunResult, Surroundings
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulator.backend import decoded_of
 from kernelmate.backends.emulator.dependence import Dependence, dependence_of
+from kernelmate.backends.emulator.link import LinkRefused
+from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.records import BuildVariant, Contract, Target, Version
 
 WORDS = {
@@ -58,14 +62,26 @@ class _ProbeLaunch:
     forced: bool = False
 
 
-def reached(version: Version, contract: Contract, target: Target) -> Dependence | None:
+def reached(version: Version, contract: Contract) -> Dependence | None:
     """Surroundings that reach a version's results; None if none do, or if the emulator cannot read it."""
+    found = dependence(version, contract)
+    return found or None
+
+
+def dependence(version: Version, contract: Contract) -> Dependence | None:
+    """What a version takes from its surroundings; None where the emulator cannot read it."""
+    compiled = version.compiled
+    return _dependence(
+        compiled.ptx, compiled.lowered_name, tuple(n for n, a in enumerate(contract.args) if a.shape is not None)
+    )
+
+
+@functools.lru_cache(maxsize=16)
+def _dependence(ptx: str, name: str, arrays: tuple[int, ...]) -> Dependence | None:
     try:
-        module = EmulatorBackend("never").load(version.compiled, target)
-    except UnsupportedInstruction:
+        return dependence_of(decoded_of(ptx, name), arrays)
+    except (LinkRefused, PtxError):
         return None
-    found = dependence_of(module.decoded, [n for n, a in enumerate(contract.args) if a.shape is not None])
-    return found if found else None
 
 
 def find(version: Version, found: Dependence, run: Run, target: Target, judge: Judge) -> SurroundingsFinding | None:

@@ -1,4 +1,4 @@
-"""What applies to a kernel: the built-in rewrites that can be had for what is asked, and how many variants of each.
+"""Applicable rewrites of a kernel: the built-in ones for a request, and the number of variants of each.
 
 A model is shown them and chooses. The same function is asked when a corpus is made and when a model is asked, on the same
 assumptions, so that a number means the same variant both times.
@@ -44,7 +44,7 @@ def assumed(question: Question) -> SuggestRequest:
 
 
 def offered(asked: SuggestRequest | Question) -> tuple[Offer, ...]:
-    """What applies, in the order of `REWRITES`: for the metric `correct` the repairs that answer what was found.
+    """Applicable rewrites in the order of `REWRITES`: for the metric `correct` the repairs that answer the findings.
 
     Args:
         asked: a search's request for the kernel, or a question about it.
@@ -88,7 +88,7 @@ def offers_told(offers: Sequence[Offer]) -> str:
 
 
 def offers_in(prompt: str) -> tuple[Offer, ...]:
-    """What a prompt offers; nothing where it has no such section."""
+    """Rewrites that a prompt offers; none if it has no such section."""
     section = _SECTION.search(prompt)
     return () if section is None else tuple((name, int(count or 1)) for name, count in _STEP.findall(section[1]))
 

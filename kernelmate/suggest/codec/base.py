@@ -90,7 +90,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class DecodedAnswer:
-    """What an answer means.
+    """Meaning of an answer.
 
     Attributes:
         version: the changed version; None where the task asks for none.
@@ -129,7 +129,7 @@ class EncodedQuestion(Protocol):
         ...
 
     def read(self, answer: str) -> DecodedAnswer:
-        """What an answer means; the codec's `end` may stand at its end.
+        """Decodes an answer; the codec's `end` may stand at its end.
 
         Raises:
             UndecodableAnswer: nothing that could be judged. No other exception, whatever the text.
@@ -138,7 +138,7 @@ class EncodedQuestion(Protocol):
 
 
 class Codec(Protocol):
-    """How one kind of model is asked, and how it answers."""
+    """Encodes questions for one kind of model, and decodes its answers."""
 
     @property
     def name(self) -> str:
@@ -159,7 +159,7 @@ class Codec(Protocol):
         ...
 
     def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
-        """What a model would best have answered, without `end`.
+        """The best answer of a model to a question, without `end`.
 
         Args:
             question: what was asked.

@@ -1,4 +1,4 @@
-"""Which of the offers a model takes: all are held against each other by how likely the model is to answer with them.
+"""Choice among applicable rewrites: each one weighed by how likely the model is to answer with it.
 
 So several answers are several choices, no chance decides about them, and each costs a token or two to be read, not an answer. Where
 more are wanted than there are choices, pairs follow: one of the best choices, and what the model would most likely take after it.

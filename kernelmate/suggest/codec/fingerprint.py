@@ -1,4 +1,4 @@
-"""What numbers of variants mean: a hash over what the installed rewrites make of a few fixed kernels.
+"""Fingerprint of the numbers of variants: a hash over the results of the installed rewrites on a few fixed kernels.
 
 A model that was taught to choose by number chooses well only where the numbers mean what they meant then. The kernels stand in
 `fixed`, each with what is asked of it (`// asked: METRIC`) or said of it (`// says: WORDS`, true or not) in its first lines. Every

@@ -1,4 +1,4 @@
-"""What a model is told besides the code: the task, the objective and what is known, in coarse words of one token each."""
+"""Header of a prompt: the task, the objective and known facts, in coarse words of one token each."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def _argument(argument: Argument, names: Placeholders) -> str:
 
 
 def outcome(tried: TriedVersion) -> str:
-    """What became of an earlier version, in one token."""
+    """Result of an earlier version, in one token."""
     if tried.accepted is False and (tried.codes or tried.speedup is None):
         return "@x-wrong"
     if tried.speedup is None:

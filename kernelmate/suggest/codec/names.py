@@ -28,7 +28,7 @@ def placeholders() -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Placeholders:
-    """Which placeholder stands for what in one unit.
+    """Placeholders of the names in one unit.
 
     Attributes:
         names: placeholder of each name. literals: of each literal without its suffix.

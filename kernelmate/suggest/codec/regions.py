@@ -1,4 +1,4 @@
-"""Where in a unit's shown lines the kernel's head and body are: what an answer may say in words, and what by line."""
+"""Head and body of the kernel among a unit's shown lines: parts that an answer gives in words, and parts by line."""
 
 from __future__ import annotations
 

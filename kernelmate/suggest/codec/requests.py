@@ -34,7 +34,7 @@ def launch_of(contract: Contract) -> CodecLaunch:
 
 
 def question_of(request: SuggestRequest) -> Question:
-    """What is asked of a model in a search, without what others have tried."""
+    """The question of a search, without the attempts of others."""
     verdict = _placed(request.verdict, request.kernel.unit)
     return Question(
         text=request.kernel.unit.text,
@@ -52,7 +52,7 @@ def question_of(request: SuggestRequest) -> Question:
 
 
 def repair_of(request: SuggestRequest, failed: Judged) -> Question:
-    """What is asked about a version that failed: the version itself, with what was said of it."""
+    """The question about a version that failed: the version itself, with its findings."""
     candidate = failed.candidate
     verdict = _placed(failed.verdict, candidate.kernel.unit)
     asked = replace(

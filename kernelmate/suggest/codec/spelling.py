@@ -81,7 +81,7 @@ def needs_blank(last: str, word: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SpacingStyle:
-    """How an author spaces what can be spaced in more than one way.
+    """Spacing style of an author.
 
     `step` is one level of indentation, `star_left` a pointer as `float* x`, `bare` bodies of one statement without
     braces, `same_line` those on the line of their head, `tight` operators without blanks.

@@ -1,4 +1,4 @@
-"""What limits a kernel, and what is done about it, as short words: one special token each, and one sentence each."""
+"""Tags of bottlenecks and optimizations: one special token each, and one sentence each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of the GPU a launch fills: what pays with few threads differs from what pays with many."""
+"""Utilisation of the GPU by a launch: rewrites that pay with few threads differ from those that pay with many."""
 
 from __future__ import annotations
 

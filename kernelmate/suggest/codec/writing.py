@@ -38,7 +38,7 @@ class OutputToken:
 
 
 def style_of(old: Canonical) -> SpacingStyle:
-    """How the author of a unit lays out what may be laid out in more than one way."""
+    """Layout style of a unit's author."""
     gaps, texts = old.tokens.gaps, old.tokens.texts
     joined = "".join(gap + text for gap, text in zip(gaps, texts, strict=True))
     left, right = len(_STAR_LEFT.findall(joined)), len(_STAR_RIGHT.findall(joined))

@@ -1,4 +1,4 @@
-"""What type an arithmetic expression has, and whether it is double for no other reason than how it is spelled."""
+"""Types of arithmetic expressions, and expressions that are double only by their spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe is."""
+"""Interface of recipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large an expression over sizes can get, as far as a contract's `require` says."""
+"""Upper bounds of expressions over sizes, by a contract's `require`."""
 
 from __future__ import annotations
 

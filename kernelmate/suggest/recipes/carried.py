@@ -1,4 +1,4 @@
-"""What a loop carries from turn to turn, where that can be joined from parts done apart: sums, products, bits, extremes and their places."""
+"""Loop-carried values that can be joined from separate parts: sums, products, bits, extremes and their positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the turns of a loop may be done in any order, by any thread."""
+"""Loops whose iterations may run in any order, by any thread."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ SHAPES: tuple[tuple[int, int], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class BlockConstant:
-    """What in the text holds one side of the block.
+    """Constant in the text that holds one side of the block.
 
     `constants` are changed along with that side; a `locked` side keeps its length. A side is `scale` times its constant.
     """

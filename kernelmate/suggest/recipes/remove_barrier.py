@@ -25,7 +25,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
 )
 
 CAUTION = "a barrier was removed: no race seen is no proof that there is none, so read it before you take it"
-"""Why such a candidate is never accepted by itself."""
+"""Reason that such a candidate is never accepted by itself."""
 
 
 @dataclass(slots=True)

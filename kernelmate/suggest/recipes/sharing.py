@@ -1,4 +1,4 @@
-"""What the lanes of a warp can share of one thread's work: the turns of its loops, or of loops inside them."""
+"""Work of one thread that the lanes of a warp can share: the iterations of its loops, or of loops inside them."""
 
 from __future__ import annotations
 

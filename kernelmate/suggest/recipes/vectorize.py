@@ -380,7 +380,7 @@ def _aligned(arrays: Sequence[PackedArray], count: int) -> str:
 
 
 def _comment(tree: Tree, works: Sequence[ElementwiseWork]) -> str:
-    """Why there are two ways."""
+    """Comment on the two paths."""
     kinds = {work.vector(tree, one): ELEMENT_BYTES[one.plain] * work.count for work in works for one in work.arrays}
     if len(kinds) > 1:
         return "// Vector accesses need aligned addresses; without them, and for what is left, elements go one by one."

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.synthesis.graph import Graph, pruned
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, wrapped
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of
 from kernelmate.synthesis.names import Names, words_of
 from kernelmate.synthesis.plan import Refused
 
@@ -103,7 +103,9 @@ def _joined(kernel: KernelText, parts: Sequence[tuple[str, WrittenKernel, str | 
     before = ""
     for name, text, count in parts:
         function = kernel.names.outermost(f"{bare}_{name}")
-        head = wrapped(f"__device__ __forceinline__ void {function}(", [*kernel.declared(passed), f"int {block}"])
+        head = kernel.wrapped(
+            f"__device__ __forceinline__ void {function}(", [*kernel.declared(passed), f"int {block}"]
+        )
         body = [line.replace("blockIdx.x", block) for line in _body(text.definition, kernel.indent)]
         helpers += [text.helpers] if text.helpers else []
         helpers.append(f"// The blocks that compute {name}.\n{kernel.definition(head, body)}")

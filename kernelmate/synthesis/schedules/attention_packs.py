@@ -47,6 +47,7 @@ class _AttentionPacks(AttentionRows):
         self.pack = WIDEST // bytes_
         columns = int(evaluate(plan.domain[plan.column], kernel.contract.sizes[0]))
         lanes = next((one for one in (4, 8, 16) if one * self.pack >= columns), WARP)
+        self.thread_constant, self.own = kernel.constant("Threads", THREADS, "threads per block")
         super().__init__(plan, kernel, lanes * self.pack, query, found)
         self.lanes = lanes
         names, fresh = self.names, kernel.names.fresh
@@ -90,9 +91,11 @@ class _AttentionPacks(AttentionRows):
             ]),
         ]  # fmt: skip
         lines = [
+            *self.own,
+            "",
             *pack_struct(self.type, self.element_type, str(self.pack)),
             "",
-            "// Neighbouring elements of several rows, zero behind the end.",
+            "// Neighbouring elements of several rows; zero past the end.",
         ]
         body = [line if line.startswith("#") else f"  {line}" for line in inner]
         return self.kernel.styled("\n".join([*lines, *head, *body, "}"]))
@@ -101,10 +104,10 @@ class _AttentionPacks(AttentionRows):
         """Constants and shared memory."""
         names, (groups, lanes), low = self.names, self.lane_names, self.partial
         return [
-            f"constexpr int {names.kColumns} = {self.pack};  // neighbouring elements of a pack",
-            f"constexpr int {lanes} = {self.lanes}, {names.kKeys} = {KEYS};  // lanes that share a key, and their keys at a time",
-            f"constexpr int {groups} = {THREADS} / {lanes};  // of lanes",
-            f"constexpr int {names.kValues} = {lanes} * {names.kColumns};  // columns of the result of a block",
+            f"constexpr int {names.kColumns} = {self.pack};  // elements of a pack",
+            f"constexpr int {lanes} = {self.lanes}, {names.kKeys} = {KEYS};  // lanes per key, and keys of theirs at a time",
+            f"constexpr int {groups} = {self.thread_constant} / {lanes};  // groups of lanes per block",
+            f"constexpr int {names.kValues} = {lanes} * {names.kColumns};  // columns of the result per block",
             f"__shared__ float {low[0]}[{groups}], {low[1]}[{groups}], {low[2]}[{groups}][{names.kValues}];",
         ]  # fmt: skip
 
@@ -126,8 +129,7 @@ class _AttentionPacks(AttentionRows):
         starts = " | ".join(dict.fromkeys(f"reinterpret_cast<size_t>({self.begins(one)})" for one in self.vectors))
         return [
             *lines,
-            f"const bool {self.whole} = {' && '.join(tests)} &&",
-            f"    ({starts}) % sizeof({self.type}) == 0;",
+            f"const bool {self.whole} = {' && '.join(tests)} && ({starts}) % sizeof({self.type}) == 0;",
             f"float {names.total}[{names.kColumns}] = {{}};",
             f"float {names.largest} = {self.low}, {names.sum} = 0.0f;",
         ]
@@ -168,12 +170,14 @@ class _AttentionPacks(AttentionRows):
         inner: list[str] = []
         score = self.scored(product, inner)
         exchanged = f"{product} += __shfl_xor_sync(0xffffffffu, {product}, {names.offset});"
-        chosen = [
-            f"const int {names.key} = {key};",
-            *block_of(halves(names.offset, lanes), [exchanged]),
-            *block_of(f"if ({names.key} < {names.end})", [*inner, f"{product} = {score};"] if inner or score != product else []),
-        ]  # fmt: skip
-        chosen = chosen if inner or score != product else chosen[:-2]
+        chosen = [f"const int {names.key} = {key};", *block_of(halves(names.offset, lanes), [exchanged])]
+        if inner:
+            chosen += block_of(f"if ({names.key} < {names.end})", [*inner, f"{product} = {score};"])
+            chosen[-1] += " else {"
+            chosen += [f"  {product} = {self.low};", "}"]
+        else:
+            one = f"({score})" if "?" in score else score
+            chosen.append(f"{product} = {names.key} < {names.end} ? {one} : {self.low};")
         lines = [
             f"const {self.element_type} *{rows[1]}[{names.kKeys}], *{rows[2]}[{names.kKeys}];",
             *unrolled(i, names.kKeys, [
@@ -192,7 +196,6 @@ class _AttentionPacks(AttentionRows):
             f"float {names.bound} = {names.largest};",
             *unrolled(i, names.kKeys, [
                 *chosen,
-                f"if ({names.key} >= {names.end}) {product} = {self.low};",
                 f"{names.bound} = fmaxf({names.bound}, {product});",
             ]),
             "// While all scores are -inf, nothing is subtracted: weights are zero, not NaN.",

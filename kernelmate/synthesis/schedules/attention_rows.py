@@ -45,6 +45,7 @@ class AttentionRows(AttentionText):
     """
 
     threads = BLOCK
+    thread_constant = ""
 
     def __init__(
         self, plan: Attention, kernel: KernelText, width: int, query: int | None, found: Linear | None
@@ -73,7 +74,9 @@ class AttentionRows(AttentionText):
             "attention-rows",
             "Written from the reference: a block per query, of which each warp takes 32 keys at a time and keeps its own largest score, sum and "
             "weighted values; they are combined once at the end." + self.promise(),
-            kernel.definition(kernel.head(f"__launch_bounds__({self.threads}) " if self.threads > BLOCK else ""), body),
+            kernel.definition(
+                kernel.head(f"__launch_bounds__({self.thread_constant}) " if self.threads > BLOCK else ""), body
+            ),
             "",
             (grid, f"cdiv({plan.domain[plan.column]}, {self.width})") if self.several else (grid,),
             BLOCK,
@@ -199,10 +202,10 @@ class AttentionRows(AttentionText):
         names, plan, (warps, _) = self.names, self.plan, self.lane_names
         low = self.low
         largest, summed, total = self.partial
-        value = f"{names.product} / {names.scores}" if plan.normalised else names.product
-        lines = self.stores(f"({value})" if plan.normalised else value, names.scores, names.bound, vectors=True)
+        value = f"{names.product} / {names.weights}" if plan.normalised else names.product
+        lines = self.stores(f"({value})" if plan.normalised else value, names.weights, names.bound, vectors=True)
         lines = [line.replace(f"= ({value});", f"= {value};") for line in lines]
-        single = self.stores("", names.scores, names.bound, vectors=False)
+        single = self.stores("", names.weights, names.bound, vectors=False)
         first = f"{names.column_first} + " if self.several else ""
         factor = f"const float {names.factor} = expf({largest}[{names.i}] - {names.shift});"
         once = "threadIdx.x == 0" + (" && blockIdx.y == 0" if self.several else "")
@@ -213,11 +216,11 @@ class AttentionRows(AttentionText):
             ]),
             *unrolled(names.j, names.kColumns, [f"{total}[{self.which}][{self.kept}] = {names.total}[{names.j}];"]),
             "__syncthreads();",
-            f"float {names.bound} = {low}, {names.scores} = 0.0f;",
+            f"float {names.bound} = {low}, {names.weights} = 0.0f;",
             *unrolled(names.i, warps, [f"{names.bound} = fmaxf({names.bound}, {largest}[{names.i}]);"]),
             f"const float {names.shift} = {names.bound} == {low} ? 0.0f : {names.bound};",
-            *unrolled(names.i, warps, [f"{names.scores} += {summed}[{names.i}] * expf({largest}[{names.i}] - {names.shift});"]),
-            *block_of(f"for (int {names.n} = threadIdx.x; {names.n} < {names.kValues}; {names.n} += {self.threads})", [
+            *unrolled(names.i, warps, [f"{names.weights} += {summed}[{names.i}] * expf({largest}[{names.i}] - {names.shift});"]),
+            *block_of(f"for (int {names.n} = threadIdx.x; {names.n} < {names.kValues}; {names.n} += blockDim.x)", [
                 f"const int {names.column} = {first}{names.n};",
                 f"if ({names.column} >= {self.columns}) break;",
                 f"float {names.product} = 0.0f;",

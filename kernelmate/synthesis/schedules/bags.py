@@ -16,6 +16,7 @@ from kernelmate.synthesis.elements import BY_NUMBER, Numbers, axes_in, chosen_by
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.packs import ALIGNED_ROWS
 from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules.gather import Gather
@@ -197,7 +198,7 @@ class _SharedBags(_BagPacks):
         ]
         if width > 1:
             body += [
-                "// Packs need rows and addresses of whole packs.",
+                ALIGNED_ROWS,
                 f"if ({guard}) {{",
                 *("  " + one for one in loop(width)),
             ]
@@ -287,13 +288,13 @@ class _Lanes:
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         known = [str(plan.node(key).data[0]) for key in walk(plan) if plan.node(key).op == "input" and not any(isinstance(one, tuple) for one in key[1])]  # fmt: skip
         lines = [
-            f"constexpr int {names.kLanes} = {self.lanes};  // of a warp, for each row: neighbouring lanes read neighbouring elements",
+            f"constexpr int {names.kLanes} = {self.lanes};  // per row",
             *opening,
             f"const size_t {names.row} = ({start}) / {names.kLanes};",
             f"const int {names.lane} = threadIdx.x % {names.kLanes};",
             *self._coordinates([*body, *final]),
             *starts,
-            "// Lanes behind the last row help to combine; they have no elements.",
+            "// Lanes past the last row only take part in the shuffles.",
             *block_of(
                 f"for (int {names.k} = {names.row} < {rows} ? {names.lane} : {depth}; {names.k} < {depth}; {names.k} += {names.kLanes})",
                 body,
@@ -309,7 +310,7 @@ class _Lanes:
             "what they found by shuffles." + kernel.promise(dict.fromkeys(known)),
             kernel.definition(kernel.head(), lines),
             "",
-            (f"cdiv({' * '.join(plan.domain)} * {self.lanes}, {BLOCK})",),
+            (f"cdiv({' * '.join(plan.domain)} * {self.lanes}, block)",),
             BLOCK,
         )
 

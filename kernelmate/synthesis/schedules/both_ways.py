@@ -12,7 +12,7 @@ from dataclasses import replace
 from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.source import evaluate
 from kernelmate.synthesis.graph import Graph, pruned
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, wrapped
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of
 from kernelmate.synthesis.plan import Plan, Refused, plan_of
 from kernelmate.synthesis.reductions import Team
 from kernelmate.synthesis.schedules.columns import ENOUGH_BLOCKS, Columns
@@ -86,7 +86,7 @@ def _joined(kernel: KernelText, rows: WrittenKernel, columns: WrittenKernel, wid
     function, block = kernel.names.outermost(f"{bare}_columns"), kernel.names.fresh("block")
     blocks, passed = kernel.names.fresh("column_blocks"), list(kernel.parameters)
     length = length if length.isidentifier() else f"({length})"
-    head = wrapped(f"__device__ __forceinline__ void {function}(", [*kernel.declared(passed), f"int {block}"])
+    head = kernel.wrapped(f"__device__ __forceinline__ void {function}(", [*kernel.declared(passed), f"int {block}"])
     body = [line.replace("blockIdx.x", block) for line in _body(columns.definition)]
     own = [line.replace("blockIdx.x", f"blockIdx.x - {blocks}") for line in _body(rows.definition)]
     text = [

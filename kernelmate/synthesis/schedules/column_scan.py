@@ -141,7 +141,7 @@ class ColumnScan(Passes):
             + kernel.promise(self.inputs),
             "\n".join([*self.reductions.texts(), kernel.definition(kernel.head(), lines)]),
             "",
-            (f"cdiv({self.count}, {BLOCK})",),
+            (f"cdiv({self.count}, block)",),
             BLOCK,
         )
 
@@ -271,7 +271,7 @@ class Tiles(ColumnScan):
             *begun,
             "#pragma unroll",
             *block_of(rows, [position, *block_of(f"if ({inside})", take), *prefixes]),
-            "__syncthreads();  // everybody has read what the last tile left there",
+            "__syncthreads();  // the last tile may still be read",
             *(f"{one}[{names.group}][{names.lane}] = {run};" for one, run in zip(self.sums, running, strict=True)),
             "__syncthreads();",
             *self._before(),

@@ -19,11 +19,11 @@ from kernelmate.synthesis.kernel_text import (
     KernelText,
     WrittenKernel,
     block_of,
-    camel,
     fresh_names,
     those_written,
 )
 from kernelmate.synthesis.moments import Centred, Moments, centred_of
+from kernelmate.synthesis.names import singular
 from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes
@@ -131,7 +131,7 @@ class _ColumnReductions(Reductions):
             body = [
                 f"__shared__ {ctype} {partial_}[{warps}][{self.columns}];",
                 *block_of(f"for (int {offset} = {WARP // 2}; {offset} >= {self.columns}; {offset} /= 2)", [exchanged]),
-                "__syncthreads();  // everybody has read what the last call left there",
+                "__syncthreads();  // the last call may still be reading",
                 f"if (threadIdx.x % {WARP} < {self.columns}) {partial_}[threadIdx.x / {WARP}][{column}] = {value};",
                 "__syncthreads();",
                 f"{value} = {partial_}[0][{column}];",
@@ -151,9 +151,11 @@ class Columns(Passes):
     def __init__(self, plan: Plan, kernel: KernelText, width: int, threads: int) -> None:
         self.plan, self.kernel, self.width, self.threads = plan, kernel, width, threads
         self.names = names = fresh_names(kernel, "wanted", "column", "row", "first", "across")
-        bare = camel(kernel.kernel.name.rpartition("::")[2])
         names.kThreads, self.constants = kernel.threads(threads)
-        names.kColumns = kernel.names.outermost(f"k{bare}Columns") if width > 1 else "1"
+        names.kColumns = "1"
+        if width > 1:
+            names.kColumns, declared = kernel.constant("Columns", width, "columns per block: whole 32-byte sectors")
+            self.constants = [*declared, *self.constants]
         self.layout = layout = ColumnLayout(plan)
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "column")
@@ -163,7 +165,9 @@ class Columns(Passes):
         self.opening: list[str] = []
         self.lengths = layout.axes.lengths(kernel, {}, self.opening, self._unneeded())
         outer = [axis for axis in range(len(self.lengths)) if axis not in (layout.gone[-1], layout.column)]
-        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in outer}
+        self.at: dict[int | str, str] = {
+            axis: kernel.names.fresh(singular(layout.axes.sides[axis], "outer")) for axis in outer
+        }
         self.at[layout.gone[-1]] = names.row
         if layout.column is not None:
             self.at[layout.column] = names.column
@@ -208,10 +212,8 @@ class Columns(Passes):
         body = self._opening()
         constants, helpers = list(self.constants), list[str]()
         if self.centred is not None:
-            ahead = kernel.names.outermost(f"k{camel(kernel.kernel.name.rpartition('::')[2])}Ahead")
-            constants.append(
-                f"constexpr int {ahead} = {self.ahead};  // values that a thread loads before it uses the first"
-            )
+            ahead, declared = kernel.constant("Ahead", self.ahead, "elements per thread whose loads overlap")
+            constants += declared
             moments = Moments(self.reductions, names.kColumns, ahead)
             body += ["", *self._moments(self.centred, moments, ahead)]
             helpers = moments.texts()
@@ -219,16 +221,13 @@ class Columns(Passes):
             for keys in self.levels():
                 body += ["", *self.reduction(keys)]
         body += ["", *self._results()]
-        if self.width > 1:
-            comment = "  // neighbouring columns of a block, read in whole sectors"
-            constants.insert(0, f"constexpr int {names.kColumns} = {self.width};{comment}")
         passes = (1 if self.centred else len(self.levels())) + any(map(self.is_whole, self.plan.outputs))
         what = f"{self.width} neighbouring columns" if self.width > 1 else "each group of rows"
         how = "each of them by a thread" if self.alone else "and combines partial results in shared memory"
         why = (
             f"Written from the reference: a block of {self.threads} threads for {what}, which reads them "
             f"{'once' if passes == 1 else f'{passes} times'}{',' * self.alone} {how}, without atomics."
-            + kernel.promise(self.inputs, passes)
+            + kernel.promise(self.inputs)
         )
         column = self.layout.column
         blocks = [f"cdiv({sides[column]}, {self.width})"] if column is not None else []
@@ -262,7 +261,7 @@ class Columns(Passes):
         return [
             *lines,
             f"const int {names.wanted} = {block} * {names.kColumns} + threadIdx.x % {names.kColumns};",
-            "// Threads behind the last column help to combine; they read nothing of their own and store nothing.",
+            "// Threads past the last column only take part in the shuffles and barriers.",
             f"const int {names.column} = min({names.wanted}, {columns} - 1);",
             f"const int {names.first} = {names.wanted} < {columns} ? threadIdx.x / {names.kColumns} : {height};",
         ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kernelmate.source import evaluate
@@ -28,6 +28,7 @@ from kernelmate.synthesis.kernel_text import (
 )
 from kernelmate.synthesis.plan import Key, Plan, Refused
 from kernelmate.synthesis.schedules import tensor_contraction
+from kernelmate.synthesis.tensor_text import copy_function
 
 BLOCK = 256
 PACK = 4
@@ -51,6 +52,9 @@ class ContractionTile:
 TILES = (ContractionTile(128, 128, 8, 8), ContractionTile(64, 64, 16, 4), ContractionTile(32, 32, 32, 2))
 """From the largest: the more results a thread holds, the fewer reads of shared memory for each product."""
 
+ASYNC_TILES = (ContractionTile(128, 128, 16, 8), ContractionTile(64, 64, 32, 4))
+"""For copies that need no registers: as deep as two tiles of both operands are in 48 KB, so that barriers are few."""
+
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
@@ -68,7 +72,8 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     first = next((place for place, tile in enumerate(TILES) if blocks(tile) >= ENOUGH_BLOCKS), len(TILES) - 1)
     order = [*TILES[first : first + 2], *TILES[max(first - 1, 0) : first]][:2]
     others = [tile for tile in TILES if tile not in order]
-    makers, rest = ([partial(_text, plan, kernel, tile) for tile in some] for some in (order, others))
+    makers, rest = ([partial(_text, plan, kernel, _Contraction, tile) for tile in some] for some in (order, others))
+    rest = [partial(_text, plan, kernel, _AsyncContraction, tile) for tile in ASYNC_TILES[first > 0 :]] + rest
     try:
         tensor = tensor_contraction.makers(plan, kernel)
     except Refused:
@@ -78,9 +83,9 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     yield from those_written(makers, rest)
 
 
-def _text(plan: Plan, kernel: KernelText, tile: ContractionTile) -> WrittenKernel:
+def _text(plan: Plan, kernel: KernelText, kind: type[_Contraction], tile: ContractionTile) -> WrittenKernel:
     kernel = kernel.again()
-    return _Contraction(ContractionShape(plan, kernel), kernel, tile).written()
+    return kind(ContractionShape(plan, kernel), kernel, tile).written()
 
 
 class _Contraction(ContractionText):
@@ -125,7 +130,7 @@ class _Contraction(ContractionText):
         """The lines between the kernel's braces."""
         names, tile, depth = self.names, self.tile, self.lengths[self.shape.k]
         stored = self.outputs if tile.side >= PACK else []
-        whole = self.whole_lines(dict.fromkeys([*self.operands, *stored], PACK))
+        whole = self.whole_lines(dict.fromkeys([*self._in_packs(), *stored], PACK))
         products, results = self._products(), self._results()
         loop = f"for (int {names.k_first} = 0; {names.k_first} < {depth} + {names.kTileK}; {names.k_first} += {names.kTileK})"
         return [
@@ -143,21 +148,28 @@ class _Contraction(ContractionText):
             *self.expressions.outer,
             f"{self.total} {names.sum}[{names.kSide}][{names.kSide}] = {{}};",
             *block_of(
-                loop,
-                [
-                    f"const int {names.stage} = {names.k_first} / {names.kTileK} % 2;",
-                    *(line for name in self.tiles for line in self._load(name)),
-                    "// The products of the tile before, while the loads above are under way.",
-                    *block_of(f"if ({names.k_first} > 0)", products),
-                    "#pragma unroll",
-                    *block_of(
-                        f"for (int {names.i} = 0; {names.i} < {names.kPack}; ++{names.i})",
-                        [self._put(name) for name in self.tiles],
-                    ),
-                    "__syncthreads();",
-                ],
+                loop, [f"const int {names.stage} = {names.k_first} / {names.kTileK} % 2;", *self._turn(products)]
             ),
             *results,
+        ]
+
+    def _in_packs(self) -> list[str]:
+        """The operands that are read in packs where their rows allow it."""
+        return self.operands
+
+    def _turn(self, products: list[str]) -> list[str]:
+        """One tile on its way to shared memory, the one before multiplied."""
+        names = self.names
+        return [
+            *(line for name in self.tiles for line in self._load(name)),
+            "// The products of the tile before, while the loads above are under way.",
+            *block_of(f"if ({names.k_first} > 0)", products),
+            "#pragma unroll",
+            *block_of(
+                f"for (int {names.i} = 0; {names.i} < {names.kPack}; ++{names.i})",
+                [self._put(name) for name in self.tiles],
+            ),
+            "__syncthreads();",
         ]
 
     def _shared(self) -> list[str]:
@@ -328,3 +340,106 @@ class _Contraction(ContractionText):
                 ],
             ),
         ]
+
+
+class _AsyncContraction(_Contraction):
+    """The text for one tile of floats that come to shared memory by `cp.async`: no registers hold them on their way.
+
+    Raises:
+        Refused: an array has other elements, which would have to be converted.
+    """
+
+    def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
+        super().__init__(shape, kernel, tile)
+        if self.total != "float" or any(kernel.arguments[name].dtype != "float32" for name in self.operands):
+            raise Refused("cp.async does not convert elements")
+        self.line = kernel.names.fresh("line")
+        self.copies = {count: kernel.names.outermost(f"copy_{count}_bytes") for count in (4, 16)}
+
+    def written(self) -> WrittenKernel:
+        """The text."""
+        plain, tile = super().written(), self.tile
+        counts = [4] + [16] * any(name in self.whole for name in self._in_packs())
+        return replace(
+            plain,
+            schedule=f"contraction-async-{tile.m}x{tile.n}",
+            why=plain.why.replace("read into shared memory", "copied to shared memory by cp.async"),
+            helpers="\n\n".join(copy_function(self.copies[count], count) for count in counts),
+            capability=80,
+        )
+
+    def _in_packs(self) -> list[str]:
+        """Those that lie along the rows of their tiles; the others are turned, element by element."""
+        return [name for name in self.operands if self.along(name) != self.shape.k]
+
+    def _turn(self, products: list[str]) -> list[str]:
+        """The copies of one tile are started, the one before is multiplied."""
+        return [
+            "// The tile before has arrived, and no thread reads the one before that, which is overwritten now.",
+            'asm volatile("cp.async.wait_all;" ::: "memory");',
+            "__syncthreads();",
+            *(line for name in self.tiles for line in self._copied(name)),
+            *block_of(f"if ({self.names.k_first} > 0)", products),
+        ]
+
+    def _copied(self, name: str) -> list[str]:
+        """The copy of an operand's tile."""
+        side = self.tile.m if name in self.shape.left else self.tile.n
+        if self.along(name) == self.shape.k:
+            # Eight neighbouring elements of four rows are stored by a warp: in different banks, as rows of the tile are 4 longer.
+            return ["{", *indented(self._by_rows(name)), "}"]
+        single = self._along_side(name, str(side), 4)
+        if name not in self.whole:
+            return ["{", *indented(single), "}"]
+        packs = self._along_side(name, f"({side} / {PACK})", 16)
+        return [f"if ({self.whole[name]}) {{", *indented(packs), "} else {", *indented(single), "}"]
+
+    def _by_rows(self, name: str) -> list[str]:
+        """Copies of single elements that lie along the sum, stored down the columns of the tile."""
+        deep, apart = "8", f"({BLOCK} / 8)"
+        names, lengths, i, j = self.names, self.lengths, self.names.i, self.names.j
+        axis, position, first = self._side_of(name)
+        tile = f"{self.tiles[name]}[{names.stage}][{names.k} - {names.k_first}][{self.line} + {j}]"
+        inside = f"{position} < {lengths[axis]} && {names.k} < {lengths[self.shape.k]}"
+        return [
+            f"const int {self.line} = threadIdx.x / {deep};",
+            "#pragma unroll",
+            *block_of(
+                f"for (int {j} = 0; {j} < {self._side(name)}; {j} += {apart})",
+                [
+                    f"const int {position} = {first} + {self.line} + {j};",
+                    "#pragma unroll",
+                    *block_of(
+                        f"for (int {i} = 0; {i} < {names.kTileK}; {i} += {deep})",
+                        [
+                            f"const int {names.k} = {names.k_first} + threadIdx.x % {deep} + {i};",
+                            f"{self.copies[4]}(&{tile}, &{name}[{address(self.order(name), lengths, self.at)}], {inside});",
+                        ],
+                    ),
+                ],
+            ),
+        ]
+
+    def _along_side(self, name: str, across: str, count: int) -> list[str]:
+        """Copies of elements, or packs of them, that lie along the rows of the tile."""
+        names, lengths, j = self.names, self.lengths, self.names.j
+        axis, position, first = self._side_of(name)
+        tile = f"{self.tiles[name]}[{names.stage}][{self.line} + {j}][{position} - {first}]"
+        inside = f"{position} < {lengths[axis]} && {names.k} < {lengths[self.shape.k]}"
+        step = f" * {names.kPack}" if count == 16 else ""
+        return [
+            f"const int {self.line} = threadIdx.x / {across}, {position} = {first} + threadIdx.x % {across}{step};",
+            "#pragma unroll",
+            *block_of(
+                f"for (int {j} = 0; {j} < {names.kTileK}; {j} += {BLOCK} / {across})",
+                [
+                    f"const int {names.k} = {names.k_first} + {self.line} + {j};",
+                    f"{self.copies[count]}(&{tile}, &{name}[{address(self.order(name), lengths, self.at)}], {inside});",
+                ],
+            ),
+        ]
+
+    def _side_of(self, name: str) -> tuple[int, str, str]:
+        """An operand's axis beside the sum's, the position along it, and the block's first."""
+        names, shape = self.names, self.shape
+        return (shape.m, names.m, names.m_first) if name in shape.left else (shape.n, names.n, names.n_first)

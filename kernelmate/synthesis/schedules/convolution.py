@@ -196,7 +196,7 @@ class _Convolving:
             f"constexpr int {names.kThreads} = {threads} * ({self.lengths[-1]} / {names.kSpan});",
             f"constexpr int {', '.join(reach)};  // what the taps of a block reach",
             f"constexpr int {names.kLine} = {self.line};  // what the taps of a thread reach in a row",
-            "// Rows begin at whole packs of 16 bytes.",
+            "// Rows of the tiles are padded to whole packs of 16 bytes.",
             f"__shared__ {real} {self.patch}[{names.kDepth}]{inner}[{pitch}];",
             f"__shared__ {real} {self.packed}[{names.kDepth}]{taps}[{names.kOut} + {SPAN}];",
         ]

@@ -13,8 +13,8 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, Numbers, axes_in
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written, wrapped
-from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Refused, walk
 from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
 
@@ -167,10 +167,10 @@ class Gather:
         helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
         row = [f"size_t {names.row}"] if self.last else []
         column = f"int {names.column}" if self.last else f"long long {names.column}"
-        front = wrapped(
+        front = kernel.wrapped(
             f"__device__ __forceinline__ void {helper}(", [*kernel.declared(list(kernel.parameters)), *row, column]
         )
-        comment = "// A pack of neighbouring elements of the result."
+        comment = "// kPack neighbouring elements of the result."
         text = "\n".join([comment, kernel.definition(f"template <int {names.kPack}>\n{front}", inner)])
         return self._launched(helper, text, opening)
 
@@ -214,7 +214,7 @@ class Gather:
             body = [*opening, f"const size_t {names.row} = blockIdx.x;"]
             if width > 1:
                 body += [
-                    "// Packs need rows and addresses of whole packs.",
+                    ALIGNED_ROWS,
                     f"if ({guard}) {{",
                     *("  " + one for one in loop(width)),
                 ]
@@ -239,7 +239,7 @@ class Gather:
             guard = " && ".join(filter(None, [guard if guard != "true" else "", *fits])) or "true"
             i = names.i
             body += [
-                "// Packs need rows and addresses of whole packs.",
+                ALIGNED_ROWS,
                 *block_of(f"if ({guard})", [f"{helper}<{width}>({arguments}, {at(names.base)});", "return;"]),
                 *block_of(
                     f"for (size_t {i} = {names.base}; {i} < {names.count} && {i} < {names.base} + {width}; ++{i})",
@@ -250,5 +250,5 @@ class Gather:
             body.append(f"{helper}<1>({arguments}, {at(names.base)});")
         return WrittenKernel(
             self.name, f"Written from the reference: packs over all elements of the result, {width}{promise}",
-            kernel.definition(kernel.head(), body), text, (f"cdiv({' * '.join(self.plan.domain)}, {BLOCK * width})",), BLOCK,
+            kernel.definition(kernel.head(), body), text, (f"cdiv({' * '.join(self.plan.domain)}, block * {width})",), BLOCK,
         )  # fmt: skip

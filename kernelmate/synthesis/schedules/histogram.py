@@ -14,7 +14,7 @@ from kernelmate.synthesis.elements import Elements, Numbers
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.packs import ALIGNED, Packs
 from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules.total import MOST_ALONE
@@ -156,17 +156,18 @@ class _Histogram:
         names.count = count if count.isidentifier() else names.count
         sizes = [] if count == names.count else [f"const size_t {names.count} = {count};"]
         body = [*self._shared(), *sizes, *self.expressions.outer, *function, *self._loops(), *self._final()]
-        where = "counts of its own in shared memory, which it adds once" if self.bins else "atomic additions"
-        blocks = f"min(cdiv({self.plan.domain[1]}, {BLOCK * width * PER_THREAD}), {MOST_BLOCKS})"
+        where = "counts in shared memory that it adds to the result once" if self.bins else "atomic additions"
+        blocks = f"min(cdiv({self.plan.domain[1]}, block * {width * PER_THREAD}), {MOST_BLOCKS})"
         read = [*self.packs.arrays]
         return WrittenKernel(
             ("histogram" if self.bins else "scatter") + ("" if self.many else "-block"),
-            f"Written from the reference: {'blocks' if self.many else 'one block'} of {self.threads} threads read {width} samples at a time, with "
+            f"Written from the reference: {'each block' if self.many else 'one block'} of {self.threads} threads reads {width} samples at a time, with "
             f"{where if self.many else 'counts in shared memory'}." + kernel.promise(read),
             kernel.definition(kernel.head(), body),
             "",
             (blocks if self.many else "1",),
             self.threads,
+            grid_comment="at most 4 blocks for each of 132 multiprocessors (H100)" if self.many else "",
         )
 
     @property
@@ -187,7 +188,7 @@ class _Histogram:
         names, copies = self.names, self._copies()
         lines = [f"constexpr int {names.kBins} = {self.bins};"]
         if copies > 1:
-            lines.append(f"constexpr int {names.kCopies} = {copies};  // so that few warps wait for each other")
+            lines.append(f"constexpr int {names.kCopies} = {copies};  // so that warps seldom wait for each other")
         every = f"{names.kCopies} * {names.kBins}" if copies > 1 else names.kBins
         i = names.i
         lines += [
@@ -248,7 +249,7 @@ class _Histogram:
                 f"constexpr int {names.kPack} = {packs.width};  // samples in one load",
                 *packs.structs(names.kPack),
                 *lines,
-                "// Packs need addresses of whole packs; what is left over, or begins elsewhere, is taken one by one.",
+                ALIGNED,
                 f"const size_t {names.done} = {packs.aligned() or 'true'} ? {names.count} / {names.kPack} : 0;",
                 *block_of(
                     f"for (size_t {i} = {names.first}; {i} < {names.done}; {i} += {names.stride})",

@@ -20,8 +20,8 @@ from kernelmate.synthesis.kernel_text import (
     block_of,
     camel,
     fresh_names,
-    wrapped,
 )
+from kernelmate.synthesis.packs import ALIGNED
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.window_plan import (
     OutputShapes,
@@ -220,7 +220,7 @@ class _Interleaved(WindowText):
         width = kernel.names.outermost(f"k{camel(bare)}Results")
         outer = [f"int {name}" for name in self.outer_names]
         kind = "long long" if len(plan.domain) == 1 else "int"
-        head = wrapped(
+        head = kernel.wrapped(
             f"__device__ __forceinline__ void {function}(",
             [*kernel.declared(list(kernel.parameters)), *outer, f"{kind} {local.i}"],
         )
@@ -321,7 +321,7 @@ class _Interleaved(WindowText):
         single = f"for ({kind} {k} = {i}; {k} < {i} + {width} && {k} < {length}; ++{k})"
         aligned = self._aligned()
         lines += [
-            "// Packs need addresses of whole packs.",
+            ALIGNED,
             f"const bool {local.aligned} = {aligned};",
             *block_of(
                 f"if ({local.aligned} && {i} + {width} <= {length})", [f"{function}<{width}>({arguments}, {i});"]

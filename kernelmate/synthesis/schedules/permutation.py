@@ -12,16 +12,9 @@ from functools import partial
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import (
-    ITEM_BYTES,
-    KernelText,
-    WrittenKernel,
-    block_of,
-    fresh_names,
-    those_written,
-    wrapped,
-)
-from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.names import singular
+from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
 
@@ -137,14 +130,19 @@ class _PermutationTiles(_Free):
             raise Refused("its arrays are met in several orders" if turned else "no array is met in another order")
         self.turned = turned.pop()
         self.source, self.target = int(self.turned[-1]), last
-        names = fresh_names(kernel, "source", "target", "batch", "lane", "j", "k", "kTile", "kRows", "across", "down")
+        names = fresh_names(kernel, "source", "target", "batch", "lane", "j", "k", "across", "down")
         self.names = names
+        names.kTile, tile = kernel.local_constant("kTile", self.side, "tile")
+        names.kRows, rows = kernel.local_constant("kRows", BLOCK // self.side, "rows")
+        self.constants = [*tile, *rows]
         self.tiles = {
             name: kernel.names.fresh("tile" if len(self.tiled()) == 1 else f"{name}_tile") for name in self.tiled()
         }
         if any(isinstance(axis, str) for order in self.orders.values() for axis in order):
             raise Refused("it takes rows of an array by their numbers")
-        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in self.whole[:-1]}
+        self.at: dict[int | str, str] = {
+            axis: kernel.names.fresh(singular(self.axes.sides[axis], "outer")) for axis in self.whole[:-1]
+        }
         self.at[self.source], self.at[self.target] = names.source, names.target
 
     def tiled(self) -> list[str]:
@@ -175,8 +173,8 @@ class _PermutationTiles(_Free):
         place = address(self.whole, self.lengths, self.at)
         results += [f"{name}[{place}] = {value};" for name, value in zip(self.outputs, values, strict=True)]
         body = [
-            f"constexpr int {names.kTile} = {self.side}, {names.kRows} = {BLOCK // self.side};",
-            "// A column more, so that the elements of a column lie in different banks.",
+            *self.constants,
+            "// One column of padding spreads the elements of a column over all banks.",
             *(
                 f"__shared__ {kernel.element(name)} {tile}[{names.kTile}][{names.kTile} + 1];"
                 for name, tile in self.tiles.items()
@@ -271,7 +269,11 @@ class _Packs(_Free):
         self.packs = Packs(kernel, [*dict.fromkeys([*along, *self.outputs])], kernel.names)
         if self.packs.width == 1:
             raise Refused("its elements fill 16 bytes each")
-        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in self.whole[:-1]}
+        self.at: dict[int | str, str] = {
+            axis: kernel.names.fresh(singular(self.axes.sides[axis], "outer")) for axis in self.whole[:-1]
+        }
+        if len(self.at) == 1 and not any(self.whole[0] in order for order in self.positions):
+            self.at = {self.whole[0]: self.names.row}
         self.at[self.last] = self.names.column
 
     def position(self, axis: int | str) -> str:
@@ -320,9 +322,9 @@ class _Packs(_Free):
         ]
         passed = list(kernel.parameters)
         declared = [*kernel.declared(passed), f"size_t {names.row}", f"int {names.column}"]
-        front = wrapped(f"__device__ __forceinline__ void {helper}(", declared)
+        front = kernel.wrapped(f"__device__ __forceinline__ void {helper}(", declared)
         head = f"template <int {names.kPack}>\n{front}"
-        comment = "// A pack of neighbouring elements of one row of the result."
+        comment = "// kPack neighbouring elements of one row of the result."
         return self.launched(helper, "\n".join([comment, kernel.definition(head, inner)]))
 
     def guard(self) -> str:
@@ -341,7 +343,7 @@ class _Packs(_Free):
             f"const size_t {names.count} = {kernel.count(sides)};",
             f"const size_t {names.base} = {start};",
             f"if ({names.base} >= {names.count}) return;",
-            "// Packs need rows and addresses of whole packs.",
+            ALIGNED_ROWS,
             *block_of(
                 f"if ({guard})",
                 [f"{helper}<{width}>({arguments}, {names.base} / {columns}, {names.base} % {columns});", "return;"],
@@ -354,11 +356,11 @@ class _Packs(_Free):
         total = " * ".join(sides)
         return WrittenKernel(
             "permutation-packs",
-            f"Written from the reference: packs of {width} neighbouring elements along the last axis, 16 bytes at a time, each element "
-            "read and written once, and a tail for any size and address." + kernel.promise(self.known()),
+            f"Written from the reference: packs of {width} neighbouring elements along the last axis, each element "
+            "read and written once." + kernel.promise(self.known()),
             kernel.definition(kernel.head(), body),
             text,
-            (f"cdiv({total}, {BLOCK * width})",),
+            (f"cdiv({total}, block * {width})",),
             BLOCK,
         )
 
@@ -378,7 +380,7 @@ class _Packs(_Free):
         lines, left = [], self.names.row
         for axis in reversed(self.whole[:-1]):
             text = left if axis == self.whole[0] else f"{left} % {self.lengths[axis]}"
-            if axis in used:
+            if axis in used and self.at[axis] != self.names.row:
                 lines.append(f"const int {self.at[axis]} = {text};")
             left = f"{left} / {self.lengths[axis]}"
         return lines
@@ -402,7 +404,7 @@ class _RowPacks(_Packs):
         body = [
             *(line for line in self.opening if f" {columns} = " in line),
             f"const size_t {names.row} = blockIdx.x;",
-            "// Packs need rows and addresses of whole packs.",
+            ALIGNED_ROWS,
             f"if ({self.guard()}) {{",
             *loop(width),
             "} else {",

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from kernelmate.source import evaluate
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.packs import ALIGNED, ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
 BLOCK = 256
@@ -111,7 +111,7 @@ class _Elements:
         return self.kernel.loaded(name, self.locals[name])
 
     def function(self, name: str) -> list[str]:
-        """The lambda of one element: what is read by value, what is written by reference."""
+        """The lambda of one element: what is read by value, several results by reference."""
         lines: list[str] = []
         texts = self.expressions.locals_for(self.plan.outputs, lines)
         kinds = [self.plan.node(key).dtype for key in self.plan.outputs]
@@ -125,7 +125,7 @@ class _Elements:
                 held = self.kernel.names.fresh(f"{target}_next")
                 lines.append(f"const {self.kernel.element(target)} {held} = {value};")
                 value = held
-            finals.append(f"{self.locals[target]} = {value};")
+            finals.append(f"return {value};" if self.single else f"{self.locals[target]} = {value};")
         head = f"const auto {name} = [=]({', '.join(self._declared())})"
         return [*block_of(head, [*lines, *finals])[:-1], "};"]
 
@@ -133,19 +133,29 @@ class _Elements:
         """The name of an element's position along the axes of an access."""
         return str({"flat": self.names.position, "row": self.names.row, "column": self.names.column}[access])
 
+    @property
+    def single(self) -> bool:
+        """Whether there is one result, which the function returns; several are written by reference."""
+        return len(self.outputs) == 1
+
     def _read(self) -> list[str]:
-        return [one for one, access in self.inputs.items() if access in self.varying and one not in self.outputs]
+        found = [one for one in self.kernel.parameters if self.inputs.get(one) in self.varying]
+        return [one for one in found if self.single or one not in self.outputs]
 
     def _declared(self) -> list[str]:
         kernel = self.kernel
         reads = [f"{kernel.element(one)} {self.locals[one]}" for one in self._read()]
         places = [f"long long {self._place(one)}" for one in self.positions if one in self.varying]
-        return [*reads, *places, *(f"{kernel.element(one)}& {self.locals[one]}" for one in self.outputs)]
+        written = [] if self.single else [f"{kernel.element(one)}& {self.locals[one]}" for one in self.outputs]
+        return [*reads, *places, *written]
 
     def call(self, name: str, texts: dict[str, str]) -> str:
         """A call of the lambda, with the text of each array's element and position."""
         places = [texts[f"@{one}"] for one in self.positions if one in self.varying]
-        return f"{name}({', '.join([*(texts[one] for one in self._read()), *places, *(texts[one] for one in self.outputs)])});"
+        values = [*(texts[one] for one in self._read()), *places]
+        if self.single:
+            return f"{texts[self.outputs[0]]} = {name}({', '.join(values)});"
+        return f"{name}({', '.join([*values, *(texts[one] for one in self.outputs)])});"
 
 
 class _Flat:
@@ -173,11 +183,10 @@ class _Flat:
         total = " * ".join(plan.domain) or "1"
         return WrittenKernel(
             "pointwise",
-            _why(packs.width, "elements of neighbouring rows too" if plan.split else "")
-            + kernel.promise(self.elements.inputs),
+            _why(packs, "across the ends of rows" if plan.split else "") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "",
-            (f"cdiv({total}, {BLOCK * packs.width})",),
+            (f"cdiv({total}, block * {packs.width})" if wide else f"cdiv({total}, block)",),
             BLOCK,
         )
 
@@ -185,10 +194,12 @@ class _Flat:
         width, names = self.elements.packs.width, self.names
         lines = []
         if width > 1:
-            lines.append(
-                f"constexpr int {names.kPack} = {width};  // elements per thread: up to 16 bytes of each array"
-            )
-        lines.append(f"const size_t {names.count} = {self.kernel.count(self.plan.domain)};")
+            lines.append(f"constexpr int {names.kPack} = {width};  // elements per thread")
+        count = self.kernel.count(self.plan.domain)
+        if count.isidentifier():
+            names.count = count
+        else:
+            lines.append(f"const size_t {names.count} = {count};")
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         first = f"({start}) * {names.kPack}" if width > 1 else start
         lines += [f"const size_t {names.base} = {first};", f"if ({names.base} >= {names.count}) return;"]
@@ -240,7 +251,7 @@ class _Flat:
             guard = [one for one in guard if one != f"{first} + {kpack} <= {names.count}"]  # rows are whole
         return [
             *(places if anywhere else []),
-            "// Packs need addresses of whole packs; what is left over, or begins elsewhere, is taken one by one.",
+            ALIGNED,
             *([f"const bool {names.aligned} = {aligned};"] if aligned else []),
             *block_of(f"if ({' && '.join(filter(None, guard))})", [*lines, "return;"]),
             *tail,
@@ -267,9 +278,7 @@ class _ByRows:
             raise Refused("its elements fill 16 bytes each")
         function = self.elements.function(self.names.element)
         kpack, row = self.names.kPack, self.names.row
-        body = [
-            f"constexpr int {kpack} = {packs.width};  // elements per step and thread: up to 16 bytes of each array"
-        ]
+        body = [f"constexpr int {kpack} = {packs.width};  // elements per thread and step"]
         body += packs.structs(kpack)
         body.append(f"const size_t {row} = blockIdx.x;")
         if re.fullmatch(r"\w+", length):
@@ -280,7 +289,7 @@ class _ByRows:
         block = row_block(_headline(plan, kernel), packs.width)
         return WrittenKernel(
             "pointwise-rows",
-            _why(packs.width, "a block for each row, which divides nothing") + kernel.promise(self.elements.inputs),
+            _why(packs, "one block per row, so that no index is divided") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "",
             (plan.row_count,),
@@ -304,7 +313,7 @@ class _ByRows:
         branch += ["  " + one for one in single] + ["}"]
         guard = " && ".join(filter(None, [f"{columns} % {kpack} == 0", packs.aligned()]))
         return [
-            "// Packs need rows and addresses of whole packs.",
+            ALIGNED_ROWS,
             f"const bool {packed} = {guard};",
             *block_of(
                 f"for (int {column} = threadIdx.x * {kpack}; {column} < {columns}; {column} += blockDim.x * {kpack})",
@@ -316,14 +325,11 @@ class _ByRows:
 def _pack_lines(elements: _Elements, function: str, texts: dict[str, str], first: str, column: str, j: str, kpack: str) -> list[str]:  # fmt: skip
     """Loads, the elements of a pack, and stores."""
     packs, lines = elements.packs, []
-    for name in packs.arrays:
-        at = f"{name} + {first if name in elements.flat else column}"
-        if name in elements.inputs and name in elements.outputs:
-            lines.append(packs.load(name, at).removeprefix("const "))
-        elif name in elements.inputs:
-            lines.append(packs.load(name, at))
-        else:
-            lines.append(f"{packs.type_of(name)} {packs.locals[name]};")
+    for name in [one for one in packs.arrays if one in elements.inputs]:
+        load = packs.load(name, f"{name} + {first if name in elements.flat else column}")
+        lines.append(load.removeprefix("const ") if name in elements.outputs else load)
+    stored = [one for one in packs.arrays if one not in elements.inputs]
+    lines += [f"{packs.type_of(name)} {packs.locals[name]};" for name in stored]
     lines.append("#pragma unroll")
     lines += block_of(f"for (int {j} = 0; {j} < {kpack}; ++{j})", [elements.call(function, texts)])
     for name in elements.outputs:
@@ -343,10 +349,6 @@ def _grouped(text: str) -> str:
     return text if text.replace("_", "").isalnum() else f"({text})"
 
 
-def _why(width: int, more: str) -> str:
-    packs = (
-        f"each thread takes {width} neighbouring elements, 16 bytes at a time"
-        if width > 1
-        else "one element per thread"
-    )
-    return f"Written from the reference: {packs}{', ' + more if more else ''}, and a tail for any size and address."
+def _why(packs: Packs, more: str) -> str:
+    one = f"each thread handles {packs.width} neighbouring elements in accesses of {packs.bytes_at_once()} bytes"
+    return f"Written from the reference: {one if packs.width > 1 else 'one element per thread'}{', ' + more if more else ''}."

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, block_of, camel
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, block_of
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.reductions import Team
 from kernelmate.synthesis.row_ends import RowEnd
@@ -59,11 +59,10 @@ class RowLoops(RowElements):
         self.registers = each = self.ahead * sum(ITEM_BYTES[self.kernel.arguments[one].dtype] for one in self.kept) // 4
         if each > min(MOST_KEPT, ALL_KEPT // self.team.threads):
             raise Refused("a thread has too few registers for its part of a row")
-        bare, names = self.kernel.kernel.name.rpartition("::")[2], self.kernel.names
-        self.names.kAhead = names.outermost(f"k{camel(bare)}Kept")
-        self.constants.append(
-            f"constexpr int {self.names.kAhead} = {self.ahead};  // elements of a row that a thread keeps in registers"
-        )
+        names = self.kernel.names
+        comment = "elements of a row that a thread keeps in registers"
+        self.names.kAhead, declared = self.kernel.constant("Kept", self.ahead, comment)
+        self.constants += declared
         self.names.load, self.names.first, self.names.i, self.names.kRow = (
             names.fresh(one) for one in ("load", "first", "i", "kRow")
         )

@@ -13,8 +13,8 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, may_be_negative
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, camel, fresh_names, wrapped
-from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, camel, fresh_names
+from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk, without_reshapes
 from kernelmate.synthesis.reductions import WARP
 
@@ -231,7 +231,7 @@ class _RowSums:
             *self.outer,
             *block_of(head, [*loads, "#pragma unroll", *each, f"*reinterpret_cast<{pack}*>({place}) = {own};"]),
         ]
-        front = wrapped(
+        front = kernel.wrapped(
             f"__device__ __forceinline__ void {name}(", [*kernel.declared(list(kernel.parameters)), *places.split(", ")]
         )
         comment = f"// {'Adds one row to' if adds else 'Begins'} a row of {self.output}."
@@ -260,7 +260,7 @@ class _RowSums:
             count = names.n
         if self.packs.width > 1:
             guard = " && ".join(filter(None, [f"{names.columns} % {self.packs.width} == 0", self.packs.aligned()]))
-            lines += ["// Packs need rows and addresses of whole packs.", f"const bool {names.packed} = {guard};"]
+            lines += [ALIGNED_ROWS, f"const bool {names.packed} = {guard};"]
         first = f"static_cast<long long>(blockIdx.x) * {names.kRows}"
         lines += [
             f"__shared__ int {names.found}[{names.kThreads} * {NUMBERS}], {names.counts}[{names.kThreads} / {WARP}];",
@@ -296,7 +296,7 @@ class _RowSums:
             "#pragma unroll",
             *block_of(over, [*looking, f"{names.total} += __popc({names.votes});", f"{names.place} += __popc({names.votes} & ((1u << {names.lane}) - 1));"]),
             f"if ({names.lane} == 0) {names.counts}[{names.warp}] = {names.total};",
-            "__syncthreads();  // everybody has added what was found before",
+            "__syncthreads();  // the sums of the last step are complete",
             f"{names.total} = 0;",
             *block_of(
                 f"for (int {names.k} = 0; {names.k} < {names.kThreads} / {WARP}; ++{names.k})",

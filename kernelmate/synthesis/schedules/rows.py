@@ -16,13 +16,11 @@ from kernelmate.synthesis.kernel_text import (
     KernelText,
     WrittenKernel,
     block_of,
-    camel,
     fresh_names,
     those_written,
-    wrapped,
 )
 from kernelmate.synthesis.online import online_of
-from kernelmate.synthesis.packs import Packs
+from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.row_ends import RowEnd, ends_of
@@ -152,9 +150,9 @@ class Rows(RowLoops):
         self.kept: list[str] = []
         self.ahead = 0 if keeps else self._ahead()
         if self.ahead:
-            self.names.kAhead = kernel.names.outermost(f"k{camel(bare)}Ahead")
-            comment = "  // elements that a thread loads before it uses the first"
-            self.constants.append(f"constexpr int {self.names.kAhead} = {self.ahead};{comment}")
+            comment = "elements per thread whose loads overlap"
+            self.names.kAhead, declared = kernel.constant("Ahead", self.ahead, comment)
+            self.constants += declared
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column", "across"}))
         self.reductions = Reductions(plan, kernel, team, self.names.kThreads)
         self.end = self._end()
@@ -186,16 +184,18 @@ class Rows(RowLoops):
             body += ["", *self.reduction(keys)]
         self.last = names.columns
         body += ["", *self.results()]
+        if names.columns != length:  # its expression is not written again
+            body = [one.replace(f"max({length},", f"max({names.columns},") for one in body]
         width = self.packs.width
         passed = list(kernel.parameters)
         template = [f"template <int {names.kPack}>"] if width > 1 else []
         inline = "__device__ __forceinline__ void "
         head = "\n".join(
-            [*template, wrapped(f"{inline}{self.function}(", [*kernel.declared(passed), f"size_t {names.row}"])]
+            [*template, kernel.wrapped(f"{inline}{self.function}(", [*kernel.declared(passed), f"size_t {names.row}"])]
         )
         team_text = team.noun if team.threads >= WARP else f"{team.threads} neighbouring threads"
         comment = f"// One row by {'a ' * (team.threads >= WARP)}{team_text}"
-        comment += f", from packs of {names.kPack} neighbouring elements." if width > 1 else "."
+        comment += f", {names.kPack} neighbouring elements per access." if width > 1 else "."
         helpers = [
             *self.constants,
             "",
@@ -203,7 +203,7 @@ class Rows(RowLoops):
             *self.helpers(),
             "\n".join([comment, kernel.definition(head, body)]),
         ]
-        grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, {team.block // team.threads})",)
+        grid = (plan.row_count,) if team.name == "block" else (f"cdiv({plan.row_count}, block // {team.threads})",)
         return WrittenKernel(
             f"{self.schedule}-{team.name if team.threads == WARP else f'{team.noun}-{team.threads}'}{'-kept' * bool(self.kept)}",
             self.why(),
@@ -306,7 +306,7 @@ class Rows(RowLoops):
         guard = " && ".join(filter(None, [*lengths, self.packs.aligned()]))
         return [
             *lines,
-            "// Packs need rows and addresses of whole packs.",
+            ALIGNED_ROWS,
             f"const bool {names.packed} = {guard};",
             *[f"if ({names.packed}) {{", f"  {self.function}<{width}>({arguments});", "} else {"],
             *[f"  {self.function}<1>({arguments});", "}"],
@@ -315,12 +315,17 @@ class Rows(RowLoops):
     def why(self) -> str:
         """One or two sentences."""
         passes = len(self.passes()) + any(self.full.values())
-        again = f"{passes} times, all but the first from {'registers' if self.kept else 'the cache'}"
-        times = "once" if passes == 1 else again
-        count, lanes = self.team.threads, self.team.threads < WARP
-        team = f"a group of {count} neighbouring threads" if lanes else f"a {self.team.name} of {count} threads"
+        several = _TIMES.get(passes, f"{passes} times")
+        times = "once" if passes == 1 else f"{several}, from the cache after the first"
+        times = f"once into registers and uses it {several}" if self.kept and passes > 1 else times
+        count = self.team.threads
+        team = f"one block of {count} threads" if self.team.name == "block" else "one warp"
+        team = f"{count} neighbouring threads" if count < WARP else team
+        verbs = ("read", "combine") if count < WARP else ("reads", "combines")
         return (
-            f"Written from the reference: {team} per row, which reads it {times}, "
-            f"{self.packs.width} elements per load, and combines partial results by shuffles."
-            + self.kernel.promise(self.inputs, 1 if self.kept else passes)
+            f"Written from the reference: {team} per row {verbs[0]} it {times}, in accesses of {self.packs.bytes_at_once()} bytes, and "
+            f"{verbs[1]} partial results by shuffles." + self.kernel.promise(self.inputs)
         )
+
+
+_TIMES = {2: "twice", 3: "three times", 4: "four times"}

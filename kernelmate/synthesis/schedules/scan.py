@@ -6,6 +6,7 @@ graph, and per pack of a row five steps by shuffles. The order of a sum depends 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -142,7 +143,7 @@ class _RowScan(Rows):
                 reductions.combined(kind, total, f"{partial_}[{warp}]"),
             ]
             body += [
-                "__syncthreads();  // everybody has read what the last call left there",
+                "__syncthreads();  // the last call may still be reading",
                 f"if (threadIdx.x % {WARP} == {WARP - 1}) {partial_}[threadIdx.x / {WARP}] = {value};",
                 "__syncthreads();",
                 f"{total} = {start};",
@@ -202,6 +203,7 @@ class _RowScan(Rows):
             self.expressions.known[key] = name
         pairs = list(zip(plan.outputs, self.outputs, strict=True))
         after += self.stores(pairs, lambda name: f"{self.stored_pack(name)}.at[{names.j}]")
+        after = _without_one_use(after)
         outer += self.expressions.outer
         final = [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in self.outputs]
         final += self._each(kpack, after)
@@ -216,7 +218,7 @@ class _RowScan(Rows):
         return [
             *outer,
             *carried,
-            "// Every thread stays to combine; those behind the end have nothing of their own.",
+            "// Threads past the end of the row only take part in the scan.",
             *block_of(head, lines),
         ]
 
@@ -245,5 +247,15 @@ class _RowScan(Rows):
         how = "its threads' partial results are combined in order by shuffles, tile after tile of the row"
         return (
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, {self.packs.width} elements per load; "
-            f"{how}." + self.kernel.promise(self.inputs, len(self.levels()) + 1)
+            f"{how}." + self.kernel.promise(self.inputs)
         )
+
+
+def _without_one_use(lines: Sequence[str]) -> list[str]:
+    """Lines without locals that are only stored: what they are stands in the store."""
+    text = "\n".join(lines)
+    for found in re.finditer(r"^const [\w ]+ (\w+) = (.+);$", text, re.MULTILINE):
+        stored = f" = {found[1]};"
+        if len(re.findall(rf"\b{found[1]}\b", text)) == 2 and stored in text:
+            text = text.replace(f"{found[0]}\n", "").replace(stored, f" = {found[2]};")
+    return text.split("\n")

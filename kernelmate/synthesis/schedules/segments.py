@@ -119,10 +119,10 @@ class _Segments:
         offset, index = self.offsets, kernel.element(self.offsets)
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         lines = [
-            f"constexpr int {names.kLanes} = {self.lanes};  // of a warp, for each row: about as many as rows have elements",
+            f"constexpr int {names.kLanes} = {self.lanes};  // per row: about as many as a row has elements",
             f"const size_t {row} = ({start}) / {names.kLanes};",
             f"const int {lane} = threadIdx.x % {names.kLanes};",
-            "// Lanes behind the last row help to combine; they have no elements.",
+            "// Lanes past the last row only take part in the shuffles.",
             f"const {index} {end} = {row} < {rows} ? {offset}[{row} + 1] : 0;",
             *hoisted,
             *declared,
@@ -143,7 +143,7 @@ class _Segments:
             "their sums by shuffles." + kernel.promise(dict.fromkeys(self.inputs)),
             kernel.definition(kernel.head(), lines),
             "",
-            (f"cdiv({self.plan.domain[0]} * {self.lanes}, {BLOCK})",),
+            (f"cdiv({self.plan.domain[0]} * {self.lanes}, block)",),
             BLOCK,
         )
 

@@ -104,29 +104,31 @@ class _Total(Passes):
         """The text."""
         kernel, names, threads = self.kernel, self.names, self.team.block
         count = kernel.count(self.plan.domain)
-        body = [] if count == names.count else [f"const long long {names.count} = {count};"]
-        if self.many:
+        body = [] if count.isidentifier() else [f"const long long {names.count} = {count};"]
+        names.count = count if count.isidentifier() else names.count
+        if self.many:  # of at most `MOST_BLOCKS` blocks
             body += [
-                f"const long long {names.first} = static_cast<long long>(blockIdx.x) * {names.kThreads} + threadIdx.x;",
-                f"const long long {names.step} = static_cast<long long>(gridDim.x) * {names.kThreads};",
+                f"const int {names.first} = blockIdx.x * {names.kThreads} + threadIdx.x;",
+                f"const int {names.step} = gridDim.x * {names.kThreads};",
             ]
         for keys in self.levels():
             body += [*self.reduction(keys), ""]
         body += self._results()
-        grid = f"min(cdiv({self.plan.columns}, {threads * PER_THREAD}), {MOST_BLOCKS})" if self.many else "1"
+        grid = f"min(cdiv({self.plan.columns}, block * {PER_THREAD}), {MOST_BLOCKS})" if self.many else "1"
         how = (
-            "many blocks, each of which adds its part once"
+            f"up to {MOST_BLOCKS} blocks, each with one atomic addition"
             if self.many
             else f"one block of {threads} threads, in the same order in each run"
         )
         return WrittenKernel(
             "total-atomic" if self.many else "total",
-            f"Written from the reference: {how}; partial results are combined by shuffles."
-            + kernel.promise(self.inputs, len(self.levels()) + any(map(self.is_whole, self.plan.outputs))),
+            f"Written from the reference: {how}; within a block, shuffles combine partial results."
+            + kernel.promise(self.inputs),
             kernel.definition(kernel.head(), body),
             "\n".join([*self.constants, "", *self.reductions.texts()]).strip(),
             (grid,),
             threads,
+            grid_comment="more blocks would only add more atomic additions" if self.many else "",
         )
 
     def position(self) -> tuple[str, str]:

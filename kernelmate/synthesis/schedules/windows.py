@@ -13,6 +13,7 @@ from functools import partial
 from kernelmate.errors import ContractError
 from kernelmate.records import Size
 from kernelmate.source import evaluate, launch_shape
+from kernelmate.synthesis.folding import with_locals
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import existing
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
@@ -84,9 +85,9 @@ class _Threads:
         lines += self._stores(text, values, lines)
         return WrittenKernel(
             "windows",
-            "Written from the reference: a thread for each position of the result, neighbours from the L1 cache, the border "
-            "decided once per thread." + self.kernel.promise(self._read()),
-            self.kernel.definition(self.kernel.head(), lines),
+            "Written from the reference: one thread per element of the result, which finds its neighbours in the L1 cache and "
+            "tests for the border once." + self.kernel.promise(self._read()),
+            self.kernel.definition(self.kernel.head(), with_locals(lines)),
             "",
             self._grid(),
             self.block,
@@ -324,13 +325,13 @@ class _WindowRows(_Threads):
             ),
         ]
         constant = (
-            f"constexpr int {local.kRows} = {ROWS};  // neighbouring rows of a thread: what they share is read once"
+            f"constexpr int {local.kRows} = {ROWS};  // rows per thread, which share their neighbours in registers"
         )
         return WrittenKernel(
             "windows-rows",
             f"Written from the reference: a thread for {ROWS} neighbouring rows of a column, which reads what they share into registers once "
             "and decides the border there." + self.kernel.promise(self._read()),
-            self.kernel.definition(self.kernel.head(), [constant, *lines, *text.before, *loop]),
+            self.kernel.definition(self.kernel.head(), [constant, *with_locals([*lines, *text.before, *loop])]),
             "",
             self._grid(),
             self.block,
@@ -372,9 +373,9 @@ class _Grid(_Threads):
         loop = block_of(f"for (int {column} = threadIdx.x; {column} < {length}; {column} += blockDim.x)", body)
         return WrittenKernel(
             "windows-grid",
-            "Written from the reference: a block for each row of the result, neighbours from the L1 cache, the border decided once "
+            "Written from the reference: one block per row of the result, which finds its neighbours in the L1 cache and tests for the border once "
             "per position." + kernel.promise(self._read()),
-            kernel.definition(kernel.head(), [*lines, *loop]),
+            kernel.definition(kernel.head(), with_locals([*lines, *loop])),
             "",
             kernel.contract.grid,
             row_block(int(evaluate(sides[-1], kernel.contract.sizes[0])), 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelmate.checks.alignment import MOST_SHIFTS, shift_text, shifts_of, together
+from kernelmate.checks.alignment import MOST_OF_EVERY, MOST_SHIFTS, every_shift, shift_text, shifts_of, together
 from kernelmate.checks.directed import MOST_DIRECTED, directed_sizes
 from kernelmate.checks.size_plan import tried_sizes
 from kernelmate.checks.sizes import covering_sizes, own_sizes
@@ -105,3 +105,12 @@ def test_pointers_are_moved_at_a_round_size_and_where_conditions_go_another_way(
     moved = [one.size["n"] for one in sizes if one.shifts]
     assert moved[0] % 512 == 0 or moved[1] % 512 == 0
     assert any(n % 16 == 0 and n < 512 for n in moved)
+
+
+def test_a_kernel_that_looks_at_low_bits_is_tried_at_every_place_of_each_array() -> None:
+    shifts = set(every_shift(contract(NUMBERS)))
+    assert {(("x", step),) for step in (4, 8, 12)} | {(("b", step),) for step in (4, 8, 12)} <= shifts
+    assert {(("x", step), ("b", step)) for step in (4, 8, 12)} <= shifts
+    assert set(shifts_of(contract(NUMBERS))) <= shifts
+    assert len(shifts) <= MOST_OF_EVERY
+    assert every_shift(contract(NUMBERS, align=16)) == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.checks.scalars import loops, said, varied, varied_names
+from kernelmate.checks.scalars import has_switches, loops, said, varied, varied_names
 from kernelmate.records import Argument, Contract
 
 SIZE = {"n": 64}
@@ -29,9 +29,9 @@ def scalar(value, dtype="float32", *, fixed=False, name="a"):
         (scalar("0.5", fixed=True), False),
         (scalar("n / 2"), False),
         (scalar(None, "int32", name="n"), False),
-        (scalar("0"), False),
+        (scalar("0"), True),
         (scalar("-inf"), False),
-        (scalar("1", "bool"), False),
+        (scalar("1", "bool"), True),
     ],
 )
 def test_literals_vary_and_nothing_else_does(argument, varies) -> None:
@@ -59,6 +59,30 @@ def test_floats_keep_their_sign_within_half_and_twice_and_fractions_stay_fractio
 def test_whole_numbers_move_to_near_ones_of_the_same_sign_that_fit(value, near) -> None:
     got = {int(varied(contract(scalar(str(value), "int8")), SIZE, ["a"], (seed,))["a"]) for seed in range(100)}
     assert got == near
+
+
+@pytest.mark.parametrize("value", [1, -1])
+def test_a_flag_is_also_switched_off(value) -> None:
+    some = [varied(contract(scalar(str(value), "int32")), SIZE, ["a"], (seed,), zeros=True) for seed in range(100)]
+    assert {int(one["a"]) for one in some} == {0, 2 * value}
+
+
+@pytest.mark.parametrize(("value", "dtype", "others"), [("0", "int32", {1}), ("1", "bool", {0}), ("0", "bool", {1})])
+def test_flags_that_are_off_are_switched_on_and_the_other_way_round(value, dtype, others) -> None:
+    some = [varied(contract(scalar(value, dtype)), SIZE, ["a"], (seed,)) for seed in range(20)]
+    assert {int(one["a"]) for one in some} == others
+
+
+def test_a_floating_zero_becomes_a_positive_fraction() -> None:
+    some = [float(varied(contract(scalar("0.0")), SIZE, ["a"], (seed,))["a"]) for seed in range(100)]
+    assert 0.25 <= min(some) < max(some) < 1
+
+
+@pytest.mark.parametrize(
+    ("argument", "has"), [(scalar("1", "int32"), True), (scalar("2", "int32"), False), (scalar("1.0"), False)]
+)
+def test_whole_scalars_of_one_may_be_flags(argument, has) -> None:
+    assert has_switches(contract(argument), ["a"]) is has
 
 
 def test_only_what_differs_is_said() -> None:

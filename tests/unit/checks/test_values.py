@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -31,6 +33,20 @@ def test_integers_reach_the_ends_of_their_type_and_all_magnitudes_between(dtype)
     assert {int(info.min), int(info.max), 0, 1} <= {int(one) for one in values}
     lengths = {abs(int(one)).bit_length() for one in values}
     assert lengths >= set(range(int(info.max).bit_length()))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64"])
+@pytest.mark.parametrize("shape", [(36, 40), (1440,)])
+def test_some_rows_of_integers_are_equal_sorted_or_of_neighbours(dtype, shape) -> None:
+    values = wide_integers(np.dtype(dtype), shape, rng(), 64, signed=True)
+    rows = values.reshape(-1, 40 if len(shape) == 2 else 80).astype(object)
+    spreads = [int(row.max()) - int(row.min()) for row in rows]
+    info = np.iinfo(dtype)
+    span = int(info.max) - int(info.min)
+    assert 0 in spreads
+    assert any(0 < spread < 64 for spread in spreads)
+    assert any(all(a <= b for a, b in itertools.pairwise(row)) and row[0] != row[-1] for row in rows)
+    assert sum(spread > span // 2 for spread in spreads) >= len(rows) // 3
 
 
 def test_narrower_integers_stay_within_their_bits_and_sign() -> None:
@@ -82,8 +98,11 @@ def test_mixed_vectors_hold_several_kinds_and_milder_ones_no_extremes() -> None:
     values = np.abs(mixed_floats(np.dtype(np.float32), (1021,), rng(), 0))
     assert values.max() > 1e20
     assert ((values > 900) & (values < 1100)).any()
-    assert np.abs(mixed_floats(np.dtype(np.float32), (1021,), rng(), 1)).max() < 2e4
-    assert len(KINDS) == 8
+    milder = [np.abs(mixed_floats(np.dtype(np.float32), (1021,), rng(), step)) for step in (1, 2)]
+    assert max(one.max() for one in milder) < 2e4
+    assert milder[0][milder[0] > 0].min() < 1e-25
+    assert milder[1][milder[1] > 0].min() > 1e-6
+    assert len(KINDS) == 9
 
 
 def test_large_means_are_a_thousand_deviations_from_zero() -> None:
@@ -103,11 +122,18 @@ def test_scalars_their_negatives_and_neighbours_are_planted() -> None:
     assert (values == 0).mean() > 0.9
 
 
+def test_quotients_by_a_scalar_that_rounding_decides_are_planted() -> None:
+    values = planted("float32", scalars=(0.25,))
+    assert {0.125, -0.375, 0.625, 2.0, -6.0, 10.0} <= set(values.tolist())
+    # What the type does not hold exactly is no tie.
+    assert {one for one in np.abs(planted("float32", scalars=(0.1,))).tolist() if 0.2 < one < 4} == set()
+
+
 def test_what_a_distribution_cannot_give_is_not_planted() -> None:
-    assert not planted("float32", "uniform(0.6, 1)").any()
+    assert not planted("float32", "uniform(0.6, 0.7)").any()
     assert (planted("float32", "uniform(0, 1)") >= 0).all()
     assert planted("float32", "uniform(0, 1)").any()
-    assert not planted("float32", "normal(9, 1)").any()
+    assert not planted("float32", "normal(19, 1)").any()
     assert set(planted("int32", "integers(3, n)", scalars=(), size={"n": 9})) == {0, 3, 8}
 
 

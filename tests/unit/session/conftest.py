@@ -54,6 +54,7 @@ def own_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelmate.config.user_file", lambda: tmp_path / "no.toml")
     for name in Settings.model_fields:
         monkeypatch.delenv(f"KERNELMATE_{name.upper()}", raising=False)
+    monkeypatch.setenv("KERNELMATE_STARTER", "false")
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ def test_helpers_go_above_the_contract_and_includes_to_the_top(baseline: Kernel)
     text = changed.unit.text
     assert text.startswith("#include <cooperative_groups.h>\n#include <cuda_runtime.h>\n")
     assert text.count("float twice") == 1
+    assert "struct Pair { float a, b; };\n" in text
     assert text.index("#define WIDE") < text.index("half_of") < text.index("// /// kernelmate") < text.index(ANSWER)
     assert screen(baseline, changed) is None
 
@@ -87,6 +88,12 @@ HOSTILE = {
     "embedding": ANSWER.replace("x[threadIdx", 'char c[] = {\n#embed "/etc/passwd"\n};\n    x[threadIdx'),
     "embedding, spliced": ANSWER.replace("x[threadIdx", "char c[] = {\n#em\\\nbed </etc/passwd>\n};\n    x[threadIdx"),
     "asking in a spliced word": f"#if __has_inc\\\nlude(<stdio.h>)\n#endif\n{ANSWER}",
+    "a macro by a spliced directive": f"#def\\\nine launch evil\n{ANSWER}",
+    "a macro by a spliced name": f"#define laun\\\nch evil\n{ANSWER}",
+    "a spliced comment": ANSWER.replace("{\n", "{\n/\\\n* x\n"),
+    "an enumerator with the name of a function": f"enum {{ launch = 3 }};\n{ANSWER}",
+    "an enumerator of a named type with the name of a kernel": f"enum Kind {{ first, other }};\n{ANSWER}",
+    "a friend": f"struct A {{ friend void launch(float *, int); }};\n{ANSWER}",
     "token pasting": f"#define J(a, b) a##b\n{ANSWER}",
     "digraph directive": f"%:include <stdio.h>\n{ANSWER}",
     "trigraph directive": f"??=include <stdio.h>\n{ANSWER}",

@@ -12,7 +12,7 @@ from kernelmate.compiler.listing import read_listing
 from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
-from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.schedules import contraction
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
@@ -83,7 +83,7 @@ def test_large_tiles_use_wide_accesses_and_two_blocks_fit(make: Any, tmp_path: P
     graph = trace(contract, tmp_path)
     first = next(iter(kernels_for(graph, kernel, contract)))
     assert first.schedule == "contraction-128x128"
-    kernel, _ = KernelText(kernel, contract).placed(first)
+    kernel, _ = placed(kernel, contract, first)
     (prepared,) = session.prepare(kernel, None)
     listing = read_listing(prepared.compiled, kernel.unit)
     opcodes = {line.opcode for line in listing.sass}

@@ -9,7 +9,7 @@ from kernelmate.synthesis.kernel_text import KernelText
 
 def test_the_comment_of_a_long_statement_goes_above_it() -> None:
     (kernel,) = find_kernels(text_unit(SMALL))
-    statement = "const int value = " + " + ".join(f"operand_{number}" for number in range(7)) + ";"
+    statement = "const int value = " + " + ".join(f"operand_{number}" for number in range(6)) + ";"
     text = KernelText(kernel, contract_for(kernel)).definition(
         "void f()", [f"{statement}  // one, two, and what more is to be said"]
     )

@@ -19,7 +19,9 @@ from kernelmate.records import CompileOptions, Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype
 from kernelmate.suggest.synthesis import Synthesis
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
+from kernelmate.synthesis.kernel_text import WrittenKernel
+from kernelmate.synthesis.placing import placed as place
+from kernelmate.synthesis.schedules import contraction
 from kernelmate.synthesis.tensor_tiles import TILES, ranked
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
@@ -42,15 +44,15 @@ def product(make: Any, left: str = "M, K", right: str = "K, N", dtype: str = "fl
     )  # fmt: skip
 
 
-def texts_of(kernel: Kernel, contract: Contract, folder: Path) -> dict[str, WrittenKernel]:
-    """The texts for tensor cores by their schedules."""
+def texts_of(kernel: Kernel, contract: Contract, folder: Path, kind: str = "tensor-") -> dict[str, WrittenKernel]:
+    """The texts of one kind, those for tensor cores, by their schedules."""
     found = kernels_for(trace(contract, folder), kernel, contract)
-    return {one.schedule: one for one in found if one.schedule.startswith("tensor-")}
+    return {one.schedule: one for one in found if one.schedule.startswith(kind)}
 
 
 def result(kernel: Kernel, contract: Contract, written: WrittenKernel, size: dict[str, int], given: dict[str, Any], misalign: int = 0) -> Any:  # fmt: skip
     """What a text leaves in `y`; a launch with a finding fails the test."""
-    placed, launched = KernelText(kernel, contract).placed(written)
+    placed, launched = place(kernel, contract, written)
     target = find_target("H100 SXM")
     compiled = compile_kernel(placed, (), instance=None, target=target, options=CompileOptions())
     assert compiled.ok, compiled.diagnostics
@@ -130,6 +132,35 @@ def test_what_is_the_same_for_all_terms_is_multiplied_after_the_sum(make: Any, t
     assert np.array_equal(result(kernel, contract, written, RAGGED, given), want)
 
 
+@pytest.mark.parametrize(("left", "right"), list(itertools.product(LEFT, RIGHT)))
+def test_floats_that_are_copied_asynchronously_are_exact(left: str, right: str, make: Any, tmp_path: Path) -> None:
+    kernel, contract = product(make, left, right, "float32")
+    found = texts_of(kernel, contract, tmp_path, "contraction-async-")
+    for written, size, misalign in ((found["contraction-async-64x64"], WHOLE, 0), (found["contraction-async-64x64"], RAGGED, 4)):  # fmt: skip
+        given = drawn(contract, size)
+        a, b = (given[name].astype(np.int64) for name in ("a", "b"))
+        want = (a if left == "M, K" else a.T) @ (b if right == "K, N" else b.T)
+        assert np.array_equal(result(kernel, contract, written, size, given, misalign), want)
+
+
+def test_large_asynchronous_tiles_of_floats_use_wide_copies_and_two_blocks_fit(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.setattr(contraction, "ENOUGH_BLOCKS", 1)
+    kernel, contract = product(make, dtype="float32")
+    written = texts_of(kernel, contract, tmp_path, "contraction-async-")["contraction-async-128x128"]
+    placed, _ = place(kernel, contract, written)
+    compiled = compile_kernel(placed, (), instance=None, target=find_target("H100 SXM"), options=CompileOptions())
+    listing = read_listing(compiled, placed.unit)
+    assert compiled.diagnostics == ()
+    assert listing.registers <= 128
+    assert not listing.spill_bytes
+    opcodes = {line.opcode for line in listing.sass}
+    for wanted in ("LDGSTS.E.BYPASS.128", "LDGSTS.E", "LDS.128", "STG.E.128"):
+        assert any(wanted in one for one in opcodes), wanted
+    given = drawn(contract, RAGGED)
+    want = given["a"].astype(np.int64) @ given["b"].astype(np.int64)
+    assert np.array_equal(result(kernel, contract, written, RAGGED, given), want)
+
+
 @pytest.mark.parametrize(
     ("dtype", "reference"),
     [
@@ -148,7 +179,7 @@ def test_large_tiles_copy_asynchronously_multiply_on_tensor_cores_and_do_not_spi
     kernel, contract = product(make)
     target = find_target("H100 SXM")
     for name in ("tensor-256x128-w8s3k128", "tensor-128x128-w4s3k64"):
-        placed, _ = KernelText(kernel, contract).placed(texts_of(kernel, contract, tmp_path)[name])
+        placed, _ = place(kernel, contract, texts_of(kernel, contract, tmp_path)[name])
         compiled = compile_kernel(placed, (), instance=None, target=target, options=CompileOptions())
         listing = read_listing(compiled, placed.unit)
         opcodes = {line.opcode for line in listing.sass}

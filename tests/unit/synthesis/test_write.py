@@ -13,7 +13,7 @@ from kernelmate.config import load_settings
 from kernelmate.records import Candidate, Contract, Judged, Kernel
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
-from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.plan import Refused, plan_of
 from kernelmate.synthesis.schedules import contraction
 from kernelmate.synthesis.trace import trace
@@ -542,8 +542,8 @@ def test_launches_in_the_file_follow(make: Any, tmp_path: Path) -> None:
 
     kernel = load_kernel(path)
     text = next(kernels_for(trace(contract, tmp_path), kernel, contract))
-    changed, new = KernelText(kernel, contract).placed(text)
-    assert (new.grid, new.block) == (("cdiv(rows * cols, 1024)",), ("256",))
+    changed, new = placed(kernel, contract, text)
+    assert (new.grid, new.block) == (("cdiv(rows * cols, block * 4)",), ("256",))
     assert re.search(r"work<<<.*1024.*, 256>>>", changed.unit.text)
 
 
@@ -552,7 +552,7 @@ def test_the_files_braces_and_indentation_are_kept(make: Any, tmp_path: Path) ->
     kernel, contract = make(args, reference, body="    int i = 0;\n    y[i] = x[i];", grid=BY_ITEM)
     (text,) = kernels_for(trace(contract, tmp_path), kernel, contract)
     assert "\n    constexpr int kPack = 4;" in text.definition
-    assert "\n        y_i = " in text.definition
+    assert "\n        return x_i" in text.definition
     assert text.definition.startswith("__global__ void work(const float* __restrict__ x, float* __restrict__ y,")
 
 

@@ -107,6 +107,7 @@ def own_settings(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("kernelmate.config.user_file", lambda: tmp_path / "no.toml")
     for name in Settings.model_fields:
         monkeypatch.delenv(f"KERNELMATE_{name.upper()}", raising=False)
+    monkeypatch.setenv("KERNELMATE_STARTER", "false")
     monkeypatch.setenv("KERNELMATE_HISTORY_FILE", str(tmp_path / "history.db"))
     monkeypatch.setenv("KERNELMATE_BACKEND", "emulator")
 

@@ -322,7 +322,7 @@ def test_a_worker_that_cannot_start_says_why(task: MakeTask, tmp_path: Path) -> 
 def test_a_worker_of_another_version_is_refused(task: MakeTask) -> None:
     code = (
         "import sys\nfrom kernelmate.worker import protocol\n"
-        "sys.stdout.buffer.write(protocol.frame(protocol.Ready('0/0.0.1'))); sys.stdout.flush(); sys.stdin.read()"
+        "sys.stdout.buffer.write(protocol.frame(protocol.ReadyMessage('0/0.0.1'))); sys.stdout.flush(); sys.stdin.read()"
     )
     with pytest.raises(WorkerUnavailable, match=r"speaks 0/0\.0\.1, this session 3/") as caught:
         Worker((sys.executable, "-c", code)).judge(task())
@@ -333,7 +333,7 @@ def test_a_child_that_stops_reading_does_not_block_the_session(task: MakeTask) -
     code = (
         "import sys, time\nfrom kernelmate.worker import protocol\n"
         "protocol.read_to_child(sys.stdin.buffer)\n"
-        "sys.stdout.buffer.write(protocol.frame(protocol.Ready(protocol.VERSION))); sys.stdout.flush(); time.sleep(1000)"
+        "sys.stdout.buffer.write(protocol.frame(protocol.ReadyMessage(protocol.VERSION))); sys.stdout.flush(); time.sleep(1000)"
     )
     large = task("#" * 10_000_000)
     with Worker((sys.executable, "-c", code)) as worker:

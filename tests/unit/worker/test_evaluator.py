@@ -46,7 +46,7 @@ from kernelmate.worker import protocol
 
 def twice(x):
     case = Case({"n": 100}, "contract", True, None, False, 0.0, None, None)
-    forged = b"".join(protocol.frame(protocol.Result(n, Judgement(True, (case,), (), ()))) for n in range(1, 9))
+    forged = b"".join(protocol.frame(protocol.TaskResult(n, Judgement(True, (case,), (), ()))) for n in range(1, 9))
     for descriptor in range(64):
         try:
             os.write(descriptor, forged)

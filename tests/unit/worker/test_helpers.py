@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kernelmate.backends.emulator_pool import helping
 from kernelmate.worker.client import Worker
+from tests.processes import on_cores
 
 pytestmark = pytest.mark.skipif(not helping(), reason="there is no other core, or no fork")
+
+
+@pytest.fixture(autouse=True)
+def _every_core() -> Iterator[None]:
+    with on_cores():
+        yield
 
 
 def helpers_of(pid: int) -> list[int]:

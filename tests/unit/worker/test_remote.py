@@ -208,7 +208,7 @@ def test_another_version_there_is_said_with_what_to_do(settings: Make, file: Pat
     script = tmp_path / "other.py"
     script.write_text(
         "import sys\nfrom kernelmate.worker import protocol\n"
-        "sys.stdout.buffer.write(protocol.frame(protocol.Ready('1/0.0.9'))); sys.stdout.flush(); sys.stdin.read()"
+        "sys.stdout.buffer.write(protocol.frame(protocol.ReadyMessage('1/0.0.9'))); sys.stdout.flush(); sys.stdin.read()"
     )
     error = failure(settings(remote_worker=f"env PYTHONPATH={ROOT} {sys.executable} {script}"), file)
     assert "The worker on gpubox speaks 1/0.0.9" in error.message

@@ -376,11 +376,3 @@ def constant(style: Style, name: str, value: int) -> tuple[tuple[str, ...], str]
     if style.named == "define":
         return (f"#define {name} {value}",), name
     return (), str(value)
-
-
-def inner_constant(code: Code, name: str, value: int) -> str:
-    """A number that only some versions need: a constant of the kernel's own, so that nothing beside the kernel changes."""
-    if code.style.named == "none":
-        return str(value)
-    code(f"constexpr int {name} = {value};")
-    return name

@@ -174,6 +174,10 @@ class Emitter:
         """The expression, without brackets around it."""
         return self._write(expr)[0]
 
+    def bracketed(self, expr: Expr) -> str:
+        """The expression, in brackets unless it binds as tightly as can be."""
+        return self._bracketed(expr, 3)
+
     def literal(self, value: float) -> str:
         """A number in the type that is computed in."""
         if self.real == "int":

@@ -3,7 +3,8 @@
 A template (`families/templates/NAME.cu`) is rendered by Jinja2: `$name` and `${expression}` are values, lines that begin with `%` are
 statements, flaws are names that are true or false, and so are the roles of a style (`$row`, `$acc`). What is rendered is read line by line:
 
-- `@grid a | b`, `@block 32, 8`, `@shared bytes` and `@top text`: the launch, and a line above the contract.
+- `@grid a | b`, `@block 32, 8`, `@shared bytes` and `@top text`: the launch, and a line above the contract; `@head text` before the name. `@const always` or `restrict`:
+  inputs are declared `const` in every version, or where pointers are `__restrict__`; else as `Code.drafted` has it.
 - `@for i = 0 .. n` or `@for i = t .. n by 32`: a loop as the style writes it. `@guard i < n, j < m`: keeps threads out of range away;
   `@leave i < n` by a return whatever the style. `@if condition`: statements that stand in braces where the style wants them.
 - `@end` or `}` ends a block; a line that ends in `{` begins one; what is open at the end is closed. All else is a statement.
@@ -16,19 +17,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from jinja2.ext import Extension
 
 from kernelmate_training.corpus.drafting import Code, Draft, Flaws, Style, load, store
 from kernelmate_training.corpus.expressions import Emitter, Expr, Real
-from kernelmate_training.corpus.families.reducing import Op, Team, grown, neutral
+from kernelmate_training.corpus.families.reducing import Op, Team, grown, joined, neutral
 from kernelmate_training.corpus.flaws import FLAWS
 
 FOLDER = Path(__file__).parent / "families" / "templates"
-
-Constant = Literal["always", "restrict"]
 
 _FOR = re.compile(r"@for (\w+) = (.+?) \.\. (.+?)(?: by (.+))?$")
 _HOISTED = re.compile(r"\x02(.*?)\x03")
@@ -51,47 +50,49 @@ def _template(name: str) -> Template:
     return environment.get_template(f"{name}.cu")
 
 
-def _spelled(emitter: Emitter, expr: Expr) -> str:
+def _hoisting(emitter: Emitter, write: Callable[[Emitter], str]) -> str:
     """An expression for a template; statements that it needs are written above the line that it stands in."""
-    known = len(emitter.statements)
-    text = emitter.text(expr)
-    fresh = emitter.statements[known:]
-    return "".join(f"\x02{statement}\x03" for statement in fresh) + text
+    text = write(emitter)
+    return "".join(f"\x02{statement}\x03" for statement in emitter.statements) + text
 
 
-def drafts(template: str, style: Style, *, constant: Constant | None = None, real: Real = "float", inverts: bool = False, **values: Any) -> Callable[[Flaws], Draft]:  # fmt: skip
+def drafts(template: str, style: Style, *, real: Real = "float", inverts: bool = False, **values: Any) -> Callable[[Flaws], Draft]:  # fmt: skip
     """What writes the versions of a problem, by their flaws.
 
     Args:
         template: its name.
         style: how the author writes; its roles and helpers can be used in the template.
-        constant: inputs are declared `const` in every version, or where pointers are `__restrict__`; None: as `Code.drafted` has it.
         real: the type that is computed in; `wide_type` makes a float of it double.
         inverts: without the flaw `divides` literals are not divided by.
         values: what else the template uses.
     """
-    return partial(_draft, template, style, constant, real, inverts, values)
+    return partial(_draft, template, style, real, inverts, values)
 
 
-def _draft(template: str, style: Style, constant: Constant | None, real: Real, inverts: bool, values: dict[str, Any], flaws: Flaws) -> Draft:  # fmt: skip
+def _draft(template: str, style: Style, real: Real, inverts: bool, values: dict[str, Any], flaws: Flaws) -> Draft:  # fmt: skip
     kind: Real = "double" if real == "float" and "wide_type" in flaws else real
 
     def emitter(names: Mapping[str, str], prefix: str = "t") -> Emitter:
         divides = not inverts or "divides" in flaws
         return Emitter(kind, "double_literals" in flaws, "powers" in flaws, divides, names, prefix, style.const_word)
 
+    def bracket(expr: Expr, names: Mapping[str, str]) -> str:
+        return _hoisting(emitter(names), lambda one: one.bracketed(expr))
+
     own = {
-        "gid": style.gid, "at": style.at, "const": style.const_word, "turned": style.turned, "real": kind,
-        "emit": lambda expr, names=(), prefix="t": _spelled(emitter(dict(names), prefix), expr), "literal": emitter({}).literal,
-        "load": partial(load, real=real), "store": store, "team": partial(_team, style, flaws), "grown": partial(grown, real=kind), "neutral": partial(neutral, real=kind),
+        "gid": style.gid, "at": style.at, "const": style.const_word, "turned": style.turned, "early": style.early, "named": style.named != "none", "names_of": style.names, "real": kind,
+        "emit": lambda expr, names=(), prefix="t": _hoisting(emitter(dict(names), prefix), lambda one: one.text(expr)), "literal": emitter({}).literal,
+        "load": partial(load, real=real), "store": store, "bracket": bracket, "team": partial(_team, style, flaws), "grown": partial(grown, real=kind), "neutral": partial(neutral, real=kind), "joined": joined,
     }  # fmt: skip
     known = dict.fromkeys(FLAWS, False) | dict.fromkeys(flaws, True)
     text = _template(template).render({**style.names, **known, **own, **values})
     writer = _Writer(style)
     for line in text.split("\n"):
         writer.read(line.strip())
-    made = writer.code.drafted(flaws, writer.grid, writer.block, top=tuple(writer.top), shared=writer.shared)
-    return made if constant is None else replace(made, constant=constant == "always" or made.restrict)
+    made = writer.code.drafted(
+        flaws, writer.grid, writer.block, top=tuple(writer.top), head=writer.head, shared=writer.shared
+    )
+    return replace(made, constant=made.restrict or writer.constant == "always") if writer.constant else made
 
 
 class _Team(Team):
@@ -101,6 +102,12 @@ class _Team(Team):
         """As `Team.reduce`."""
         code = Code(self.style)
         self.reduce(code, op, value, buffer, again=again)
+        return "\n".join(code.lines)
+
+    def shuffles(self, op: Op, value: str) -> str:
+        """As `Team.shuffled`."""
+        code = Code(self.style)
+        self.shuffled(code, op, value)
         return "\n".join(code.lines)
 
 
@@ -115,7 +122,7 @@ class _Writer:
         self.code = Code(style)
         self.grid: tuple[str, ...] = ()
         self.block: tuple[int, ...] = ()
-        self.shared, self.top = "0", list[str]()
+        self.shared, self.constant, self.head, self.top = "0", "", "", list[str]()
         self._when: tuple[str, list[str]] | None = None
 
     def read(self, line: str) -> None:
@@ -136,6 +143,10 @@ class _Writer:
             self.block = tuple(int(side) for side in rest.split(", "))
         elif word == "@shared":
             self.shared = rest
+        elif word == "@head":
+            self.head = rest
+        elif word == "@const":
+            self.constant = rest
         elif word == "@top":
             self.top.append(rest)
         elif word == "@if":
@@ -151,6 +162,8 @@ class _Writer:
             loop = _FOR.match(line)
             assert loop is not None, line
             self.code.loop(*loop.groups())
+        elif word == "#pragma":
+            self.code.lines.append(line)
         elif word in ("@end", "}"):
             self.code.close()
         elif line.endswith(" {"):

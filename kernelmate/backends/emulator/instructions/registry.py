@@ -1,4 +1,4 @@
-"""Which function decodes which instruction."""
+"""Registry of the decoders of PTX instructions."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def check_global(b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, base: 
 
 
 def _aligned(b: ir.IRBuilder, group: AccessGroup, base: ir.Value) -> ir.Value:
-    """Whether every access's address is a multiple of its size."""
+    """Condition that every access's address is a multiple of its size."""
     result: ir.Value = ir.Constant(ir.IntType(1), 1)
     seen: set[tuple[int, int]] = set()
     for access in group.members:
@@ -167,7 +167,7 @@ def _pass_or(b: ir.IRBuilder, good: ir.Value, fail: ir.Block) -> None:
 def place_of(
     b: ir.IRBuilder, group: AccessGroup, access: NativeAccess, window: ir.Value | None
 ) -> tuple[ir.Value, ir.Value]:
-    """Where a checked access's bytes lie in this process, and the address or offset that the kernel knows them by."""
+    """Place of a checked access's bytes in this process, and the address or offset that the kernel knows them by."""
     assert group.checked is not None
     base, buffer = group.checked
     own = b.add(base, number(access.offset))

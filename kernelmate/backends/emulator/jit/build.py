@@ -27,7 +27,7 @@ ENTRY = "run_warps"
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What native code expects of a launch: places of registers and uniforms in their tables, and how many caches."""
+    """A launch's layout for native code: places of registers and uniforms in their tables, and the number of caches."""
 
     registers: Mapping[str, int]
     uniforms: Mapping[Uniform, int]
@@ -36,7 +36,7 @@ class Interface:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What differs from launch to launch in the code that is generated.
+    """Properties of a launch that change the generated code.
 
     Attributes:
         constants: registers that are one number. fixed: special registers that are.
@@ -163,7 +163,7 @@ class _FunctionWriter:
         b.branch(self._pick)
 
     def _end(self, b: ir.IRBuilder, block: BasicBlock, mask: ir.Value, taken: ir.Value) -> None:
-        """Where the lanes go after a piece."""
+        """Next place of the lanes after a piece."""
         step = self._refined.decoded.steps[block.end - 1]
         operation = step.operation
         following = block.index + 1

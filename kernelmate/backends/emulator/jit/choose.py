@@ -1,4 +1,4 @@
-"""Whether a launch is worth native code. Nothing here loads LLVM before it is."""
+"""Decides if native code pays for a launch. Nothing here loads LLVM before it does."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def number(value: int, kind: ir.Type = I64) -> ir.Constant:
 
 
 def load(b: ir.IRBuilder, address: ir.Value, kind: ir.Type = I64, align: int | None = None) -> ir.Value:
-    """What lies at an integer address."""
+    """Value at an integer address."""
     return b.load(b.inttoptr(address, POINTER), typ=kind, align=align or max(1, _bytes(kind)))
 
 

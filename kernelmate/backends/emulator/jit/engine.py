@@ -34,7 +34,7 @@ def _machine(effort: int = 1) -> Any:
 
 @functools.cache
 def describe() -> str:
-    """What compiled code depends on besides its text: LLVM's version and this CPU."""
+    """Dependences of compiled code besides its text: LLVM's version and this CPU."""
     import llvmlite
 
     llvm = _library()

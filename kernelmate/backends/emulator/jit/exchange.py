@@ -48,7 +48,7 @@ def source_lane(
 
 
 def vote_result(b: ir.IRBuilder, mode: str, bits: ir.Value) -> ir.Value:
-    """What every lane gets of the lanes whose predicate holds."""
+    """Result for every lane of the lanes whose predicate holds."""
     nobody, everybody = number(0, I32), number(EVERYONE, I32)
     results: dict[str, Callable[[], ir.Value]] = {
         "ballot": lambda: bits,

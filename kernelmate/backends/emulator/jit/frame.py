@@ -1,4 +1,4 @@
-"""What one native function has at hand everywhere: the launch's table, registers, uniforms, and scratch space."""
+"""State of one native function: the launch's table, registers, uniforms, and scratch space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelmate.backends.emulator.program import Special, Symbol
 from kernelmate.backends.emulator.types import SIZES
 
 Uniform = Hashable
-"""What is the same for all lanes: ("register", name), ("special", name) or ("symbol", name, offset)."""
+"""A value that is equal in all lanes: ("register", name), ("special", name) or ("symbol", name, offset)."""
 
 
 class NativeFrame:

@@ -1,4 +1,4 @@
-"""How a launch's state lies in memory for native code: slots of 64 bits."""
+"""Memory layout of a launch's state for native code: slots of 64 bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Slot(IntEnum):
     REGISTERS_AT = 3
     """Address of each register's array."""
     UNIFORMS_AT = 4
-    """What is the same for all lanes."""
+    """Values that are equal in all lanes."""
     CACHES_AT = 5
     """Per group of global accesses: the buffer it met last, as the address of its `Field` table."""
     BUFFERS_AT = 6
@@ -75,7 +75,7 @@ class Field(IntEnum):
 
 
 class Count(IntEnum):
-    """What is counted of one memory instruction."""
+    """Counts of one memory instruction."""
 
     REQUESTS = 0
     """Warps that executed it; for shared memory, the groups of lanes that are served together."""
@@ -101,7 +101,7 @@ class Checks:
 
 
 class Places:
-    """What a lane's place means, with `pieces` pieces in the kernel: at the start of a piece, or one of these."""
+    """Meaning of a lane's place, with `pieces` pieces in the kernel: at the start of a piece, or one of these."""
 
     def __init__(self, pieces: int) -> None:
         self.pieces = pieces

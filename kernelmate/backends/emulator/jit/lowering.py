@@ -1,4 +1,4 @@
-"""How an operation on registers becomes LLVM instructions: a registry by opcode name, and what lowerings share."""
+"""Lowering of operations on registers to LLVM instructions: a registry by opcode name, and shared helpers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NotNative(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What is to be lowered: the opcode's parts, and the types of results and sources as `Compute` has them."""
+    """Operation to be lowered: the opcode's parts, and the types of results and sources as `Compute` has them."""
 
     parts: tuple[str, ...]
     results: tuple[str, ...]

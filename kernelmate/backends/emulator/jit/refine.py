@@ -102,7 +102,7 @@ def _pieces(decoded: Decoded, block: BasicBlock, probe: _LoweringProbe) -> list[
 
 
 def memory_of(operation: Operation) -> str | None:
-    """Which memory an access is to: `global`, `shared`, `local`; None for none."""
+    """Memory that an access addresses: `global`, `shared`, `local`; None for none."""
     if not isinstance(operation, Load | Store):
         return None
     return "global" if operation.space == "const" else operation.space
@@ -155,14 +155,14 @@ def _has_special(operand: Operand | None) -> bool:
 
 
 def form_of(step: DecodedStep, operation: Compute) -> Form:
-    """What the lowerings look at."""
+    """Operation as the lowerings see it."""
     results = tuple(kind for _, kind in operation.results)
     return Form(tuple(step.opcode.split(".")), results, tuple(kind for _, kind in operation.sources))
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a piece reads of registers before it writes them, what it writes, and what of that is read after it."""
+    """Registers that a piece reads before it writes them, those it writes, and those of them that are read after it."""
 
     reads: frozenset[str]
     writes: frozenset[str]

@@ -24,7 +24,7 @@ _MAGIC = b"KMJIT1\n"
 
 
 def folder() -> Path:
-    """Where they lie: `emulator` in the user's cache folder, or in `KERNELMATE_CACHE_DIR`."""
+    """Folder of the programs: `emulator` in the user's cache folder, or in `KERNELMATE_CACHE_DIR`."""
     import platformdirs
 
     base = os.environ.get("KERNELMATE_CACHE_DIR") or platformdirs.user_cache_dir("kernelmate")

@@ -13,7 +13,7 @@ from kernelmate.backends.emulator.types import SIZES, is_signed
 
 
 class LaneValues:
-    """What a lane's registers hold at one point of the code; loaded when first read, kept until the lane is left."""
+    """Contents of a lane's registers at one point of the code; loaded when first read, kept until the lane is left."""
 
     def __init__(self, frame: NativeFrame) -> None:
         self._frame = frame

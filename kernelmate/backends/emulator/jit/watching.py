@@ -1,4 +1,4 @@
-"""What native code watches where checks are wanted: enough to tell that there is nothing to find.
+"""Checks in native code: enough to tell that there is nothing to find.
 
 It is strict where the checks are exact: a store of the value that is there, an order that comes of a fence, a wrapped sum
 that never reaches an address, all make the launch suspect, and a suspect launch is run again under the exact checks. What
@@ -124,7 +124,7 @@ def _plain_load(b: ir.IRBuilder, writer: ir.Value, reader: ir.Value, me: ir.Valu
 
 
 class _Relation:
-    """How a stamp stands to a thread's own."""
+    """Relation of a stamp to a thread's own."""
 
     def __init__(self, b: ir.IRBuilder, stamp: ir.Value, me: ir.Value) -> None:
         zero = number(0)
@@ -137,7 +137,7 @@ class _Relation:
         self.not_alone = b.or_(other_thread, b.icmp_signed("<", stamp, zero))
 
     def clash(self, b: ir.IRBuilder, anywhere: bool) -> ir.Value:
-        """Whether nothing orders the two accesses."""
+        """Condition that nothing orders the two accesses."""
         unordered = b.and_(self.same_time, self.not_alone)
         if anywhere:
             unordered = b.or_(unordered, self.other_block)

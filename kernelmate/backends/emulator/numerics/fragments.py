@@ -1,4 +1,4 @@
-"""Where the elements of a matrix lie among a warp's lanes.
+"""Layout of a matrix's elements among a warp's lanes.
 
 Source of every layout: PTX ISA 8.7, "Matrix fragments for mma". A fragment is an array of elements per lane; the tables
 give row and column of each, by lane and element.

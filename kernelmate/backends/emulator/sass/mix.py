@@ -46,7 +46,7 @@ class Sass:
                 self._reading = reading_code(self._compiled)
 
     def mix(self, shape: LaunchShape, parameters: bytes, entered: Mapping[str, int], unusual: Set[int]) -> Told:
-        """What a launch executes.
+        """Instructions that a launch executes.
 
         Args:
             shape: of the launch.

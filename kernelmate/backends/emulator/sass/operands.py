@@ -16,7 +16,7 @@ from kernelmate.backends.emulator.sass.graph import Unknown
 from kernelmate.backends.emulator.types import Array
 
 Values = dict[str, Array]
-"""What registers hold: uint32, or bool for predicates."""
+"""Type of register contents: uint32, or bool for predicates."""
 Read = Callable[[Values], Array]
 
 SPECIALS = frozenset(
@@ -33,7 +33,7 @@ _ZERO = np.zeros((1, 1), np.uint32)
 
 @dataclass(frozen=True, slots=True)
 class ConstantBank:
-    """What one launch gives to all threads: constant bank 0, by byte offset of each 32-bit word that is known."""
+    """Values that one launch gives to all threads: constant bank 0, by byte offset of each known 32-bit word."""
 
     constants: Mapping[int, int]
 

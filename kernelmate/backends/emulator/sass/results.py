@@ -1,4 +1,4 @@
-"""What operations give: a value for each register that they write."""
+"""Results of operations: a value for each register that they write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the SASS instructions compute that branches depend on: integers, predicates, and what addresses are made of.
+"""Semantics of the SASS instructions that branches depend on: integers, predicates, and the parts of addresses.
 
 An instruction that is not here is not guessed at: what depends on it is not known.
 """

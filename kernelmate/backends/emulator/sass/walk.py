@@ -25,7 +25,7 @@ _MOST_WORK = 200_000_000
 _CALL_COST = 2000
 """Lanes that one operation counts for at least."""
 _SLOW = "$__internal_"
-"""How names of ptxas's own functions begin."""
+"""Prefixes of ptxas's own functions."""
 _GONE = np.int32((1 << 15) - 1)
 """Where lanes stand that have ended, or never were; more blocks than that are not followed."""
 
@@ -68,7 +68,7 @@ class Walker:
         self._live = self._liveness()
 
     def _plan(self) -> None:
-        """Which branches can be followed, and all that they depend on."""
+        """Branches that can be followed, and all their dependences."""
         needed: set[int] = set()
         doubtful: list[tuple[SassBlock, Unknown]] = []
         for block in (self._graph.blocks[index] for index in sorted(self._graph.main)):
@@ -104,7 +104,7 @@ class Walker:
         return self._graph.ops[self._graph.blocks[block.calls].start].function.startswith(_SLOW)
 
     def _way_round(self, block: SassBlock, reason: Unknown) -> int:
-        """Where both ways of a branch meet again.
+        """Block at which both paths of a branch meet again.
 
         Raises:
             Unknown: they do not, or what other branches depend on happens on them.
@@ -202,7 +202,7 @@ class Walker:
         return done * max(int(lanes.size), _CALL_COST)
 
     def _leave(self, part: _WarpGroup, block: SassBlock, lanes: Array) -> None:
-        """Where the lanes at a block's end go."""
+        """Next place of the lanes at a block's end."""
         last = self._graph.ops[block.end - 1]
         following = _GONE if block.following is None else np.int32(block.following)
         if block.index in self.skipped:

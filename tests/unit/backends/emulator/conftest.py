@@ -218,7 +218,7 @@ def rng() -> np.random.Generator:
 @pytest.fixture(autouse=True)
 def _runs_what_it_is_marked_with(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A test that is marked as one of some instructions must run one of them; what was decoded before is decoded anew."""
-    backend._decoded.cache_clear()
+    backend.decoded_of.cache_clear()
     marked = {name for mark in request.node.iter_markers("instruction") for name in mark.args}
     if not marked:
         yield

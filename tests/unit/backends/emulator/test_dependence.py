@@ -71,6 +71,7 @@ def test_special_registers_that_decide_something_are_named(body: str, names: set
         "__shared__ float s[64]; unsigned at = __cvta_generic_to_shared(s); y[i] = at % 512 ? x[i] : 2 * x[i];",
         f"{SM} if (i < n) y[i] = x[i];",
         "for (int j = i; j < n; j += gridDim.x * blockDim.x) y[j] = x[j];",
+        "float t[4] = {x[0], x[1], x[2], x[3]}; const float* p = &t[i & 3]; y[i] = *p + (p - t);",
     ],
 )
 def test_ordinary_uses_of_pointers_reach_nothing(body: str) -> None:
@@ -87,10 +88,25 @@ def test_ordinary_uses_of_pointers_reach_nothing(body: str) -> None:
         "if ((size_t)y & 0x1000) return; y[i] = x[i];",
         "__shared__ float s[64]; s[threadIdx.x] = x[i]; y[i] = (size_t)s >> 40 == 1 ? s[threadIdx.x] : 0.0f;",
         "y[i] = x[i] + (float)((size_t)y >> 21 & 1);",
+        "float t[2]; t[i & 1] = x[i]; y[i] = ((size_t)&t[0] >> 4 & 0xffff) == 0x1234 ? t[i & 1] : 0.0f;",
     ],
 )
 def test_looking_at_the_bits_of_an_address_is_seen(body: str) -> None:
     assert found(body).addresses
+
+
+@pytest.mark.parametrize(
+    ("body", "aligned"),
+    [
+        ("if (((size_t)x & 15) == 0) y[i] = x[i]; else y[i] = 2 * x[i];", True),
+        ("if ((unsigned)(size_t)y % 16 == 4) y[i] = x[i]; else y[i] = 2 * x[i];", True),
+        ("if (((size_t)x << 60) == 0) y[i] = x[i]; else y[i] = 2 * x[i];", True),
+        ("if ((i & 15) == 0) y[i] = x[i]; else y[i] = 2 * x[i];", False),
+        ("if (x != y) y[i] = x[i];", False),
+    ],
+)
+def test_looking_at_low_bits_of_an_address_is_told_apart(body: str, *, aligned: bool) -> None:
+    assert found(body).aligned is aligned
 
 
 def test_read_only_loads_of_what_is_written_are_seen() -> None:

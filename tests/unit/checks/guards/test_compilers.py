@@ -20,6 +20,11 @@ BASE = "__global__ void k(float* y) {\n  y[0] = 1.0f;\n}\n"
         ("#ifndef INT_MAX\n#define F 1\n#endif\n", "INT_MAX"),
         ("constexpr char f = __FILE__[0];\n", "__FILE__"),
         ("#ifndef __CUDACC_RTC__\n#include <cstdint>\n#define F 1\n#endif\n", "__CUDACC_RTC__"),
+        ("constexpr bool old = __cplusplus < 201703L;\n", "__cplusplus"),
+        ("#if __cplusplus < 201703L\n#define F 1\n#endif\n", "__cplusplus"),
+        ('extern "C" __device__ int __nvvm_reflect(const char*);\n', "__nvvm_reflect"),
+        ("#define F(v) NV_IF_TARGET(NV_IS_DEVICE, (v;))\n", "NV_IF_TARGET"),
+        ("constexpr bool far = __LINE__ > 400;\n", "__LINE__"),
         ("#if 1 \\\n  && __GNUC__ > 3\n#define F 1\n#endif\n", "__GNUC__"),
     ],
 )

@@ -48,7 +48,7 @@ def doubled(result: RunResult) -> str | None:
 
 def said(body: str, gpu: Target) -> SurroundingsFinding | None:
     _, version = compiled(body, gpu)
-    there = reached(version, CONTRACT, gpu)
+    there = reached(version, CONTRACT)
     assert there is not None
     return find(version, there, RUN, gpu, doubled)
 

@@ -3,102 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 
-from kernelmate_training.corpus.drafting import Arg, Code, Draft, Flaws, Kind, Problem, Style, array, draw_style, scalar
+from kernelmate_training.corpus.drafting import Kind, Problem, array, draw_style, scalar
 from kernelmate_training.corpus.families.maps import row_sizes
 from kernelmate_training.corpus.families.words import kernel_name, pick
-
-
-@dataclass(frozen=True)
-class _Sum:
-    """Writes the versions of a statistic of each row, or of each column, by one thread.
-
-    Attributes:
-        form: `half`, `variance` or `long`.
-    """
-
-    style: Style
-    form: str
-    x: Arg
-    w: Arg | None
-    y: Arg
-    rows: str
-    cols: str
-    across: bool
-    block: int
-
-    def draft(self, flaws: Flaws) -> Draft:
-        style, code = self.style, Code(self.style)
-        row, col, acc = style.n("row"), style.n("col"), style.n("acc")
-        mine, bound, other, last = (col, self.cols, row, self.rows) if self.across else (row, self.rows, col, self.cols)
-        code(f"{style.const_word}int {mine} = {style.gid()};")
-        code.guard((mine, bound))
-        place = style.at(row, self.cols, col)
-        value = f"{self.x.name}[{place}]"
-        if self.form == "half":
-            self._half(code, flaws, value, acc, other, last)
-        elif self.form == "variance":
-            self._variance(code, flaws, value, acc, other, last)
-        else:
-            self._long(code, flaws, value, acc, other, last)
-        text = {"half": f"__float2half({acc})" if "naive_sum" not in flaws else acc, "variance": acc, "long": acc}[
-            self.form
-        ]
-        code(f"{self.y.name}[{mine}] = {text};")
-        block = 32 if "tiny_block" in flaws else self.block
-        return code.drafted(flaws, (f"cdiv({bound}, block)",), (block,))
-
-    def _half(self, code: Code, flaws: Flaws, value: str, acc: str, other: str, last: str) -> None:
-        weight = f"{self.w.name}[{other}]" if self.w is not None else ""
-        if "naive_sum" in flaws:
-            code(f"__half {acc} = __float2half(0.0f);")
-            code.loop(other, "0", last)
-            code(f"{acc} = __hfma({value}, {weight}, {acc});" if weight else f"{acc} = __hadd({acc}, {value});")
-        else:
-            code(f"float {acc} = 0.0f;")
-            code.loop(other, "0", last)
-            code(
-                f"{acc} += __half2float({value}) * __half2float({weight});"
-                if weight
-                else f"{acc} += __half2float({value});"
-            )
-        code.close()
-
-    def _variance(self, code: Code, flaws: Flaws, value: str, acc: str, other: str, last: str) -> None:
-        mean, now = self.style.n("acc2"), self.style.n("tmp")
-        code(f"float {mean} = 0.0f;", f"float {acc} = 0.0f;")
-        code.loop(other, "0", last)
-        code(f"{self.style.const_word}float {now} = {value};", f"{mean} += {now};")
-        if "cancelling" in flaws:
-            code(f"{acc} += {now} * {now};")
-        code.close()
-        code(f"{mean} /= {last};")
-        if "cancelling" in flaws:
-            code(f"{acc} = {acc} / {last} - {mean} * {mean};")
-            return
-        code.loop(other, "0", last)
-        code(f"{self.style.const_word}float {now} = {value} - {mean};", f"{acc} += {now} * {now};")
-        code.close()
-        code(f"{acc} /= {last};")
-
-    def _long(self, code: Code, flaws: Flaws, value: str, acc: str, other: str, last: str) -> None:
-        lost, now, new = self.style.n("acc2"), self.style.n("tmp"), self.style.n("stride")
-        code(f"float {acc} = 0.0f;")
-        if "plain_sum" in flaws:
-            code.loop(other, "0", last)
-            code(f"{acc} += {value};")
-            code.close()
-            return
-        code(f"float {lost} = 0.0f;")
-        code.loop(other, "0", last)
-        code(
-            f"{self.style.const_word}float {now} = {value} - {lost};",
-            f"{self.style.const_word}float {new} = {acc} + {now};",
-        )
-        code(f"{lost} = ({new} - {acc}) - {now};", f"{acc} = {new};")
-        code.close()
+from kernelmate_training.corpus.templates import drafts
 
 
 def accurate(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
@@ -122,7 +32,12 @@ def accurate(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
         )
         y = array(names[2], "out", dtype, cols if across else rows)
         style = draw_style(rng, {*names, rows, cols})
-        plan = _Sum(style, form, x, w, y, rows, cols, across, rng.choice((64, 128, 256)))
+        row, col = style.n("row"), style.n("col")
+        (mine, bound), (other, last) = ((col, cols), (row, rows)) if across else ((row, rows), (col, cols))
+        draft = drafts(
+            "accuracy", style, form=form, x=x.name, w=w.name if w else "", y=y.name, cols=cols, mine=mine, bound=bound, other=other,
+            last=last, size=rng.choice((64, 128, 256)),
+        )  # fmt: skip
         axis = 0 if across else 1
         weighted = x.name if w is None else f"{x.name} * {w.name}{'[:, None]' if across else ''}"
         reference = f"{x.name}.var(axis={axis})" if form == "variance" else f"({weighted}).sum(axis={axis})"
@@ -137,7 +52,7 @@ def accurate(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
         }[form]
         args = (x, *((w,) if w else ()), y, scalar(rows), scalar(cols))
         return Problem(
-            family, kind, kernel_name(rng, family), args, sizes, large, reference, (flaw, "no_restrict", "tiny_block"), plan.draft, style,
+            family, kind, kernel_name(rng, family), args, sizes, large, reference, (flaw, "no_restrict", "tiny_block"), draft, style,
             tolerance=tolerance, require=(f"{rows} > 0", f"{cols} > 0"),
         )  # fmt: skip
 

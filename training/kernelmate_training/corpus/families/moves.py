@@ -3,107 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 
 from kernelmate_training.corpus.drafting import (
     Arg,
-    Code,
-    Draft,
-    Flaws,
     Kind,
     Problem,
-    Style,
     array,
     draw_style,
-    inner_constant,
     load,
     scalar,
-    store,
 )
-from kernelmate_training.corpus.expressions import SMOOTH, Emitter, Expr, Real, grow, numpy_text, var
+from kernelmate_training.corpus.expressions import SMOOTH, Real, grow, numpy_text, var
 from kernelmate_training.corpus.families.maps import plane_sizes
 from kernelmate_training.corpus.families.words import kernel_name, pick
-
-
-@dataclass(frozen=True)
-class _Turn:
-    """Writes the versions of a transpose, of one plane or of many."""
-
-    style: Style
-    x: Arg
-    y: Arg
-    rows: str
-    cols: str
-    planes: str
-    value: Expr
-    real: Real
-    tile: int
-    thin: int
-
-    def draft(self, flaws: Flaws) -> Draft:
-        return self._plain(flaws) if "strided_copy" in flaws else self._tiled(flaws)
-
-    def _emitter(self, flaws: Flaws, text: str) -> Emitter:
-        return Emitter(self.real, "double_literals" in flaws, names={"v": text}, const_word=self.style.const_word)
-
-    def _base(self, code: Code) -> str:
-        if not self.planes:
-            return ""
-        code(f"{self.style.const_word}int {self.style.n('z')} = blockIdx.z;")
-        return f"{self.style.n('z')} * {self.rows} * {self.cols} + "
-
-    def _plain(self, flaws: Flaws) -> Draft:
-        style, code = self.style, Code(self.style)
-        row, col = style.n("row"), style.n("col")
-        base = self._base(code)
-        x, y = (row, col) if "swapped_axes" in flaws else (col, row)
-        bounds = {row: self.rows, col: self.cols}
-        code(f"{style.const_word}int {x} = {style.gid('x')};", f"{style.const_word}int {y} = {style.gid('y')};")
-        code.guard((row, self.rows), (col, self.cols))
-        emitter = self._emitter(flaws, load(self.x, f"{base}{row} * {self.cols} + {col}", self.real))
-        text = emitter.text(self.value)
-        code(*emitter.statements, store(self.y, f"{base}{col} * {self.rows} + {row}", text))
-        grid = (f"cdiv({bounds[x]}, block_x)", f"cdiv({bounds[y]}, block_y)", *((self.planes,) if self.planes else ()))
-        return code.drafted(flaws, grid, (self.tile, self.thin))
-
-    def _tiled(self, flaws: Flaws) -> Draft:
-        style, code, side = self.style, Code(self.style), self.tile
-        tile = inner_constant(code, style.n("block"), side)
-        buffer, row, col, k = style.n("tile"), style.n("row"), style.n("col"), style.n("loop")
-        pad = "" if "bank_conflicts" in flaws else " + 1"
-        wide = side * 2 if "oversized_shared" in flaws else None
-        kind = "float" if "wide_shared" in flaws else self.x.c_type
-        base = self._base(code)
-        code(f"__shared__ {kind} {buffer}[{wide or tile}][{wide or tile + pad}];")
-        code(f"int {col} = blockIdx.x * {tile} + threadIdx.x;", f"int {row} = blockIdx.y * {tile} + threadIdx.y;")
-        source = f"{self.x.name}[{base}({row} + {k}) * {self.cols} + {col}]"
-        kept = (
-            load(self.x, f"{base}({row} + {k}) * {self.cols} + {col}", self.real) if "wide_shared" in flaws else source
-        )
-        code.loop(k, "0", tile, str(self.thin))
-        code.when(
-            f"{row} + {k} < {self.rows} && {col} < {self.cols}", f"{buffer}[threadIdx.y + {k}][threadIdx.x] = {kept};"
-        )
-        code.close()
-        code("__syncthreads();")
-        if "extra_barriers" in flaws:
-            code("__syncthreads();")
-        code(f"{col} = blockIdx.y * {tile} + threadIdx.x;", f"{row} = blockIdx.x * {tile} + threadIdx.y;")
-        code.loop(k, "0", tile, str(self.thin))
-        code.open(f"if ({row} + {k} < {self.cols} && {col} < {self.rows})")
-        held = f"{buffer}[threadIdx.x][threadIdx.y + {k}]"
-        reading = (
-            held
-            if "wide_shared" in flaws
-            else load(Arg(buffer, "in", self.x.dtype), f"threadIdx.x][threadIdx.y + {k}", self.real)
-        )
-        emitter = self._emitter(flaws, reading)
-        text = emitter.text(self.value)
-        code(*emitter.statements, store(self.y, f"{base}({row} + {k}) * {self.rows} + {col}", text))
-        code.close(2)
-        grid = (f"cdiv({self.cols}, {side})", f"cdiv({self.rows}, {side})", *((self.planes,) if self.planes else ()))
-        return code.drafted(flaws, grid, (side, self.thin))
+from kernelmate_training.corpus.templates import drafts
 
 
 def transposes(
@@ -128,18 +42,17 @@ def transposes(
         )
         style = draw_style(rng, {*names, rows, cols, "planes", "v"})
         tile = rng.choice((32, 32, 16))
-        plan = _Turn(
-            style,
-            x,
-            y,
-            rows,
-            cols,
-            lead[0] if lead else "",
-            value,
-            real,
-            tile,
-            rng.choice((8, 4)) if tile == 32 else 16,
-        )
+        thin = rng.choice((8, 4)) if tile == 32 else 16
+        held = Arg(style.n("tile"), "in", dtype)
+
+        def reading(k: str, wide: bool) -> str:
+            place = f"threadIdx.x][threadIdx.y + {k}"
+            return f"{held.name}[{place}]" if wide else load(held, place, real)
+
+        draft = drafts(
+            "transpose", style, real=real, X=x, Y=y, rows=rows, cols=cols, planes="planes" if planes else "", value=value, side=tile,
+            thin=thin, held=reading,
+        )  # fmt: skip
         sizes, large = plane_sizes(rng, rows, cols)
         sizes = tuple(
             dict(s) | ({"planes": c} if planes else {})
@@ -152,75 +65,10 @@ def transposes(
         args = (x, y) if rng.random() < 0.7 else (y, x)
         return Problem(
             family, kind, kernel_name(rng, family), (*args, scalar(rows), scalar(cols)), sizes, dict(large) | ({"planes": 4} if planes else {}),
-            reference, tuple(flaws), plan.draft, style,
+            reference, tuple(flaws), draft, style,
         )  # fmt: skip
 
     return draw
-
-
-@dataclass(frozen=True)
-class _Gather:
-    """Writes the versions of copies whose places are computed: gathers, reversals, shifts, (de)interleaving."""
-
-    style: Style
-    form: str
-    x: Arg
-    index: Arg | None
-    more: tuple[Arg, ...]
-    y: Arg
-    rows: str
-    cols: str
-    value: Expr
-    sides: tuple[int, int]
-
-    def draft(self, flaws: Flaws) -> Draft:
-        style, code = self.style, Code(self.style)
-        row, col = style.n("row"), style.n("col")
-        x, y = (row, col) if "swapped_axes" in flaws else (col, row)
-        bounds = {row: self.rows, col: self.cols}
-        block: tuple[int, ...] = self.sides
-        grid: tuple[str, ...] = (f"cdiv({bounds[x]}, block_x)", f"cdiv({bounds[y]}, block_y)")
-        if "thread_per_row" in flaws:
-            block, grid = (128,), (f"cdiv({self.rows}, block)",)
-            code(f"{style.const_word}int {row} = {style.gid()};")
-            code.guard((row, self.rows))
-            code.loop(col, "0", self.cols)
-        elif "block_row" in flaws:
-            block, grid = (32,), (self.rows,)
-            code(f"{style.const_word}int {row} = blockIdx.x;")
-            code.loop(col, "threadIdx.x", self.cols, "blockDim.x")
-        else:
-            code(f"{style.const_word}int {x} = {style.gid('x')};", f"{style.const_word}int {y} = {style.gid('y')};")
-            code.guard((row, self.rows), (col, self.cols))
-        source = {
-            "gather": f"{self.index.name if self.index else ''}[{row}] * {self.cols} + {col}",
-            "reverse": f"{row} * {self.cols} + ({self.cols} - 1 - {col})",
-            "flip": f"({self.rows} - 1 - {row}) * {self.cols} + {col}",
-            "shift": f"{row} * {self.cols} + ({col} + 1) % {self.cols}",
-            "channels": f"({row} * {self.cols} + {col}) * 3 + 1",
-            "even": f"{row} * 2 * {self.cols} + 2 * {col}",
-        }[self.form]
-        names = {"here": f"{self.x.name}[{source}]"} | {
-            a.name: f"{a.name}[{row} * {self.cols} + {col}]" for a in self.more
-        }
-        if self.form == "channels":
-            first = f"({row} * {self.cols} + {col}) * 3"
-            names = {
-                "red": f"{self.x.name}[{first} + 0]",
-                "here": f"{self.x.name}[{first} + 1]",
-                "blue": f"{self.x.name}[{first} + 2]",
-            }
-        emitter = Emitter(
-            "float",
-            "double_literals" in flaws,
-            "powers" in flaws,
-            "divides" in flaws,
-            names,
-            const_word=style.const_word,
-        )
-        text = emitter.text(self.value)
-        code(*emitter.statements, store(self.y, style.at(row, self.cols, col), text))
-        return code.drafted(flaws, grid, block)
 
 
 def gathers(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
@@ -242,7 +90,20 @@ def gathers(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
         leaves = [var("here"), *(var(a.name) for a in more), *((var("red"), var("blue")) if form == "channels" else ())]
         value = grow(rng, leaves, extra=rng.randint(0, 2), unary=SMOOTH)
         style = draw_style(rng, {*names, rows, cols, "vocab"})
-        plan = _Gather(style, form, x, index, more, y, rows, cols, value, rng.choice(((32, 8), (64, 4), (16, 16))))
+        sides = rng.choice(((32, 8), (64, 4), (16, 16)))
+        row, col = style.n("row"), style.n("col")
+        first = f"({row} * {cols} + {col}) * 3"
+        place = {
+            "gather": f"{index.name if index else ''}[{row}] * {cols} + {col}",
+            "reverse": f"{row} * {cols} + ({cols} - 1 - {col})",
+            "flip": f"({rows} - 1 - {row}) * {cols} + {col}",
+            "shift": f"{row} * {cols} + ({col} + 1) % {cols}",
+            "channels": f"{first} + 1",
+            "even": f"{row} * 2 * {cols} + 2 * {col}",
+        }[form]
+        reads = {"here": f"{x.name}[{place}]"} | {a.name: f"{a.name}[{row} * {cols} + {col}]" for a in more}
+        reads |= {"red": f"{x.name}[{first} + 0]", "blue": f"{x.name}[{first} + 2]"} if form == "channels" else {}
+        draft = drafts("gather", style, inverts=True, Y=y, rows=rows, cols=cols, value=value, sides=sides, reads=reads)
         sizes, large = plane_sizes(rng, rows, cols)
         if form == "gather":
             sizes = tuple(dict(s) | {"vocab": v} for s, v in zip(sizes, (50, 11, 1), strict=True))
@@ -260,7 +121,7 @@ def gathers(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
         flaws += ["double_literals", "divides"] if value.op != "var" else []
         args = (x, *((index,) if index else ()), *more, y, scalar(rows), scalar(cols))
         return Problem(
-            family, kind, kernel_name(rng, family), args, sizes, large, numpy_text(value, spelled), tuple(flaws), plan.draft, style,
+            family, kind, kernel_name(rng, family), args, sizes, large, numpy_text(value, spelled), tuple(flaws), draft, style,
             exclusive=(frozenset({"swapped_axes", "thread_per_row"}),), require=("vocab > 0",) if form == "gather" else (),
         )  # fmt: skip
 

@@ -125,7 +125,6 @@ def warp_integers(family: str) -> Callable[[Random], Problem]:
         draft = drafts(
             "warp-integers",
             style,
-            constant="restrict",
             x=x.name,
             out=out.name,
             n=n,

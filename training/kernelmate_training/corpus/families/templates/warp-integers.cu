@@ -1,4 +1,5 @@
 %% Integers counted or added by what warps have for it in hardware.
+@const restrict
 @block $size
 @grid ${"cdiv(" ~ n ~ ", block)" if full_grid else "min(cdiv(" ~ n ~ ", block), 264)"}
 % if not atomic_each

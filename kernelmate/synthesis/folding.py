@@ -1,0 +1,104 @@
+"""Long lines of written kernels, broken as clang-format's Google style breaks them, at the width that the file keeps."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+
+WIDTHS = (80, 100, 120)
+"""Usual limits of a line's length."""
+
+NARROW = 72
+"""Columns that a file has to use before its lines are taken to keep within the narrowest limit."""
+
+_PLACE = re.compile(r" (?:&&|\|\||\||\+|\*|/|\?|:|-) |[,;] ")
+"""Operators, commas and semicolons behind which a line may be broken."""
+
+_TIGHTNESS = {";": 0, ",": 1, "?": 2, ":": 2, "||": 3, "&&": 4, "|": 5, "+": 6, "-": 6, "*": 7, "/": 7}
+
+
+def width_of(text: str) -> int:
+    """The limit that the lines of a file keep: the usual one that its longest line fits."""
+    longest = max((len(line) for line in text.split("\n")), default=0)
+    return next((limit for limit in WIDTHS[longest <= NARROW :] if longest <= limit), WIDTHS[-1])
+
+
+def wrapped(front: str, parts: Sequence[str], width: int) -> str:
+    """A function's head, its parameters over lines of at most `width` columns, below the first of them where there is room."""
+    lines, line = [], front
+    for number, part in enumerate(parts):
+        piece = part + (", " if number + 1 < len(parts) else ")")
+        if len(line) + len(piece.rstrip()) + 2 > width and line.strip():
+            lines.append(line.rstrip())
+            line = " " * (len(front) if len(front) < 60 else 4)
+        line += piece
+    return "\n".join([*lines, line])
+
+
+def with_locals(lines: Sequence[str]) -> list[str]:
+    """Lines of one block in which lengths and places of rows that were given a name are not written out again."""
+    found: list[str] = []
+    known: list[tuple[re.Pattern[str], str]] = []
+    for line in lines:
+        for pattern, instead in known:
+            line = pattern.sub(instead, line)
+        found.append(line)
+        length = re.fullmatch(r"const int (\w+) = (\w+(?: [*/] \w+)+);", line)
+        row = re.fullmatch(r"(?:const )?[\w ]+\* (\w+) = (\w+) \+ (.+);", line)
+        if length is not None:
+            text = re.escape(length[2])
+            known.append(
+                (
+                    re.compile(
+                        rf"\({text}\)|(?<=[(\[=<>+-] ){text}(?=[;)\]]| [<>+-])|(?<=[(\[]){text}(?=[;)\]]| [<>+-])"
+                    ),
+                    length[1],
+                )
+            )
+        if row is not None and "?" not in row[3]:
+            known.append((re.compile(rf"\b{row[2]}\[{re.escape(row[3])} \+ "), f"{row[1]}["))
+    return found
+
+
+def folded(line: str, width: int) -> list[str]:
+    """A statement over lines of at most `width` columns; a comment behind it goes above it.
+
+    A line is broken outside of parentheses where that leaves no short rest; what follows stands below what the innermost open
+    parenthesis holds, or four columns further in.
+    """
+    if len(line) <= width or line.startswith("#"):
+        return [line]
+    lead = line[: len(line) - len(line.lstrip())]
+    statement, mark, comment = line.partition("  //")
+    if mark:
+        return [f"{lead}//{comment}", *(folded(statement.rstrip(), width) if statement.strip() else [])]
+    guarded = re.fullmatch(r"(\s*if \(.*\)) ([^;{}]+;)", line)
+    if guarded is not None and guarded[1].count("(") == guarded[1].count(")"):
+        return [f"{guarded[1]} {{", *folded(f"{lead}  {guarded[2]}", width), f"{lead}}}"]
+    return _broken(line, lead + "    ", width)
+
+
+def _broken(line: str, deeper: str, width: int) -> list[str]:
+    lines: list[str] = []
+    opened: list[int] = []
+    assigned = re.match(r"[^(\[{]*?[\w\])>] (?:[-+*/|&]?=) (?=[^=])", line)
+    below = " " * assigned.end() if assigned is not None and 2 * assigned.end() < width else deeper
+    while len(line) > width:
+        depths = list(itertools.accumulate(((one in "([{") - (one in ")]}") for one in line), initial=len(opened)))
+        start = len(line) - len(line.lstrip())
+        places = [one for one in _PLACE.finditer(line, start) if start + 12 < one.end() - 1 <= width]
+        if not places:
+            break
+        least = start + (max(place.end() for place in places) - start) // 3
+        far = [place for place in places if place.end() > least]
+        best = min(far, key=lambda place: (depths[place.end()], _TIGHTNESS[place.group().strip()], -place.end()))
+        for column, one in enumerate(line[: best.end()]):
+            if one in "([{":
+                opened.append(column + 1)
+            elif one in ")]}" and opened:
+                opened.pop()
+        lines.append(line[: best.end()].rstrip())
+        indent = below if not opened else " " * opened[-1] if 2 * opened[-1] < width else deeper
+        line = indent + line[best.end() :]
+    return [*lines, line]

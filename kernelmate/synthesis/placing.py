@@ -1,0 +1,104 @@
+"""From a written kernel to the user's file: definition, helpers, contract and launches changed together."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+
+from kernelmate.records import Contract, Kernel
+from kernelmate.source import apply_edits, change_launch, parse_contract
+from kernelmate.synthesis.folding import width_of
+from kernelmate.synthesis.identities import always_equal
+from kernelmate.synthesis.kernel_text import WrittenKernel
+from kernelmate.synthesis.launch_names import has_own_block, with_warp_names
+
+
+def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[Kernel, Contract]:
+    """The user's file with the written kernel in the place of its own, launches and contract changed along.
+
+    Raises:
+        KernelmateError: a launch in the file cannot follow, or is illegal at a listed size.
+    """
+    definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
+    written = replace(written, definition=definition, helpers=helpers)
+    above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
+    edits = [(kernel.start, kernel.end, written.definition)]
+    block = tuple(map(str, (written.block,) if isinstance(written.block, int) else written.block))
+    named = re.search(r"^constexpr int (\w+) = (\d+);  // threads per block$", written.helpers, re.MULTILINE)
+    named_block = named[1] if named is not None and block == (named[2],) and _is_seen(kernel) else ""
+    if named_block and has_own_block(kernel):
+        edits += sorted({(*site.block_span, named_block) for site in kernel.launches})
+    if written.helpers:
+        text = kernel.unit.text
+        above = _above_comment(text, above)
+        before = text[:above].rstrip("\n")
+        edits.append((len(before), above, "\n\n" * bool(before) + f"{written.helpers}\n\n"))
+    changed = apply_edits(kernel, edits)
+    grid = _grid(contract, written, block)
+    changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
+    changed = _with_named_block(changed, named_block, block)
+    changed = _with_grid_comment(changed, written, grid)
+    in_force = parse_contract(changed) if kernel.contract_span is not None else None
+    fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
+    return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
+
+
+def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, ...]) -> Kernel:
+    """What a number of the grid is, behind it in the contract."""
+    if not written.grid_comment or kernel.contract_span is None or len(grid) != 1:
+        return kernel
+    start, end = kernel.contract_span
+    line = re.search(rf'^//\s*grid = "{re.escape(grid[0])}"$', kernel.unit.text[start:end], re.MULTILINE)
+    if line is None:
+        return kernel
+    return apply_edits(kernel, [(start + line.end(), start + line.end(), f"  # {written.grid_comment}")])
+
+
+def _grid(contract: Contract, written: WrittenKernel, block: tuple[str, ...]) -> tuple[str, ...]:
+    """The grid's sides without needless parentheses; as the contract has them where they are the same numbers of blocks."""
+    sides = tuple(ast.unparse(ast.parse(one, mode="eval")) for one in written.grid)
+    if block == contract.block and len(sides) == len(contract.grid):
+        length = dict(zip(("block_x", "block_y", "block_z"), [*block, "1", "1"], strict=False))
+        length["block"] = str(_product(block)) if all(side.isdigit() for side in block) else "block"
+        if all(
+            always_equal(contract, _filled(old, length), _filled(new, length))
+            for old, new in zip(contract.grid, sides, strict=True)
+        ):
+            return contract.grid
+    return sides
+
+
+def _product(sides: tuple[str, ...]) -> int:
+    result = 1
+    for side in sides:
+        result *= int(side)
+    return result
+
+
+def _filled(expression: str, names: dict[str, str]) -> str:
+    return re.sub(r"\bblock(?:_[xyz])?\b", lambda name: names[name[0]], expression)
+
+
+def _is_seen(kernel: Kernel) -> bool:
+    """Whether all launches are where a constant above the kernel is known by its name."""
+    outside = "namespace" not in kernel.unit.text and kernel.unit.language == "cuda"
+    return outside and all(site.start > kernel.end for site in kernel.launches)
+
+
+def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kernel:
+    """Launches that write the block as a number, by the constant that the kernel has for its threads."""
+    text = kernel.unit.text
+    spans = {site.block_span for site in kernel.launches if text[slice(*site.block_span)].strip() == block[0]}
+    return apply_edits(kernel, [(*span, name) for span in sorted(spans)]) if name and spans else kernel
+
+
+def _above_comment(text: str, start: int) -> int:
+    """The place above the comment lines that stand directly before an offset, unless they begin the file."""
+    place = start
+    while place > 0:
+        before = text.rfind("\n", 0, place - 1) + 1
+        if not text[before:place].startswith("//"):
+            return place
+        place = before
+    return start

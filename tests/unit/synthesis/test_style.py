@@ -1,0 +1,193 @@
+"""What makes a written kernel read as a part of the user's file: names, constants, width, launches."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate.records import Contract, Kernel
+from kernelmate.source import contract_for, load_kernel
+from kernelmate.suggest.untrusted import screen
+from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
+from kernelmate.synthesis.folding import folded, width_of, with_locals, wrapped
+from kernelmate.synthesis.kernel_text import WrittenKernel
+from kernelmate.synthesis.placing import placed
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
+
+MAP = {"x": "in float32[rows]", "y": "out float32[rows]", "rows": "int32"}
+NORM = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
+LONG = "{ rows = 6, cols = 900 }, { rows = 3, cols = 7 }"
+NORMED = "def reference(x):\n    return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + 1e-6)"
+
+
+def first(kernel: Kernel, contract: Contract, folder: Path) -> WrittenKernel:
+    return next(kernels_for(trace(contract, folder), without_own_helpers(kernel), contract))
+
+
+def file_of(kernel: Kernel, contract: Contract, folder: Path) -> Kernel:
+    """The user's file with the first written kernel in it, as it is offered."""
+    found, _ = placed(without_own_helpers(kernel), contract, first(kernel, contract, folder))
+    return without_unused_numbers(kernel, found)
+
+
+def with_host(folder: Path, host: str) -> tuple[Kernel, Contract]:
+    path = folder / "kernel.cu"
+    path.write_text(f"{path.read_text()}\n{host}\n")
+    kernel = load_kernel(path)
+    return kernel, contract_for(kernel)
+
+
+def test_locals_have_the_names_that_the_reference_gives_them(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    gate = 1 / (1 + np.exp(-x))\n    rows = gate * x\n    return rows + gate"
+    text = first(*make(MAP, reference), tmp_path).definition
+    assert "const float gate = " in text
+    assert not re.search(r"float rows\b", text)  # a parameter has that name
+
+
+@pytest.mark.parametrize("word", ["double", "sum", "max"])
+def test_names_that_mean_something_in_cuda_are_not_taken_over(word: str, make: Any, tmp_path: Path) -> None:
+    reference = f"def reference(x):\n    {word} = x * 3\n    return {word} * {word}"
+    assert f"const float {word} =" not in first(*make(MAP, reference), tmp_path).definition
+
+
+def test_numbers_are_written_by_the_constants_that_the_kernel_used(make: Any, tmp_path: Path) -> None:
+    above = "struct Decay {\n  static constexpr float rate = 0.9f;\n};\nconstexpr float kUnused = 0.3f;\n"
+    kernel, contract = make(MAP, "np.float32(0.9) * x + 0.3", body="y[0] = Decay::rate * x[0];", above=above)
+    text = first(kernel, contract, tmp_path).definition
+    assert "Decay::rate * x_i" in text
+    assert "0.3f" in text, "a constant that the kernel does not name"
+
+
+def test_a_reciprocal_root_is_written_as_the_baseline_has_it(make: Any, tmp_path: Path) -> None:
+    plain = first(*make(NORM, NORMED, body="y[0] = 1.0f / sqrtf(x[0]);"), tmp_path)
+    quick = first(*make(NORM, NORMED, body="y[0] = rsqrtf(x[0]);"), tmp_path)
+    assert "1.0f / sqrtf(" in plain.helpers
+    assert "rsqrtf" not in plain.helpers
+    assert "rsqrtf(" in quick.helpers
+    assert "/ sqrtf" not in quick.helpers
+
+
+def test_a_warp_has_names_or_the_files_own(make: Any, tmp_path: Path) -> None:
+    text = file_of(*make(NORM, NORMED, sizes=LONG), tmp_path).unit.text
+    assert text.count("0xffffffffu") == 1
+    assert "constexpr unsigned int kAllLanes = 0xffffffffu;" in text
+    assert "__shfl_xor_sync(kAllLanes, value, offset)" in text
+    assert "int offset = kWarpSize / 2;" in text
+    named = "constexpr int kWarp = 32;\n__global__ void other(int* p) { p[0] = kWarp; }\n"
+    own = file_of(*make(NORM, NORMED, above=named, sizes=LONG), tmp_path).unit.text
+    assert "int offset = kWarp / 2;" in own
+    assert "kWarpSize" not in own
+
+
+def test_a_launch_names_the_constant_of_the_block(make: Any, tmp_path: Path) -> None:
+    make(NORM, NORMED)
+    kernel, contract = with_host(
+        tmp_path, "void run(float* x, float* y, int r, int c) { work<<<r, 128>>>(x, y, r, c); }"
+    )
+    found = file_of(kernel, contract, tmp_path)
+    assert "kThreads>>>(x, y, r, c)" in found.unit.text
+    assert screen(kernel, found) is None
+
+
+def test_a_constant_that_only_launches_had_goes(make: Any, tmp_path: Path) -> None:
+    make(NORM, NORMED, above="constexpr int kBlock = 128;\n")
+    kernel, contract = with_host(
+        tmp_path, "void run(float* x, float* y, int r, int c) { work<<<r, kBlock>>>(x, y, r, c); }"
+    )
+    found = file_of(kernel, contract, tmp_path)
+    assert "kBlock" not in found.unit.text
+    assert ", kThreads>>>(x, y, r, c)" in found.unit.text
+    assert screen(kernel, found) is None
+
+
+STENCIL = (
+    {"x": "in float32[h, w]", "y": "out float32[h, w]", "h": "int32", "w": "int32"},
+    "def reference(x):\n    y = x.copy()\n    y[1:-1] = x[:-2] + x[2:]\n    return y",
+)
+SIDES = "{ h = 37, w = 53 }, { h = 1, w = 1 }"
+
+
+def stencil(make: Any, folder: Path, host: str) -> tuple[Kernel, Contract]:
+    body = "const int j = blockIdx.x * blockDim.x + threadIdx.x;\nconst int i = blockIdx.y * blockDim.y + threadIdx.y;"
+    make(*STENCIL, sizes=SIDES, grid='cdiv(w, block_x)", "cdiv(h, block_y)', body=body, block="[16, 16]")
+    return with_host(folder, host)
+
+
+def test_a_grid_that_stays_keeps_its_text(make: Any, tmp_path: Path) -> None:
+    host = "void run(float* x, float* y, int h, int w) {\n  dim3 b(16, 16), g((w + b.x - 1) / b.x, (h + b.y - 1) / b.y);\n  work<<<g, b>>>(x, y, h, w);\n}"
+    kernel, contract = stencil(make, tmp_path, host)
+    found = file_of(kernel, contract, tmp_path)
+    assert found.unit.text.endswith(f"{host}\n")
+    assert '// grid = ["cdiv(w, block_x)", "cdiv(h, block_y)"]' in found.unit.text
+
+
+def test_a_changed_launch_changes_its_dim3_variables(make: Any, tmp_path: Path) -> None:
+    make(
+        {"x": "in float32[h, w]", "y": "out float32[w, h]", "h": "int32", "w": "int32"}, "x.T", sizes=SIDES,
+        grid='cdiv(w, 16)", "cdiv(h, 16)', block="[16, 16]",
+    )  # fmt: skip
+    host = "void run(float* x, float* y, int h, int w) {\n  dim3 b(16, 16);\n  dim3 g((w + 15) / 16, (h + 15) / 16);\n  work<<<g, b>>>(x, y, h, w);\n}"
+    kernel, contract = with_host(tmp_path, host)
+    found = file_of(kernel, contract, tmp_path)
+    assert "work<<<g, b>>>(x, y, h, w);" in found.unit.text
+    assert "dim3 b(256);" in found.unit.text
+    assert screen(kernel, found) is None
+
+
+@pytest.mark.parametrize(
+    ("new", "allowed"),
+    [("b(32, 8)", True), ("b(h, 8)", True), ("b(system(0), 8)", False), ("b(32, 8); h = 0", False)],
+)
+def test_only_the_sides_of_a_launchs_dim3_may_change_beside_a_kernel(
+    new: str, allowed: bool, make: Any, tmp_path: Path
+) -> None:
+    host = "void run(float* x, float* y, int h, int w) {\n  dim3 b(16, 16);\n  work<<<h, b>>>(x, y, h, w);\n}"
+    kernel, _ = stencil(make, tmp_path, host)
+    (tmp_path / "kernel.cu").write_text(kernel.unit.text.replace("b(16, 16)", new))
+    finding = screen(kernel, load_kernel(tmp_path / "kernel.cu"))
+    assert (finding is None) == allowed
+
+
+def test_neighbours_are_called_after_where_they_lie(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x):\n    p = np.pad(x, 1)\n    return (p[:-2, 1:-1] - p[2:, 1:-1]) ** 2 + (p[1:-1, :-2] - p[1:-1, 2:]) ** 2"
+    text = first(*make(STENCIL[0], reference, sizes=SIDES, grid="h"), tmp_path).definition
+    assert all(f"const float {name} = " in text for name in ("up", "down", "left", "right"))
+
+
+def test_the_width_of_a_file_is_kept(make: Any, tmp_path: Path) -> None:
+    for longest in (98, 118):
+        kernel, contract = make(NORM, NORMED, above=f"// {'-' * (longest - 3)}\n")
+        lines = file_of(kernel, contract, tmp_path).unit.text.split("\n")
+        assert max(map(len, lines)) <= width_of(kernel.unit.text) == longest + 2
+
+
+def test_long_statements_are_broken_outside_of_parentheses_and_before_tight_operators() -> None:
+    line = "  const bool aligned = columns % 4 == 0 && (address(first) | address(second) | address(third)) % 16 == 0;"
+    assert folded(line, 80) == [
+        "  const bool aligned = columns % 4 == 0 &&",
+        "                       (address(first) | address(second) |",
+        "                        address(third)) % 16 == 0;",
+    ]
+    assert folded("  if (a_long_condition < limit) target[first_position] = values[second_position];", 60) == [
+        "  if (a_long_condition < limit) {",
+        "    target[first_position] = values[second_position];",
+        "  }",
+    ]
+    assert folded("  short = 1;", 80) == ["  short = 1;"]
+
+
+def test_parameters_stand_below_each_other() -> None:
+    text = wrapped("__global__ void work(", ["const float* first", "const float* second", "int third"], 60)
+    assert text.split("\n") == [
+        "__global__ void work(const float* first,",
+        "                     const float* second, int third)",
+    ]
+
+
+def test_lengths_and_rows_that_have_a_name_are_not_written_again() -> None:
+    lines = ["const int half = dim / 2;", "float* q_row = q + (a + head) * dim;", "q[(a + head) * dim + i + dim / 2] = x[(dim / 2) * i];", "y[n * dim / 2] = 0;"]  # fmt: skip
+    assert with_locals(lines)[2:] == ["q_row[i + half] = x[half * i];", "y[n * dim / 2] = 0;"]
