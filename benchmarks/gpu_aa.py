@@ -52,8 +52,8 @@ def trials(backend: CudaBackend, listed: Listed, count: int, budget_s: float) ->
     for _ in range(count):
         versions = [(backend.load(listed.compiled, target), listed.run.shape) for _ in range(2)]
         began = time.perf_counter()
-        with backend.turns.alone(), backend.rig(versions, listed.run, restored(listed)) as rig:
-            seen = measure(rig, budget_s, full=True)
+        with backend.turns.alone(), backend.timer(versions, listed.run, restored(listed)) as timer:
+            seen = measure(timer, budget_s, full=True)
         assert seen.speedup is not None
         rows.append({
             "kernel": listed.name.split("::")[1], "size": listed.size_words, "ratio": seen.speedup.median,

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_timing import rigs
+from benchmarks.gpu_timing import timers
 from benchmarks.machine import describe
 from kernelmate.backends.cuda.stamps import empty_of
 from kernelmate.measure.blocks import midmean, time_of
@@ -37,14 +37,14 @@ GOAL = 0.02
 def take(out: Path) -> None:
     """One process's durations: for each launch, its blocks' spans, and those of the empty kernels beside each."""
     rows = []
-    for listed, rig in rigs():
+    for listed, timer in timers():
         name, size = listed.name.split("::")[1], str(listed.size_words)
         if name not in CHOSEN or (CHOSEN[name] and size not in CHOSEN[name]):
             continue
-        settle(rig.condition)
+        settle(timer.condition)
         blocks = []
         for number in range(BLOCKS):
-            spans, empties = rig.spans([0] * (LEAD + COUNTED), placement=number % rig.placements)
+            spans, empties = timer.spans([0] * (LEAD + COUNTED), placement=number % timer.placements)
             blocks.append({"spans": spans[LEAD:], "empties": empties})
         rows.append({"kernel": name, "size": size, "blocks": blocks})
     out.write_text(json.dumps(rows))

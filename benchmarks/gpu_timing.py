@@ -60,21 +60,21 @@ def restored(listed: Listed) -> frozenset[str]:
     return frozenset(a.name for a in listed.contract.args if a.direction == "inout")
 
 
-def rigs() -> Iterator[tuple[Listed, CudaTimingDevice]]:
+def timers() -> Iterator[tuple[Listed, CudaTimingDevice]]:
     """Each launch, ready on the GPU."""
     backend, target = CudaBackend(), find_target("sm_90")
     for listed in launches():
         module = backend.load(listed.compiled, target)
-        with backend.turns.alone(), backend.rig([(module, listed.run.shape)], listed.run, restored(listed)) as rig:
-            yield listed, rig
+        with backend.turns.alone(), backend.timer([(module, listed.run.shape)], listed.run, restored(listed)) as timer:
+            yield listed, timer
 
 
 def ours(out: Path, budget_s: float) -> None:
     """Time every launch as a verdict does."""
     rows = []
-    for listed, rig in rigs():
+    for listed, timer in timers():
         began = time.perf_counter()
-        (timing,) = measure(rig, budget_s, full=True).timings
+        (timing,) = measure(timer, budget_s, full=True).timings
         rows.append({
             "kernel": listed.name, "size": listed.size_words, "cupti_us": timing.cupti_us, "warm_us": timing.median_us,
             "ci95_us": timing.ci95_us, "cold_us": timing.cold_l2_us, "period_us": timing.replay_period_us,
@@ -92,10 +92,10 @@ def launch_only(out: Path, placed: frozenset[int]) -> None:
         placed: numbers of the launches that are made in every placement.
     """
     made = []
-    for number, (_, rig) in enumerate(rigs()):
-        places, times = (rig.placements, PROFILED_PLACED) if number in placed else (1, PROFILED)
+    for number, (_, timer) in enumerate(timers()):
+        places, times = (timer.placements, PROFILED_PLACED) if number in placed else (1, PROFILED)
         for place in range(places):
-            rig.launch(0, times, placement=place)
+            timer.launch(0, times, placement=place)
         made.append([times] * places)
     out.write_text(json.dumps(made))
 
@@ -131,9 +131,9 @@ def others(out: Path) -> None:
     except ImportError:
         do_bench = None
     rows = []
-    for listed, rig in rigs():
-        launch = launch_of(rig)
-        long = rig.durations([0])[0] > 20_000
+    for listed, timer in timers():
+        launch = launch_of(timer)
+        long = timer.durations([0])[0] > 20_000
         repeats = 5 if long else 100
         seen = benchmark(launch, n_repeat=repeats, n_warmup=2 if long else 10)
         row: dict[str, Any] = {"kernel": listed.name, "cupyx": float(statistics.median(seen.gpu_times[0])) * 1e6}
@@ -144,11 +144,11 @@ def others(out: Path) -> None:
     out.write_text(json.dumps(rows))
 
 
-def launch_of(rig: CudaTimingDevice) -> Callable[[], None]:
+def launch_of(timer: CudaTimingDevice) -> Callable[[], None]:
     """One launch on the stream that other tools watch."""
 
     def launch() -> None:
-        rig.launch(0, 1, stream=0)
+        timer.launch(0, 1, stream=0)
 
     return launch
 

@@ -49,7 +49,7 @@ class MeasuredVersions:
     """Versions timed side by side.
 
     Attributes:
-        timings: one for each version of the rig.
+        timings: one for each version of the timer.
         speedup: the first version's time over the last one's, by blocks; None for a single version.
         outputs: what the last version's last timed launch left, where launches before it had left poison; None where that
             was not asked for.
@@ -80,12 +80,12 @@ class _Blocks:
 
 
 def measure(
-    rig: TimingDevice, budget_s: float, *, full: bool, alone: bool = True, outputs: bool = True
+    timer: TimingDevice, budget_s: float, *, full: bool, alone: bool = True, outputs: bool = True
 ) -> MeasuredVersions:
-    """Time every version of a rig.
+    """Time every version of a timer.
 
     Args:
-        rig: one version, or the baseline and the version that is compared with it.
+        timer: one version, or the baseline and the version that is compared with it.
         budget_s: seconds that this should take; kernels of some milliseconds and more take what a few blocks need.
         full: measure cold durations and replay periods too.
         alone: no other timing of KernelMate ran on the GPU; else that is said of the times.
@@ -94,23 +94,23 @@ def measure(
     Raises:
         TimedFault: a launch failed.
     """
-    settle(rig.condition)
-    chosen = _planned(rig, budget_s, full=full)
-    blocks = _take_blocks(rig, chosen)
-    cold = _cold(rig, chosen)
-    left = _last_outputs(rig, chosen) if outputs else None
-    periods, refused = _periods(rig, chosen)
+    settle(timer.condition)
+    chosen = _planned(timer, budget_s, full=full)
+    blocks = _take_blocks(timer, chosen)
+    cold = _cold(timer, chosen)
+    left = _last_outputs(timer, chosen) if outputs else None
+    periods, refused = _periods(timer, chosen)
     to_trace = FEWEST_TRACED if blocks.slow else TRACED_LAUNCHES
-    traced = _traced(rig, to_trace) if chosen.period_rounds else [None] * rig.versions
-    words = (*refused, *_held_words(blocks), *rig.machine)
+    traced = _traced(timer, to_trace) if chosen.period_rounds else [None] * timer.versions
+    words = (*refused, *_held_words(blocks), *timer.machine)
     if not alone:
         words += ("another process kept the GPU's lock for too long, so others may have run beside this",)
-    empty = midmean(rig.durations([None] * EMPTY_LAUNCHES))
+    empty = midmean(timer.durations([None] * EMPTY_LAUNCHES))
     timings = tuple(
         _timing(blocks, version, chosen, (cold[version], periods[version], traced[version]), empty, words)
-        for version in range(rig.versions)
+        for version in range(timer.versions)
     )
-    ratio = ratio_of(blocks.times[0], blocks.times[-1]) if rig.versions > 1 else None
+    ratio = ratio_of(blocks.times[0], blocks.times[-1]) if timer.versions > 1 else None
     return MeasuredVersions(timings, ratio, left)
 
 
@@ -126,31 +126,31 @@ def settle(probe: Callable[[], GpuState]) -> None:
             return
 
 
-def _planned(rig: TimingDevice, budget_s: float, *, full: bool) -> TimingPlan:
+def _planned(timer: TimingDevice, budget_s: float, *, full: bool) -> TimingPlan:
     """The plan, from a few launches that count for nothing else."""
-    order = [version for version in range(rig.versions) for _ in range(2)]
-    seen = rig.durations(order)
-    times = [seen[2 * version + 1] for version in range(rig.versions)]
+    order = [version for version in range(timer.versions) for _ in range(2)]
+    seen = timer.durations(order)
+    times = [seen[2 * version + 1] for version in range(timer.versions)]
     cost_us = sum(times) / len(times)
     if max(times) < LONG_US:
         order *= PILOT_LAUNCHES
         began = time.perf_counter()
-        rig.durations(order)
+        timer.durations(order)
         cost_us = max(cost_us, (time.perf_counter() - began) * 1e6 / len(order))
     return plan(times, cost_us, budget_s * 1e6, flush_us=FLUSH_US, full=full)
 
 
-def _take_blocks(rig: TimingDevice, chosen: TimingPlan) -> _Blocks:
+def _take_blocks(timer: TimingDevice, chosen: TimingPlan) -> _Blocks:
     """All blocks; one whose clocks were held down is taken again, up to `REPEATS` times in a row.
 
     Where that has not helped once, it will not help later in the same timing.
     """
-    blocks = _Blocks([[] for _ in range(rig.versions)])
+    blocks = _Blocks([[] for _ in range(timer.versions)])
     repeats, highest = REPEATS, 0.0
     for number in range(chosen.blocks):
         for attempt in range(repeats + 1):
-            times = _take_block(rig, chosen, number)
-            condition = rig.condition()
+            times = _take_block(timer, chosen, number)
+            condition = timer.condition()
             highest = max(highest, condition.sm_clock_mhz or 0.0)
             reasons = held_down(condition, highest)
             if not reasons or attempt == repeats:
@@ -174,60 +174,60 @@ def held_down(condition: GpuState, highest_mhz: float) -> tuple[str, ...]:
     return ()
 
 
-def _take_block(rig: TimingDevice, chosen: TimingPlan, number: int) -> list[float]:
+def _take_block(timer: TimingDevice, chosen: TimingPlan, number: int) -> list[float]:
     """One block's time of each version."""
-    order = chosen.order(number, rig.versions)
-    seen = rig.durations(order, placement=number % rig.placements)
+    order = chosen.order(number, timer.versions)
+    seen = timer.durations(order, placement=number % timer.placements)
     counted = [(version, one) for at, (version, one) in enumerate(zip(order, seen, strict=True)) if chosen.counts(at)]
-    return [midmean([one for other, one in counted if other == version]) for version in range(rig.versions)]
+    return [midmean([one for other, one in counted if other == version]) for version in range(timer.versions)]
 
 
-def _cold(rig: TimingDevice, chosen: TimingPlan) -> list[float | None]:
+def _cold(timer: TimingDevice, chosen: TimingPlan) -> list[float | None]:
     """The duration of each version with an empty L2, spread over all placements; versions take turns."""
     if chosen.cold == 0:
-        return [None] * rig.versions
-    each: list[list[float]] = [[] for _ in range(rig.versions)]
-    places = min(rig.placements, chosen.cold)
+        return [None] * timer.versions
+    each: list[list[float]] = [[] for _ in range(timer.versions)]
+    places = min(timer.placements, chosen.cold)
     for place in range(places):
         launches = -(-chosen.cold // places)
-        seen = rig.durations(list(range(rig.versions)) * launches, cold=True, placement=place)
+        seen = timer.durations(list(range(timer.versions)) * launches, cold=True, placement=place)
         for version, times in enumerate(each):
-            times += seen[version :: rig.versions]
+            times += seen[version :: timer.versions]
     return [midmean(times) for times in each]
 
 
-def _last_outputs(rig: TimingDevice, chosen: TimingPlan) -> Mapping[str, npt.NDArray[Any]]:
+def _last_outputs(timer: TimingDevice, chosen: TimingPlan) -> Mapping[str, npt.NDArray[Any]]:
     """Outputs of the last version, launched as it was when it was timed, on outputs that held nothing."""
-    rig.poison()
-    rig.durations([rig.versions - 1] * (chosen.warm_up + chosen.counted))
-    return rig.outputs()
+    timer.poison()
+    timer.durations([timer.versions - 1] * (chosen.warm_up + chosen.counted))
+    return timer.outputs()
 
 
-def _traced(rig: TimingDevice, launches: int) -> list[float | None]:
+def _traced(timer: TimingDevice, launches: int) -> list[float | None]:
     """CUPTI's records of each version; empty if there are none."""
     each = 1 + launches
     try:
-        seen = rig.traced([version for version in range(rig.versions) for _ in range(each)])
+        seen = timer.traced([version for version in range(timer.versions) for _ in range(each)])
     except Untraced:
-        return [None] * rig.versions
-    return [midmean(seen[each * version + 1 : each * (version + 1)]) for version in range(rig.versions)]
+        return [None] * timer.versions
+    return [midmean(seen[each * version + 1 : each * (version + 1)]) for version in range(timer.versions)]
 
 
-def _periods(rig: TimingDevice, chosen: TimingPlan) -> tuple[list[float | None], tuple[str, ...]]:
+def _periods(timer: TimingDevice, chosen: TimingPlan) -> tuple[list[float | None], tuple[str, ...]]:
     """The replay period of each version less an empty kernel's, and why there is none where there is none.
 
     A difference that is not larger than the empty kernel's own spread tells nothing and is left out.
     """
-    found: list[float | None] = [None] * rig.versions
+    found: list[float | None] = [None] * timer.versions
     if chosen.period_rounds == 0:
         return found, ()
-    seen: list[list[float]] = [[] for _ in range(rig.versions)]
+    seen: list[list[float]] = [[] for _ in range(timer.versions)]
     empty: list[float] = []
     try:
         for _ in range(chosen.period_rounds):
-            empty.append(rig.period(None, max(chosen.in_graph)))
-            for version in range(rig.versions):
-                seen[version].append(rig.period(version, chosen.in_graph[version]))
+            empty.append(timer.period(None, max(chosen.in_graph)))
+            for version in range(timer.versions):
+                seen[version].append(timer.period(version, chosen.in_graph[version]))
     except CannotCapture as refused:
         return found, (f"no replay period: the launch cannot be captured in a graph ({refused})",)
     nothing, spread = statistics.median(empty), max(empty) - min(empty)
@@ -236,7 +236,7 @@ def _periods(rig: TimingDevice, chosen: TimingPlan) -> tuple[list[float | None],
         net = statistics.median(periods) - nothing
         if net > spread:
             found[version] = net
-        elif version == rig.versions - 1:
+        elif version == timer.versions - 1:
             words = ("no replay period: in a graph it takes no longer than an empty kernel",)
     return found, words
 

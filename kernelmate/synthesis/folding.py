@@ -73,8 +73,8 @@ def folded(line: str, width: int) -> list[str]:
     statement, mark, comment = line.partition("  //")
     if mark:
         return [f"{lead}//{comment}", *(folded(statement.rstrip(), width) if statement.strip() else [])]
-    guarded = re.fullmatch(r"(\s*if \(.*\)) ([^;{}]+;)", line)
-    if guarded is not None and guarded[1].count("(") == guarded[1].count(")"):
+    guarded = re.fullmatch(r"(\s*if \((?:[^()]|\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\))*\)) ([^;{}]+;)", line)
+    if guarded is not None:
         return [f"{guarded[1]} {{", *folded(f"{lead}  {guarded[2]}", width), f"{lead}}}"]
     return _broken(line, lead + "    ", width)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -270,8 +271,11 @@ class KernelText:
         wanted = self.element(name)
         if floating and kind.startswith("float") and wanted == self.real:
             return text
-        is_cast = re.fullmatch(rf"static_cast<{re.escape(wanted)}>\([^()]*\)", text)
-        return text if is_cast else f"static_cast<{wanted}>({text})"
+        front = f"static_cast<{wanted}>("
+        inside = text.removeprefix(front)
+        depth = [*itertools.accumulate((one == "(") - (one == ")") for one in inside)]
+        is_cast = text.startswith(front) and depth.index(-1) == len(inside) - 1
+        return text if is_cast else f"{front}{text})"
 
     def head(self, bounds: str = "") -> str:
         """The definition up to its brace, launch bounds before its name: parameters, `const` and `__restrict__` where true."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from kernelmate.synthesis.graph import Graph, Node, pruned
+from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap, linear
+from kernelmate.synthesis.plan import sorted_graph
 from kernelmate.synthesis.sizes import joined
 
 MOST_PARTS = 64
@@ -56,10 +57,7 @@ def with_parts(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str
             nodes.append(Node("input", (), sides, source.dtype, (names[key],)))
             axes = tuple(axis for axis in range(len(sides)) if axis != place)
             nodes[user] = Node("view", (len(nodes) - 1,), shape, source.dtype, axes)
-    order = _in_order(nodes, graph.outputs)
-    at = {old: new for new, old in enumerate(order)}
-    moved = [replace(nodes[old], args=tuple(at[one] for one in nodes[old].args)) for old in order]
-    return pruned(moved, [at[one] for one in graph.outputs]), others
+    return sorted_graph(nodes, graph.outputs), others
 
 
 def _users(graph: Graph) -> list[list[int]]:
@@ -110,17 +108,3 @@ def _name(wanted: str, taken: set[str]) -> str:
     while name in taken:
         name, number = f"{wanted}_{number}", number + 1
     return name
-
-
-def _in_order(nodes: Sequence[Node], outputs: Sequence[int]) -> list[int]:
-    """Nodes that outputs need, operands first."""
-    found: dict[int, None] = {}
-    stack = [(one, False) for one in outputs]
-    while stack:
-        index, done = stack.pop()
-        if done:
-            found.setdefault(index)
-        elif index not in found:
-            stack.append((index, True))
-            stack += [(one, False) for one in nodes[index].args]
-    return list(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -157,6 +157,37 @@ def without_reshapes(graph: Graph) -> Graph:
     while all(nodes[one].op == "reshape" for one in outputs):
         outputs = [nodes[one].args[0] for one in outputs]
     return pruned(nodes, outputs)
+
+
+def reshapes_last(graph: Graph) -> Graph:
+    """The graph whose operations on single elements come before changes of shape: of results, the memory is the same."""
+    nodes = list(graph.nodes)
+    for index, node in enumerate(graph.nodes):
+        sources = [nodes[one] for one in node.args if nodes[one].shape != ()]
+        shapes = {nodes[one.args[0]].shape for one in sources if one.op == "reshape"}
+        if node.op not in ("map", "cast") or len(shapes) != 1 or any(one.op != "reshape" for one in sources):
+            continue
+        if any(one.shape != node.shape for one in sources):
+            continue
+        args = tuple(nodes[one].args[0] if nodes[one].shape != () else one for one in node.args)
+        nodes.append(replace(node, args=args, shape=shapes.pop()))
+        nodes[index] = Node("reshape", (len(nodes) - 1,), node.shape, node.dtype)
+    return sorted_graph(nodes, graph.outputs)
+
+
+def sorted_graph(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
+    """A graph of nodes in any order."""
+    order: dict[int, int] = {}
+    stack = [(one, False) for one in reversed(outputs)]
+    while stack:
+        index, done = stack.pop()
+        if done:
+            order.setdefault(index, len(order))
+        elif index not in order:
+            stack.append((index, True))
+            stack += [(one, False) for one in reversed(nodes[index].args)]
+    kept = [replace(nodes[old], args=tuple(order[one] for one in nodes[old].args)) for old in order]
+    return Graph(tuple(kept), tuple(order[one] for one in outputs))
 
 
 def walk(plan: Plan) -> Iterator[Key]:

@@ -235,7 +235,7 @@ def output_shapes(kernel: KernelText) -> OutputShapes:
     return tuple(one.name for one in outputs), tuple(tuple(map(plain, one.shape or ())) for one in outputs)
 
 
-def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...]) -> Windows:  # fmt: skip
+def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...], *, together: bool = False) -> Windows:  # fmt: skip
     """The plan of a graph with windows.
 
     Args:
@@ -243,12 +243,15 @@ def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], s
         sizes: the contract's sizes.
         names: of its outputs.
         shapes: of its outputs, as the contract has them.
+        together: whether a thread computes several results, whose schedule refuses reads of what another thread writes.
 
     Raises:
         Refused: its outputs have different shapes, it reduces more than a window, or it has too many reads.
     """
     _refuse_long_reductions(graph)
     plan = laid_out(graph, sizes, names, shapes)
+    if not together:
+        refuse_others_reads(plan, names)
     reads = {key for key in walked(plan) if plan.is_leaf(key)}
     if len(reads) > MOST_READS:
         raise Refused(f"it reads {len(reads)} elements for each result, each written out")
@@ -259,7 +262,7 @@ def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shap
     """The plan of a graph with windows, whatever it reduces; arguments as those of `window_plan`.
 
     Raises:
-        Refused: its outputs have different shapes, or an array is read where another thread may have written it.
+        Refused: its outputs have different shapes.
     """
     whole = tuple(size for size in sizes if all(size.values())) or sizes
     plan = Windows(graph, (), 0, (), "free", (), whole)
@@ -287,7 +290,6 @@ def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shap
     plan = replace(
         plan, domain=tuple(domain[a] for a in long), outputs=tuple(t.key for t in targets), targets=tuple(targets)
     )
-    _refuse_others_reads(plan, names)
     return plan
 
 
@@ -352,7 +354,7 @@ def _slides(graph: Graph, index: int, axis: int) -> bool:
     return False
 
 
-def _refuse_others_reads(plan: Windows, names: tuple[str, ...]) -> None:
+def refuse_others_reads(plan: Windows, names: tuple[str, ...]) -> None:
     """Refuse reads of what another thread writes."""
     own = {(target.name, target.place) for target in plan.targets}
     shapes = {target.name: target.shape for target in plan.targets}

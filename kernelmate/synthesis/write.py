@@ -8,13 +8,14 @@ from functools import partial
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.synthesis.attention_plan import attention_of
+from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.parts import with_parts
 from kernelmate.synthesis.pitches import with_pitches
-from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of
+from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of, reshapes_last
 from kernelmate.synthesis.schedules import (
     apart,
     attention,
@@ -55,6 +56,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
     text = KernelText(kernel, contract)
+    graph = with_differences(graph)
     attended = attention_of(graph, contract)
     if attended is not None:
         yield from attention.written(attended, text)
@@ -122,15 +124,17 @@ def _either(
     """The kernels of the first way that writes any.
 
     Raises:
-        Refused: none does; as the last one said.
+        Refused: none does; as the last one said, or one that only lacks a size.
     """
-    for place, way in enumerate(ways, 1):
+    reasons: list[Refused] = []
+    for way in ways:
         try:
             yield from way(text.again())
             return
-        except Refused:
-            if place == len(ways):
-                raise
+        except Refused as reason:
+            reasons.append(reason)
+    # The schedule that would suit it lacks no more than a parameter.
+    raise next((one for one in reasons if "does not get the size" in str(one)), reasons[-1])
 
 
 def _has_short_rows(plan: Plan) -> bool:
@@ -141,12 +145,13 @@ def _has_short_rows(plan: Plan) -> bool:
 
 def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """Kernels of windows: a convolution over channels, or what each thread computes alone, on as few axes as it needs."""
+    graph = reshapes_last(graph)
     names, shapes = output_shapes(text)
     few = merged(graph)
     rank = len(few.nodes[few.outputs[0]].shape)
     fewer = names, tuple(merged_shape(one, rank) for one in shapes)
     pooled = partial(windows.written, few, shapes=fewer)
-    packed = [partial(interleaved.written, one) for one in (few, graph)]
+    packed = [partial(interleaved.written, few, shapes=fewer), partial(interleaved.written, graph)]
     yield from _either([partial(convolution.written, graph), *packed, pooled, partial(windows.written, graph)], text)
 
 

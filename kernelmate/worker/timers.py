@@ -91,8 +91,8 @@ def measured_on(
         with backend.turns.alone() as alone, captured(any(one.prints for one, _ in versions)) as printed:
             with backend.device:
                 release_persisting()
-            with backend.rig(versions, run, restored) as rig:
-                seen = measure(rig, budget_s, full=full and not quick, alone=alone, outputs=not quick)
+            with backend.timer(versions, run, restored) as timer:
+                seen = measure(timer, budget_s, full=full and not quick, alone=alone, outputs=not quick)
             repeats = None if quick else _repeated(module, run, restored)
     except TimedFault as fault:
         return MeasureReply(finding=fault.finding)

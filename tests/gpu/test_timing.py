@@ -71,10 +71,10 @@ def launch_of(n: int, written: bool = True) -> tuple[LaunchShape, Run]:
 
 def test_durations_are_there_and_cold_ones_are_longer(backend) -> None:
     shape, run = launch_of(1_000_000)
-    with backend.turns.alone(), backend.rig([(loaded(backend, RIGHT), shape)], run, frozenset()) as rig:
-        settle(rig.condition)
-        warm, cold = rig.durations([0] * 40), rig.durations([0] * 20, cold=True)
-        period = min(rig.period(0, 100) for _ in range(5))
+    with backend.turns.alone(), backend.timer([(loaded(backend, RIGHT), shape)], run, frozenset()) as timer:
+        settle(timer.condition)
+        warm, cold = timer.durations([0] * 40), timer.durations([0] * 20, cold=True)
+        period = min(timer.period(0, 100) for _ in range(5))
     assert (len(warm), len(cold)) == (40, 20)
     assert 1 < np.median(warm) < 50
     assert np.median(cold) > np.median(warm)
@@ -83,15 +83,15 @@ def test_durations_are_there_and_cold_ones_are_longer(backend) -> None:
 
 def test_tracing_leaves_what_comes_after_it_as_it_was(backend) -> None:
     shape, run = launch_of(4096)
-    with backend.turns.alone(), backend.rig([(loaded(backend, RIGHT), shape)], run, frozenset()) as rig:
-        settle(rig.condition)
-        before = np.median(rig.durations([0] * 90))
+    with backend.turns.alone(), backend.timer([(loaded(backend, RIGHT), shape)], run, frozenset()) as timer:
+        settle(timer.condition)
+        before = np.median(timer.durations([0] * 90))
         for _ in range(3):
-            traced = rig.traced([0] * 20)
-            rig.condition()
-            assert len(rig.durations([0] * 100, cold=True)) == 100
-            assert rig.period(0, 10) > 0
-        after = np.median(rig.durations([0] * 90))
+            traced = timer.traced([0] * 20)
+            timer.condition()
+            assert len(timer.durations([0] * 100, cold=True)) == 100
+            assert timer.period(0, 10) > 0
+        after = np.median(timer.durations([0] * 90))
     assert len(traced) == 20
     assert 0.2 < np.median(traced) < before
     assert after == pytest.approx(before, rel=0.1)
@@ -99,9 +99,9 @@ def test_tracing_leaves_what_comes_after_it_as_it_was(backend) -> None:
 
 def test_the_clock_is_one_that_a_gpu_can_have(backend) -> None:
     shape, run = launch_of(32)
-    with backend.rig([(loaded(backend, RIGHT), shape)], run, frozenset()) as rig:
-        settle(rig.condition)
-        clocks = [rig.condition().sm_clock_mhz for _ in range(5)]
+    with backend.timer([(loaded(backend, RIGHT), shape)], run, frozenset()) as timer:
+        settle(timer.condition)
+        clocks = [timer.condition().sm_clock_mhz for _ in range(5)]
     limit = backend.device.attributes["ClockRate"] / 1e3
     assert all(clock is not None and 200 < clock < 1.03 * limit for clock in clocks)
 
@@ -109,8 +109,8 @@ def test_the_clock_is_one_that_a_gpu_can_have(backend) -> None:
 def test_arrays_that_are_read_and_written_are_restored_before_every_launch(backend) -> None:
     text = "__global__ void add(const float* x, float* y, int n) { int i = blockIdx.x * 256 + threadIdx.x; if (i < n) y[i] += x[i]; }\n"
     shape, run = launch_of(5000)
-    with backend.turns.alone(), backend.rig([(loaded(backend, text), shape)] * 2, run, frozenset({"y"})) as rig:
-        seen = measure(rig, 0.05, full=True)
+    with backend.turns.alone(), backend.timer([(loaded(backend, text), shape)] * 2, run, frozenset({"y"})) as timer:
+        seen = measure(timer, 0.05, full=True)
     assert np.array_equal(seen.outputs["y"], run.arguments[0].data)
     assert seen.timings[1].replay_period_us is None or seen.timings[1].replay_period_us < 10
 
@@ -121,8 +121,8 @@ def test_cooperative_and_clustered_launches_are_timed(backend) -> None:
     _, run = launch_of(5000)
     for more in ({"cooperative": True}, {"cluster": (2,)}):
         shape = LaunchShape((20, 1, 1), (256, 1, 1), **more)
-        with backend.turns.alone(), backend.rig([(loaded(backend, RIGHT), shape)], run, frozenset()) as rig:
-            (timing,) = measure(rig, 0.05, full=True).timings
+        with backend.turns.alone(), backend.timer([(loaded(backend, RIGHT), shape)], run, frozenset()) as timer:
+            (timing,) = measure(timer, 0.05, full=True).timings
         assert 1 < timing.median_us < 50
 
 
@@ -138,8 +138,8 @@ def test_of_a_module_s_variables_only_those_that_its_code_uses_are_reset(backend
 
 def test_a_graph_that_cannot_be_made_leaves_the_rig_of_use(backend) -> None:
     shape, run = launch_of(1000)
-    with backend.turns.alone(), backend.rig([(loaded(backend, RIGHT), shape)], run, frozenset()) as rig:
-        good = rig._launches[0][0]
+    with backend.turns.alone(), backend.timer([(loaded(backend, RIGHT), shape)], run, frozenset()) as timer:
+        good = timer._launches[0][0]
 
         def synchronizes(stream: int) -> None:
             import cupy
@@ -147,12 +147,12 @@ def test_a_graph_that_cannot_be_made_leaves_the_rig_of_use(backend) -> None:
             good(stream)
             cupy.cuda.runtime.streamSynchronize(stream)
 
-        rig._launches[0][0] = synchronizes
+        timer._launches[0][0] = synchronizes
         with pytest.raises(CannotCapture):
-            rig.period(0, 3)
-        rig._launches[0][0] = good
-        assert rig.period(0, 3) > 0
-        assert len(rig.durations([0] * 3)) == 3
+            timer.period(0, 3)
+        timer._launches[0][0] = good
+        assert timer.period(0, 3) > 0
+        assert len(timer.durations([0] * 3)) == 3
 
 
 def test_a_verdict_has_a_measured_time_at_every_listed_size(session) -> None:

@@ -100,7 +100,7 @@ class CudaBackend:
         self._emulator, self._emulators, self._worth = EmulatorBackend(), emulators, NativeCodeWorth()
 
     @contextmanager
-    def rig(
+    def timer(
         self, versions: Sequence[tuple[Module, LaunchShape]], run: Run, restored: frozenset[str]
     ) -> Iterator[CudaTimingDevice]:
         """Versions that this backend has loaded, ready to be timed on the arguments of `run`.
@@ -113,12 +113,14 @@ class CudaBackend:
         Raises:
             TimedFault: the GPU's memory does not suffice.
         """
-        rig = CudaTimingDevice(self, [(cast("CudaModule", module), shape) for module, shape in versions], run, restored)
+        timer = CudaTimingDevice(
+            self, [(cast("CudaModule", module), shape) for module, shape in versions], run, restored
+        )
         try:
-            yield rig
+            yield timer
         finally:
             if not self.poisoned:
-                rig.close()
+                timer.close()
 
     def load(self, compiled: Compiled, target: Target, *, emulated: bool = True) -> CudaModule:
         """Load the compiled code as it is: nothing is compiled again.

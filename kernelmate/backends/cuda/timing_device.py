@@ -55,7 +55,7 @@ EMPTY_PAIRS = 2 * EMPTY_PLACES
 """Pairs of stamps with an empty kernel between, in each chunk; its copies take turns."""
 
 EMPTY_US = {(9, 0): (1.92, 2.15)}
-"""What a launch of the rig's own empty kernel counts for where L2 is left as it is, and where it is emptied before other
+"""What a launch of the timer's own empty kernel counts for where L2 is left as it is, and where it is emptied before other
 launches, by compute capability: so much that an empty kernel in a file of its own has what Nsight Compute shows for it, 1.89
 to 2.00 us warm and 1.98 to 2.16 us cold on two H100s (`benchmarks/gpu_timing.py`)."""
 
@@ -66,7 +66,7 @@ PLACED_BYTES = {64 << 20: 12, 512 << 20: 4}
 """Placements for arrays of up to so many bytes together. Larger ones are far larger than L2, and lie evenly in it."""
 
 MOST_KEPT_BYTES = 256 << 20
-"""Bytes of free memory that are kept for the next rig, rather than given back to the GPU."""
+"""Bytes of free memory that are kept for the next timer, rather than given back to the GPU."""
 
 EMPTY_SHAPE = LaunchShape((1, 1, 1), (32, 1, 1))
 CLOCK_SHAPE = LaunchShape((1, 1, 1), (1, 1, 1))
@@ -210,7 +210,7 @@ class CudaTimingDevice:
         Args:
             version: its number.
             times: how often.
-            stream: the handle of the stream to launch on, and not to wait for; None for the rig's own, which is waited for.
+            stream: the handle of the stream to launch on, and not to wait for; None for the timer's own, which is waited for.
             placement: where code and arrays lie.
         """
         once = self._once(version, placement)

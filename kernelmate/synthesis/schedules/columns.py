@@ -6,6 +6,7 @@ and for each column one combination per warp. The order of a sum depends on the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,12 @@ from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes
 
 SECTOR = 32
 """Bytes that global memory moves at least: CUDA C++ Best Practices Guide, Coalesced Access."""
+
+ALONE = 256
+"""Threads of a block of which each takes a column."""
+
+FEW_ROWS = 64
+"""Rows up to which threads that share a column would have little to do before they combine their parts."""
 
 ENOUGH_BLOCKS = 256
 """Blocks from which wider ones no longer leave multiprocessors idle: about two for each of a large GPU."""
@@ -54,7 +61,9 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     narrowest = max(1, min(WARP, SECTOR // item))
     widths = [one for one in (WARP, WARP // 2) if one > narrowest and columns >= one * ENOUGH_BLOCKS]
     wide, *_ = [*widths, narrowest]
-    teams = [(wide, 1024 if rows * wide >= 4096 else 256), (WARP, 1024 if rows >= 128 else 256)]
+    outer = math.prod(int(evaluate(layout.axes.sides[int(axis)], size)) for axis in layout.single)
+    alone = [(ALONE, ALONE)] if rows <= FEW_ROWS and outer >= ALONE * ENOUGH_BLOCKS else []
+    teams = [*alone, (wide, 1024 if rows * wide >= 4096 else 256), (WARP, 1024 if rows >= 128 else 256)]
     more = [(width, threads) for width in (narrowest, WARP) for threads in (256, 512, 1024)]
     others = [team for team in dict.fromkeys(more) if team not in teams]
     makers = [partial(_text, plan, kernel, *team) for team in dict.fromkeys(teams)]
@@ -165,7 +174,8 @@ class Columns(Passes):
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
         self.step = names.kThreads if width == 1 else f"{names.kThreads} / {names.kColumns}"
         self.ahead = self._ahead()
-        self.centred = centred_of(plan, kernel.contract, self.levels())
+        self.alone = width == threads
+        self.centred = None if self.alone else centred_of(plan, kernel.contract, self.levels())
         if width == 1:
             self.reductions = Reductions(plan, kernel, Team("block", threads, threads), names.kThreads)
         else:
@@ -213,9 +223,10 @@ class Columns(Passes):
         body += ["", *self._results()]
         passes = (1 if self.centred else len(self.levels())) + any(map(self.is_whole, self.plan.outputs))
         what = f"{self.width} neighbouring columns" if self.width > 1 else "each group of rows"
+        how = "each of them by a thread" if self.alone else "and combines partial results in shared memory"
         why = (
             f"Written from the reference: a block of {self.threads} threads for {what}, which reads them "
-            f"{'once' if passes == 1 else f'{passes} times'} and combines partial results in shared memory, without atomics."
+            f"{'once' if passes == 1 else f'{passes} times'}{',' * self.alone} {how}, without atomics."
             + kernel.promise(self.inputs)
         )
         column = self.layout.column

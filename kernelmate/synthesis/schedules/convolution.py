@@ -17,7 +17,7 @@ from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import Linear, existing
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Refused
-from kernelmate.synthesis.window_plan import Windows, laid_out, output_shapes
+from kernelmate.synthesis.window_plan import Windows, laid_out, output_shapes, refuse_others_reads
 from kernelmate.synthesis.window_text import WindowText
 
 SHARED = 32 * 1024
@@ -45,7 +45,9 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
         Refused: there is none.
     """
     sizes = kernel.contract.sizes
-    plan = laid_out(graph, sizes, *output_shapes(kernel))
+    names, shapes = output_shapes(kernel)
+    plan = laid_out(graph, sizes, names, shapes)
+    refuse_others_reads(plan, names)
     found = convolution_of(plan)
     tiles = {side: tile_for(plan, found, sizes[0], side) for side in (8, 4)}
     counts = {axis: int(evaluate(side, sizes[0])) for axis, side in enumerate(plan.domain)}

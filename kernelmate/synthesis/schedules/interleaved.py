@@ -23,7 +23,16 @@ from kernelmate.synthesis.kernel_text import (
 )
 from kernelmate.synthesis.packs import ALIGNED
 from kernelmate.synthesis.plan import Key, Refused
-from kernelmate.synthesis.window_plan import StoreTarget, Windows, output_shapes, parsed, walked, window_plan
+from kernelmate.synthesis.window_plan import (
+    OutputShapes,
+    StoreTarget,
+    Windows,
+    output_shapes,
+    parsed,
+    refuse_others_reads,
+    walked,
+    window_plan,
+)
 from kernelmate.synthesis.window_text import WindowText
 
 ACROSS, DOWN = 32, 8
@@ -46,13 +55,15 @@ class _Group:
     step: int
 
 
-def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's text.
+def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[WrittenKernel]:
+    """The kernel's text; `shapes` in place of the contract's, of the same elements.
 
     Raises:
         Refused: elements of neighbouring results do not lie side by side, or some are beyond a border.
     """
-    plan = _divided(window_plan(graph, kernel.contract.sizes, *output_shapes(kernel)))
+    names, sides = output_shapes(kernel) if shapes is None else shapes
+    plan = _divided(window_plan(graph, kernel.contract.sizes, names, sides, together=True))
+    refuse_others_reads(plan, names)
     yield _Interleaved(plan, kernel.again()).written()
 
 

@@ -50,6 +50,7 @@ class Passes:
     Attributes:
         inputs: arrays that are read, with their access.
         expressions: of the kernel. reductions: the functions that combine what several threads found.
+        alone: whether a thread takes all elements of what it reduces.
         online: sums that are found beside a maximum on which they depend, and that maximum, as numbers of nodes.
     """
 
@@ -58,6 +59,7 @@ class Passes:
     inputs: dict[str, str]
     expressions: Expressions
     reductions: Reductions
+    alone: bool = False
     online: Mapping[int, int] = {}
 
     @functools.cached_property
@@ -157,7 +159,7 @@ class Passes:
         self.expressions.known |= {
             key: by_node[key[0]].result if by_node[key[0]].key[0] == key[0] else by_node[key[0]].name for key in keys
         }
-        return [*loop, *(line for one in found for line in self._final(one, by_node))]
+        return [*loop, *(line for one in found for line in self._final(one, by_node) if line)]
 
     def _take(self, found: Sequence[_Accumulator], online: Sequence[_Accumulator], body: list[str]) -> None:
         """Add statements that take one more value into some reductions; sums of `online` are scaled to a maximum that grows."""
@@ -210,7 +212,7 @@ class Passes:
             at = names.fresh(f"{best}_at")
             self.positions[f"static_cast<{index}>({at})"] = at
             starts = (f"{ctype} {best} = {start_of(kind, ctype, infinity)};", f"{index} {at} = 0;")
-            final = f"{self.reductions.extremes.function(kind, ctype, index)}({best}, {at});"
+            final = "" if self.alone else f"{self.reductions.extremes.function(kind, ctype, index)}({best}, {at});"
             used = any(
                 key[0] in one.args and one.op not in ("cast", "view", "reshape") for one in self.plan.graph.nodes
             )
@@ -223,7 +225,7 @@ class Passes:
             start = self.expressions.number(LOWEST_REAL[ctype])
         if ctype == self.kernel.real and kind in ("sum", "prod"):
             start = self.expressions.number(float(start))
-        final = f"{name} = {self.reductions.function(kind, ctype)}({name});"
+        final = "" if self.alone else f"{name} = {self.reductions.function(kind, ctype)}({name});"
         own = names.fresh(f"own_{name}") if key[0] in self.online.values() else ""
         finite = "  // finite: the difference of two infinities is not a number" if own else ""
         return _Accumulator(key, kind, ctype, name, (f"{ctype} {name} = {start};{finite}",), final, name, own=own)

@@ -5,13 +5,14 @@ Traffic: each array is read and written once, in whole sectors. Arithmetic: that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.names import singular
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
@@ -22,6 +23,12 @@ TILE, ROWS = 32, 8
 
 BLOCK = TILE * ROWS
 
+ENOUGH_BLOCKS = 1056
+"""Eight blocks for each of 132 multiprocessors, from which on larger tiles leave none of them idle."""
+
+MOST_HELD = 34000
+"""Bytes of shared memory of a block, of which six fit on a multiprocessor."""
+
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
@@ -31,7 +38,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     """
     columns = int(evaluate(plan.domain[-1], kernel.contract.sizes[0])) if plan.domain else 1
     packs: list[type[_Packs]] = [_RowPacks, _Packs] if columns >= LONG_ROW else [_Packs, _RowPacks]
-    ways: list[type[_PermutationTiles | _Packs]] = [_PermutationTiles, *packs]
+    ways: list[type[_PermutationTiles | _Packs]] = [_WideTiles, _PermutationTiles, *packs]
     yield from those_written(partial(_text, plan, kernel, way) for way in ways)
 
 
@@ -113,6 +120,8 @@ class _Free:
 class _PermutationTiles(_Free):
     """Tiles of 32 x 32 elements: read along the source's last axis, written along the target's."""
 
+    side = TILE
+
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         super().__init__(plan, kernel)
         last = self.whole[-1] if self.whole else -1
@@ -121,10 +130,10 @@ class _PermutationTiles(_Free):
             raise Refused("its arrays are met in several orders" if turned else "no array is met in another order")
         self.turned = turned.pop()
         self.source, self.target = int(self.turned[-1]), last
-        names = fresh_names(kernel, "source", "target", "batch", "lane", "j", "across", "down")
+        names = fresh_names(kernel, "source", "target", "batch", "lane", "j", "k", "across", "down")
         self.names = names
-        names.kTile, tile = kernel.local_constant("kTile", TILE, "tile")
-        names.kRows, rows = kernel.local_constant("kRows", ROWS, "rows")
+        names.kTile, tile = kernel.local_constant("kTile", self.side, "tile")
+        names.kRows, rows = kernel.local_constant("kRows", BLOCK // self.side, "rows")
         self.constants = [*tile, *rows]
         self.tiles = {
             name: kernel.names.fresh("tile" if len(self.tiled()) == 1 else f"{name}_tile") for name in self.tiled()
@@ -153,7 +162,7 @@ class _PermutationTiles(_Free):
     def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, sides = self.kernel, self.names, self.axes.sides
-        blocks = [f"cdiv({sides[axis]}, {TILE})" for axis in (self.source, self.target)]
+        blocks = [f"cdiv({sides[axis]}, {self.side})" for axis in (self.source, self.target)]
         blocks += [sides[axis] for axis in self.whole if axis not in (self.source, self.target)]
         loads = [
             f"{tile}[{names.j}][{names.lane}] = {name}[{address(self.turned, self.lengths, self.at)}];"
@@ -177,9 +186,9 @@ class _PermutationTiles(_Free):
             *self._pass(names.j, names.lane, results),
         ]
         return WrittenKernel(
-            "permutation-tile",
-            f"Written from the reference: tiles of {TILE} x {TILE} elements go through shared memory, so that global memory is read "
-            "and written along rows of 32 neighbours, each element once." + kernel.promise(self.known()),
+            "permutation-tile" if self.side == TILE else f"permutation-tile-{self.side}",
+            f"Written from the reference: tiles of {self.side} x {self.side} elements go through shared memory, so that global memory is read "
+            "and written along rows of as many neighbours, each element once." + kernel.promise(self.known()),
             kernel.definition(kernel.head(), body),
             "",
             (" * ".join(blocks),),
@@ -215,13 +224,34 @@ class _PermutationTiles(_Free):
         """A loop over the rows of a tile that a thread takes."""
         names, lengths = self.names, self.lengths
         inside = f"{names.source} < {lengths[self.source]} && {names.target} < {lengths[self.target]}"
-        return block_of(
-            f"for (int {names.j} = threadIdx.x / {names.kTile}; {names.j} < {names.kTile}; {names.j} += {names.kRows})",
-            [
-                f"const int {names.source} = {self.first[0]} + {source}, {names.target} = {self.first[1]} + {target};",
-                *block_of(f"if ({inside})", lines),
-            ],
-        )
+        return [
+            "#pragma unroll",
+            *block_of(
+                f"for (int {names.k} = 0; {names.k} < {names.kTile}; {names.k} += {names.kRows})",
+                [
+                    f"const int {names.j} = threadIdx.x / {names.kTile} + {names.k};",
+                    f"const int {names.source} = {self.first[0]} + {source}, {names.target} = {self.first[1]} + {target};",
+                    *block_of(f"if ({inside})", lines),
+                ],
+            ),
+        ]
+
+
+class _WideTiles(_PermutationTiles):
+    """Tiles of 64 x 64 elements, of which each thread has sixteen loads under way at once."""
+
+    side = 2 * TILE
+
+    def __init__(self, plan: Plan, kernel: KernelText) -> None:
+        super().__init__(plan, kernel)
+        size = kernel.contract.sizes[0]
+        sides = [int(evaluate(self.axes.sides[axis], size)) for axis in (self.source, self.target)]
+        rest = [axis for axis in self.whole if axis not in (self.source, self.target)]
+        blocks = math.prod(-(-side // self.side) for side in sides)
+        blocks *= math.prod(int(evaluate(self.axes.sides[axis], size)) for axis in rest)
+        held = sum(ITEM_BYTES[kernel.arguments[name].dtype] for name in self.tiles) * self.side * (self.side + 1)
+        if min(sides) < self.side or blocks < ENOUGH_BLOCKS or held > MOST_HELD:
+            raise Refused("its tiles would be too large for what is permuted")
 
 
 class _Packs(_Free):

@@ -15,7 +15,7 @@ from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, camel, fresh_names
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
-from kernelmate.synthesis.plan import Key, Refused, walk, without_reshapes
+from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk, without_reshapes
 from kernelmate.synthesis.reductions import WARP
 
 THREADS = 256
@@ -71,23 +71,7 @@ def _through_maps(graph: Graph) -> Graph:
         nodes[index] = changed
         if node.op == "reshape":
             moved[index] = shaped(changed.args[0], node.shape)
-    return _sorted(nodes, [moved.get(one, one) for one in graph.outputs])
-
-
-def _sorted(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
-    """A graph of nodes in any order."""
-    order: dict[int, int] = {}
-
-    def visit(index: int) -> None:
-        if index not in order:
-            for one in nodes[index].args:
-                visit(one)
-            order[index] = len(order)
-
-    for one in outputs:
-        visit(one)
-    kept = [replace(nodes[old], args=tuple(order[one] for one in nodes[old].args)) for old in order]
-    return Graph(tuple(kept), tuple(order[one] for one in outputs))
+    return sorted_graph(nodes, [moved.get(one, one) for one in graph.outputs])
 
 
 class _RowSums:

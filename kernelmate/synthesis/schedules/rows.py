@@ -45,6 +45,9 @@ LONGEST_KEPT = 32768
 WARPS_THAT_KEEP = 4
 """Warps of a block, each with rows of its own."""
 
+EACH_OF_LANES = 8
+"""Elements of a row for each of the neighbouring threads that share it, where rows share a warp: two packs of four."""
+
 FEWEST = 4
 """Elements of a row for each thread, below which a block is not tried."""
 
@@ -59,6 +62,9 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
     blocks = [Team("block", threads, threads) for threads in block_sizes(headline)]
     teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
+    if 2 * EACH_OF_LANES < headline <= WARP * EACH_OF_LANES // 2:
+        lanes = 1 << (headline // EACH_OF_LANES).bit_length() - 1
+        teams.insert(0, Team("warp", lanes, WARP * ROWS_PER_BLOCK))
     # Threads without a pack of their own only wait: on an H200, 512 for a row of 1024 took twice as long as 128.
     more = [Team("block", threads, threads) for threads in (64, 128, 256, 512, 1024) if threads * FEWEST <= headline]
     others = [team for team in more if team not in teams[:3]]

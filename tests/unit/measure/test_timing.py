@@ -95,8 +95,8 @@ def turns_of(order: Sequence[int]) -> list[int]:
 
 
 def test_two_versions_are_timed_in_the_same_blocks() -> None:
-    rig = SimulatedRig([12.0, 8.0])
-    seen = measure(rig, 0.2, full=True)
+    timer = SimulatedRig([12.0, 8.0])
+    seen = measure(timer, 0.2, full=True)
     before, after = seen.timings
     assert before.median_us == pytest.approx(12.0, rel=0.005)
     assert after.median_us == pytest.approx(8.0, rel=0.005)
@@ -105,7 +105,7 @@ def test_two_versions_are_timed_in_the_same_blocks() -> None:
     assert seen.speedup.kind == "measured"
     assert seen.speedup.ci95[0] < 1.5 < seen.speedup.ci95[1]
     assert seen.speedup.ci95[1] - seen.speedup.ci95[0] < 0.02
-    blocks = [order for order in rig.orders if turns_of(order) in TURNS]
+    blocks = [order for order in timer.orders if turns_of(order) in TURNS]
     assert [turns_of(order) for order in blocks] == TURNS * 6
 
 
@@ -123,10 +123,10 @@ def test_every_figure_says_what_it_is() -> None:
 
 
 def test_sizes_beside_the_headline_are_timed_warm_only() -> None:
-    rig = SimulatedRig([12.0, 12.0])
-    seen = measure(rig, 0.05, full=False)
+    timer = SimulatedRig([12.0, 12.0])
+    seen = measure(timer, 0.05, full=False)
     assert [(one.cold_l2_us, one.replay_period_us) for one in seen.timings] == [(None, None)] * 2
-    assert rig.graphs == []
+    assert timer.graphs == []
     assert seen.speedup is not None
 
 
@@ -141,47 +141,47 @@ def test_a_lucky_place_of_the_code_is_not_taken_for_a_faster_kernel() -> None:
     random = np.random.default_rng(4)
     claims = 0
     for _ in range(40):
-        rig = SimulatedRig([10.0, 10.0], noise=0.001)
-        rig.placements = 12
-        rig.places = [list(1 + 0.03 * (random.random(2) < 0.5)) for _ in range(12)]
-        seen = measure(rig, 0.05, full=False)
+        timer = SimulatedRig([10.0, 10.0], noise=0.001)
+        timer.placements = 12
+        timer.places = [list(1 + 0.03 * (random.random(2) < 0.5)) for _ in range(12)]
+        seen = measure(timer, 0.05, full=False)
         assert seen.speedup is not None
         claims += not seen.speedup.ci95[0] <= 1 <= seen.speedup.ci95[1]
-        blocks = [place for order, place in zip(rig.orders, rig.placed, strict=True) if turns_of(order) in TURNS]
+        blocks = [place for order, place in zip(timer.orders, timer.placed, strict=True) if turns_of(order) in TURNS]
         assert blocks == list(range(12))
     assert claims <= 4
 
 
 def test_how_many_blocks_there_are_does_not_hang_on_what_they_show() -> None:
     quiet, noisy = SimulatedRig([100.0, 90.0], noise=0.0001), SimulatedRig([100.0, 90.0], noise=0.2)
-    for rig in (quiet, noisy):
-        measure(rig, 0.2, full=False)
-    assert [sum(turns_of(order) in TURNS for order in rig.orders) for rig in (quiet, noisy)] == [12, 12]
+    for timer in (quiet, noisy):
+        measure(timer, 0.2, full=False)
+    assert [sum(turns_of(order) in TURNS for order in timer.orders) for timer in (quiet, noisy)] == [12, 12]
 
 
 def test_without_cupti_its_figure_is_absent_and_the_others_are_as_ever() -> None:
-    rig = SimulatedRig([12.0, 8.0])
-    rig.tracing = False
-    before, after = measure(rig, 0.2, full=True).timings
+    timer = SimulatedRig([12.0, 8.0])
+    timer.tracing = False
+    before, after = measure(timer, 0.2, full=True).timings
     assert (before.cupti_us, after.cupti_us) == (None, None)
     assert after.median_us == pytest.approx(8.0, rel=0.01)
     assert after.notes == ()
 
 
 def test_a_launch_that_cannot_be_captured_has_a_duration_and_no_period() -> None:
-    rig = SimulatedRig([12.0])
-    rig.uncapturable = True
-    (timing,) = measure(rig, 0.2, full=True).timings
+    timer = SimulatedRig([12.0])
+    timer.uncapturable = True
+    (timing,) = measure(timer, 0.2, full=True).timings
     assert timing.median_us == pytest.approx(12.0, rel=0.01)
     assert timing.replay_period_us is None
     assert "cannot be captured" in timing.notes[0]
 
 
 def test_a_kernel_of_over_a_second_is_launched_a_few_times_and_labelled() -> None:
-    rig = SimulatedRig([1.5e6, 1.2e6], noise=0.0005)
-    seen = measure(rig, 0.2, full=True)
-    assert sum(len(order) for order in rig.orders) <= 16
-    assert rig.graphs == []
+    timer = SimulatedRig([1.5e6, 1.2e6], noise=0.0005)
+    seen = measure(timer, 0.2, full=True)
+    assert sum(len(order) for order in timer.orders) <= 16
+    assert timer.graphs == []
     assert seen.speedup is not None
     assert seen.speedup.ci95[0] < 1.25 < seen.speedup.ci95[1]
     assert seen.timings[1].notes[0].startswith("over a second: launched 4 times")
@@ -193,9 +193,9 @@ def test_a_kernel_that_is_mostly_its_own_launch_is_labelled() -> None:
 
 
 def test_a_period_that_noise_covers_is_left_out() -> None:
-    rig = SimulatedRig([0.001], noise=0.05)
-    rig.EMPTY_US = 2.0
-    (timing,) = measure(rig, 0.2, full=True).timings
+    timer = SimulatedRig([0.001], noise=0.05)
+    timer.EMPTY_US = 2.0
+    (timing,) = measure(timer, 0.2, full=True).timings
     assert timing.replay_period_us is None
     assert any(note.startswith("no replay period") for note in timing.notes)
 
@@ -210,51 +210,51 @@ def block_conditions(*after_blocks: GpuState) -> list[GpuState]:
 
 
 def test_a_block_with_clocks_held_down_is_taken_again() -> None:
-    rig = SimulatedRig([12.0])
-    rig.clocks = block_conditions(STEADY, CAPPED, CAPPED, STEADY)
-    (timing,) = measure(rig, 0.05, full=False).timings
+    timer = SimulatedRig([12.0])
+    timer.clocks = block_conditions(STEADY, CAPPED, CAPPED, STEADY)
+    (timing,) = measure(timer, 0.05, full=False).timings
     assert timing.throttled is False
     assert timing.notes == ()
-    assert sum(len(order) > 2 for order in rig.orders) >= 12 + 2
+    assert sum(len(order) > 2 for order in timer.orders) >= 12 + 2
 
 
 def test_a_block_that_stays_held_down_is_kept_and_labelled() -> None:
-    rig = SimulatedRig([12.0])
-    rig.clocks = block_conditions(STEADY, *[CAPPED] * (REPEATS + 1))
-    (timing,) = measure(rig, 0.05, full=False).timings
+    timer = SimulatedRig([12.0])
+    timer.clocks = block_conditions(STEADY, *[CAPPED] * (REPEATS + 1))
+    (timing,) = measure(timer, 0.05, full=False).timings
     assert timing.throttled is True
     assert timing.notes == ("clocks were held down in 1 of 12 blocks, after repeats (power cap)",)
     assert timing.temperature_c == 84
 
 
 def test_a_gpu_that_is_always_held_down_costs_three_repeats_and_not_three_for_each_block() -> None:
-    rig = SimulatedRig([12.0])
-    rig.usual = CAPPED
-    (timing,) = measure(rig, 0.05, full=False).timings
-    blocks = [order for order in rig.orders if len(order) == len(rig.orders[-2])]
+    timer = SimulatedRig([12.0])
+    timer.usual = CAPPED
+    (timing,) = measure(timer, 0.05, full=False).timings
+    blocks = [order for order in timer.orders if len(order) == len(timer.orders[-2])]
     assert len(blocks) <= 12 + REPEATS + 1
     assert timing.notes == ("clocks were held down in 12 of 12 blocks, after repeats (power cap)",)
 
 
 def test_a_clock_that_falls_without_a_reason_is_held_down_too() -> None:
-    rig = SimulatedRig([12.0])
-    rig.clocks = block_conditions(STEADY, *[GpuState(1800.0)] * (REPEATS + 1))
-    (timing,) = measure(rig, 0.05, full=False).timings
+    timer = SimulatedRig([12.0])
+    timer.clocks = block_conditions(STEADY, *[GpuState(1800.0)] * (REPEATS + 1))
+    (timing,) = measure(timer, 0.05, full=False).timings
     assert "clock down to 1800 MHz from 1980" in timing.notes[0]
 
 
 def test_what_is_said_of_the_machine_and_of_other_processes_is_kept() -> None:
-    rig = SimulatedRig([12.0])
-    rig.machine = ("also on the GPU: python3 (pid 7)",)
-    (timing,) = measure(rig, 0.05, full=False, alone=False).timings
+    timer = SimulatedRig([12.0])
+    timer.machine = ("also on the GPU: python3 (pid 7)",)
+    (timing,) = measure(timer, 0.05, full=False, alone=False).timings
     assert timing.notes[0] == "also on the GPU: python3 (pid 7)"
     assert "GPU's lock" in timing.notes[1]
 
 
 def test_outputs_come_from_launches_like_the_timed_ones_after_poison() -> None:
-    rig = SimulatedRig([12.0, 8.0])
-    outputs = measure(rig, 0.05, full=False).outputs
-    last = rig.orders[-1]
+    timer = SimulatedRig([12.0, 8.0])
+    outputs = measure(timer, 0.05, full=False).outputs
+    last = timer.orders[-1]
     assert set(last) == {1}
     assert outputs["y"].tolist() == [len(last)]
 
@@ -286,34 +286,34 @@ def test_the_clock_is_waited_for_until_it_stays() -> None:
 
 
 def test_a_time_that_hangs_on_where_arrays_lie_is_labelled_with_how_far() -> None:
-    rig = SimulatedRig([18.0])
-    rig.placements, rig.places = 12, [[1.0], [1.9], [1.9]] * 4
-    (timing,) = measure(rig, 0.2, full=True).timings
+    timer = SimulatedRig([18.0])
+    timer.placements, timer.places = 12, [[1.0], [1.9], [1.9]] * 4
+    (timing,) = measure(timer, 0.2, full=True).timings
     assert timing.notes[0].startswith("hangs on where code and arrays lie: 18")
     assert "to 34" in timing.notes[0]
     assert timing.ci95_us[0] <= timing.median_us <= timing.ci95_us[1]
 
 
 def test_one_placement_that_is_far_off_is_no_label() -> None:
-    rig = SimulatedRig([18.0])
-    rig.placements, rig.places = 12, [[1.9], *[[1.0]] * 11]
-    (timing,) = measure(rig, 0.2, full=True).timings
+    timer = SimulatedRig([18.0])
+    timer.placements, timer.places = 12, [[1.9], *[[1.0]] * 11]
+    (timing,) = measure(timer, 0.2, full=True).timings
     assert timing.notes == ()
     assert timing.median_us == pytest.approx(18.0, rel=0.01)
 
 
 def test_launches_with_an_empty_l2_are_spread_over_all_placements() -> None:
-    rig = SimulatedRig([18.0])
-    rig.placements, rig.places = 12, [[1.0]] * 12
-    measure(rig, 0.2, full=True)
-    assert set(rig.placed[-13:-1]) == set(range(12))
+    timer = SimulatedRig([18.0])
+    timer.placements, timer.places = 12, [[1.0]] * 12
+    measure(timer, 0.2, full=True)
+    assert set(timer.placed[-13:-1]) == set(range(12))
 
 
 def test_outputs_are_left_where_they_are_unless_they_are_asked_for() -> None:
-    rig = SimulatedRig([20.0, 10.0])
-    seen = measure(rig, 0.02, full=False, outputs=False)
+    timer = SimulatedRig([20.0, 10.0])
+    seen = measure(timer, 0.02, full=False, outputs=False)
     assert seen.outputs is None
-    assert rig.poisoned_at is None
+    assert timer.poisoned_at is None
     assert seen.speedup is not None
     assert seen.speedup.median == pytest.approx(2.0, rel=0.05)
     assert [one.cold_l2_us for one in seen.timings] == [None, None]

@@ -1,0 +1,76 @@
+"""Elements that lie side by side for several results: channels, complex numbers, results in turns, pooled blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate.config import load_settings
+from kernelmate.session import Session
+from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.kernel_text import KernelText
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.schedules import interleaved
+from kernelmate.synthesis.trace import trace
+
+I = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= n) return;\n"  # noqa: E741 -- the kernel's own name
+BY_I = "cdiv(n, block)"
+SIZES = "{ n = 300 }, { n = 37 }, { n = 1 }"
+
+CASES: dict[str, tuple[dict[str, str], str, str]] = {
+    "channels of bytes": (
+        {"x": "in uint8[n, 3] ~ integers(0, 256)", "y": "out uint8[n]", "n": "int32"},
+        "def reference(x):\n    r, g, b = (x[:, k].astype(np.int64) for k in range(3))\n    return ((77 * r + 150 * g + 29 * b) >> 8).astype(np.uint8)",
+        f"{I}  y[i] = (77 * x[3 * i] + 150 * x[3 * i + 1] + 29 * x[3 * i + 2]) >> 8;",
+    ),
+    "complex products in place": (
+        {"x": "inout float32[n, 2] ~ normal", "a": "in float32[n, 2] ~ normal", "n": "int32"},
+        "def reference(x, a):\n    y = np.empty_like(x)\n    y[:, 0] = x[:, 0] * a[:, 0] - x[:, 1] * a[:, 1]\n    y[:, 1] = x[:, 0] * a[:, 1] + x[:, 1] * a[:, 0]\n    return y",
+        f"{I}  float u = x[2 * i], v = x[2 * i + 1], c = a[2 * i], s = a[2 * i + 1];\n  x[2 * i] = u * c - v * s;\n  x[2 * i + 1] = u * s + v * c;",
+    ),
+    "results in turns": (
+        {"a": "in float32[n] ~ normal", "b": "in float32[n] ~ normal", "y": "out float32[2 * n]", "n": "int32"},
+        "def reference(a, b, n):\n    y = np.empty(2 * n)\n    y[0::2] = a\n    y[1::2] = b * 2\n    return y",
+        f"{I}  y[2 * i] = a[i];\n  y[2 * i + 1] = b[i] * 2;",
+    ),
+    "stacked halves of bytes": (
+        {"x": "in uint8[n] ~ integers(0, 256)", "y": "out float32[2 * n]", "n": "int32", "s": "float32 = 0.5"},
+        "def reference(x, s):\n    return np.stack([x & 15, x >> 4], axis=1).reshape(-1) * s",
+        f"{I}  y[2 * i] = (x[i] & 15) * s;\n  y[2 * i + 1] = (x[i] >> 4) * s;",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session(load_settings(seed=7, timeout_s=300)) as session:
+        yield session
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_elements_side_by_side_are_right_at_odd_sizes(name: str, make: Any, session: Session) -> None:
+    args, reference, body = CASES[name]
+    kernel, _ = make(args, reference, body=body, grid=BY_I, sizes=SIZES)
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert [one.candidate.author for one in found.candidates] == ["synthesis:interleaved"], found.notes
+    for judged in found.candidates:
+        assert judged.verdict.correct, (judged.verdict.findings, judged.candidate.kernel.source)
+        assert judged.verdict.diagnostics == ()
+
+
+def test_a_thread_loads_whole_packs_of_channels(make: Any, tmp_path: Path) -> None:
+    args, reference, body = CASES["channels of bytes"]
+    kernel, contract = make(args, reference, body=body, grid=BY_I, sizes=SIZES)
+    (text,) = interleaved.written(trace(contract, tmp_path), KernelText(kernel, contract))
+    assert "constexpr int kWorkResults = 16;" in text.helpers
+    assert "(48, 16 bytes of a row at a time)" in text.why
+
+
+def test_borders_are_left_to_others(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[n, 3] ~ normal", "y": "out float32[n]", "n": "int32"}
+    kernel, contract = make(args, "np.concatenate([x[1:, 0], x[:1, 2]])", grid=BY_I, sizes=SIZES)
+    with pytest.raises(Refused):
+        next(interleaved.written(trace(contract, tmp_path), KernelText(kernel, contract)))
