@@ -21,6 +21,9 @@ from kernelmate.suggest.local.library import read_facts
 from kernelmate_training.exam.goals import exam_hash
 from kernelmate_training.exam.near import nearest_of
 
+pytestmark = pytest.mark.timeout(600)
+"""Two whole runs of training: minutes, as against the 150 s that `make test` gives a test."""
+
 CONFIG = Path(__file__).resolve().parents[2] / "examples" / "upskill" / "tiny.toml"
 MODEL, GOAL = "tiny-mixed", "rotate-image-coalescing"
 TOLD_ANEW = {"run.jsonl", "outcome.json", "settings.json", "exam.jsonl"}
