@@ -47,7 +47,7 @@ EDITOR_TESTS := tests/extension/test_editor.py
 # A sample of the exhaustive tests, whose seed pytest names, and in CI all of them. SAMPLE=all or SAMPLE=SEED overrides.
 SAMPLE ?= $(if $(CI),all,random)
 # Seconds after which a test has hung: the longest takes a third of that where nothing runs beside the tests.
-TEST_TIMEOUT ?= 150
+TEST_TIMEOUT ?= 300
 PYTEST := $(BIN)/python -m pytest --timeout $(TEST_TIMEOUT)
 test: $(VENV)/.installed-dev  ## every test that needs no GPU, and a sample of the exhaustive ones; SAMPLE=all for all
 ifeq ($(strip $(PYTEST_ARGS)),)

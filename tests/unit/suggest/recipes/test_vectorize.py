@@ -158,7 +158,7 @@ def test_strided_loops_keep_their_grid(judged) -> None:
         "int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) y[i] = x[n - 1 - i];",
         "int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) { if (x[i] > 0) y[i] = x[i]; }",
         "int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n - 1) y[i] = x[i];",
-        "for (int i = threadIdx.x; i < n; i += 64) y[i] = x[i];",
+        "for (int i = threadIdx.x; i < n; i += 48) y[i] = x[i];",
     ],
 )
 def test_what_is_not_element_wise_stays(ask, body: str) -> None:
