@@ -1,4 +1,4 @@
-"""Turns on a GPU between processes: one timing at a time, nobody beside it, and a lock that dies with its holder."""
+"""GpuLock on a GPU between processes: one timing at a time, nobody beside it, and a lock that dies with its holder."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Other:
         code = f"""
             import sys
             from pathlib import Path
-            from kernelmate.backends.cuda.gpu_lock import Turns
-            with Turns({GPU!r}, Path({str(folder)!r})).{kind}({patience_s}) as got:
+            from kernelmate.backends.cuda.gpu_lock import GpuLock
+            with GpuLock({GPU!r}, Path({str(folder)!r})).{kind}({patience_s}) as got:
                 print(got, flush=True)
                 sys.stdin.readline()
             print("left", flush=True)
