@@ -282,11 +282,11 @@ def test_copies_of_arrays_are_kept_once_for_each_kernel_and_gone_at_the_end(note
     from kernelmate_widgets import unload_ipython_extension
 
     arrays(notebook)
-    notebook = notebook.shell._kernelmate_magics.notebook
+    state = notebook.shell._kernelmate_magics.notebook
     for text in (notebook.ROW_SUM, notebook.ROW_SUM.replace("0.0f", "0.f")):
         notebook.run(f"%%kernelmate -q {LIVE}\n" + text)
     notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM.replace("part[0];", "part[1];"), fails=True)
-    folder = Path(notebook._folder.name)
+    folder = Path(state._folder.name)
     assert len(list(folder.iterdir())) == 1
     notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
     assert notebook.names["row_sum"].candidates
@@ -323,13 +323,13 @@ def test_the_end_of_what_a_model_writes_stands_below_the_progress_and_goes_with_
     assert result == {"text/plain": "the result"}
 
 
-def test_searches_of_one_notebook_pay_from_one_purse_whose_limit_can_be_raised(notebook) -> None:
-    notebook = notebook.shell._kernelmate_magics.notebook
-    spending = notebook.spending(notebook.settings())
+def test_searches_of_one_notebook_share_one_budget_whose_limit_can_be_raised(notebook) -> None:
+    state = notebook.shell._kernelmate_magics.notebook
+    spending = state.spending(state.settings())
     assert spending.limit_usd == 1.0
     spending.spent_usd = 0.75
     notebook.run("%kernelmate config -q claude_budget_usd=2")
-    assert notebook.spending(notebook.settings()) is spending
+    assert state.spending(state.settings()) is spending
     assert (spending.limit_usd, spending.spent_usd) == (2.0, 0.75)
 
 
