@@ -121,7 +121,7 @@ def _radical_inverse(count: int, base: int) -> Array:
 
 
 def halton_disc(radius: Array, hits: Array, points: int) -> Array:
-    """Number of Halton points in a quarter of each disc, added to what was there."""
+    """How many Halton points lie in a quarter of each disc, added to what was there."""
     x, y = _radical_inverse(points, 2), _radical_inverse(points, 3)
     distance = np.sort(np.sqrt(x * x + y * y))
     return np.asarray(hits + np.searchsorted(distance, radius, side="right").astype(hits.dtype))
@@ -303,7 +303,7 @@ def bias_nchw(x: Array, bias: Array) -> Array:
 
 
 def rank_order(score: Array) -> Array:
-    """Number of scores before each one, the largest first."""
+    """How many scores come before each one, the largest first."""
     rank = np.empty(score.size, dtype=np.int32)
     rank[np.argsort(-score, kind="stable")] = np.arange(score.size)
     return rank
@@ -354,7 +354,7 @@ def quaternions(q: Array) -> Array:
 
 
 def vertex_degrees(a: Array, b: Array, degree: Array) -> Array:
-    """Number of ends of edges at every vertex, added to what was there."""
+    """How many ends of edges every vertex has, added to what was there."""
     ends = np.concatenate([a, b]).astype(np.int64)
     return np.asarray(degree + np.bincount(ends, minlength=degree.size).astype(degree.dtype))
 
