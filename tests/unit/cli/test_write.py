@@ -145,7 +145,7 @@ def test_a_function_becomes_a_kernel_that_check_and_bench_pass(there: Path, run:
     text = (there / f"{name}.cu").read_text()
     lines = text.replace('"', "").split("\n")
     assert [line for line in wanted if f"// {line}" not in lines] == []
-    assert re.search(rf'extern "C" __global__ void (__launch_bounds__\([^)]*\) )?{name}\(', text)
+    assert re.search(rf'extern "C" __global__ void (__launch_bounds__\([^)]*\)\s)?{name}\(', text)
     assert run("check", f"{name}.cu").exit_code == 0
     assert run("bench", f"{name}.cu", "--backend", "emulator", "-q").exit_code == 0
     ast.parse((there / f"{name}_example.py").read_text())
