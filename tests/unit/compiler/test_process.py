@@ -101,8 +101,8 @@ def test_several_threads_get_their_own_answers(compiler) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_it_goes_with_its_parent_in_the_middle_of_a_compilation(tmp_path, how) -> None:
     (tmp_path / "tests_job.py").write_text(
-        "from kernelmate.compiler.child import Job\n"
-        f"JOB = Job({ENDLESS.text!r}, 'kernel.cu', (), {ENDLESS.options!r}, ('k',))\n"
+        "from kernelmate.compiler.child import CompileJob\n"
+        f"JOB = CompileJob({ENDLESS.text!r}, 'kernel.cu', (), {ENDLESS.options!r}, ('k',))\n"
     )
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
