@@ -29,7 +29,6 @@ ENDLESS = CompileJob(
 PARENT = """
 import sys, threading, time
 from kernelmate.compiler.process import COMPILER
-from kernelmate.compiler.child import Job
 import tests_job
 COMPILER.start()
 print(COMPILER.pid, flush=True)
