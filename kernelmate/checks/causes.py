@@ -71,7 +71,9 @@ def _telling(record: CaseRecord) -> list[ObservedLaunch]:
 def _code_plain(contract: Contract, records: Sequence[CaseRecord], wrong: Sequence[_Wrong]) -> str:
     differences = [d for one in wrong for d in one.seen.differences if not d.right]
     sizes = {id(one.record) for one in wrong}
-    right = [r for r in records if r.launched and not r.degenerate and id(r) not in sizes and _ran_right(r)]
+    # One launch alone cannot tell a right answer from one that any inputs would have given there.
+    telling = [r for r in records if r.launched and not r.degenerate and not r.once]
+    right = [r for r in telling if id(r) not in sizes and _ran_right(r)]
     if right and not all(d.not_finite for d in differences):
         smallest = min(_elements(contract, one.record.size) for one in wrong)
         larger_right = any(_elements(contract, record.size) > smallest for record in right)

@@ -297,7 +297,7 @@ class _Judge:
             for r in self.records
             if not (r.degenerate or r.once) and any(s.plain and s.weight == weight and s.right is False for s in r.seen)
         ]
-        if not wrong or any(r.constant is None for r in wrong) or any(r.correct for r in self.records):
+        if not wrong or any(r.constant is None for r in wrong) or any(r.correct and not r.once for r in self.records):
             return None
         return wrong[0].constant
 

@@ -42,6 +42,7 @@ class Extremes:
     def function(self, kind: str, ctype: str, index: str) -> str:
         """The name of the function that leaves the best value of all threads, and its position, in two variables."""
         self._test(kind, ctype)
+        self._reductions.called((kind, ctype, index))
         found = self._functions.get((kind, ctype, index))
         if found is None:
             found = self._kernel.names.outermost(f"{self._reductions.team.noun}_{kind}")
@@ -60,7 +61,7 @@ class Extremes:
         for (kind, ctype), name in self._tests.items():
             lines += [*self._precedes(kind, ctype, name, indices.get((kind, ctype), "int")), ""]
         for (kind, ctype, index), name in self._functions.items():
-            lines += [self._combined(self._tests[kind, ctype], ctype, index, name), ""]
+            lines += [self._combined(kind, ctype, index, name), ""]
         return lines
 
     def _precedes(self, kind: str, ctype: str, name: str, index: str) -> list[str]:
@@ -81,8 +82,8 @@ class Extremes:
         parameters = f"{ctype} {value}, {index} {names.index}, {ctype} {best}, {index} {names.place}"
         return [comment, self._kernel.definition(f"__device__ __forceinline__ bool {name}({parameters})", body)]
 
-    def _combined(self, test: str, ctype: str, index: str, name: str) -> str:
-        names, team = self._names, self._reductions
+    def _combined(self, kind: str, ctype: str, index: str, name: str) -> str:
+        names, team, test = self._names, self._reductions, self._tests[kind, ctype]
         value, at = names.value, names.index
 
         def kept(other: str, where: str) -> list[str]:
@@ -91,8 +92,7 @@ class Extremes:
             )
 
         offset, warp = team.names.offset, team.names.warp
-        body = block_of(
-            f"for (int {offset} = {min(32, team.team.threads) // 2}; {team.while_exchanged(offset)}; {offset} /= 2)",
+        body = team.exchange(
             [
                 f"const {ctype} {names.other} = __shfl_xor_sync({team.mask}, {value}, {offset});",
                 f"const {index} {names.where} = __shfl_xor_sync({team.mask}, {at}, {offset});",
@@ -105,7 +105,7 @@ class Extremes:
                 f"__shared__ {ctype} {names.values}[{team.threads} / 32]{team.slots};",
                 f"__shared__ {index} {names.indices}[{team.threads} / 32]{team.slots};",
                 *body,
-                "__syncthreads();  // the last call may still be reading",
+                *team.guard((kind, ctype, index)),
                 *block_of(
                     f"if ({team.leads})",
                     [f"{names.values}[{slot} = {value};", f"{names.indices}[{slot} = {at};"],

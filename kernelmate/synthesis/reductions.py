@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from kernelmate.synthesis.extremes import EXTREMES, Extremes
@@ -53,6 +54,7 @@ class Reductions:
         self.kernel, self.team, self.threads = kernel, team, threads
         self.names = fresh_names(kernel, "value", "offset", "partial", "warp", "first", "second")
         self._functions: dict[tuple[str, str], str] = {}
+        self._calls: Counter[Hashable] = Counter()
         self._keeping: dict[str, str] = {}
         # As in NumPy; where a sum follows, as of exponentials, NaN comes back without it.
         kinds = {node.data[0] for node in plan.graph.nodes if node.op == "reduce"}
@@ -69,9 +71,19 @@ class Reductions:
         count = self.team.threads
         return f"{(1 << count) - 1:#x}u << threadIdx.x % {WARP} / {count} * {count}"
 
-    def while_exchanged(self, offset: str) -> str:
-        """The condition of the loop in which the threads of a warp exchange values at halved distances."""
-        return f"{offset} > 0"
+    def exchange(self, statements: Sequence[str]) -> list[str]:
+        """The loop in which the threads of a warp exchange values at halved distances."""
+        offset = self.names.offset
+        first = min(WARP, self.team.threads) // 2
+        return block_of(f"for (int {offset} = {first}; {offset} > 0; {offset} /= 2)", statements)
+
+    def called(self, function: Hashable) -> None:
+        """Count a call in the kernel, none of which is in a loop."""
+        self._calls[function] += 1
+
+    def guard(self, function: Hashable) -> list[str]:
+        """The barrier before a function's shared memory is written again."""
+        return ["__syncthreads();  // the last call may still be reading"] if self._calls[function] > 1 else []
 
     def combined(self, kind: str, target: str, value: str, ctype: str = "") -> str:
         """The statement that takes one more value into a target; without a type, of the kernel's real numbers."""
@@ -92,7 +104,8 @@ class Reductions:
         return self.combined(kind, first, second).removeprefix(f"{first} = ").removesuffix(";")
 
     def function(self, kind: str, ctype: str) -> str:
-        """The name of the function for a reduction of a type."""
+        """The name of the function for a reduction of a type, for one call."""
+        self.called((kind, ctype))
         if (kind, ctype) not in self._functions:
             wanted = f"{self.team.noun}_{kind}"
             wanted = f"{kind}_of_{self.team.noun}" if wanted == self.kernel.kernel.name else wanted
@@ -126,12 +139,12 @@ class Reductions:
 
     def _within(self, kind: str, ctype: str) -> list[str]:
         """A warp's values are exchanged in halves."""
-        value, offset = self.names.value, self.names.offset
-        step = self.combined(kind, value, f"__shfl_xor_sync({self.mask}, {value}, {offset})", ctype)
-        loop = block_of(
-            f"for (int {offset} = {min(WARP, self.team.threads) // 2}; {offset} > 0; {offset} /= 2)", [step]
-        )
-        return [*loop, f"return {value};"]
+        return [*self.exchange([self.exchanged(kind, ctype)]), f"return {self.names.value};"]
+
+    def exchanged(self, kind: str, ctype: str) -> str:
+        """The statement that combines a thread's value with another's."""
+        value = self.names.value
+        return self.combined(kind, value, f"__shfl_xor_sync({self.mask}, {value}, {self.names.offset})", ctype)
 
     def _across(self, kind: str, warp: str, ctype: str) -> list[str]:
         """Every thread combines the results of all warps, in the same order."""
@@ -140,7 +153,7 @@ class Reductions:
         return [
             f"__shared__ {ctype} {partial}[{warps}];",
             f"{value} = {warp}({value});",
-            "__syncthreads();  // the last call may still be reading",
+            *self.guard((kind, ctype)),
             f"if (threadIdx.x % {WARP} == 0) {partial}[threadIdx.x / {WARP}] = {value};",
             "__syncthreads();",
             f"{value} = {partial}[0];",

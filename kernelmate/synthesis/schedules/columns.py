@@ -111,27 +111,29 @@ class ColumnLayout:
 class _ColumnReductions(Reductions):
     """Device functions that combine the values of the threads of each column."""
 
-    def __init__(self, plan: Plan, kernel: KernelText, threads: str, columns: str) -> None:
+    def __init__(self, plan: Plan, kernel: KernelText, threads: str, columns: str, width: int) -> None:
         super().__init__(plan, kernel, Team("column", 0, 0), threads)
-        self.columns = columns
+        self.columns, self.width = columns, width
         self.slots, self.slot = f"[{columns}]", f"[threadIdx.x % {columns}]"
         self.leads = f"threadIdx.x % {WARP} < {columns}"
 
-    def while_exchanged(self, offset: str) -> str:
-        """Of the same column."""
-        return f"{offset} >= {self.columns}"
+    def exchange(self, statements: Sequence[str]) -> list[str]:
+        """Those of the same column, where a warp has more than one thread for each."""
+        if self.width >= WARP:
+            return []
+        offset = self.names.offset
+        return block_of(f"for (int {offset} = {WARP // 2}; {offset} >= {self.columns}; {offset} /= 2)", statements)
 
     def _texts(self) -> list[str]:
         lines: list[str] = []
-        value, offset, partial_, warp = (getattr(self.names, one) for one in ("value", "offset", "partial", "warp"))
+        value, partial_, warp = (getattr(self.names, one) for one in ("value", "partial", "warp"))
         column = f"threadIdx.x % {self.columns}"
         for (kind, ctype), name in self._functions.items():
-            exchanged = self.combined(kind, value, f"__shfl_xor_sync(0xffffffffu, {value}, {offset})", ctype)
             warps = f"{self.threads} / {WARP}"
             body = [
                 f"__shared__ {ctype} {partial_}[{warps}][{self.columns}];",
-                *block_of(f"for (int {offset} = {WARP // 2}; {offset} >= {self.columns}; {offset} /= 2)", [exchanged]),
-                "__syncthreads();  // the last call may still be reading",
+                *self.exchange([self.exchanged(kind, ctype)]),
+                *self.guard((kind, ctype)),
                 f"if (threadIdx.x % {WARP} < {self.columns}) {partial_}[threadIdx.x / {WARP}][{column}] = {value};",
                 "__syncthreads();",
                 f"{value} = {partial_}[0][{column}];",
@@ -179,7 +181,7 @@ class Columns(Passes):
         if width == 1:
             self.reductions = Reductions(plan, kernel, Team("block", threads, threads), names.kThreads)
         else:
-            self.reductions = _ColumnReductions(plan, kernel, names.kThreads, names.kColumns)
+            self.reductions = _ColumnReductions(plan, kernel, names.kThreads, names.kColumns, width)
 
     def _ahead(self) -> int:
         """Elements whose loads are on their way at once: no more than a thread has at the first size."""

@@ -90,7 +90,7 @@ def test_maximum_and_sum_of_long_rows_are_found_in_one_pass(
 ) -> None:
     kernel, _ = built(make, WHOLE, softmax(real=real), MATRIX, dtype)
     for one in judged(session, kernel):
-        assert "reads it 2 times" in one.candidate.why
+        assert "reads it twice" in one.candidate.why
         assert one.candidate.kernel.unit.text.count("for (int c = ") == 2
 
 
