@@ -10,12 +10,12 @@ from kernelmate.records import Contract
 
 
 def later_findings(contract: Contract, kept: KeptLaunch | None, timed: Timed) -> Iterator[tuple[str, str, str | None]]:
-    """Codes, sentences, and the outputs that they are about; each of them an error.
+    """Yields codes, sentences and the outputs concerned; each is an error.
 
     Args:
-        contract: in force.
-        kept: the judged launch, with its arrays; None where there was no room for them.
-        timed: what became of the launches that followed.
+        contract: the contract in force.
+        kept: the judged launch with its arrays; None if they were not kept.
+        timed: results of the launches that followed.
     """
     if timed.doubt is not None:
         yield "sub-physical-time", timed.doubt, None

@@ -1,11 +1,11 @@
 """The wire format between a session and its worker: the only module that both sides import.
 
-Why there is a worker: a candidate kernel may loop for ever, crash, poison its GPU context or eat all memory, and a
-reference is a Python function that somebody wrote this morning. None of that may take a notebook's arrays or an editor
-with it, so both run in a child process that the session can kill at any moment and replace at once. Nothing is shared
-in memory and all talk goes over the child's standard streams, so the child may as well sit behind `ssh host`.
+The worker exists because a candidate kernel may loop for ever, crash, corrupt its GPU context or exhaust memory, and
+because a reference is untested Python code. Neither may damage a notebook's arrays or an editor, so both run in a child
+process that the session can kill and replace at any time. No memory is shared and all communication uses the child's
+standard streams, so the child may also run behind `ssh host`.
 
-What is covered:
+The isolation covers:
 
 - A hang, a crash, running out of memory and endless output end the child, never the session, and become findings.
 - The child is given back to the system when the session closes, is interrupted, or is killed outright.
@@ -13,14 +13,16 @@ What is covered:
   space for all memory of the machine, the data that can be written), core dumps are off. So is memory of the GPU.
 - Whatever prints (Python, C libraries, kernels) is kept off the protocol and counted.
 - The child gets environment variables of an allow-list only.
-- References and makers of inputs run in a process of their own (`evaluator.py`), which holds no descriptor of this channel.
+- References and makers of inputs run in a process of their own (`evaluator.py`), which holds no descriptor of this
+channel.
 - Processes that left the child's group end with it (Linux).
 
-docs/security.md says what of this holds on which system, what does not, and how each promise is tested.
+docs/security.md lists for each operating system which of these hold, and the test of each.
 
 A frame is a 4-byte big-endian length and that many bytes of MessagePack: one tagged message. The session speaks first
-(`Hello`, which names the backend and the GPU), the child answers `ReadyMessage` once it can judge, then each `JudgeRequest` or `TraceRequest` gets any
-number of `ProgressMessage` and one of `TaskResult` (`TraceResult`), `TaskRefused`, `OutOfMemory` or `ChildFailed`. The end of the child's input ends the child.
+(`Hello`, which names the backend and the GPU), the child answers `ReadyMessage` once it can judge, then each
+`JudgeRequest` or `TraceRequest` gets any number of `ProgressMessage` and one of `TaskResult` (`TraceResult`),
+`TaskRefused`, `OutOfMemory` or `ChildFailed`. The end of the child's input ends the child.
 """
 
 from __future__ import annotations
@@ -37,10 +39,13 @@ from kernelmate.records import BackendName, Judgement, JudgeTask
 from kernelmate.version import VERSION as PACKAGE_VERSION
 
 PROTOCOL = 3
-"""Raised whenever a message changes its meaning; the records in the messages change with the package's version."""
+"""Protocol version, raised whenever a message changes its meaning.
+
+Records in messages change with the package's version.
+"""
 
 VERSION = f"{PROTOCOL}/{PACKAGE_VERSION}"
-"""Version that both sides must share: of the protocol and of the package whose records it carries."""
+"""Version that both sides must share: of the protocol, and of the package that defines the records."""
 
 MAX_FRAME = 64 * 1024 * 1024
 """Bytes in the largest frame that is written or read. Judgements take kilobytes, tasks a few megabytes of code."""

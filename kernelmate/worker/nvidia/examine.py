@@ -14,11 +14,11 @@ from kernelmate.worker.nvidia.tool import ToolFailed
 Tell = Callable[[str, int, int], None]
 
 FAULTS = frozenset({"illegal-address", "out-of-bounds-write", "out-of-bounds-read", "misaligned-access", "trap"})
-"""Findings that a GPU reports of a launch without a line, and memcheck with one."""
+"""Findings that a GPU reports without a source line, and memcheck with one."""
 
 
 def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> Judgement:
-    """Add what the tools find, as far as the task asks for them.
+    """Add the tools' findings, as far as the task requests them.
 
     Args:
         task: that was judged.
@@ -48,7 +48,7 @@ def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> J
 
 
 def with_findings(judgement: Judgement, findings: Sequence[Finding], lines: Sequence[str]) -> Judgement:
-    """A judgement with a sanitizer's findings; a fault that the GPU alone reported gives way to the one with a line."""
+    """Returns a judgement with a sanitizer's findings; a GPU fault without a line is replaced by the one with a line."""
     errors = [finding for finding in findings if finding.severity == "error"]
     located = any(finding.code in FAULTS and finding.line is not None for finding in errors)
     kept = [f for f in judgement.findings if not (located and f.code in FAULTS and f.line is None and f.buffer is None)]
