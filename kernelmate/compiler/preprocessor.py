@@ -1,4 +1,4 @@
-"""Preprocessor lines of CUDA text, and its brackets as they stand before any of them has been obeyed."""
+"""Preprocessor lines of CUDA text, and bracket structure before preprocessing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from kernelmate.compiler.words import words_of
 from kernelmate.source.tokens import Token, lex
 
 STATEMENTS = words_of("if else for while do switch case return break continue goto try catch asm")
-"""Words that begin a statement, and no declaration."""
+"""Words that start a statement, not a declaration."""
 
 OPENING = {"(": ")", "[": "]", "{": "}"}
-"""Brackets, each with the one that closes it."""
+"""Opening brackets with their closing ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """One `#define`: `words` are the words of its body, `pastes` whether it glues names together."""
+    """One `#define`: `words` are the words of its body; `pastes` is True if it uses `##`."""
 
     name: str
     function: bool
@@ -28,13 +28,13 @@ class Macro:
 
 
 def directive_lines(text: str) -> tuple[tuple[Token, ...], ...]:
-    """The tokens of each preprocessor line of a text."""
+    """Returns the tokens of each preprocessor line of a text."""
     return _by_line(lex(text).tokens)
 
 
 @lru_cache(maxsize=256)
 def macros_of(text: str) -> tuple[Macro, ...]:
-    """The macros that a text defines, in order."""
+    """Returns the macros that a text defines, in order."""
     return tuple(macro for macro in map(_macro, directive_lines(text)) if macro is not None)
 
 
