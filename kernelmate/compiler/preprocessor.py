@@ -57,10 +57,10 @@ def _macro(line: Sequence[Token]) -> Macro | None:
 
 
 def find_closers(text: str, code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> dict[int, int]:
-    """Index of the bracket that closes each opening one.
+    """Returns the index of the closing bracket for each opening one.
 
-    A brace that is never closed is taken to end where the next line begins at its first column with a word: that is how
-    a person sees where a function with a lost brace ends.
+    An unclosed brace is assumed to end before the next line that starts with a word in the first column, as a reader
+    would see it.
     """
     found: dict[int, int] = {}
     stack: list[int] = []
@@ -85,7 +85,7 @@ def find_closers(text: str, code: Sequence[Token], directives: Sequence[Sequence
 
 
 def _branch(stack: list[int], saved: list[tuple[int, ...]], lost: list[int], kind: str) -> list[int]:
-    """Each branch of an `#if` begins with the brackets that were open before it."""
+    """Resets the stack: each branch of an `#if` starts with the brackets that were open before it."""
     if kind == "if":
         saved.append(tuple(stack))
     elif kind.startswith("el") and saved:
@@ -110,7 +110,7 @@ def _conditions(code: Sequence[Token], directives: Sequence[Sequence[Token]]) ->
 def _close(code: Sequence[Token], stack: list[int], found: dict[int, int], index: int) -> None:
     text = code[index].text
     if text == "}":
-        # A brace outweighs round and square brackets left open before it.
+        # A closing brace also closes round and square brackets left open before it.
         while stack and code[stack[-1]].text != "{":
             stack.pop()
     if stack and OPENING[code[stack[-1]].text] == text:
