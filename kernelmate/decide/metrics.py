@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kernelmate.records import Counters, MetricName, Verdict
+from kernelmate.records import Counters, FindingCode, MetricName, Verdict
 
-NOT_THE_KERNELS = frozenset({"time-limit", "out-of-memory", "worker-crash", "unsupported-instruction"})
+NOT_THE_KERNELS = frozenset(
+    {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
+)
 """Findings that say that nothing could be found out, where correctness is left open."""
 
 SECTOR_BYTES = 32

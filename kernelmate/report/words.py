@@ -12,6 +12,7 @@ from kernelmate.records import (
     NO_RACE_SEEN,
     Case,
     Counters,
+    FindingCode,
     FirstWrong,
     LaunchShape,
     MetricName,
@@ -324,7 +325,7 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
 STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes", "timing": "timing"}
 """Words for the stages of judging, by the name that `on_progress` gets."""
 
-NOT_JUDGED = frozenset({"time-limit", "out-of-memory", "worker-crash"})
+NOT_JUDGED = frozenset({FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH})
 """Findings that, where correctness is left open, say why nothing could be found out."""
 
 
@@ -335,7 +336,7 @@ def not_judged(verdict: Verdict) -> bool:
 
 def _turned_away(verdict: Verdict) -> bool:
     """Its text was not even given to the compiler."""
-    return any(finding.code == "forbidden-source" for finding in verdict.findings)
+    return any(finding.code == FindingCode.FORBIDDEN_SOURCE for finding in verdict.findings)
 
 
 def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
