@@ -43,7 +43,7 @@ MOST_TEXT = 1 << 19
 DEEPEST = 200
 
 
-class Decision(NamedTuple):
+class CodeDecision(NamedTuple):
     """A place where code goes one of two ways: what decides, as text, and the decisions that lead to it."""
 
     text: str
@@ -52,12 +52,12 @@ class Decision(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
+class _EntryCode:
     """The statements of an entry that give a register its only value, and its decisions in order."""
 
     places: Mapping[str, int]
     writers: Mapping[str, Statement]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[CodeDecision, ...]
 
 
 def code_sizes(contract: Contract, tried: Sequence[Size], version: Version, baseline: Version) -> tuple[Size, ...]:
@@ -74,11 +74,11 @@ def code_sizes(contract: Contract, tried: Sequence[Size], version: Version, base
     code = _code_of(version.compiled.ptx, version.compiled.lowered_name)
     theirs = {one.text for one in _code_of(baseline.compiled.ptx, baseline.compiled.lowered_name).decisions}
     decisions = [one for one in code.decisions if one.text not in theirs]
-    return _Search(contract, list(tried), version, code).all(decisions) if decisions else ()
+    return _CodeSearch(contract, list(tried), version, code).all(decisions) if decisions else ()
 
 
 @functools.lru_cache(16)
-def _code_of(ptx: str, entry: str) -> _Code:
+def _code_of(ptx: str, entry: str) -> _EntryCode:
     places, statements = entry_statements(ptx, entry)
     writers: dict[str, Statement] = {}
     many: set[str] = set()
@@ -90,11 +90,11 @@ def _code_of(ptx: str, entry: str) -> _Code:
         del writers[register]
     texts: dict[str, str] = {}
     found = [
-        Decision(_text(register, writers, texts), register, guards)
+        CodeDecision(_text(register, writers, texts), register, guards)
         for register, guards in _decided(statements)
         if register in writers
     ]
-    return _Code(places, writers, tuple(found))
+    return _EntryCode(places, writers, tuple(found))
 
 
 def _written(statement: Statement) -> list[str]:
@@ -144,10 +144,10 @@ def _text(register: str, writers: Mapping[str, Statement], known: dict[str, str]
 
 
 @dataclass(slots=True)
-class _Lanes:
+class _SizeLanes:
     """Values of registers at many sizes at once, one lane for each; None where sizes alone do not decide."""
 
-    code: _Code
+    code: _EntryCode
     parameters: Mapping[int, Array]
     specials: Mapping[str, int]
     known: dict[str, Array | None] = field(default_factory=dict)
@@ -179,7 +179,7 @@ class _Lanes:
             values.append(found == 0 if plain != operand else found)
         return evaluated(statement.opcode, values)
 
-    def outcome(self, decision: Decision, truth: bool) -> Array | None:
+    def outcome(self, decision: CodeDecision, truth: bool) -> Array | None:
         """Lanes at which a decision is come to and has this outcome; None where sizes alone do not decide."""
         found = self.value(decision.register)
         if found is None:
@@ -201,14 +201,14 @@ class _Lanes:
         return np.asarray(found == (number(operand) if first is None else first))
 
 
-class _Search:
-    def __init__(self, contract: Contract, tried: list[Size], version: Version, code: _Code) -> None:
+class _CodeSearch:
+    def __init__(self, contract: Contract, tried: list[Size], version: Version, code: _EntryCode) -> None:
         self.contract, self.tried, self.version, self.code = contract, tried, version, code
         self.names = list(tried[0])
         self.base: Size = {name: min(USUAL, tried[0][name]) for name in self.names}
         self.most_threads = max(MOST_THREADS, min(threads_at(contract, size) for size in tried))
 
-    def all(self, decisions: Sequence[Decision]) -> tuple[Size, ...]:
+    def all(self, decisions: Sequence[CodeDecision]) -> tuple[Size, ...]:
         seen, sweeps = self._lanes(self.tried), list(self._sweeps())
         wanted = [
             (one, truth)
@@ -223,11 +223,13 @@ class _Search:
                 found += [] if size is None else [size]
         return tuple(found)
 
-    def _had(self, found: list[Size], decision: Decision, truth: bool) -> bool:
+    def _had(self, found: list[Size], decision: CodeDecision, truth: bool) -> bool:
         had = self._lanes(found).outcome(decision, truth) if found else None
         return had is not None and bool(had.any())
 
-    def _at(self, sizes: Callable[[int], Size], lanes: _Lanes, decision: Decision, truth: bool) -> Iterator[Size]:
+    def _at(
+        self, sizes: Callable[[int], Size], lanes: _SizeLanes, decision: CodeDecision, truth: bool
+    ) -> Iterator[Size]:
         """The smallest swept sizes with an outcome, that can be launched."""
         outcome = lanes.outcome(decision, truth)
         if outcome is None or not outcome.any():
@@ -239,7 +241,7 @@ class _Search:
             ):
                 yield size
 
-    def _sweeps(self) -> Iterator[tuple[Callable[[int], Size], _Lanes]]:
+    def _sweeps(self) -> Iterator[tuple[Callable[[int], Size], _SizeLanes]]:
         """Every value of each name beside usual and beside small ones, all names alike, and drawn ones."""
         values = np.arange(1, MOST_SWEPT + 1, dtype=np.int64)
         for name in self.names:
@@ -253,10 +255,10 @@ class _Search:
             drawn = {name: rng.integers(1, DRAWN_BELOW, DRAWN) for name in self.names}
             yield (lambda lane: {name: int(drawn[name][lane]) for name in self.names}), self._lanes_of(drawn)
 
-    def _lanes(self, sizes: Sequence[Size]) -> _Lanes:
+    def _lanes(self, sizes: Sequence[Size]) -> _SizeLanes:
         return self._lanes_of({name: np.array([size[name] for size in sizes], np.int64) for name in self.names})
 
-    def _lanes_of(self, values: Mapping[str, Array | int]) -> _Lanes:
+    def _lanes_of(self, values: Mapping[str, Array | int]) -> _SizeLanes:
         """Lanes of sizes; scalars that follow from sizes by an expression are not known."""
         parameters: dict[int, Array] = {}
         usual = scalar_values(self.contract, self.base)
@@ -265,7 +267,7 @@ class _Search:
                 parameters[place] = np.asarray(values[argument.name])
             elif argument.shape is None and argument.value is not None and not set(self.names) & _words(argument.value):
                 parameters[place] = np.asarray(usual[argument.name])
-        return _Lanes(self.code, parameters, self._block())
+        return _SizeLanes(self.code, parameters, self._block())
 
     def _block(self) -> dict[str, int]:
         try:
