@@ -12,7 +12,7 @@ from kernelmate.checks.scalars import said
 from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.tolerances import Allowed
 from kernelmate.checks.trials import LaunchOutcome
-from kernelmate.records import Contract, Finding, FirstWrong, Severity, Size
+from kernelmate.records import Contract, Finding, FindingCode, FirstWrong, Severity, Size
 
 Origin = Literal["contract", "own"]
 
@@ -62,7 +62,7 @@ class ObservedLaunch:
 class NotedFinding:
     """A finding of a guard or the backend at a launch of this size."""
 
-    code: str
+    code: FindingCode
     severity: Severity
     message: str
     finding: Finding | None = None
@@ -97,8 +97,8 @@ class CaseRecord:
     once: bool = False
     kept: KeptLaunch | None = None
 
-    def note(self, code: str, severity: Severity, found: tuple[str, str] | None) -> None:
-        """Records a guard's finding, once for each code."""
+    def note(self, code: FindingCode, severity: Severity, found: tuple[str, str] | None) -> None:
+        """Keep what a guard found, once for each code."""
         if found is not None and not any(code == noted.code for noted in self.noted):
             self.noted.append(NotedFinding(code, severity, found[1], buffer=found[0]))
 

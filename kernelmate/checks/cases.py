@@ -42,7 +42,7 @@ from kernelmate.checks.trials import (
     plan,
 )
 from kernelmate.errors import ContractError, ReferenceFailed
-from kernelmate.records import Contract, Severity
+from kernelmate.records import Contract, FindingCode, Severity
 from kernelmate.source import argument_shapes, size_allowed
 
 REPEATED_LARGE_ELEMENTS = 1 << 22
@@ -191,7 +191,7 @@ class CaseJudge:
         weight = self._weight(record.origin, shot, baseline_right)
         self._note_findings(record, outcome, weight, frozenset() if theirs is None else theirs.errors)
         if weight is None and theirs is not None and not outcome.stopped:
-            record.note("nan-handling", "error", _nan_lost(outcome, theirs.nans))
+            record.note(FindingCode.NAN_HANDLING, "error", _nan_lost(outcome, theirs.nans))
         return self._seen(record, outcome, settled, baseline_right, weight)
 
     def _seen(
@@ -234,8 +234,8 @@ class CaseJudge:
         for finding in outcome.result.findings:
             severity = finding.severity
             if severity == "error":
-                # No launch follows a hang, so it is reported even if it does not count against the version.
-                held = weight or ("warning" if finding.code == "hang" else None)
+                # No launch follows a hang, so that it is told even where it is not held against the version.
+                held = weight or ("warning" if finding.code == FindingCode.HANG else None)
                 if held is None:
                     continue
                 severity = held
@@ -248,8 +248,10 @@ class CaseJudge:
         contract = self.contract
         for seen in record.seen:
             if seen.weight is not None and not seen.outcome.stopped:
-                record.note("input-mutated", seen.weight, input_mutated.find(contract, seen.outcome))
-                record.note("uninitialised-global", seen.weight, uninitialised_output.find(contract, seen.outcome))
+                record.note(FindingCode.INPUT_MUTATED, seen.weight, input_mutated.find(contract, seen.outcome))
+                record.note(
+                    FindingCode.UNINITIALISED_GLOBAL, seen.weight, uninitialised_output.find(contract, seen.outcome)
+                )
         first, other, again = record.shot(FIRST, 0), record.shot(OTHER, 1), record.shot(FIRST, 1)
         if first is None or (other is None and not (record.once or self.oracle.large(record.size))):
             return
@@ -259,16 +261,18 @@ class CaseJudge:
         wrong = [s for s in record.seen if s.plain and s.right is False and not s.outcome.stopped]
         if wrong:
             second = again or other
-            if second is not None:  # over a single poison, a wrong value may be the poison's own
-                record.note("stale-output", first.weight, stale_output.find(contract, first.outcome, second.outcome))
+            if second is not None:  # over one poison, a wrong value may be the poison's own
+                record.note(
+                    FindingCode.STALE_OUTPUT, first.weight, stale_output.find(contract, first.outcome, second.outcome)
+                )
             if other is not None:
                 record.constant = constant_output.find(first.outcome, other.outcome, _apart(first, other))
             if not self.bench.over and not any(n.severity == "error" for n in record.noted):
                 found = stateful.find(contract, self.bench, record.size, wrong[-1].outcome)
-                record.note("stateful", first.weight, found)
+                record.note(FindingCode.STATEFUL, first.weight, found)
                 if self.bench.hung:
                     said = "a launch that has ended before does not end on a freshly loaded module"
-                    record.noted.append(NotedFinding("hang", first.weight, said))
+                    record.noted.append(NotedFinding(FindingCode.HANG, first.weight, said))
         if again is not None and not self.bench.hung:
             self._note_order(record, first, again)
             self._note_repeats(record, first)
@@ -279,7 +283,7 @@ class CaseJudge:
         if not self.bench.on_hardware or elements > REPEATED_ELEMENTS or first.right is False:
             return
         for schedule in REPEATED_SCHEDULES:
-            if self.bench.over or any(noted.code == "nondeterministic" for noted in record.noted):
+            if self.bench.over or any(noted.code == FindingCode.NONDETERMINISTIC for noted in record.noted):
                 return
             outcome = self.bench.once_more(first.outcome, record.size, schedule)
             if outcome.errors:
@@ -306,7 +310,7 @@ class CaseJudge:
         if self.contract.deterministic:
             message += "; the contract says `deterministic`"
         if record.unsteady or first.right is not False:
-            record.note("nondeterministic", severity, (name, message))
+            record.note(FindingCode.NONDETERMINISTIC, severity, (name, message))
 
 
 def _plainly_wrong(record: CaseRecord) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernelmate.checks.case_records import CaseRecord, ObservedLaunch
 from kernelmate.checks.scalars import said
 from kernelmate.checks.trials import elements_of
-from kernelmate.records import Contract, Severity, Size
+from kernelmate.records import Contract, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes
 
 
@@ -17,7 +17,7 @@ from kernelmate.source import argument_shapes
 class DiagnosedCause:
     """A diagnosis: a code, a sentence, and the output concerned."""
 
-    code: str
+    code: FindingCode
     message: str
     buffer: str | None
 
@@ -69,7 +69,7 @@ def _telling(record: CaseRecord) -> list[ObservedLaunch]:
     return [seen for seen in wrong if seen.plain] or wrong
 
 
-def _code_plain(contract: Contract, records: Sequence[CaseRecord], wrong: Sequence[_Wrong]) -> str:
+def _code_plain(contract: Contract, records: Sequence[CaseRecord], wrong: Sequence[_Wrong]) -> FindingCode:
     differences = [d for one in wrong for d in one.seen.differences if not d.right]
     sizes = {id(one.record) for one in wrong}
     # A single launch cannot tell a right answer from one that does not depend on the inputs.
@@ -79,19 +79,19 @@ def _code_plain(contract: Contract, records: Sequence[CaseRecord], wrong: Sequen
         smallest = min(_elements(contract, one.record.size) for one in wrong)
         larger_right = any(_elements(contract, record.size) > smallest for record in right)
         if larger_right or not all(d.coarse for d in differences):
-            return "wrong-at-size"
+            return FindingCode.WRONG_AT_SIZE
     if all(d.not_finite for d in differences):
-        return "nan-handling"
-    return "precision-loss" if all(d.coarse for d in differences) else "wrong-values"
+        return FindingCode.NAN_HANDLING
+    return FindingCode.PRECISION_LOSS if all(d.coarse for d in differences) else FindingCode.WRONG_VALUES
 
 
-def _code_stress(wrong: Sequence[_Wrong]) -> str:
+def _code_stress(wrong: Sequence[_Wrong]) -> FindingCode:
     differences = [d for one in wrong for d in one.seen.differences if not d.right]
     numbers = [d for d in differences if not d.not_finite]
     planted = all(one.seen.outcome.shot.style.specials for one in wrong)
     if not numbers or (planted and len(numbers) < len(differences)):
-        return "nan-handling"
-    return "precision-loss" if all(d.coarse for d in numbers) else "wrong-values"
+        return FindingCode.NAN_HANDLING
+    return FindingCode.PRECISION_LOSS if all(d.coarse for d in numbers) else FindingCode.WRONG_VALUES
 
 
 def _ran_right(record: CaseRecord) -> bool:
@@ -113,7 +113,7 @@ def _argument(one: _Wrong) -> str | None:
 
 
 def _sentence(
-    contract: Contract, code: str, example: _Wrong, wrong: Sequence[_Wrong], records: Iterable[CaseRecord]
+    contract: Contract, code: FindingCode, example: _Wrong, wrong: Sequence[_Wrong], records: Iterable[CaseRecord]
 ) -> str:
     difference = next(d for d in example.seen.differences if not d.right)
     text = f"at {size_text(example.record.size)}"
@@ -134,7 +134,7 @@ def _sentence(
         text += "; if that scalar never has another value, say so with `fixed` in the contract"
     if example.seen.outcome.shot.style.name == "integers":
         text += "; if such numbers never come, declare those that do, as in `~ integers(0, 100)`"
-    if code == "precision-loss":
+    if code == FindingCode.PRECISION_LOSS:
         text += "; if narrower arithmetic is meant, say so with `accumulate` or `tolerance` in the contract"
     return text
 

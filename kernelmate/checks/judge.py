@@ -19,6 +19,7 @@ from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
+from kernelmate.checks.code_sizes import code_sizes
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.guards import assumptions, persistent_variables, surroundings
@@ -39,6 +40,7 @@ from kernelmate.records import (
     Case,
     Contract,
     Finding,
+    FindingCode,
     Judgement,
     JudgeTask,
     Severity,
@@ -48,10 +50,12 @@ from kernelmate.records import (
 from kernelmate.source import size_allowed
 from kernelmate.source.conditions import Condition, own_conditions
 
-STOPPERS = frozenset({"hang", "out-of-memory", "output-flood", "unsupported-instruction"})
-"""Findings that end the judgement, because each further size would take as long with the same result."""
+STOPPERS = frozenset(
+    {FindingCode.HANG, FindingCode.OUT_OF_MEMORY, FindingCode.OUTPUT_FLOOD, FindingCode.UNSUPPORTED_INSTRUCTION}
+)
+"""Findings after which no further size is tried: each would take as long and say the same."""
 
-RACES = frozenset({"shared-race", "global-race"})
+RACES = frozenset({FindingCode.SHARED_RACE, FindingCode.GLOBAL_RACE})
 
 TIMING_STAGE = "timing"
 """Stage in which versions are timed."""
@@ -183,6 +187,7 @@ class _Judge:
         if self.compared and self.task.baseline is not None:
             known = [one.size for one in sizes]
             found = further_sizes(self.contract, listed, known, self.version, self.task.baseline)
+            found += code_sizes(self.contract, (*known, *found), self.version, self.task.baseline)
             sizes += [PlannedSize(size, "own", once=True, styled=False) for size in found]
         return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
 
@@ -209,15 +214,15 @@ class _Judge:
         size, origin = tried.size, tried.origin
         if not size_allowed(self.version.contract, size):
             if origin == "contract":
-                self._refused(size, "wrong-at-size", "the candidate's `require` excludes this size, which the contract "
+                self._refused(size, FindingCode.WRONG_AT_SIZE, "the candidate's `require` excludes this size, which the contract "
                               "lists: shrinking the problem")  # fmt: skip
             return
         try:
             self.bench.shape(size)
         except ContractError as error:
             if origin == "own" and 0 in size.values():
-                return  # return: nothing to do, so no launch is right as well
-            self._refused(size, "launch-failure", f"it cannot be launched: {error.message}", origin)
+                return  # nothing to do, so no launch is an answer too
+            self._refused(size, FindingCode.LAUNCH_FAILURE, f"it cannot be launched: {error.message}", origin)
             return
         try:
             check_memory(self.contract, size)
@@ -236,7 +241,7 @@ class _Judge:
         for noted in record.noted:
             self._keep(record, noted)
 
-    def _refused(self, size: Size, code: str, message: str, origin: Origin = "contract") -> None:
+    def _refused(self, size: Size, code: FindingCode, message: str, origin: Origin = "contract") -> None:
         self.records.append(CaseRecord(size, origin, launched=False))
         self._add(code, "error", f"at {size_text(size)}: {message}")
 
@@ -244,7 +249,7 @@ class _Judge:
         baseline, mine = self.cases.baseline_longest, error.longest_thread
         if self.cases.baseline_ran and baseline is not None and mine is not None and mine > HUNG_FACTOR * baseline:
             more = f"its longest thread had taken {mine} of them, the baseline's takes {baseline} in all"
-            self._refused(size, "hang", f"{error} By then {more}", origin)
+            self._refused(size, FindingCode.HANG, f"{error} By then {more}", origin)
             self.ended = True
             return
         if origin == "own":
@@ -256,7 +261,9 @@ class _Judge:
         if not self.cases.baseline_ran:
             raise LaunchTooLarge(f"At {size_text(size)} {error}", hint=hint) from None
         self.cut_short = True
-        self._add("time-limit", "error", f"at {size_text(size)}: {error} The baseline stays within it. {hint}")
+        self._add(
+            FindingCode.TIME_LIMIT, "error", f"at {size_text(size)}: {error} The baseline stays within it. {hint}"
+        )
 
     def _keep(self, record: CaseRecord, noted: NotedFinding) -> None:
         where = f"at {size_text(record.size)}: {noted.message}"
@@ -268,7 +275,7 @@ class _Judge:
             finding = placed(noted.finding, self.version.unit)
             self.findings.append(replace(finding, severity=noted.severity, message=where))
 
-    def _add(self, code: str, severity: Severity, message: str, buffer: str | None = None) -> None:
+    def _add(self, code: FindingCode, severity: Severity, message: str, buffer: str | None = None) -> None:
         self.findings.append(Finding(code, severity, message, file=self.version.unit.path, buffer=buffer))
 
     def _explain(self) -> None:
@@ -277,13 +284,13 @@ class _Judge:
         for weight in weights:
             constant = self._constant(weight)
             if constant is not None:
-                self._add("constant-output", weight, constant[1], constant[0])
+                self._add(FindingCode.CONSTANT_OUTPUT, weight, constant[1], constant[0])
                 continue
             cause = cause_of(self.contract, self.records, weight)
             if cause is None:
                 continue
             message = cause.message
-            if weight == "warning" and cause.code == "wrong-at-size":
+            if weight == "warning" and cause.code == FindingCode.WRONG_AT_SIZE:
                 message += (
                     "; these are sizes of our own: if they are not meant, say so with `require` in the contract, "
                 )
@@ -307,7 +314,7 @@ class _Judge:
         theirs = [r.size for r in self.records if r.baseline_correct is False]
         if theirs:
             self.reasons.append(f"the baseline itself is wrong at {'; '.join(size_text(size) for size in theirs)}")
-        if False in counted or any(f.severity == "error" and f.code != "time-limit" for f in findings):
+        if False in counted or any(f.severity == "error" and f.code != FindingCode.TIME_LIMIT for f in findings):
             return False
         if self.cut_short or self._left_unjudged() or not self.oracle.known:
             return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelmate.records import Contract, Version
@@ -12,7 +11,7 @@ from kernelmate.records import Contract, Version
 _ENTRY = r"\.entry\s+{}(?![\w$])\s*\((.*?)\)(.*?)\n\}}"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|reg|pragma)\b[^\n]*", re.DOTALL | re.MULTILINE)
 _PARAMETER = re.compile(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)")
-_STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@!?(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
+_STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
 _REGISTER = re.compile(r"%[\w$]+")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)[^\]]*\]")
 _ACCESSES = frozenset({"ld", "ldu", "st", "atom", "red", "prefetch", "cp", "ldmatrix", "stmatrix", "tex", "mbarrier"})
@@ -46,33 +45,36 @@ def uses_of(version: Version, contract: Contract) -> ArgumentUses:
 
 @functools.lru_cache(16)
 def _uses(ptx: str, entry: str) -> tuple[frozenset[Taint], ...]:
-    found = re.search(_ENTRY.format(re.escape(entry)), _COMMENT.sub("", ptx), re.DOTALL) if entry else None
-    if found is None:
-        return frozenset(), frozenset(), frozenset()
-    places = {name: place for place, name in enumerate(_PARAMETER.findall(found[1].strip()))}
-    flow = _ArgumentFlow(places, list(_statements(found[2])))
-    return flow.used()
+    return _ArgumentFlow(*entry_statements(ptx, entry)).used()
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
-    """A label, or an instruction with its predicate."""
+class Statement:
+    """A label, or an instruction with its guard; `negated` where it runs if the guard is false."""
 
     label: str
+    negated: bool
     guard: str
     opcode: tuple[str, ...]
     operands: str
 
 
-def _statements(body: str) -> Iterator[_Statement]:
-    for label, guard, opcode, operands in _STATEMENT.findall(body):
-        yield _Statement(label, guard, tuple(opcode.split(".")), operands)
+def entry_statements(ptx: str, entry: str) -> tuple[dict[str, int], list[Statement]]:
+    """The parameters of an entry of PTX with their places, and its statements in order; none where it is not found."""
+    found = re.search(_ENTRY.format(re.escape(entry)), _COMMENT.sub("", ptx), re.DOTALL) if entry else None
+    if found is None:
+        return {}, []
+    places = {name: place for place, name in enumerate(_PARAMETER.findall(found[1].strip()))}
+    return places, [
+        Statement(label, negated == "!", guard, tuple(opcode.split(".")), operands)
+        for label, negated, guard, opcode, operands in _STATEMENT.findall(found[2])
+    ]
 
 
 class _ArgumentFlow:
     """Data flow of argument values through registers, shared and local memory; flow-insensitive."""
 
-    def __init__(self, places: dict[str, int], statements: list[_Statement]) -> None:
+    def __init__(self, places: dict[str, int], statements: list[Statement]) -> None:
         self._places, self._statements = places, statements
         self._taints: dict[str, frozenset[Taint]] = {}
         self._changed = True
@@ -100,7 +102,7 @@ class _ArgumentFlow:
             self._taints[name] = self._of(name) | taints
             self._changed = True
 
-    def _follow(self, statement: _Statement) -> None:
+    def _follow(self, statement: Statement) -> None:
         name, operands = statement.opcode[0], statement.operands
         bases = _ADDRESS.findall(operands) if name in _ACCESSES else []
         if not bases:

@@ -29,7 +29,7 @@ from kernelmate.checks.guards import own_launches
 from kernelmate.checks.inputs import DeviceMaker, draw
 from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, words
 from kernelmate.checks.styles import NORMAL, InputStyle, narrow_inputs, styles_of
-from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
+from kernelmate.records import Contract, Finding, FindingCode, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, scalar_values
 
 FLOAT_POISONS = (0xFF, 0x5A)
@@ -105,13 +105,13 @@ class LaunchOutcome:
 
 STOPPING = frozenset(
     {
-        "hang",
-        "trap",
-        "illegal-address",
-        "launch-failure",
-        "out-of-memory",
-        "divergent-barrier",
-        "unsupported-instruction",
+        FindingCode.HANG,
+        FindingCode.TRAP,
+        FindingCode.ILLEGAL_ADDRESS,
+        FindingCode.LAUNCH_FAILURE,
+        FindingCode.OUT_OF_MEMORY,
+        FindingCode.DIVERGENT_BARRIER,
+        FindingCode.UNSUPPORTED_INSTRUCTION,
     }
 )
 
@@ -192,7 +192,7 @@ class Bench:
     def __init__(self, backend: Backend, task: JudgeTask, version: Version) -> None:
         launching = own_launches.find(version.compiled.ptx)
         if launching is not None:
-            raise UnsupportedInstruction(Finding("unsupported-instruction", "error", launching))
+            raise UnsupportedInstruction(Finding(FindingCode.UNSUPPORTED_INSTRUCTION, "error", launching))
         self.version = version
         self._backend, self._task = backend, task
         self._module: Module = backend.load(version.compiled, task.target)
@@ -252,7 +252,7 @@ class Bench:
         return self._seen(LaunchOutcome(shot, given, self._module.run(run)))
 
     def _seen(self, outcome: LaunchOutcome) -> LaunchOutcome:
-        self.hung |= "hang" in outcome.errors
+        self.hung |= FindingCode.HANG in outcome.errors
         return outcome
 
     def launch(

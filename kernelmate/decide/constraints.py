@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kernelmate.decide.metrics import metric_value
 from kernelmate.decide.objective import NOT_MEASURED
-from kernelmate.records import Compiled, MetricName, Objective, Verdict
+from kernelmate.records import Compiled, FindingCode, MetricName, Objective, Verdict
 
 _ENTRY = re.compile(r"^(?=(?:\.(?:visible|weak|extern) +)?\.entry\s+([\w$]+))", re.MULTILINE)
 _ATOMIC = re.compile(r"^\s*(?:@!?%\w+\s+)?(?:atom|red)\.(?!async)[\w.:]+", re.MULTILINE)
@@ -36,7 +36,9 @@ def broken_by(objective: Objective, verdict: Verdict, compiled: Compiled) -> tup
             reasons.append(f"asked for {one.words}, has {len(atomics)} in its PTX")
         elif one.kind == "deterministic" and any(_FLOATS.search(atomic) for atomic in atomics):
             reasons.append(f"asked for {one.words}, adds floats by atomics, in any order")
-        elif one.kind == "deterministic" and any(finding.code == "nondeterministic" for finding in verdict.findings):
+        elif one.kind == "deterministic" and any(
+            finding.code == FindingCode.NONDETERMINISTIC for finding in verdict.findings
+        ):
             reasons.append(f"asked for {one.words}, equal launches gave different answers")
     return tuple(reasons)
 

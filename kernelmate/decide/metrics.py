@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from kernelmate.records import Counters, MetricName, Verdict
+from kernelmate.records import Counters, FindingCode, MetricName, Verdict
 
-NOT_THE_KERNELS = frozenset({"time-limit", "out-of-memory", "worker-crash", "unsupported-instruction"})
-"""Findings that leave correctness undecided: they stopped the checks and say nothing about the kernel."""
+NOT_THE_KERNELS = frozenset(
+    {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
+)
+"""Findings that say that nothing could be found out, where correctness is left open."""
 
 SECTOR_BYTES = 32
 """Bytes of one sector, the unit in which global memory is moved on every architecture from sm_75 on."""

@@ -12,6 +12,7 @@ from kernelmate.records.causes import Cause
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import SLOWDOWN, Argument, Contract, Direction, LaunchShape, Size, Tolerance
 from kernelmate.records.device import Device, parse_device
+from kernelmate.records.findings import Finding, FindingCode
 from kernelmate.records.gate import Allowance, Gate, GatedKernel, GateMetric, MetricChange
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
 from kernelmate.records.judging import (
@@ -52,7 +53,6 @@ from kernelmate.records.verdict import (
     CacheEstimate,
     Case,
     Counters,
-    Finding,
     FirstWrong,
     HardwareProfile,
     InstructionMix,
@@ -95,6 +95,7 @@ __all__ = [
     "Direction",
     "DispatchRule",
     "Finding",
+    "FindingCode",
     "FirstWrong",
     "Gate",
     "GateMetric",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelmate.records.verdict import Finding, Verdict
+from kernelmate.records.findings import Finding
+from kernelmate.records.verdict import Verdict
 
 GateMetric = Literal["registers", "spill_bytes", "shared_bytes", "sectors", "findings", "time"]
 Change = Literal["added", "removed", "changed", "moved"]

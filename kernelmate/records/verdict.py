@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelmate.records.compiled import Diagnostic, Occupancy, Resources, Severity
+from kernelmate.records.compiled import Diagnostic, Occupancy, Resources
+from kernelmate.records.findings import Finding
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.roofline import Roofline
 
@@ -15,21 +16,6 @@ MetricName = Literal[
     "time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy", "correct"
 ]  # fmt: skip
 """Metrics that a prompt can name; `correct` is the objective for kernels that do not compile or are wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One defect or suspicion, with its line in the user's file. `threads` are linear thread indices within the block."""
-
-    code: str
-    severity: Severity
-    message: str
-    file: str | None = None
-    line: int | None = None
-    column: int | None = None
-    buffer: str | None = None
-    offset: int | None = None
-    threads: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

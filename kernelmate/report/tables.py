@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Case, Counters, Diagnostic, Finding, LaunchShape, Timing, Verdict
+from kernelmate.records import Case, Counters, Diagnostic, Finding, FindingCode, LaunchShape, Timing, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.hardware import cache_rows, hardware_table
@@ -107,7 +107,7 @@ def _beyond_diagnostics(verdict: Verdict) -> tuple[Finding, ...]:
     """Returns the findings without the one that only repeats the compiler's message."""
     if not verdict.diagnostics:
         return verdict.findings
-    return tuple(finding for finding in verdict.findings if finding.code != "compile-error")
+    return tuple(finding for finding in verdict.findings if finding.code != FindingCode.COMPILE_ERROR)
 
 
 def _resource_table(verdicts: Sequence[Verdict]) -> Table:

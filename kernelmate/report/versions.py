@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Case, Counters, Judged, Kernel, Optimization, Roofline, SearchState, Verdict
+from kernelmate.records import Case, Counters, FindingCode, Judged, Kernel, Optimization, Roofline, SearchState, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.diff import Diff, whole_text
 from kernelmate.report.excerpt import SourceLines
@@ -69,7 +69,9 @@ def _pair(before: Verdict, after: Verdict, sources: SourceLines) -> list[Rendera
     parts: list[RenderableType] = [head, indented(Text(provenance(after), style="dim"))]
     if after.diagnostics:
         parts += ["", diagnostics_view(after.diagnostics, sources)]
-    findings = [finding for finding in after.findings if finding.code != "compile-error" or not after.diagnostics]
+    findings = [
+        finding for finding in after.findings if finding.code != FindingCode.COMPILE_ERROR or not after.diagnostics
+    ]
     if findings:
         parts += ["", findings_view(findings, sources)]
     if after.cases:

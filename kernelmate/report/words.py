@@ -12,6 +12,7 @@ from kernelmate.records import (
     NO_RACE_SEEN,
     Case,
     Counters,
+    FindingCode,
     FirstWrong,
     LaunchShape,
     MetricName,
@@ -324,8 +325,8 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
 STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes", "timing": "timing"}
 """Display names of judging stages, by the name that `on_progress` gets."""
 
-NOT_JUDGED = frozenset({"time-limit", "out-of-memory", "worker-crash"})
-"""Findings that explain why correctness was left undecided."""
+NOT_JUDGED = frozenset({FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH})
+"""Findings that, where correctness is left open, say why nothing could be found out."""
 
 
 def not_judged(verdict: Verdict) -> bool:
@@ -334,8 +335,8 @@ def not_judged(verdict: Verdict) -> bool:
 
 
 def _turned_away(verdict: Verdict) -> bool:
-    """Returns True if its text was rejected before compilation."""
-    return any(finding.code == "forbidden-source" for finding in verdict.findings)
+    """Its text was not even given to the compiler."""
+    return any(finding.code == FindingCode.FORBIDDEN_SOURCE for finding in verdict.findings)
 
 
 def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:

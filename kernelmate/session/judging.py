@@ -15,6 +15,7 @@ from kernelmate.measure.statistics import ANY, EDITED
 from kernelmate.records import (
     BackendName,
     Contract,
+    FindingCode,
     Judgement,
     JudgeTask,
     Kernel,
@@ -45,8 +46,8 @@ from kernelmate.session.verdicts import (
 from kernelmate.worker.client import REFERENCE_STAGE, JudgeWorker, OnProgress, TaskDeath
 from kernelmate.worker.nvidia.tool import TIMEOUT_S
 
-HANGS = frozenset({"hang", "time-limit"})
-"""Findings of a version that used up a whole time limit."""
+HANGS = frozenset({FindingCode.HANG, FindingCode.TIME_LIMIT})
+"""Findings of a version that has used up a whole time limit."""
 
 COMPILED: frozenset[MetricName] = frozenset({"registers", "shared_bytes", "local_bytes", "occupancy"})
 """Metrics that are known after compilation."""
@@ -339,7 +340,7 @@ class JudgingContext:
                 file=self.kernel.unit.path,
                 line=self.contract.line,
                 hint=TOO_MUCH_MEMORY
-                if outcome.kind == "out-of-memory"
+                if outcome.kind == FindingCode.OUT_OF_MEMORY
                 else "Run it by itself with the contract's sizes.",
             )
         return outcome
@@ -382,8 +383,16 @@ def directory_of(kernel: Kernel) -> Path:
     return path.resolve().parent if new or path.is_file() else Path.cwd()
 
 
-ENDS_WORKER = frozenset({"hang", "time-limit", "worker-crash", "out-of-memory", "output-flood"})
-ENDS_CONTEXT = frozenset({"illegal-address", "misaligned-access", "trap"})
+ENDS_WORKER = frozenset(
+    {
+        FindingCode.HANG,
+        FindingCode.TIME_LIMIT,
+        FindingCode.WORKER_CRASH,
+        FindingCode.OUT_OF_MEMORY,
+        FindingCode.OUTPUT_FLOOD,
+    }
+)
+ENDS_CONTEXT = frozenset({FindingCode.ILLEGAL_ADDRESS, FindingCode.MISALIGNED_ACCESS, FindingCode.TRAP})
 """Findings after which, on a GPU, nothing else can run in the same process (cuda.h, errors 700 to 719)."""
 
 

@@ -16,6 +16,7 @@ from kernelmate.records import (
     Contract,
     Diagnostic,
     Finding,
+    FindingCode,
     Kernel,
     LaunchShape,
     Occupancy,
@@ -207,8 +208,8 @@ def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
     return None
 
 
-def kernel_finding(kernel: Kernel, code: str, message: str) -> Finding:
-    """Returns an error finding at the line of the kernel's name."""
+def kernel_finding(kernel: Kernel, code: FindingCode, message: str) -> Finding:
+    """An error at the line of the kernel's name."""
     return Finding(code, "error", message, *_place(kernel))
 
 
@@ -217,12 +218,12 @@ def _place(kernel: Kernel) -> tuple[str, int, int | None]:
 
 
 def _launch_failure(kernel: Kernel, message: str) -> Finding:
-    return kernel_finding(kernel, "launch-failure", message)
+    return kernel_finding(kernel, FindingCode.LAUNCH_FAILURE, message)
 
 
 def _compile_error(kernel: Kernel, compiled: Compiled) -> Finding:
     for diagnostic in compiled.diagnostics:
         if diagnostic.severity == "error":
             place = (diagnostic.file, diagnostic.line, diagnostic.column)
-            return Finding("compile-error", "error", diagnostic.message, *place)
-    return kernel_finding(kernel, "compile-error", "The compiler gave no code and no reason.")
+            return Finding(FindingCode.COMPILE_ERROR, "error", diagnostic.message, *place)
+    return kernel_finding(kernel, FindingCode.COMPILE_ERROR, "The compiler gave no code and no reason.")

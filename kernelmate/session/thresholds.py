@@ -12,7 +12,7 @@ from typing import get_args
 
 from kernelmate.errors import UsageError
 from kernelmate.measure.statistics import show, slower, speedup
-from kernelmate.records import Allowance, Counters, Finding, GateMetric, MetricChange, Speedup, Verdict
+from kernelmate.records import Allowance, Counters, Finding, FindingCode, GateMetric, MetricChange, Speedup, Verdict
 
 DEFAULTS: Mapping[GateMetric, Allowance] = {
     "registers": Allowance("registers", 0),
@@ -27,8 +27,10 @@ DEFAULTS: Mapping[GateMetric, Allowance] = {
 
 _SHORT: Mapping[str, GateMetric] = {"spills": "spill_bytes", "shared": "shared_bytes"}
 _ALLOW = re.compile(r"\s*(?P<name>\w+)\s*=\s*(?:(?P<any>any)|\+?(?P<amount>\d+(?:\.\d+)?)\s*(?P<percent>%)?)\s*\Z")
-SAYS_NOTHING = frozenset({"time-limit", "out-of-memory", "worker-crash", "unsupported-instruction"})
-"""Findings about the emulator's limits, for which no change is to blame."""
+SAYS_NOTHING = frozenset(
+    {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
+)
+"""Findings of the emulator's limits, which no change is at fault for."""
 
 
 def read_allowances(texts: Sequence[str], settings: Mapping[str, object] | None = None) -> dict[GateMetric, Allowance]:
@@ -161,8 +163,10 @@ def more_findings(
     """
     fresh = _fresh(() if baseline is None else _telling(baseline), _telling(verdict))
     if baseline is None:
-        # Most warnings concern generated sizes, and prove nothing about a new kernel.
-        fresh = [one for one in fresh if one.severity == "error" and (not guessed or one.code == "compile-error")]
+        # Warnings are mostly of sizes that nobody listed: of a kernel without a past they prove nothing.
+        fresh = [
+            one for one in fresh if one.severity == "error" and (not guessed or one.code == FindingCode.COMPILE_ERROR)
+        ]
     limit = allowances["findings"].amount
     if limit is None:
         return [], fresh
@@ -191,8 +195,8 @@ def _fresh(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]
 
 
 def limited(verdict: Verdict) -> bool:
-    """Returns True if a limit of time, memory or instructions left it undecided, which is not the version's fault."""
-    return any(one.code in SAYS_NOTHING - {"worker-crash"} for one in verdict.findings)
+    """True if a limit of time, memory or instructions left it unjudged, which is no fault of the version."""
+    return any(one.code in SAYS_NOTHING - {FindingCode.WORKER_CRASH} for one in verdict.findings)
 
 
 def _telling(verdict: Verdict) -> list[Finding]:

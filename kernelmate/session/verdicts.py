@@ -14,6 +14,7 @@ from kernelmate.records import (
     BackendName,
     Case,
     Contract,
+    FindingCode,
     Judgement,
     Kernel,
     Speedup,
@@ -38,11 +39,11 @@ CRASHED = (
     "report it where it comes back."
 )
 OF_THE_EMULATOR = {
-    # Emulation is so much slower than a GPU that an expired time limit says nothing; endless threads are found by their
-    # instruction count.
-    "hang": ("time-limit", OUT_OF_TIME),
-    "out-of-memory": ("out-of-memory", OUT_OF_MEMORY),
-    "worker-crash": ("worker-crash", CRASHED),
+    # Emulating takes so much longer than running that time which ran out says nothing; a thread that does not end is
+    # found by its instructions.
+    FindingCode.HANG: (FindingCode.TIME_LIMIT, OUT_OF_TIME),
+    FindingCode.OUT_OF_MEMORY: (FindingCode.OUT_OF_MEMORY, OUT_OF_MEMORY),
+    FindingCode.WORKER_CRASH: (FindingCode.WORKER_CRASH, CRASHED),
 }
 """Worker deaths that are not the kernel's fault on the emulator: the finding's code, and the advice."""
 
@@ -81,14 +82,14 @@ def with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
     said = suspicious_speedup.find(verdict.speedup, predicted, baseline.counters, verdict.counters)
     if said is None:
         return verdict
-    finding = replace(kernel_finding(kernel, "suspicious-speedup", said), severity="warning")
+    finding = replace(kernel_finding(kernel, FindingCode.SUSPICIOUS_SPEEDUP, said), severity="warning")
     return replace(verdict, findings=ranked((*verdict.findings, finding)))
 
 
 def beyond(kernel: Kernel, error: LaunchTooLarge) -> Judgement:
     """Returns the judgement of a version that exceeds the emulator's limits, if nothing else rejects it."""
     said = " ".join(part for part in (error.message, error.hint) if part)
-    return Judgement(None, (), (kernel_finding(kernel, "time-limit", said),), ())
+    return Judgement(None, (), (kernel_finding(kernel, FindingCode.TIME_LIMIT, said),), ())
 
 
 def with_death(verdict: Verdict, kernel: Kernel, death: TaskDeath) -> Verdict:

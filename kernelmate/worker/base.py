@@ -8,10 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from kernelmate.records import Judgement, JudgeTask
+from kernelmate.records import FindingCode, Judgement, JudgeTask
 
-DeathKind: TypeAlias = Literal["hang", "worker-crash", "out-of-memory", "output-flood"]
-"""Finding codes of tasks that ended their worker."""
+DeathKind: TypeAlias = Literal[
+    FindingCode.HANG, FindingCode.WORKER_CRASH, FindingCode.OUT_OF_MEMORY, FindingCode.OUTPUT_FLOOD
+]
+"""Finding codes for the ways in which a task can end its worker."""
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]
 """Callback with a stage, its finished steps, and its total."""

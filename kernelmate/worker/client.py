@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kernelmate.environment import allowed, without_secrets
 from kernelmate.errors import ReferenceFailed, WorkerUnavailable
-from kernelmate.records import BackendName, Judgement, JudgeTask
+from kernelmate.records import BackendName, FindingCode, Judgement, JudgeTask
 from kernelmate.worker import protocol
 from kernelmate.worker.base import (
     REFERENCE_STAGE,
@@ -221,7 +221,7 @@ class Worker:
             self._supply.prepare()
         if isinstance(answer, protocol.TaskRefused):
             raise protocol.error_of(answer)
-        if isinstance(answer, TaskDeath) and answer.kind == "hang" and answer.stage == REFERENCE_STAGE:
+        if isinstance(answer, TaskDeath) and answer.kind == FindingCode.HANG and answer.stage == REFERENCE_STAGE:
             hint = "Make it faster or the sizes smaller, or raise reference_timeout_s or timeout_s in the settings."
             raise ReferenceFailed(answer.detail, hint=hint)
         return answer
@@ -372,14 +372,14 @@ class Worker:
         if isinstance(event, protocol.TaskRefused):
             self._spent = event.last
             return event
-        kind: DeathKind = "worker-crash"
+        kind: DeathKind = FindingCode.WORKER_CRASH
         if event is None:
-            kind, sentence = "hang", clock.overdue()
+            kind, sentence = FindingCode.HANG, clock.overdue()
         elif isinstance(event, Flooded):
-            kind, sentence = "output-flood", f"More than {self._output_limit} bytes were printed."
+            kind, sentence = FindingCode.OUTPUT_FLOOD, f"More than {self._output_limit} bytes were printed."
         elif isinstance(event, protocol.OutOfMemory):
             limit = f"the limit of {self._memory_limit_mb} MB" if self._memory_limit_mb else "what this machine has"
-            kind, sentence = "out-of-memory", f"More memory was asked for than {limit}: {event.detail}"
+            kind, sentence = FindingCode.OUT_OF_MEMORY, f"More memory was asked for than {limit}: {event.detail}"
         elif isinstance(event, protocol.ChildFailed):
             sentence = f"The judge itself failed: {event.detail}"
             process.kill()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from kernelmate.records import Diagnostic, Finding, Judged, Kernel, Optimization, Verdict
+from kernelmate.records import Diagnostic, Finding, FindingCode, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import ChartVersion
 from kernelmate.report.diff import whole_text
@@ -200,7 +200,7 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[str]:
         (message(d.severity, d.code or "", d.message, d.file, d.line, d.column), d) for d in verdict.diagnostics
     ]
     told = not verdict.diagnostics
-    rows += [(finding_row(one), one) for one in verdict.findings if told or one.code != "compile-error"]
+    rows += [(finding_row(one), one) for one in verdict.findings if told or one.code != FindingCode.COMPILE_ERROR]
     for (severity, code, where, what), one in rows:
         parts.append(f'<div class="finding">{severity} {code} {where}<div>{what}</div>')
         excerpt = sources.excerpt(one.file, one.line, one.column)

@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Contract, Cost, Kernel, Optimization, Verdict
+from kernelmate.records import Contract, Cost, FindingCode, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import BASELINE, ChartVersion, template
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
@@ -74,7 +74,7 @@ def detail(listed: ListedVersion, base: KernelVersion) -> Plain:
     messages += [
         {"severity": f.severity, "code": f.code, "line": f.line, "text": words.printable(f.message)}
         for f in verdict.findings
-        if told or f.code != "compile-error"
+        if told or f.code != FindingCode.COMPILE_ERROR
     ]
     return {
         "key": listed.key,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.base import GUARD_BYTES, ArrayArgument
-from kernelmate.records import Finding
+from kernelmate.records import Finding, FindingCode
 
 ALIGNMENT = 256
 """Bytes; what cudaMalloc gives, and so what kernels may count on."""
@@ -135,7 +135,7 @@ def written_around(spans: Mapping[str, ArenaSpan], places: np.ndarray[Any, Any])
         offset = (place - span.start) // span.argument.data.itemsize * span.argument.data.itemsize
         where = f"{-offset} bytes before it" if offset < 0 else f"{offset - size} bytes behind its end"
         findings[name] = Finding(
-            "out-of-bounds-write",
+            FindingCode.OUT_OF_BOUNDS_WRITE,
             "error",
             f"a write next to {name} ({size} bytes), {where}",
             buffer=name,

@@ -39,7 +39,7 @@ from kernelmate.backends.cuda.timing_device import CudaTimingDevice, prepare_tim
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator_pool import EmulatorPool
 from kernelmate.errors import BackendUnavailable, DeviceFailed
-from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Target
+from kernelmate.records import BackendName, Compiled, Finding, FindingCode, LaunchShape, Target
 
 _TRAP = re.compile(r"^\s*(?:@!?%p\d+\s+)?trap;", re.MULTILINE)
 
@@ -138,12 +138,12 @@ class CudaBackend:
 
         if f"sha256:{hashlib.sha256(compiled.cubin).hexdigest()}" != compiled.binary:
             raise UnsupportedInstruction(
-                Finding("launch-failure", "error", "the code to load is not the code that was compiled")
+                Finding(FindingCode.LAUNCH_FAILURE, "error", "the code to load is not the code that was compiled")
             )
         local_bytes = 0 if compiled.resources is None else compiled.resources.local_bytes
         too_much = self.memory.refusal(compiled.ptx, local_bytes)
         if too_much is not None:
-            raise UnsupportedInstruction(Finding("out-of-memory", "error", too_much))
+            raise UnsupportedInstruction(Finding(FindingCode.OUT_OF_MEMORY, "error", too_much))
         try:
             with self.device:
                 function = load_function(compiled)
@@ -249,7 +249,7 @@ class CudaModule:
         arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
         given = {item.name: item.data for item in arrays}
         if self.backend.poisoned:
-            lost = Finding("launch-failure", "error", "an earlier launch has cost the GPU's context")
+            lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch has cost the GPU's context")
             return RunResult(given, (lost,))
         printed = Printed()
         try:
@@ -267,11 +267,13 @@ class CudaModule:
                 after, findings = arena.read()
                 arena.scrub()
         except cupy.cuda.memory.OutOfMemoryError as error:
-            return RunResult(given, (Finding("out-of-memory", "error", f"the GPU's memory does not suffice: {error}"),))
+            return RunResult(
+                given, (Finding(FindingCode.OUT_OF_MEMORY, "error", f"the GPU's memory does not suffice: {error}"),)
+            )
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
             return RunResult(given, (self._fault(int(error.status), str(error), printed),), printed=printed.text)
         if printed.flooded:
-            findings += (Finding("output-flood", "error", f"prints more than {MOST_PRINTED} bytes"),)
+            findings += (Finding(FindingCode.OUTPUT_FLOOD, "error", f"prints more than {MOST_PRINTED} bytes"),)
         return RunResult(after, findings, printed=printed.text)
 
     def _fault(self, status: int, words: str, printed: Printed) -> Finding:

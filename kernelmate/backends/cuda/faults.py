@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelmate.errors import DeviceFailed
-from kernelmate.records import Finding
+from kernelmate.records import Finding, FindingCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class Fault:
 
 
 _STICKY = {
-    700: ("illegal-address", "the kernel accessed memory that nothing is mapped at"),
-    702: ("hang", "the driver stopped the kernel because it took too long"),
-    710: ("trap", "an assert of the kernel failed"),
-    714: ("illegal-address", "the hardware stack was corrupted or overflowed"),
-    715: ("trap", "the kernel ran into an illegal instruction"),
-    716: ("misaligned-access", "the kernel accessed memory off its alignment"),
-    717: ("illegal-address", "an instruction for one address space met an address of another"),
-    718: ("illegal-address", "the program counter left the code"),
+    700: (FindingCode.ILLEGAL_ADDRESS, "the kernel accessed memory that nothing is mapped at"),
+    702: (FindingCode.HANG, "the driver stopped the kernel because it took too long"),
+    710: (FindingCode.TRAP, "an assert of the kernel failed"),
+    714: (FindingCode.ILLEGAL_ADDRESS, "the hardware stack was corrupted or overflowed"),
+    715: (FindingCode.TRAP, "the kernel ran into an illegal instruction"),
+    716: (FindingCode.MISALIGNED_ACCESS, "the kernel accessed memory off its alignment"),
+    717: (FindingCode.ILLEGAL_ADDRESS, "an instruction for one address space met an address of another"),
+    718: (FindingCode.ILLEGAL_ADDRESS, "the program counter left the code"),
 }
 """Errors of a kernel after which its context is lost."""
 
@@ -84,21 +84,22 @@ def fault_of(status: int, words: str, *, traps: bool) -> Fault:
         return Fault(Finding(code, "error", f"{message} ({words})"), sticky=True)
     if status == LAUNCH_FAILED:
         code, message = (
-            ("trap", "the kernel was stopped by an exception, most likely its own trap")
+            (FindingCode.TRAP, "the kernel was stopped by an exception, most likely its own trap")
             if traps
             else (
-                "illegal-address",
+                FindingCode.ILLEGAL_ADDRESS,
                 "the kernel was stopped by a fault, such as shared memory out of bounds or a full stack",
             )
         )
         return Fault(Finding(code, "error", f"{message} ({words})"), sticky=True)
     if status == 2:
         return Fault(
-            Finding("out-of-memory", "error", f"the device has too little free memory ({words})"), sticky=False
+            Finding(FindingCode.OUT_OF_MEMORY, "error", f"the device has too little free memory ({words})"),
+            sticky=False,
         )
     if status in _LAUNCH:
         message = f"the launch is not possible: {_LAUNCH[status]} ({words})"
-        return Fault(Finding("launch-failure", "error", message), sticky=False)
+        return Fault(Finding(FindingCode.LAUNCH_FAILURE, "error", message), sticky=False)
     what = _MACHINE.get(status, "the driver reports what no kernel should cause")
     raise DeviceFailed(
         f"The GPU failed: {what} ({words}). This says nothing of the kernel.",

@@ -24,7 +24,7 @@ from kernelmate.backends.cuda.emulated_checks import EmulatedChecks
 from kernelmate.backends.cuda.exchange import Exchange, LaunchLayout, is_large, layout_of, sent
 from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.errors import DeviceFailed
-from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Speedup, Target, Timing
+from kernelmate.records import BackendName, Compiled, Finding, FindingCode, LaunchShape, Speedup, Target, Timing
 
 LAUNCH_SHARE, LAUNCH_LEAST_S = 8, 5.0
 """A launch may take one in so many parts of a task's time limit, since a verdict needs more than one, and at least so many seconds."""
@@ -263,13 +263,15 @@ class IsolatedCuda:
         """
         given = {item.name: item.data for item in run.arguments if isinstance(item, ArrayArgument)}
         if self.runner.poisoned:
-            lost = Finding("launch-failure", "error", "an earlier launch has cost the GPU's context")
+            lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch has cost the GPU's context")
             return RunResult(given, (lost,))
         layout = self._handed_over(run)
         handed = replace(run, key=None) if layout is None else sent(run, layout)
         seen: LaunchReply | None = self.runner.ask(LaunchRequest(module.number, handed, layout), self.launch_limit_s)
         if seen is None:
-            hung = Finding("hang", "error", f"the launch had not ended after {self.launch_limit_s:g} s, and was killed")
+            hung = Finding(
+                FindingCode.HANG, "error", f"the launch had not ended after {self.launch_limit_s:g} s, and was killed"
+            )
             return RunResult(given, (hung,))
         if layout is None:
             return seen.result

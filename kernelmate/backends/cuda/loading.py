@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelmate.backends.cuda.faults import fault_of
-from kernelmate.records import Compiled, Finding
+from kernelmate.records import Compiled, Finding, FindingCode
 
 MAX_DYNAMIC_SHARED = 8
 """`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of `cuda.h`."""
@@ -21,7 +21,7 @@ def load_failure(compiled: Compiled, status: int, words: str) -> Finding:
     """The finding for code that the driver does not load; `status` is a `CUresult`, `words` what the driver says."""
     if status in _NOT_LOADABLE:
         message = f"the driver cannot load code for {compiled.arch} ({words}); choose the target of this GPU"
-        return Finding("unsupported-instruction", "error", message)
+        return Finding(FindingCode.UNSUPPORTED_INSTRUCTION, "error", message)
     return fault_of(status, words, traps=False).finding
 
 

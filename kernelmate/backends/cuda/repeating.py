@@ -18,7 +18,7 @@ from kernelmate.backends.cuda.initial_state import scrub
 from kernelmate.backends.cuda.timing_arena import ON_DEVICE, Launch, TimingArena
 from kernelmate.backends.cuda.variables import DeviceVariable, used_names_of, variables_of
 from kernelmate.backends.timed import RepeatedLaunch, TimedFault
-from kernelmate.records import Finding
+from kernelmate.records import Finding, FindingCode
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaModule
@@ -70,7 +70,7 @@ def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLa
                     stage.scrub()
     except cupy.cuda.memory.OutOfMemoryError as error:
         message = f"not launched many times over: the GPU's memory does not suffice ({error})"
-        raise TimedFault(Finding("out-of-memory", "note", message)) from None
+        raise TimedFault(Finding(FindingCode.OUT_OF_MEMORY, "note", message)) from None
     except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
         raise TimedFault(backend.fault(int(error.status), str(error), traps=module.traps)) from None
 

@@ -25,7 +25,7 @@ from kernelmate.backends.cuda.sensors import sensors
 from kernelmate.backends.cuda.stamps import durations_of, kept_ahead
 from kernelmate.backends.cuda.timing_arena import Launch, TimingArena
 from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
-from kernelmate.records import Finding, LaunchShape
+from kernelmate.records import Finding, FindingCode, LaunchShape
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
@@ -346,7 +346,7 @@ class CudaTimingDevice:
                 yield
         except cupy.cuda.memory.OutOfMemoryError as error:
             raise TimedFault(
-                Finding("out-of-memory", "note", f"not timed: the GPU's memory does not suffice ({error})")
+                Finding(FindingCode.OUT_OF_MEMORY, "note", f"not timed: the GPU's memory does not suffice ({error})")
             ) from None
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
             traps = any(module.traps for module in self._modules)

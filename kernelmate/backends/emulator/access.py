@@ -20,6 +20,7 @@ from kernelmate.backends.emulator.spaces import (
     WINDOW_BYTES,
 )
 from kernelmate.backends.emulator.types import Array
+from kernelmate.records import FindingCode
 
 _WORD = 1 << 64
 
@@ -110,7 +111,7 @@ class GlobalPort:
         offset = int(offsets[0]) - buffer.lead
         what = "constant memory" if buffer.constant else "an array that the contract says is only read"
         self.machine.findings.report(
-            "input-mutated",
+            FindingCode.INPUT_MUTATED,
             self.site.position,
             lanes,
             lambda: f"writes {plural(self.site.size, 'byte')} at byte {offset} of {buffer.name}, {what}",
@@ -150,7 +151,7 @@ class GlobalPort:
         offset = address - buffer.address if buffer else None
         where = f"byte {offset} of {buffer.name}" if buffer else f"address {address:#x}"
         self.machine.findings.report(
-            "misaligned-access",
+            FindingCode.MISALIGNED_ACCESS,
             self.site.position,
             lanes[wrong],
             lambda: (
@@ -168,7 +169,7 @@ class GlobalPort:
             else f"at byte {offset} of {buffer.name}, which has {plural(buffer.size, 'byte')}"
         )
         self.machine.findings.report(
-            "out-of-bounds-read" if self.site.action == "load" else "out-of-bounds-write",
+            FindingCode.OUT_OF_BOUNDS_READ if self.site.action == "load" else FindingCode.OUT_OF_BOUNDS_WRITE,
             self.site.position,
             lanes,
             lambda: f"{_verb(self.site)} {plural(self.site.size, 'byte')} {where}",
@@ -179,7 +180,7 @@ class GlobalPort:
     def _report_illegal(self, full: Array, lanes: Array) -> None:
         address = int(full[0])
         self.machine.findings.report(
-            "illegal-address",
+            FindingCode.ILLEGAL_ADDRESS,
             self.site.position,
             lanes,
             lambda: f"{_verb(self.site)} {plural(self.site.size, 'byte')} at address {address:#x}, where no array is",
@@ -233,7 +234,7 @@ class WindowPort:
         if misaligned.any():
             offset = int(signed[misaligned][0])
             self.machine.findings.report(
-                "misaligned-access",
+                FindingCode.MISALIGNED_ACCESS,
                 site.position,
                 lanes[misaligned],
                 lambda: (
@@ -256,7 +257,7 @@ class WindowPort:
         near = window.names(max(min(offset, window.limit - 1), 0)) or window.name
         owner = "block" if window.name == "shared" else "thread"
         self.machine.findings.report(
-            "out-of-bounds-read" if site.action == "load" else "out-of-bounds-write",
+            FindingCode.OUT_OF_BOUNDS_READ if site.action == "load" else FindingCode.OUT_OF_BOUNDS_WRITE,
             site.position,
             lanes,
             lambda: (
@@ -289,7 +290,7 @@ class ParameterPort:
         size = self.site.size
         if int(offsets.min()) < 0 or int(offsets.max()) > len(self._bytes) - size:
             self.machine.findings.report(
-                "out-of-bounds-read",
+                FindingCode.OUT_OF_BOUNDS_READ,
                 self.site.position,
                 lanes,
                 lambda: f"{_verb(self.site)} {plural(size, 'byte')} outside the kernel's parameters",

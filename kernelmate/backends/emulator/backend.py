@@ -36,7 +36,7 @@ from kernelmate.backends.emulator.sampling import sample_l1
 from kernelmate.backends.emulator.sass.mix import Sass
 from kernelmate.backends.emulator.types import Array
 from kernelmate.compiler import sm_limits
-from kernelmate.records import BackendName, Compiled, Finding, Target
+from kernelmate.records import BackendName, Compiled, Finding, FindingCode, Target
 
 
 class EmulatorBackend:
@@ -84,7 +84,7 @@ def decoded_of(ptx: str, name: str) -> Decoded:
 
 def _refusal(message: str, position: Position | None) -> Finding:
     return Finding(
-        "unsupported-instruction",
+        FindingCode.UNSUPPORTED_INSTRUCTION,
         "error",
         message,
         line=position.line if position else None,
@@ -210,5 +210,7 @@ def launch_failure(linked: Linked, target: Target, run: Run) -> Finding | None:
     elif shared > limits.shared_per_block_optin:
         reason = f"{shared} bytes of shared memory are over the {limits.shared_per_block_optin} that a block may have"
     return (
-        Finding("launch-failure", "error", f"the launch is not possible on {target.arch}: {reason}") if reason else None
+        Finding(FindingCode.LAUNCH_FAILURE, "error", f"the launch is not possible on {target.arch}: {reason}")
+        if reason
+        else None
     )

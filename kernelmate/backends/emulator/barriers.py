@@ -12,6 +12,7 @@ from kernelmate.backends.emulator.operations import Barrier
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import ConstantOperand, Value, spread
 from kernelmate.backends.emulator.types import Array
+from kernelmate.records import FindingCode
 
 Resume = Callable[[int, Array], None]
 """Called with the key under which lanes go on, and the lanes."""
@@ -158,7 +159,7 @@ class Barriers:
             lanes = parked.lanes[split[slot[parked.lanes]]]
             if lanes.size:
                 self._machine.findings.report(
-                    "divergent-barrier",
+                    FindingCode.DIVERGENT_BARRIER,
                     parked.barrier.position,
                     lanes,
                     lambda: "waits at this barrier while other threads of the block wait at another one",
@@ -173,7 +174,7 @@ class Barriers:
         stranded = lanes[np.isin(slot[lanes], slot[around])]
         if stranded.size:
             self._machine.findings.report(
-                "divergent-barrier",
+                FindingCode.DIVERGENT_BARRIER,
                 barrier.position,
                 stranded,
                 lambda: (
@@ -192,7 +193,7 @@ class Barriers:
             partial = parked.lanes[((here > 0) & (here < living))[parked.lanes // 32]]
             if partial.size:
                 self._machine.findings.report(
-                    "divergent-barrier",
+                    FindingCode.DIVERGENT_BARRIER,
                     parked.barrier.position,
                     partial,
                     lambda: (
@@ -227,7 +228,7 @@ class Barriers:
                 wanted = int(self._wanted[number][block])
                 need = wanted if wanted >= 0 else int(self._expected[block])
                 machine.findings.report(
-                    "divergent-barrier",
+                    FindingCode.DIVERGENT_BARRIER,
                     parked.barrier.position,
                     parked.lanes,
                     lambda there=there, need=need: (

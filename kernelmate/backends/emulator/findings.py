@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.types import Array
-from kernelmate.records import Finding, Severity
+from kernelmate.records import Finding, FindingCode, Severity
 
 _THREADS_NAMED = 4
 
@@ -38,7 +38,7 @@ class Race:
         threads: flat numbers in their blocks, in the same order. times: how many accesses this stands for.
     """
 
-    code: str
+    code: FindingCode
     severity: Severity
     positions: tuple[Position | None, Position | None]
     buffer: str
@@ -118,12 +118,12 @@ class Findings:
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
-        self._entries: dict[tuple[str, int, str | None], _FindingEntry] = {}
+        self._entries: dict[tuple[FindingCode, int, str | None], _FindingEntry] = {}
         self.races = Races()
 
     def report(
         self,
-        code: str,
+        code: FindingCode,
         position: Position | None,
         lanes: Array,
         describe: Callable[[], str],
@@ -146,7 +146,7 @@ class Findings:
         self._entries[key] = _FindingEntry(severity, position, buffer, offset, describe(), place, threads, len(lanes))
 
     @property
-    def codes(self) -> frozenset[str]:
+    def codes(self) -> frozenset[FindingCode]:
         """Of what has been reported, races aside."""
         return frozenset(code for code, _, _ in self._entries)
 
@@ -169,7 +169,7 @@ class Findings:
                 tuple(entry.threads),
             )
             for (code, _, buffer), entry in self._entries.items()
-            if not (code == "uninitialised-shared" and buffer in raced)
+            if not (code == FindingCode.UNINITIALISED_SHARED and buffer in raced)
         )
         return entries + self.races.finish()
 

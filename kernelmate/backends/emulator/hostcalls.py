@@ -16,6 +16,7 @@ from kernelmate.backends.emulator.operations import Assert, Print
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound
 from kernelmate.backends.emulator.spaces import LOCAL_WINDOW, space_of
+from kernelmate.records import FindingCode
 
 _LONGEST_STRING = 4096
 _SPECIFIER = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t|L)?([diouxXeEfFgGaAcsp%])")
@@ -46,7 +47,7 @@ def bind_print(operation: Print, machine: Machine, linked: Linked, position: Pos
         for lane in lanes:
             if machine.printed_bytes >= MOST_PRINTED:
                 machine.findings.report(
-                    "output-flood", position, lanes, lambda: f"prints more than {MOST_PRINTED} bytes"
+                    FindingCode.OUTPUT_FLOOD, position, lanes, lambda: f"prints more than {MOST_PRINTED} bytes"
                 )
                 raise Stop
             form, values = (_parameter(machine, int(lane), place, "<Q") for place in places)
@@ -69,7 +70,9 @@ def bind_assert(operation: Assert, machine: Machine, linked: Linked, position: P
         lane = int(lanes[0])
         message = _string(machine, lane, _parameter(machine, lane, places[0], "<Q")).decode(errors="replace")
         line = _parameter(machine, lane, places[2], "<I")
-        machine.findings.report("trap", position, lanes, lambda: f"assertion {message!r} of line {line} failed")
+        machine.findings.report(
+            FindingCode.TRAP, position, lanes, lambda: f"assertion {message!r} of line {line} failed"
+        )
         raise Stop
 
     return run

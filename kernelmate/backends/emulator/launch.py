@@ -39,7 +39,7 @@ from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.specials import Specials
 from kernelmate.backends.emulator.types import SIZES, Array
 from kernelmate.backends.emulator.watch import GlobalWatch, LocalWatch, SharedWatch
-from kernelmate.records import Target
+from kernelmate.records import FindingCode, Target
 
 _LANES = 32768
 """Lanes of a batch: enough to spread NumPy's cost per call, few enough for the registers in use to stay in cache."""
@@ -242,7 +242,11 @@ class Launch:
 
     def _waits_for_later(self, number: int) -> bool:
         """True if a batch hangs that later batches might set free, because some of its blocks have ended."""
-        if not self.facts.waits or number + 1 >= self.lanes.batches() or "hang" not in self.machine.findings.codes:
+        if (
+            not self.facts.waits
+            or number + 1 >= self.lanes.batches()
+            or FindingCode.HANG not in self.machine.findings.codes
+        ):
             return False
         living = np.unique(self.lanes.slot[self.machine.live])
         return len(living) < min(self.lanes.blocks, self.shape.blocks)

@@ -20,6 +20,7 @@ from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
 from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
+from kernelmate.records import FindingCode
 
 _ROW_BYTES = 16
 _TF32_BITS = np.uint32(0xFFFFE000)
@@ -41,7 +42,7 @@ class Warps:
         if (lanes_of != 32).any():
             part = lanes[np.isin(lanes >> 5, warps[lanes_of != 32])]
             self._machine.findings.report(
-                "shuffle-mask",
+                FindingCode.SHUFFLE_MASK,
                 self._position,
                 part,
                 lambda: "a matrix instruction needs all 32 lanes of its warp, and some take no part in it",

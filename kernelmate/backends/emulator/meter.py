@@ -10,6 +10,7 @@ from kernelmate.backends.emulator.bound import BoundBlock, InstructionLimits, Ov
 from kernelmate.backends.emulator.findings import Stop, plural
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.types import Array
+from kernelmate.records import FindingCode
 
 _COUNTS_BETWEEN_LOOKS = 64
 
@@ -122,6 +123,6 @@ class Meter:
         Raises:
             Stop: always.
         """
-        self._machine.findings.report("hang", block.position, lanes, lambda: text)
+        self._machine.findings.report(FindingCode.HANG, block.position, lanes, lambda: text)
         self.hung = True
         raise Stop

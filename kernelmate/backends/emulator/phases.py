@@ -18,6 +18,7 @@ from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound, Value, spread
 from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import UNSIGNED, Array
+from kernelmate.records import FindingCode
 
 _WORD = UNSIGNED[8]
 
@@ -107,7 +108,7 @@ def _bind_arrive(barrier: _Barrier, target: Array | None, *, drop: bool) -> Boun
             old[positions] = before
             if over.any():
                 machine.findings.report(
-                    "divergent-barrier",
+                    FindingCode.DIVERGENT_BARRIER,
                     barrier.position,
                     lanes[positions][over],
                     lambda: "arrives at an mbarrier with a count over what its phase still waits for",

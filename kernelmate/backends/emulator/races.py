@@ -21,6 +21,7 @@ from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.order import NUMBER_MASK, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.pending import NEVER
 from kernelmate.backends.emulator.types import Array
+from kernelmate.records import FindingCode
 
 _SAME = "both leave the same value there, so that the order does not show"
 _GUESS = "the read is a guess that an atomic of the same thread checks again, as in a loop of compare-and-swap"
@@ -42,7 +43,7 @@ class Region:
         sites: instructions that have accessed it, by number. strengths: the scope of each one's accesses; 0 for weak.
     """
 
-    code: str
+    code: FindingCode
     data: Array
     place: Callable[[int], tuple[str, int, str]]
     sites: dict[int, Site]

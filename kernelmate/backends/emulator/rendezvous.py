@@ -10,6 +10,7 @@ from kernelmate.backends.emulator.barriers import Resume
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.warp import Gathering
+from kernelmate.records import FindingCode
 
 
 class Rendezvous:
@@ -62,7 +63,7 @@ class Rendezvous:
         outside = None if gathering.names_all else gathering.outside(lanes)
         if outside is not None and outside.any():
             machine.findings.report(
-                "shuffle-mask",
+                FindingCode.SHUFFLE_MASK,
                 gathering.position,
                 lanes[outside],
                 lambda: "executes a warp operation whose mask does not name the thread itself",
@@ -72,7 +73,7 @@ class Rendezvous:
         ended = gathering.ended(lanes)
         if ended.any():
             machine.findings.report(
-                "shuffle-mask",
+                FindingCode.SHUFFLE_MASK,
                 gathering.position,
                 lanes[ended],
                 lambda: (
@@ -100,7 +101,7 @@ class Rendezvous:
             return
         for key, lanes in list(self._waiting.items()):
             self._machine.findings.report(
-                "shuffle-mask",
+                FindingCode.SHUFFLE_MASK,
                 self._gathering_at(key).position,
                 lanes,
                 lambda: "waits in a warp operation for lanes of its mask that never come to it",

@@ -25,6 +25,7 @@ from kernelmate.backends.emulator.registers import spread
 from kernelmate.backends.emulator.rendezvous import Rendezvous
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.warp import Gathering
+from kernelmate.records import FindingCode
 
 if TYPE_CHECKING:
     from kernelmate.backends.emulator.jit.native import Native
@@ -249,7 +250,7 @@ class Scheduler:
             self._barriers.arrive(end, base + number + 1, taken)
             return None
         elif isinstance(end, Trap):
-            self.machine.findings.report("trap", block.position, taken, lambda: end.reason)
+            self.machine.findings.report(FindingCode.TRAP, block.position, taken, lambda: end.reason)
             raise Stop
         else:
             self._jump_table(block, base, taken)
@@ -307,7 +308,7 @@ class Scheduler:
         for entry in np.unique(chosen):
             if entry >= len(block.targets):
                 self.machine.findings.report(
-                    "trap", block.position, lanes, lambda: "an indexed branch leaves its table"
+                    FindingCode.TRAP, block.position, lanes, lambda: "an indexed branch leaves its table"
                 )
                 raise Stop
             self._put(base + block.targets[int(entry)], lanes[chosen == entry])

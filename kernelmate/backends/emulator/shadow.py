@@ -22,6 +22,7 @@ from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Store
 from kernelmate.backends.emulator.program import Address, Immediate, Operand, Position, Register
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, values_of
 from kernelmate.backends.emulator.types import SIZES, Array
+from kernelmate.records import FindingCode
 
 _LINEAR: dict[str, Callable[..., Array]] = {
     "add": lambda a, b: a + b,
@@ -219,7 +220,7 @@ class Shadows:
                 lanes = machine.lanes_of(active)[differs]
                 off = int(shadow[lanes[0]]) - int(register[lanes[0]])
                 machine.findings.report(
-                    "index-overflow",
+                    FindingCode.INDEX_OVERFLOW,
                     position,
                     lanes,
                     lambda: (

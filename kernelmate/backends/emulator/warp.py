@@ -12,6 +12,7 @@ from kernelmate.backends.emulator.operations import ActiveMask, Elect, Match, Sh
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, spread
 from kernelmate.backends.emulator.types import DTYPES, Array
+from kernelmate.records import FindingCode
 
 _WHOLE_WARP = 0xFFFFFFFF
 _REDUCE: dict[str, np.ufunc] = {
@@ -117,7 +118,7 @@ def _check_sources(
         missing = int(from_lane[absent][0])
         why = "which does not take part in it" if not here[missing] else "which its mask does not name"
         machine.findings.report(
-            "shuffle-mask",
+            FindingCode.SHUFFLE_MASK,
             position,
             lanes[absent],
             lambda: f"a shuffle reads from lane {missing & 31} of its warp, {why}",

@@ -14,6 +14,7 @@ from kernelmate.backends.emulator.order import STAMP_SHIFT, Order
 from kernelmate.backends.emulator.races import Access, RaceDetector, Region
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import MOST_EVENTS
+from kernelmate.records import FindingCode
 
 _GLOBAL_SHADOW_BYTES = 96 << 20
 """Most bytes that the shadows of all buffers take; buffers that need more are watched in part."""
@@ -80,7 +81,7 @@ class GlobalWatch:
             return
         offset = int(within[0]) - buffer.lead
         self._machine.findings.report(
-            "global-race",
+            FindingCode.GLOBAL_RACE,
             site.position,
             lanes[stale],
             lambda: (
@@ -114,7 +115,7 @@ class GlobalWatch:
         if found is None:
             share = _GLOBAL_SHADOW_BYTES * buffer.data.size // self._writable_bytes
             ledger = AccessHistory(buffer.data.size, min(16, site.size), share)
-            region = Region("global-race", buffer.data, _place_in(buffer), {}, {})
+            region = Region(FindingCode.GLOBAL_RACE, buffer.data, _place_in(buffer), {}, {})
             found = self._watched[buffer.origin] = (ledger, region)
         if site.number not in found[1].sites:
             found[1].sites[site.number] = site
@@ -136,7 +137,7 @@ class SharedWatch:
         self._waits = waits
         self._detector = RaceDetector(machine, order)
         self._ledger: AccessHistory | None = None
-        self._region = Region("shared-race", self._window.data, self._place, {}, {})
+        self._region = Region(FindingCode.SHARED_RACE, self._window.data, self._place, {}, {})
         self._bases = self._window.bases(1)
         self._complete = False
 
@@ -190,7 +191,7 @@ class SharedWatch:
         lanes = access.lanes[empty]
         name, offset, _ = self._place(int(ledger.offsets_of(access.cells[empty][:1])[0]))
         self._machine.findings.report(
-            "uninitialised-shared",
+            FindingCode.UNINITIALISED_SHARED,
             site.position,
             lanes,
             lambda: f"reads byte {offset} of shared memory ({name}), which no thread of the block has written",
@@ -244,7 +245,7 @@ class LocalWatch:
                 offset = int(offsets[~known][0])
                 name = self._window.names(offset) or "local memory"
                 self._machine.findings.report(
-                    "uninitialised-local",
+                    FindingCode.UNINITIALISED_LOCAL,
                     site.position,
                     lanes[~known],
                     lambda: (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.directed import SizeLookup
-from kernelmate.records import Contract, Finding, Severity
+from kernelmate.records import Contract, Finding, FindingCode, Severity
 from kernelmate.source.conditions import Condition, Lookup, SizeExpression
 from kernelmate.source.tokens import lex
 
@@ -29,7 +29,7 @@ def find(
             found = _broken(contract, condition, records, compared=compared)
             if found is not None:
                 line, column = lex(text).position(condition.offset)
-                yield Finding("wrong-at-size", found[0], found[1], line=line, column=column)
+                yield Finding(FindingCode.WRONG_AT_SIZE, found[0], found[1], line=line, column=column)
 
 
 def _broken(

@@ -8,6 +8,7 @@ import numpy as np
 
 from kernelmate.checks.precision import Array, Arrays, flat, is_float, on_device, words
 from kernelmate.checks.trials import LaunchOutcome
+from kernelmate.records import FindingCode
 
 _TYPED = r"\.(?:[\w.]*\.)?(?:bf16x?2?|f16x?2?|f32|f64|tf32)\b"
 _SIGN = re.compile(r"\b(?:neg|abs|copysign)" + _TYPED)
@@ -40,8 +41,8 @@ def kept(ptx: str, got: Array, want: Array) -> Array | None:
     return bound if bound.any() else None
 
 
-def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[str, tuple[str, str]] | None:
-    """Returns the code, and the output that lost bits with a sentence; None without one.
+def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[FindingCode, tuple[str, str]] | None:
+    """The code, the output that lost bits, and a sentence.
 
     Args:
         outcome: the candidate's launch.
@@ -60,7 +61,7 @@ def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[str, tupl
             place = tuple(int(one) for one in np.argwhere(lost)[0])
             bits = [f"0x{int.from_bytes(flat(one[place]).tobytes(), 'little'):x}" for one in (got, rounded)]
             nan = bool(np.isnan(want[name][place]))
-            return "nan-handling" if nan else "wrong-values", (
+            return FindingCode.NAN_HANDLING if nan else FindingCode.WRONG_VALUES, (
                 name,
                 f"on {outcome.shot}, {name}{list(place)} has the bits {bits[0]} and should have {bits[1]}: the baseline and "
                 f"the reference keep the bits of {'NaN' if nan else 'zero'}",

@@ -16,7 +16,7 @@ import numpy as np
 from kernelmate.checks.precision import is_float, unit_roundoff
 from kernelmate.checks.tolerances import accumulating_dtype
 from kernelmate.compiler.diagnostics import UNIT_NAME
-from kernelmate.records import Contract, Finding, Severity
+from kernelmate.records import Contract, Finding, FindingCode, Severity
 from kernelmate.source import numpy_dtype
 
 PTX_MATRIX = re.compile(r"\b(?:mma|wgmma|wmma|tcgen05)\.")
@@ -105,7 +105,7 @@ def find(contract: Contract, sass: str, baseline_sass: str | None) -> tuple[Find
 
 
 def _finding(severity: Severity, text: str, line: int | None, known: bool) -> Finding:
-    return Finding("precision-loss", severity, text + " (the baseline does it too)" * known, line=line)
+    return Finding(FindingCode.PRECISION_LOSS, severity, text + " (the baseline does it too)" * known, line=line)
 
 
 def _accumulator(contract: Contract) -> np.dtype[np.generic] | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kernelmate.backends.emulator.launch import readable
 from kernelmate.backends.emulator.persistent_variables import PersistentVariable, variables_of
-from kernelmate.records import Finding, Severity, Version
+from kernelmate.records import Finding, FindingCode, Severity, Version
 
 
 def find(version: Version, baseline: Version | None, lasting: frozenset[str]) -> Iterator[Finding]:
@@ -44,4 +44,4 @@ def _variables(version: Version | None) -> tuple[PersistentVariable, ...]:
 
 def _placed(one: PersistentVariable, severity: Severity, message: str) -> Finding:
     line, column = (None, None) if one.read is None else (one.read.line, one.read.column)
-    return Finding("stateful", severity, message, line=line, column=column, buffer=readable(one.name))
+    return Finding(FindingCode.STATEFUL, severity, message, line=line, column=column, buffer=readable(one.name))

@@ -20,7 +20,7 @@ from kernelmate.backends.emulator.backend import decoded_of
 from kernelmate.backends.emulator.dependence import Dependence, dependence_of
 from kernelmate.backends.emulator.link import LinkRefused
 from kernelmate.backends.emulator.operands import PtxError
-from kernelmate.records import BuildVariant, Contract, Target, Version
+from kernelmate.records import BuildVariant, Contract, FindingCode, Target, Version
 
 WORDS = {
     "%smid": "which SM a block runs on", "%nsmid": "how many SMs there are", "%warpid": "which slot of an SM a warp is in",
@@ -47,7 +47,7 @@ Judge = Callable[[RunResult], str | None]
 class SurroundingsFinding:
     """A dependence of a launch's outputs on its environment: a finding's code, and a sentence."""
 
-    code: str
+    code: FindingCode
     message: str
     line: int | None = None
 
@@ -96,7 +96,7 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
     """
     for line, names in found.leaked.items():
         return SurroundingsFinding(
-            "nondeterministic", f"stores a value that is computed from {_named(names)}", line or None
+            FindingCode.NONDETERMINISTIC, f"stores a value that is computed from {_named(names)}", line or None
         )
     usual = Surroundings(clock=(0, 64), watched=frozenset(found.conditions))
     first = _launched(version, run, target, _ProbeLaunch(usual, frozenset()), None)
@@ -135,7 +135,7 @@ def find_in_twin(
     if twin.arch is not None:
         said = _wrong(first, judge, forced=False)
         message = f"compiled for {twin.arch}, as its conditions on __CUDA_ARCH__ provide for, it is wrong: {said}"
-        return None if said is None else SurroundingsFinding("wrong-values", message)
+        return None if said is None else SurroundingsFinding(FindingCode.WRONG_VALUES, message)
     for fill in _FILLS:
         filled = _launched(other, run, target, _ProbeLaunch(Surroundings(fill=fill), frozenset()), None)
         if filled is None or _same(first, filled):
@@ -164,16 +164,16 @@ def _launched(
         result = EmulatorBackend("never").load(version.compiled, target).run(changed)
     except EmulationTooLarge:
         return None
-    # A wait for the clock may not end if the clock stands still or its exit is forced never to be taken.
-    return None if any(finding.code == "hang" for finding in result.findings) else result
+    # A wait for the clock need not end where the clock stands still, or where its end is forced never to come.
+    return None if any(finding.code == FindingCode.HANG for finding in result.findings) else result
 
 
 def _wrong(result: RunResult, judge: Judge, *, forced: bool) -> str | None:
     for finding in result.findings:
         if finding.severity != "error":
             continue
-        # An assertion that always holds may fail if its condition is forced.
-        return None if forced and finding.code == "trap" else finding.message
+        # An assertion that holds for every value may fail where its condition is forced.
+        return None if forced and finding.code == FindingCode.TRAP else finding.message
     return judge(result)
 
 
@@ -234,7 +234,7 @@ def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) 
 def _told(probe: _ProbeLaunch, said: str) -> SurroundingsFinding:
     if probe.surroundings.fill:
         return SurroundingsFinding(
-            "uninitialised-local",
+            FindingCode.UNINITIALISED_LOCAL,
             f"its outputs depend on what a variable holds before anything is assigned to it: {said}",
         )
     registers = frozenset(name for name in probe.names if name.startswith("%"))
@@ -243,7 +243,7 @@ def _told(probe: _ProbeLaunch, said: str) -> SurroundingsFinding:
     else:
         what = "where its arrays lie in memory (the bits of their addresses, or the distance between two of them)"
     when = "where a condition on it has its other outcome" if probe.forced else "where that is another"
-    return SurroundingsFinding("nondeterministic", f"its outputs depend on {what}: {when}, {said}")
+    return SurroundingsFinding(FindingCode.NONDETERMINISTIC, f"its outputs depend on {what}: {when}, {said}")
 
 
 def _named(names: frozenset[str]) -> str:

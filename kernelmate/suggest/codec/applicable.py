@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from kernelmate.records import Candidate, Diagnostic, Finding, Verdict
+from kernelmate.records import Candidate, Diagnostic, Finding, FindingCode, Verdict
 from kernelmate.suggest import recipes, repairs
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.codec.base import Question
@@ -133,7 +133,7 @@ def _as_said(verdict: Verdict, broken: str) -> Verdict:
     if said is None or known or any(one.severity == "error" for one in verdict.diagnostics):
         return verdict
     diagnostics: tuple[Diagnostic, ...] = verdict.diagnostics
-    if said.code == "compile-error":
+    if said.code == FindingCode.COMPILE_ERROR:
         diagnostics = (Diagnostic("error", said.message, None, said.line, None),)
     findings: tuple[Finding, ...] = (said, *verdict.findings)
     return replace(verdict, diagnostics=diagnostics, findings=findings)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from kernelmate.checks.findings import CODES
-from kernelmate.records import Argument, Counters, Verdict
+from kernelmate.records import Argument, Counters, FindingCode, Verdict
 from kernelmate.suggest.codec.base import Question, TriedVersion
 from kernelmate.suggest.codec.edits import line_token
 from kernelmate.suggest.codec.names import Placeholders
@@ -85,6 +84,7 @@ _PLAIN = frozenset(
     ]
 )
 """Words that judges say themselves, and that a name in the kernel may happen to be."""
+_CODES: frozenset[str] = frozenset(FindingCode)
 _LABEL = re.compile(r"\b(?:compile-)?(?:error|warning)( #\d+(?:-D)?)?: ?")
 
 
@@ -101,7 +101,7 @@ def header_tokens() -> tuple[str, ...]:
         *(f"@load<={bound}" for bound in SECTORS),
         *(f"@store<={bound}" for bound in SECTORS),
         "@local", "@conflicts", "@atomics", "@divergent", "@memory", "@compute", "@latency",
-        *(f"@!{code}" for code in CODES),
+        *(f"@!{code}" for code in FindingCode),
         GRID, BLOCK, SIDE, SHARED_BYTES, REQUIRE, ARGUMENT, *(f"@{one}-" for one in DIRECTIONS), SAYS, TRIED,
         *(f"@x<={bound:g}" for bound in SPEEDS), "@x-more", "@x-wrong", "@x-right", CODE, ANSWER,
     )  # fmt: skip
@@ -153,7 +153,7 @@ def _facts(verdict: Verdict) -> Iterator[str]:
             yield f"@by-{verdict.occupancy.limiter}"
     if verdict.counters is not None:
         yield from _counted(verdict.counters)
-    for code in dict.fromkeys(finding.code for finding in verdict.findings if finding.code in CODES):
+    for code in dict.fromkeys(finding.code for finding in verdict.findings):
         yield f"@!{code}"
 
 
@@ -217,8 +217,8 @@ def _coarse_words(text: str, names: Placeholders, places: dict[int, int]) -> str
     """The code of what a judge says with the lines and names in it; a compiler's message as it is."""
     code, _, rest = text.partition(": ")
     if text.startswith("wrong values"):
-        code, rest = "wrong-values", text
-    if code not in CODES or code == "compile-error":
+        code, rest = FindingCode.WRONG_VALUES, text
+    if code not in _CODES or code == FindingCode.COMPILE_ERROR:
         return _words(text, names, places)
     lines = (places.get(int(number)) for number in _LINE.findall(rest))
     words = (names.names.get(word) for word in _WORD.findall(rest) if word not in _PLAIN)

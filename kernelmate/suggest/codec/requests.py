@@ -6,9 +6,8 @@ import re
 from dataclasses import replace
 from typing import TypeVar
 
-from kernelmate.checks.findings import CODES
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, Contract, Diagnostic, Finding, Judged, Kernel, Unit, Verdict
+from kernelmate.records import Candidate, Contract, Diagnostic, Finding, FindingCode, Judged, Kernel, Unit, Verdict
 from kernelmate.source import change_launch, same_kernel, with_text
 from kernelmate.source.tokens import line_starts
 from kernelmate.suggest.base import SuggestRequest
@@ -24,6 +23,7 @@ from kernelmate.suggest.repairs.base import unit_place
 
 Said = TypeVar("Said", Diagnostic, Finding)
 
+_CODES: frozenset[str] = frozenset(FindingCode)
 _SAID = re.compile(r"(?P<code>[a-z-]+): (?:line (?P<line>\d+): )?(?P<message>.*)", re.DOTALL)
 _BUFFER = re.compile(r"at byte \d+ of (\w+), which has")
 
@@ -102,13 +102,13 @@ def finding_of(words: str) -> Finding | None:
     Columns and threads are not among the words; a buffer is where the message names one.
     """
     if words.startswith("wrong values"):
-        return Finding("wrong-values", "error", words)
+        return Finding(FindingCode.WRONG_VALUES, "error", words)
     said = _SAID.fullmatch(words)
-    if said is None or said["code"] not in CODES:
+    if said is None or said["code"] not in _CODES:
         return None
     buffer = _BUFFER.search(said["message"])
     line = int(said["line"]) if said["line"] else None
-    return Finding(said["code"], "error", said["message"], line=line, buffer=buffer[1] if buffer else None)
+    return Finding(FindingCode(said["code"]), "error", said["message"], line=line, buffer=buffer[1] if buffer else None)
 
 
 def tried_of(judged: Judged) -> TriedVersion:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelmate.records import Severity
+from kernelmate.records import FindingCode, Severity
 
 NEAR_BYTES = 4096
 """Largest distance in bytes from an array at which an access is attributed to it."""
@@ -54,7 +54,7 @@ class ToolReport:
         doing: `read`, `write` or `atomic`, with its bytes; None for other events.
     """
 
-    code: str
+    code: FindingCode
     severity: Severity
     message: str
     place: ReportedPlace | None = None
@@ -125,11 +125,11 @@ def _invalid(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     nearest = _NEAREST.search(text)
     far = nearest is not None and _number(nearest[1]) > NEAR_BYTES
     if "misaligned" in text:
-        code, how = "misaligned-access", "off its alignment"
+        code, how = FindingCode.MISALIGNED_ACCESS, "off its alignment"
     elif far:
-        code, how = "illegal-address", "far from every array"
+        code, how = FindingCode.ILLEGAL_ADDRESS, "far from every array"
     else:
-        code = "out-of-bounds-read" if kind == "read" else "out-of-bounds-write"
+        code = FindingCode.OUT_OF_BOUNDS_READ if kind == "read" else FindingCode.OUT_OF_BOUNDS_WRITE
         how = "out of bounds"
     verb = {"read": "reads", "write": "writes", "atomic": "updates"}[kind]
     words = f"{verb} {size} bytes of {space} memory {how}"
@@ -138,7 +138,7 @@ def _invalid(match: re.Match[str], block: Sequence[str]) -> ToolReport:
 
 def _uninitialised(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     space, size = match["space"], _number(match["size"])
-    code = f"uninitialised-{space}" if space in ("shared", "local") else "uninitialised-global"
+    code = UNINITIALISED.get(space, FindingCode.UNINITIALISED_GLOBAL)
     words = f"reads {size} bytes of {space} memory that nothing has written"
     return ToolReport(code, "error", words, _place(block), None, _address(block), False, _thread(block), ("read", size))
 
@@ -148,17 +148,26 @@ def _race(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     seconds = [(second["second"], _place([line])) for line in block[1:] if (second := _SECOND.match(line))]
     kind, other = seconds[0] if seconds else ("?", None)
     words = f"{match['first'].lower()} and {kind.lower()} of one shared byte by different threads, in no order"
-    return ToolReport("shared-race", severity, words, _place(block), other)
+    return ToolReport(FindingCode.SHARED_RACE, severity, words, _place(block), other)
 
 
 def _barrier(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     what = match["what"]
     if what.startswith("Invalid arguments"):
-        code, words = "shuffle-mask", "a warp's barrier or exchange names other lanes than those that come to it"
+        code, words = (
+            FindingCode.SHUFFLE_MASK,
+            "a warp's barrier or exchange names other lanes than those that come to it",
+        )
     else:
-        code, words = "divergent-barrier", f"not every thread comes to this barrier ({what[:1].lower()}{what[1:]})"
+        code, words = (
+            FindingCode.DIVERGENT_BARRIER,
+            f"not every thread comes to this barrier ({what[:1].lower()}{what[1:]})",
+        )
     return ToolReport(code, "error", words, _place(block), None, None, False, _thread(block))
 
+
+UNINITIALISED = {"shared": FindingCode.UNINITIALISED_SHARED, "local": FindingCode.UNINITIALISED_LOCAL}
+"""Codes by memory; of all others, global."""
 
 _READERS = ((_INVALID, _invalid), (_UNINITIALISED, _uninitialised), (_RACE, _race), (_BARRIER, _barrier))
 

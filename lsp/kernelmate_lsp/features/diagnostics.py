@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from lsprotocol import types
 
 from kernelmate.errors import CompileTimeout, EnvironmentFailed, KernelmateError
-from kernelmate.records import Candidate, Diagnostic, Finding
+from kernelmate.records import Candidate, Diagnostic, Finding, FindingCode
 from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, LineMap, is_current
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.reading import DocumentKernel, Reading, name_place
@@ -137,7 +137,7 @@ def _of_check(reading: Reading, spot: DocumentKernel, checked: CompileResult) ->
         for diagnostic in verdict.diagnostics:
             yield _of_compiler(reading, spot, diagnostic)
         for finding in verdict.findings:
-            if finding.code != "compile-error" or finding.message not in said:
+            if finding.code != FindingCode.COMPILE_ERROR or finding.message not in said:
                 yield _of_finding(reading, spot, finding, finding.line, CONTRACT, stale=False)
 
 
@@ -184,8 +184,8 @@ def _of_benchmark(reading: Reading, spot: DocumentKernel, benched: Benched) -> I
     lines = LineMap(benched.kernel, spot.kernel)
     for verdict in benched.verdicts:
         for finding in verdict.findings:
-            if finding.code in {"compile-error", "launch-failure"}:
-                continue  # continue: compilation reports it for the present text
+            if finding.code in {FindingCode.COMPILE_ERROR, FindingCode.LAUNCH_FAILURE}:
+                continue  # compiling says it, for the text as it is now
             line = None if finding.line is None else lines.line(finding.line)
             if stale and finding.line is not None and line is None:
                 continue  # the line it spoke of is no longer there
