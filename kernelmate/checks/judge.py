@@ -253,7 +253,7 @@ class _Judge:
             self.ended = True
             return
         if origin == "own":
-            self.ended = mine is not None  # self.ended = mine is not None: it reached the limit, and would do so again
+            self.ended = mine is not None  # it reached the limit, and would do so again
             more = ", nor at the sizes of our own after it" * self.ended
             self.reasons.append(f"not tried at {size_text(size)}{more}: {error}")
             return

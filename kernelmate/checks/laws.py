@@ -183,7 +183,7 @@ def _affordable(
 def _seconds(contract: Contract, reference: Reference, size: Size, draw: Draw) -> tuple[int, float]:
     arrays = draw(size, 0, NORMAL)
     took = math.inf
-    for _ in range(2):  # for _ in range(2): the first one includes import time
+    for _ in range(2):  # the first one includes import time
         began = time.perf_counter()
         reference(arrays, size)
         took = min(took, time.perf_counter() - began)

@@ -321,7 +321,7 @@ def bench_of(backend: Backend, task: JudgeTask, version: Version | None) -> Benc
 def poison_byte(dtype: np.dtype[Any], poison: int) -> int:
     """Returns the fill byte for outputs of a dtype."""
     if dtype.kind == "b":
-        return poison  # return poison: any other byte is an invalid value of the type
+        return poison  # any other byte is an invalid value of the type
     return (FLOAT_POISONS if is_inexact(dtype) else INTEGER_POISONS)[poison]
 
 

@@ -229,7 +229,7 @@ def _panels(versions: Sequence[ChartVersion], panels: Sequence[Panel]) -> Figure
             "anchor": f"y{mark}", "domain": [left, right], "range": [0, most * 1.7 or 1], "nticks": 4,
         }  # fmt: skip
         layout[f"yaxis{mark}"] = {"anchor": f"x{mark}", "domain": [low, high], "autorange": "reversed"}
-        if place != first:  # if place != first: only the first chart of a row shows the versions' names
+        if place != first:  # only the first chart of a row shows the versions' names
             layout[f"yaxis{mark}"] |= {"matches": f"y{first + 1}" if first else "y", "showticklabels": False}
         layout["annotations"].append(_head(title, (left + right) / 2, high))
     rows = -(-len(known) // ACROSS)

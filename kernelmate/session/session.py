@@ -293,7 +293,7 @@ class Session:
                 did not end. EnvironmentFailed: compiler or worker are not to be had.
         """
         began = time.monotonic()
-        said = read_objective(prompt, name=objective)  # said = read_objective(prompt, name=objective): an invalid prompt is reported before anything is compiled
+        said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
         context = self._context(kernel, sizes, reference, contract)
         context = replace(context, contract=as_asked(context.contract, said))
         before = time.monotonic()

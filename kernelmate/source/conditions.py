@@ -319,7 +319,7 @@ class _Walk:
             end = next((place for place in range(at, last) if self.code[place].text == "{"), last)
             self._define(at, end)
             closed = self._closing(end, last) if end < last else end
-            self.definitions = dict(shared)  # self.definitions = dict(shared): local variables of one function are not visible in another
+            self.definitions = dict(shared)  # local variables of one function are not visible in another
             self._define(end, closed)
             self._statements(end, closed + 1, ())
             self.definitions, at = shared, closed + 1

@@ -152,7 +152,7 @@ def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
     try:
         names = _host_names(kernel, site, new)
         named = _named_length(kernel, site, old, new)
-        if named is not None and old.grid != new.grid:  # if named is not None and old.grid != new.grid: the named constant has the new number
+        if named is not None and old.grid != new.grid:  # the named constant has the new number
             names = {**names, "block": kernel.unit.text[slice(*site.block_span)].strip()}
         if parts.block and named is None:
             edits.append(_sides_edit(kernel, site.block_span, _host_sides(new.block, names)))

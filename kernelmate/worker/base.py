@@ -122,7 +122,7 @@ class TaskClock:
         """Records the stage that the judge entered, or a step in it."""
         self.stage = stage
         if total > 1:
-            self._steps = (done, total)  # self._steps = (done, total): a stage of a single step gives no progress
+            self._steps = (done, total)  # a stage of a single step gives no progress
         limit = time.monotonic() + self._reference_timeout_s
         self._stage_deadline = min(self._deadline, limit) if stage == REFERENCE_STAGE else self._deadline
 

@@ -52,7 +52,7 @@ def offers_of(job: QueuedJob, session: Session, checked: CompileResult) -> dict[
         job.check()
         try:
             first = next(iter(recipe.candidates(request)), None)
-        except Exception:  # except Exception: a defect of one recipe must not affect the others
+        except Exception:  # a defect of one recipe must not affect the others
             log.exception("recipe %s failed", recipe.name)
             continue
         if first is not None:

@@ -161,7 +161,7 @@ class EditorJudge:
         try:
             return work(self._open(folder, configuration))
         except KernelmateError:
-            job.check()  # job.check(): an error caused by killing the worker is not reported
+            job.check()  # an error caused by killing the worker is not reported
             raise
         finally:
             self._job = self._on_stage = None

@@ -226,7 +226,7 @@ class _Chart:
     def _points(self, trace: Mapping[str, Any], x: _Axis, y: _Axis) -> None:
         mode = trace.get("mode", "")
         if any(one is None for one in (*trace["x"], *trace["y"])):
-            return  # return: appears in the legend only
+            return  # appears in the legend only
         pairs = [(x.at(one), y.at(other)) for one, other in zip(trace["x"], trace["y"], strict=True)]
         if "lines" in mode and pairs:
             line = trace["line"]

@@ -162,7 +162,7 @@ class KernelmateMagics(Magics):
             raise
         if not quiet:
             remarks = (*session.notices, *_guessed(kernel, contract))
-            progress.first(verdict_bundle(verdicts, kernel, remarks, charts=False))  # progress.first(verdict_bundle(verdicts, kernel, re: drawing charts takes a while
+            progress.first(verdict_bundle(verdicts, kernel, remarks, charts=False))  # drawing charts takes a while
             progress.result(verdict_bundle(verdicts, kernel, remarks))
         return verdicts
 

@@ -78,7 +78,7 @@ class Panel(anywidget.AnyWidget):
         self._shown: Optimization | None = None
         self._listing = VersionList()
         self._asked = ""
-        self._showing = threading.RLock()  # self._showing = threading.RLock(): a search and the page's requests use two threads
+        self._showing = threading.RLock()  # a search and the page's requests use two threads
         self._answer: threading.Event | None = None
         self._agreed = False
         self._drawn_at = self._staged_at = 0.0

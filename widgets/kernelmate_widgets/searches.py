@@ -144,7 +144,7 @@ class BackgroundSearch:
             )
 
     def _judged(self, found: Judged) -> None:
-        if not self._stop.is_set():  # if not self._stop.is_set(): a judgement interrupted by stopping does not count
+        if not self._stop.is_set():  # a judgement interrupted by stopping does not count
             self._found.append(found)
             self._watcher.on_judged(found)
 

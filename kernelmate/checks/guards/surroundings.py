@@ -101,7 +101,7 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
     usual = Surroundings(clock=(0, 64), watched=frozenset(found.conditions))
     first = _launched(version, run, target, _ProbeLaunch(usual, frozenset()), None)
     if first is None or _wrong(first, judge, forced=False) is not None:
-        return None  # return None: another finding covers it, or the environment would not explain it
+        return None  # another finding covers it, or the environment would not explain it
     if found.stale:
         checked = _launched(version, run, target, _ProbeLaunch(usual, frozenset()), None, check=True)
         for finding in checked.findings if checked is not None else ():

@@ -50,7 +50,7 @@ def register(server: KernelmateServer) -> None:
 
     @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
     def did_change_watched(_: types.DidChangeWatchedFilesParams) -> None:
-        server.checker.forget()  # server.checker.forget(): headers, settings or build may have changed
+        server.checker.forget()  # headers, settings or build may have changed
         for uri in tuple(server.known):
             schedule(server, uri, delay_s=server.configuration.own.debounce_ms / 1000)
 

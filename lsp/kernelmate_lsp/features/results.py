@@ -172,7 +172,7 @@ async def benchmark_saved(server: KernelmateServer, uri: str) -> None:
     for spot in reading.spots:
         benched = known.benched.get(spot.id)
         if spot.kernel.contract_span is None and spot.kernel.unit.contract_text is None:
-            continue  # continue: a verdict by an inferred contract proves little, and none was requested
+            continue  # a verdict by an inferred contract proves little, and none was requested
         if benched is None or not is_current(benched.kernel, spot):
             await answered(server, benchmark, {"uri": uri, "kernel": spot.id})
 
