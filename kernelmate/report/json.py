@@ -1,4 +1,4 @@
-"""Records as the JSON that `--json` prints; `schema.json` beside this module says what each document holds.
+"""Records as the JSON that `--json` prints; `kernelmate.report.schema` describes each document.
 
 A key that does not apply is null and never missing; a number that is not finite is null. Text is written in ASCII with
 escapes, so that a terminal's encoding cannot spoil a document.
@@ -11,7 +11,6 @@ import json
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import KernelmateError
@@ -276,10 +275,3 @@ def doctor_json(checks: Sequence[object]) -> Document:
 def dumps(document: Document) -> str:
     """A document as text, two spaces deep."""
     return json.dumps(document, indent=2, allow_nan=False)
-
-
-def schema() -> Document:
-    """The JSON Schema (draft 2020-12) that every document obeys."""
-    text = resources.files("kernelmate.report").joinpath("schema.json").read_text(encoding="utf-8")
-    document: Document = json.loads(text)
-    return document
