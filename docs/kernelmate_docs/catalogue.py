@@ -1,4 +1,4 @@
-"""Pages of recipes, repairs and guards one by one, made from the docstrings of their modules."""
+"""Generates the pages of recipes, repairs and guards from the docstrings of their modules."""
 
 from __future__ import annotations
 

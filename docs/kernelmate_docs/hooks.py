@@ -35,7 +35,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the generated pages to those of the folder."""
+    """Adds the generated pages to the files of the docs folder."""
     for path, text in generated_pages().items():
         files.append(File.generated(config, path, content=text))
     files.append(File.generated(config, "schema.json", content=json.dumps(schema(), indent=2)))

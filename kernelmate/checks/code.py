@@ -12,12 +12,12 @@ from kernelmate.records import Compiled, Contract, Finding, FindingCode, Version
 
 
 def code_findings(version: Version, baseline: Version | None, contract: Contract) -> Iterator[Finding]:
-    """Findings in the user's file.
+    """Yields findings from a version's PTX and SASS, placed in the user's file.
 
     Args:
-        version: what is judged.
-        baseline: what it is compared with, if anything: what that does as well is not held against the version.
-        contract: in force; says which precision is promised.
+        version: the version under judgement.
+        baseline: the version it is compared with, or None; its own defects do not count against the version.
+        contract: the contract in force, which defines the required precision.
     """
     told = compilers.find(version.unit.text, None if baseline is None else baseline.unit.text)
     if told is not None:

@@ -1,4 +1,4 @@
-"""Findings of a verdict: one for each cause, and of several that fit the first of the list."""
+"""Selection of a verdict's findings: one per cause; of several codes for one cause the first in the list wins."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ _SEVERITIES = ("error", "warning", "note")
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Errors first, then in the order of `FindingCode`; one finding for each cause.
 
-    The same code at the same line and buffer is told once. Wrong answers are told once for each severity, and not at
-    all where an error at an access, a race or a change of the inputs explains them.
+    The same code at the same line and buffer is reported once. Wrong answers are reported once per severity, and not at
+    all if an access error, a race or modified inputs explain them.
     """
     kept: list[Finding] = []
     for finding in sorted(findings, key=_rank):
@@ -67,7 +67,7 @@ def _rank(finding: Finding) -> tuple[int, int]:
 
 
 def _explains(first: Finding, finding: Finding) -> bool:
-    """True if `first`, which ranks before it, has the same cause."""
+    """Returns True if `first`, which ranks higher, has the same cause."""
     if finding.code in VALUE_CODES:
         alike = first.code == finding.code or finding.code != FindingCode.NONDETERMINISTIC
         return first.severity == "error" or (first.severity == finding.severity and first.code in VALUE_CODES and alike)
@@ -78,7 +78,7 @@ def _explains(first: Finding, finding: Finding) -> bool:
 
 
 def placed(finding: Finding, unit: Unit) -> Finding:
-    """A backend's finding with its position in the user's file."""
+    """Returns a backend's finding with its position in the user's file."""
     if finding.line is None:
         return replace(finding, file=unit.path)
     line, column = unit.locate(finding.line, finding.column)
@@ -86,5 +86,5 @@ def placed(finding: Finding, unit: Unit) -> Finding:
 
 
 def lines_placed(lines: Iterable[LineCounters], unit: Unit) -> tuple[LineCounters, ...] | None:
-    """A backend's counters with their lines in the user's file; None where it counted none."""
+    """Returns a backend's counters with lines of the user's file; None if it did not count."""
     return tuple(one if one.line is None else replace(one, line=unit.locate(one.line, 1)[0]) for one in lines) or None

@@ -15,9 +15,9 @@ def later_findings(
     """Codes, sentences, and the outputs that they are about; each of them an error.
 
     Args:
-        contract: in force.
-        kept: the judged launch, with its arrays; None where there was no room for them.
-        timed: what became of the launches that followed.
+        contract: the contract in force.
+        kept: the judged launch with its arrays; None if they were not kept.
+        timed: results of the launches that followed.
     """
     if timed.doubt is not None:
         yield FindingCode.SUB_PHYSICAL_TIME, timed.doubt, None

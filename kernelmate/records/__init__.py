@@ -1,8 +1,8 @@
-"""Frozen records that cross the seams of the house.
+"""Frozen records that packages exchange.
 
 Lines and columns count from 1, columns in characters (not bytes, not UTF-16 units). Sizes in memory are bytes, times
-are microseconds unless a name says otherwise. `Verdict` and what hangs below it is the JSON schema that every front
-end shows: field names and their order are that schema's, and `kernelmate.report.json` writes them out.
+are microseconds unless a name says otherwise. `Verdict` and the records it contains define the JSON schema that every
+front end shows: field names and order are the schema's, and `kernelmate.report.json` serialises them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""CUDA's errors of a launch: the kernel's as findings, the machine's as what they are. Codes as in `cuda.h`, `CUresult`."""
+"""Classification of CUDA's launch errors: the kernel's become findings, the machine's exceptions.
+
+Codes as in `cuda.h`, `CUresult`.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ class Fault:
     """Error that a launch ended with.
 
     Attributes:
-        finding: what to report; the GPU names no source line.
-        sticky: the context is lost: nothing but a new process heals it.
+        finding: the finding, without a source line.
+        sticky: True if the context is lost and the process must be replaced.
     """
 
     finding: Finding
@@ -31,10 +34,10 @@ _STICKY = {
     717: (FindingCode.ILLEGAL_ADDRESS, "an instruction for one address space met an address of another"),
     718: (FindingCode.ILLEGAL_ADDRESS, "the program counter left the code"),
 }
-"""Errors of a kernel after which its context is lost."""
+"""Errors of a kernel that destroy the context."""
 
 LAUNCH_FAILED = 719
-"""The driver's codes of a trap, and of faults that it has no code of their own for."""
+"""Driver code of a trap, and of faults without a code of their own."""
 
 _LAUNCH = {
     1: "an argument of the launch is invalid",
@@ -69,15 +72,16 @@ _MACHINE = {
 
 
 def fault_of(status: int, words: str, *, traps: bool) -> Fault:
-    """The finding for a status of the driver.
+    """Return the finding for a driver status.
 
     Args:
         status: the driver's code.
         words: the driver's own words.
-        traps: the kernel holds a trap instruction, which the driver does not tell from a fault of shared or local memory.
+        traps: True if the kernel contains a trap instruction, which the driver does not distinguish from a fault of
+            shared or local memory.
 
     Raises:
-        DeviceFailed: the machine is to blame, so nothing can be said of the kernel.
+        DeviceFailed: the machine is to blame, so nothing can be said about the kernel.
     """
     if status in _STICKY:
         code, message = _STICKY[status]

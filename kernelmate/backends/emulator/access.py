@@ -1,4 +1,4 @@
-"""Loads and stores: finds the bytes that lanes address, and what lies outside every array."""
+"""Loads and stores: resolves the bytes that lanes address, and detects addresses outside every array."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from kernelmate.records import FindingCode
 _WORD = 1 << 64
 
 Visit = Callable[[Array, Array, Any], None]
-"""Called with (memory as elements or rows, indices into it, which of the given lanes they belong to): the third is a
-slice for all of them, or an array of positions."""
+"""Callback with (memory as elements or rows, indices into it, lanes that they belong to).
+
+The lanes are a slice for all, or an array of positions.
+"""
 
 
 class GlobalPort:
-    """Global memory as one instruction sees it: checks addresses and hands out elements.
+    """Global memory as seen by one instruction: checks addresses and provides elements.
 
     Args:
         offset: constant added to every address.
@@ -49,7 +51,7 @@ class GlobalPort:
         self._start = np.uint64(0)
 
     def visit(self, addresses: Array, active: Group, visit: Visit, values: Array | None = None) -> None:
-        """Check, note and visit what the active lanes address; lanes whose address is wrong are left out."""
+        """Checks, records and visits the addresses of the active lanes; lanes with invalid addresses are left out."""
         for _ in range(2):
             buffer = self._buffer
             if buffer is not None:
@@ -70,7 +72,7 @@ class GlobalPort:
         return buffer.view(self.dtype) if self.site.count == 1 else buffer.rows(self.dtype, self.site.count)
 
     def _within(self, addresses: Array, buffer: Buffer) -> tuple[Array, Any] | None:
-        """Offsets and element indices, where all addresses lie well within the buffer."""
+        """Returns offsets and element indices if all addresses lie well within the buffer."""
         offsets = addresses - self._start
         last = buffer.limit - self.site.size
         first_offset, last_offset = int(offsets[0]), int(offsets[-1])
@@ -120,7 +122,7 @@ class GlobalPort:
         )
 
     def _scattered(self, addresses: Array, active: Group, visit: Visit, values: Array | None) -> None:
-        """The careful way: per buffer, with the lanes that are wrong taken out and reported."""
+        """Slow path: handles each buffer separately, and reports lanes with invalid addresses."""
         machine, site = self.machine, self.site
         lanes = machine.lanes_of(active)
         full = addresses + np.uint64(self.offset % _WORD)
@@ -189,7 +191,7 @@ class GlobalPort:
 
 
 class WindowPort:
-    """Shared or local memory as one instruction sees it."""
+    """Shared or local memory as seen by one instruction."""
 
     def __init__(self, machine: Machine, site: Site, offset: int, dtype: np.dtype[Any], window: Windowed) -> None:
         self.machine = machine
@@ -303,7 +305,7 @@ class ParameterPort:
 
 
 class GenericPort:
-    """Addresses that may lie in any space: sent to where each one points."""
+    """Generic addresses: dispatches each to the memory space that it points to."""
 
     def __init__(self, machine: Machine, site: Site, offset: int, dtype: np.dtype[Any]) -> None:
         self.machine = machine

@@ -1,4 +1,4 @@
-"""Collects what a launch does wrong: one finding per code, line and buffer, however many threads do it."""
+"""Collects a launch's errors: one finding per code, line and buffer, whatever the number of threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _THREADS_NAMED = 4
 
 
 class Stop(Exception):
-    """The launch cannot go on; the finding that says why has been reported."""
+    """The launch cannot continue; the finding with the reason has been reported."""
 
 
 @dataclass
@@ -31,11 +31,13 @@ class _FindingEntry:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two accesses without order.
+    """Two unordered accesses.
 
     Attributes:
-        code: `shared-race` or `global-race`. positions: of the later and of the earlier access.
-        threads: flat numbers in their blocks, in the same order. times: how many accesses this stands for.
+        code: `shared-race` or `global-race`.
+        positions: of the later and of the earlier access.
+        threads: linear thread indices in their blocks, in the same order.
+        times: number of accesses it represents.
     """
 
     code: FindingCode
@@ -54,13 +56,13 @@ class Race:
 
 
 class Races:
-    """The races of one launch. Those with a line or a buffer in common have one cause: the order that is missing there."""
+    """The races of one launch. Races that share a line or a buffer have one cause: the missing synchronisation there."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, Severity, str, frozenset[int]], tuple[Race, int]] = {}
 
     def report(self, race: Race) -> None:
-        """Note a race; the first of its lines and buffer stands for all of them."""
+        """Records a race; the first race of its lines and buffer represents the others."""
         key = (race.code, race.severity, race.buffer, race.lines)
         first, times = self._found.get(key, (race, 0))
         self._found[key] = (first, times + race.times)
@@ -147,14 +149,14 @@ class Findings:
 
     @property
     def codes(self) -> frozenset[FindingCode]:
-        """Of what has been reported, races aside."""
+        """Returns the reported codes without races."""
         return frozenset(code for code, _, _ in self._entries)
 
     def __len__(self) -> int:
         return len(self._entries) + len(self.races)
 
     def finish(self) -> tuple[Finding, ...]:
-        """All of them as records; where a race is found, what it leaves unwritten is no second cause."""
+        """Returns all findings; uninitialised reads that a race explains are dropped."""
         raced = self.races.buffers
         entries = tuple(
             Finding(

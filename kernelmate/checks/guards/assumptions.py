@@ -15,14 +15,14 @@ from kernelmate.source.tokens import lex
 def find(
     contract: Contract, conditions: Sequence[Condition], records: Sequence[CaseRecord], text: str, *, compared: bool
 ) -> Iterator[Finding]:
-    """A finding for each assumption that is broken where the kernel must be right, or that cannot be evaluated.
+    """Yields a finding for each assumption that is violated where the kernel must be right, or that cannot be evaluated.
 
     Args:
-        contract: of the version under judgement.
-        conditions: of its text; its baseline has none of them.
+        contract: the contract of the version under judgement.
+        conditions: conditions of its text that its baseline lacks.
         records: the sizes that were tried.
-        text: the unit's, which findings are placed in.
-        compared: there is a baseline. Without one only listed sizes must be right.
+        text: the unit's text, in which findings are placed.
+        compared: True with a baseline; without one only listed sizes must be right.
     """
     for condition in conditions:
         if condition.assumed:

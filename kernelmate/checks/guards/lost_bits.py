@@ -1,4 +1,4 @@
-"""Finds signs of zero and bits of NaN that baseline and reference keep, because they only move values, and that a candidate loses."""
+"""Detects lost signs of zero and NaN payloads, if baseline and reference preserve them because they only move values."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _ARITHMETIC = re.compile(
 
 
 def kept(ptx: str, got: Array, want: Array) -> Array | None:
-    """Elements of a baseline's output whose bits a candidate must keep; None where there are none.
+    """Returns elements of a baseline's output whose bits a candidate must preserve; None without any.
 
-    Arithmetic may make another zero or NaN of what it is given, so a kernel with any of it binds nobody; one that changes
-    signs binds for zeros alone. The baseline must keep all of them.
+    Arithmetic may change zeros and NaNs, so a baseline with arithmetic requires nothing; one that only changes signs
+    requires the bits of zeros. The baseline must preserve all of them.
 
     Args:
-        ptx: the baseline's.
+        ptx: the baseline's PTX.
         got: its output.
-        want: the reference's, in float64.
+        want: the reference's output, in float64.
     """
     if not is_float(got.dtype) or on_device(want) or not ptx or _ARITHMETIC.search(ptx):
         return None
@@ -45,9 +45,9 @@ def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[FindingCo
     """The code, the output that lost bits, and a sentence.
 
     Args:
-        outcome: of the candidate.
-        bound: the elements, by output.
-        want: the reference's answer.
+        outcome: the candidate's launch.
+        bound: elements to preserve, by output.
+        want: the expected outputs.
     """
     for name, places in bound.items():
         got = outcome.result.arrays[name]
@@ -55,7 +55,7 @@ def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[FindingCo
             rounded = want[name].astype(got.dtype)
         lost = places & (words(got) != words(rounded)).any(axis=-1)
         if lost.any():
-            # A GPU's arithmetic changes the bits of NaN too; those of zero say more.
+            # A GPU's arithmetic changes NaN payloads too, so lost signs of zero are the stronger evidence.
             zeros = lost & (want[name] == 0)
             lost = zeros if zeros.any() else lost
             place = tuple(int(one) for one in np.argwhere(lost)[0])

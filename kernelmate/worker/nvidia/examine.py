@@ -26,7 +26,7 @@ FAULTS = frozenset(
 
 
 def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> Judgement:
-    """Add what the tools find, as far as the task asks for them.
+    """Add the tools' findings, as far as the task requests them.
 
     Args:
         task: that was judged.
@@ -56,7 +56,7 @@ def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> J
 
 
 def with_findings(judgement: Judgement, findings: Sequence[Finding], lines: Sequence[str]) -> Judgement:
-    """A judgement with a sanitizer's findings; a fault that the GPU alone reported gives way to the one with a line."""
+    """Returns a judgement with a sanitizer's findings; a GPU fault without a line is replaced by the one with a line."""
     errors = [finding for finding in findings if finding.severity == "error"]
     located = any(finding.code in FAULTS and finding.line is not None for finding in errors)
     kept = [f for f in judgement.findings if not (located and f.code in FAULTS and f.line is None and f.buffer is None)]

@@ -1,4 +1,4 @@
-"""Reads what compute-sanitizer prints: one report for each access or race, with its place in the source.
+"""Parser of compute-sanitizer's output: one report for each access or race, with its place in the source.
 
 Forms as printed by version 2025.3 of CUDA 13.0 and documented in "Compute Sanitizer", sections on each tool.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernelmate.records import FindingCode, Severity
 
 NEAR_BYTES = 4096
-"""Largest distance past an array's end that is attributed to it; a farther access belongs to no array."""
+"""Largest distance in bytes from an array at which an access is attributed to it."""
 
 _PREFIX = re.compile(r"^========= ?(.*)$")
 _PLACE = re.compile(r"\bat (?P<function>.+?)\+0x[0-9a-f]+(?: in (?P<file>\S.*?):(?P<line>\d+))?(?P<rest>\s*\[.*\])?$")
@@ -41,15 +41,17 @@ class ReportedPlace:
 
 @dataclass(frozen=True, slots=True)
 class ToolReport:
-    """One thing that a tool reports.
+    """One report of a tool.
 
     Attributes:
-        code: of the finding that it is. message: what happened, without the buffer's name.
-        severity: as the tool weighs it.
-        place: where; None without line information. other: the second access of a race.
-        address: that was accessed, where the tool says; `far` says that no array is near it.
-        thread: x, y, z within its block, then the block's; None where no one thread did it.
-        doing: `read`, `write` or `atomic`, and its bytes; None for what is no access.
+        code: the finding's code.
+        message: the event, without the buffer's name.
+        severity: the tool's severity.
+        place: source place; None without line information.
+        other: the second access of a race.
+        address: the accessed address, if reported; `far` means that no array is near it.
+        thread: x, y, z in the block, then the block's indices; None without a single responsible thread.
+        doing: `read`, `write` or `atomic`, with its bytes; None for other events.
     """
 
     code: FindingCode
@@ -65,12 +67,12 @@ class ToolReport:
 
 @dataclass(frozen=True, slots=True)
 class ToolReports:
-    """All that one tool said.
+    """All output of one tool.
 
     Attributes:
-        reports: in their order, equal ones from other threads included.
-        ended: it printed its summary, so that no report means that it found nothing.
-        unread: first lines of reports that are not understood.
+        reports: reports in order, with equal ones of other threads.
+        ended: True if it printed its summary, so that no report means no finding.
+        unread: first lines of reports that could not be parsed.
     """
 
     reports: tuple[ToolReport, ...]
@@ -79,7 +81,7 @@ class ToolReports:
 
 
 def read(text: str) -> ToolReports:
-    """Read a tool's whole output."""
+    """Parses a tool's whole output."""
     reports, unread, ended = [], [], False
     for block in _blocks(text):
         ended = ended or any(_SUMMARY.match(line) for line in block)
@@ -92,7 +94,7 @@ def read(text: str) -> ToolReports:
 
 
 def _blocks(text: str) -> Iterator[list[str]]:
-    """The reports' lines without their prefix; an empty line ends a report, and so does the head of another one."""
+    """Yields the reports' lines without their prefix; an empty line or the head of another report ends one."""
     block: list[str] = []
     for raw in text.splitlines():
         prefixed = _PREFIX.match(raw)
