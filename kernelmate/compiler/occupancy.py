@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kernelmate.compiler.targets import SmLimits, sm_limits
 from kernelmate.records import LaunchShape, Occupancy, Resources, Target
+from kernelmate.records.compiled import Limiter
 
 WARP = 32
 _UNLIMITED = 1 << 30
@@ -48,7 +49,7 @@ def _up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def _blocks_by_limit(limits: SmLimits, resources: Resources, shape: LaunchShape) -> dict[str, int] | None:
+def _blocks_by_limit(limits: SmLimits, resources: Resources, shape: LaunchShape) -> dict[Limiter, int] | None:
     """Returns the blocks per SM by each limit alone; None if not even one fits."""
     shared = resources.shared_bytes + shape.shared_bytes
     warps = _up(shape.threads, WARP) // WARP

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
+Limiter = Literal["registers", "shared", "blocks", "threads", "launch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Occupancy:
     """
 
     theoretical: float
-    limiter: str
+    limiter: Limiter
     blocks_per_sm: int
     waves: float | None
 

@@ -1,4 +1,4 @@
-"""JSON documents of `--json`; `schema.json` beside this module defines their contents.
+"""JSON documents of `--json`; `kernelmate.report.schema` defines their contents.
 
 A key that does not apply is null and never missing; a number that is not finite is null. Text is written in ASCII with
 escapes, so that it does not depend on the terminal's encoding.
@@ -11,7 +11,6 @@ import json
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import KernelmateError
@@ -276,10 +275,3 @@ def doctor_json(checks: Sequence[object]) -> Document:
 def dumps(document: Document) -> str:
     """Serialises a document with an indent of two spaces."""
     return json.dumps(document, indent=2, allow_nan=False)
-
-
-def schema() -> Document:
-    """Returns the JSON Schema (draft 2020-12) of all documents."""
-    text = resources.files("kernelmate.report").joinpath("schema.json").read_text(encoding="utf-8")
-    document: Document = json.loads(text)
-    return document

@@ -16,9 +16,10 @@ from kernelmate.report.console import make_console, show
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.gate import figure_sentence, gate_line, gate_view, summary
 from kernelmate.report.gate_markdown import MOST, markdown
-from kernelmate.report.json import gate_json, schema
+from kernelmate.report.json import gate_json
 from kernelmate.report.junit import junit
 from kernelmate.report.sarif import sarif
+from kernelmate.report.schema import schema
 
 FIGURES = (
     MetricChange("registers", 32, 40, 32, True),
