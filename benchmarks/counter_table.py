@@ -1,7 +1,7 @@
 """The emulator's counts against an H100's on thirteen kernels: `python -m benchmarks.counter_table`. Needs no GPU.
 
 The hardware's figures are those of ncu, kept in `tests/data/counters/h100.json`; they are for the same launches, of which
-addresses alone matter, so that inputs are drawn anew.
+addresses alone matter, so that inputs are drawn again.
 """
 
 from __future__ import annotations

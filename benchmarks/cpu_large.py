@@ -1,6 +1,6 @@
 """CPU seconds of one `kernelmate bench` at 16M elements without a GPU: `python -m benchmarks.cpu_large [KERNEL ...]`.
 
-Each command judges a new text in a new process, on the emulator, at the size of the table below alone and sizes of our own
+Each command judges a new text in a new process, on the emulator, at the size of the table below alone and sizes of its own
 around it. CPU seconds are user and system time of all processes that the command started, orphans among them.
 Caches of compiled code are empty before a checkout's first command and kept from then on. With `--before PATH` the same
 texts are judged by an older checkout in between. Goal: 10 s of CPU each.

@@ -1,7 +1,7 @@
 """A kernel against itself, 200 times: `python -m benchmarks.gpu_aa OUT.json`.
 
 Needs an NVIDIA GPU and CuPy. Ten launches of `timing_kernels.cu` from 2 us to 1 ms; each is loaded twice, as a baseline
-and a candidate are, and timed as a verdict times them, anew for each of 20 trials. Goals: the interval holds 1 in at
+and a candidate are, and timed as a verdict times them, again for each of 20 trials. Goals: the interval holds 1 in at
 least 93% of trials, its median half-width is at most 1%, and never is a difference of over 1% claimed.
 """
 
@@ -41,7 +41,7 @@ def half_width(ratio: Speedup) -> float:
 
 
 def claims(ratio: Speedup) -> bool:
-    """A difference of over 1%, either way, that the interval does not take back."""
+    """True for a significant difference of more than 1% in either direction."""
     apart = not ratio.ci95[0] <= 1 <= ratio.ci95[1]
     return apart and max(ratio.median, 1 / ratio.median) > 1 + CLAIM
 

@@ -4,7 +4,7 @@ Needs an NVIDIA GPU with CuPy, and torch and nvcc for the usual way. Arguments: 
 are also done the usual way (3), seconds after which no further one of those is begun (400), and names of kernels, in place
 of all examples.
 
-An edit changes the kernel's code, so that everything is compiled and judged anew: all listed sizes and sizes of our own,
+An edit changes the kernel's code, so that everything is compiled and judged again: all listed sizes and sizes of its own,
 the guards, a timing with its interval, occupancy. The inputs of each verdict have a seed of their own. While nobody asks,
 the worker works ahead for the next seed; an edit by hand leaves it a while, taken to be 1.5 s. `in a hurry` is the same
 without a pause, as when candidates are tried one after another with new seeds.

@@ -116,7 +116,7 @@ def settled_bytes(goal: int, patience_s: float = 10.0) -> int:
 
 
 def fits(kind: Kind, verdict: Verdict) -> bool:
-    """Whether a verdict says of a kernel what is the matter with it."""
+    """True if a verdict diagnoses the kernel's fault correctly."""
     errors = [finding.code for finding in verdict.findings if finding.severity == "error"]
     if not kind.codes:
         return verdict.correct is True and not errors

@@ -26,7 +26,7 @@ SECONDS = 90
 
 
 def sanitize(job: tuple[Path, str]) -> tuple[int | None, str]:
-    """Errors that a tool counts, None where it did not end, and the first line that says what."""
+    """Errors that a tool counts, None if it did not end, and the first line that says what."""
     file, tool = job
     command = ["compute-sanitizer", "--tool", tool, "--print-limit", "2", sys.executable, "-m", "benchmarks.gpu_launch", str(file)]  # fmt: skip
     try:

@@ -116,7 +116,7 @@ def _asked(session: TreeSession, spec: str, sizes: list[dict[str, int]], limit_s
 
 
 def _median(answers: list[dict[str, Any]]) -> dict[str, Any]:
-    """The answer of median length, all lengths, and the errors; `warm_s` is None where one has no verdict."""
+    """The answer of median length, all lengths, and the errors; `warm_s` is None if one has no verdict."""
     errors = [answer["error"] for answer in answers if "error" in answer]
     if errors:
         return {"warm_s": None, "errors": errors, "stages": {}, "correct": None, "median_us": None}

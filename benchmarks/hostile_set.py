@@ -43,7 +43,7 @@ class Kind:
 
     Attributes:
         name: of the kind. before: text before the kernel. body: of the kernel, `{v}` standing for the variant.
-        codes: findings of which one must be the first error; empty where the kernel must be called right.
+        codes: findings of which one must be the first error; empty if the kernel must be called right.
         hangs: it runs until it is killed.
     """
 

@@ -289,7 +289,7 @@ def killed_writes(runs: int, chance: random.Random) -> Tally:
 
 
 def writing(where: Place) -> bool:
-    """Another process holds the lock of the file."""
+    """True if another process holds the lock of the file."""
     import fcntl
 
     try:

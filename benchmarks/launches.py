@@ -47,7 +47,7 @@ class _Unrun:
 
 
 def listed_launches(paths: list[Path], target: Target, *, headline_only: bool = False) -> Iterator[Listed]:
-    """The launches of all kernels of the files that compile; inputs are drawn anew for each size, equal for equal calls."""
+    """The launches of all kernels of the files that compile; inputs are drawn again for each size, equal for equal calls."""
     backend: Backend = _Unrun()
     for path in paths:
         for kernel in load_kernels(path):

@@ -41,7 +41,7 @@ KERNEL = ROOT / "examples" / "softmax.cu"
 CONTEXT, ANSWER, ROUNDS = 4096, 200, 2
 
 Ask = Callable[[list[dict[str, str]], dict[str, Any]], str]
-"""Messages and form to the answer's text, empty where none is made."""
+"""Messages and form to the answer's text, empty if none is made."""
 
 
 @dataclass(frozen=True, slots=True)

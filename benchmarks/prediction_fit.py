@@ -13,7 +13,7 @@ from kernelmate.measure.fit import Fit
 from kernelmate.measure.predict import LaunchFacts, estimate
 
 DIFFERENT = 1.1
-"""Times further apart than this are a pair whose order is asked for."""
+"""Times further apart than this are a pair whose order is requested."""
 STEPS = 12
 PRIOR = 0.1
 """Standard deviation, on the logarithm, that a figure is expected to lie within of where it starts: launches say little

@@ -116,7 +116,7 @@ def _row(document: str, one: Confirmation, found: ConfirmationReport, best: Mapp
 
 
 def promised(promise: Promise) -> bool:
-    """It was called promising: right, and predicted to be faster beyond the prediction's own error."""
+    """True if it was promising: right, and predicted to be faster by more than the prediction's error."""
     return promise.accepted is None and promise.objective is not None and promise.objective.met is True
 
 

@@ -40,7 +40,7 @@ class Line:
 
     @property
     def traced(self) -> bool:
-        """Whether its reference became a graph."""
+        """True if its reference could be traced to a graph."""
         return "cannot be traced" not in self.reason
 
     def text(self) -> str:
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _line(session: Session, file: Path, kernel: Kernel) -> Line | None:
-    """One kernel's line; None where its reference is not Python."""
+    """One kernel's line; None if its reference is not Python."""
     name = f"{file.parent.name}/{kernel.name}"
     try:
         contract = contract_for(kernel)

@@ -1,7 +1,7 @@
 """Carried tolerances against fully derived ones, honest variants and mutants: `python -m benchmarks.tolerance_study`.
 
 Needs no GPU. For each kernel of `benchmarks/large` with floating outputs, a tolerance is carried from a small base to a size
-of at least 64 times as many elements, at which the full derivation can be had as well. The first table gives the 1st, 50th and
+of at least 64 times as many elements, at which the full derivation is available as well. The first table gives the 1st, 50th and
 99th percentile over elements of the carried tolerance over the full one, each the mean over three seeds of the moves. Then
 variants of six computations are held against the carried tolerance at a large size: mutants must exceed it, honest ones not.
 

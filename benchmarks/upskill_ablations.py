@@ -45,7 +45,7 @@ class Row:
 
     Attributes:
         output: what it answers with. placeholders: names and literals stand as placeholders in what it reads.
-        parameters: of the model. pairs: that it was trained on, and for how many seconds; 0 where that is not known.
+        parameters: of the model. pairs: that it was trained on, and for how many seconds; 0 if that is not known.
         rounds: of learning from its own judged answers, after training; how many, and of what kind.
         exam: the exam's hash and where it was judged: rows of different exams are not comparable.
         greedy, best: right, better and met, as shares, with one answer and with `k`.
@@ -205,7 +205,7 @@ def _effects(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _alike(one: object, other: object) -> bool:
-    """The same choice: vocabularies and what a codec can tell make small differences of numbers."""
+    """True if the same choice: vocabularies and what a codec can tell make small differences of numbers."""
     if isinstance(one, int) and isinstance(other, int):
         return abs(one - other) <= ALIKE * max(one, other)
     return one == other

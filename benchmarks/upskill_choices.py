@@ -51,7 +51,7 @@ class Known:
     """A question and what is known to answer it well.
 
     Attributes:
-        row: of the corpus. metric: what is asked for. offers: of the row.
+        row: of the corpus. metric: what is requested. offers: of the row.
         best, good: choices of the first rank, and of all.
     """
 

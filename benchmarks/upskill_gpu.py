@@ -112,7 +112,7 @@ def pack(settings: Upskill, out: Path) -> Iterator[str]:
 
 
 def chooses_well(settings: Upskill, name: str) -> float:
-    """The share of a model's first choices that are good on held-out families, tasks by their weights; 0 where it is not known."""
+    """The share of a model's first choices that are good on held-out families, tasks by their weights; 0 if it is not known."""
     try:
         facts = json.loads((settings.model_folder(name) / "kernelmate.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -148,7 +148,7 @@ def cut(path: Path, out: Path) -> Iterator[Path]:
 
 
 def pieces_of(paths: Sequence[Path], record: Path, out: Path, left: int, files: int) -> Iterator[str]:
-    """Bring as many pieces of files as there is room for, those that no earlier call brought; a file made anew is brought anew.
+    """Bring as many pieces of files as there is room for, those that no earlier call brought; a file made again is brought again.
 
     Args:
         paths: of the files, the most wanted first.

@@ -424,7 +424,7 @@ def pack(hold: Hold, stage: str) -> Iterator[str]:
 
 
 def has_played(name: str) -> bool:
-    """A model of this name is a copy that played rounds."""
+    """True if a model of this name is a copy that played rounds."""
     return any(name.endswith(f"-{kind}") for kind in VARIANTS)
 
 

@@ -40,7 +40,7 @@ Became = Literal["accepted", "rejected", "no verdict", "not tried"]
 
 
 class Judged(NamedTuple):
-    """One candidate. `ran`: the backend that was asked for has run it."""
+    """One candidate. `ran`: the backend that was requested has run it."""
 
     kind: str
     name: str

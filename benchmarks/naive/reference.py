@@ -342,7 +342,7 @@ def bag_mean(table, index):
 
 
 def csr_row_mean(values, row_ptr):
-    """The mean of each row of a compressed matrix; 0 where it is empty."""
+    """The mean of each row of a compressed matrix; 0 if it is empty."""
     counts = np.diff(row_ptr)
     sums = np.zeros(len(counts))
     np.add.at(sums, np.repeat(np.arange(len(counts)), counts), values)

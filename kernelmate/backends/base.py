@@ -91,7 +91,7 @@ class Run:
         surroundings: what else the launch finds around it; None for the usual (emulator only).
         executed: where it is counted, count the machine instructions that it executes too, which takes a disassembler.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
-        key: names the launch among those of one module: equal keys, equal launches. None where nobody names it.
+        key: names the launch among those of one module: equal keys, equal launches. None if nobody names it.
         wary: its inputs may lead to bad addresses, so that the emulator makes it before a GPU does, where it is
             `small`.
     """
@@ -170,7 +170,7 @@ class RunResult:
         l1: what a model of L1 makes of the accesses of one SM; None when not counted, or where it cannot be told.
         printed: what the kernel printed, at most 64 KiB.
         ptx_instructions: thread-level PTX instructions executed (emulator only; hardware runs SASS).
-        native: it took so long that native code was made for it, or none was needed; None where neither has shown
+        native: it took so long that native code was made for it, or none was needed; None if neither has shown
             (emulator only).
         longest_thread: upper bound on the PTX instructions of any one thread, for choosing `Run.step_limit`.
         outcomes: by instruction that `Run.surroundings` watches, the outcomes of its condition.

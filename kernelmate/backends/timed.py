@@ -104,7 +104,7 @@ class RepeatedLaunch:
             results can be reused.
         scrubbed_us: as `afresh_us`, with shared memory overwritten as well; None for a kernel without shared memory.
         arrays: what the last launch left, over outputs that were overwritten just before.
-        clocks_us: the same replays by the GPU's clock and by the host's, microseconds for each launch; None where there
+        clocks_us: the same replays by the GPU's clock and by the host's, microseconds for each launch; None if there
             were none.
     """
 

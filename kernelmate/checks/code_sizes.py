@@ -145,7 +145,7 @@ def _text(register: str, writers: Mapping[str, Statement], known: dict[str, str]
 
 @dataclass(slots=True)
 class _SizeLanes:
-    """Values of registers at many sizes at once, one lane for each; None where sizes alone do not decide."""
+    """Values of registers at many sizes at once, one lane for each; None if sizes alone do not decide."""
 
     code: _EntryCode
     parameters: Mapping[int, Array]
@@ -180,7 +180,7 @@ class _SizeLanes:
         return evaluated(statement.opcode, values)
 
     def outcome(self, decision: CodeDecision, truth: bool) -> Array | None:
-        """Lanes at which a decision is come to and has this outcome; None where sizes alone do not decide."""
+        """Lanes at which a decision is come to and has this outcome; None if sizes alone do not decide."""
         found = self.value(decision.register)
         if found is None:
             return None

@@ -32,7 +32,7 @@ class Difference:
 
     @property
     def right(self) -> bool:
-        """Every element is within its tolerance."""
+        """True if every element is within its tolerance."""
         return self.error <= 1
 
 
@@ -86,7 +86,7 @@ def _largest(got: Array, want: Array, allowed: Array) -> float:
 def _in_tolerances(got: Array, want: Array, same: Array, absolute: Array, allowed: Array) -> Array:
     """Returns |got - want| over the tolerance.
 
-    0 where the output's dtype has no closer value, infinite where it is not a number.
+    0 if the output's dtype has no closer value, infinite where it is not a number.
 
     `same` marks elements equal to the expected value rounded to that dtype; `absolute` is |got - want|.
     """
@@ -124,7 +124,7 @@ def nan_in(array: Array) -> Array:
 
 
 def absolute_error(got: Array, want: Array) -> Array:
-    """Returns |got - want| per element of a floating output, 0 where it is not a number."""
+    """Returns |got - want| per element of a floating output, 0 if it is not a number."""
     with np.errstate(all="ignore"):
         absolute = np.abs(wide(got) - want)
     return np.where(np.isfinite(absolute), absolute, 0.0)

@@ -275,7 +275,7 @@ def step_of(
 
 
 def _finite_step(got: Array, want: Array, scale: float) -> Array:
-    """Returns |got - want| over a scale, 0 where it is not a number."""
+    """Returns |got - want| over a scale, 0 if it is not a number."""
     step = module_of(want).empty(want.shape)
     one, two, out = flat(got), flat(want), step.reshape(-1)
     with np.errstate(all="ignore"):

@@ -60,7 +60,7 @@ class Statement:
 
 
 def entry_statements(ptx: str, entry: str) -> tuple[dict[str, int], list[Statement]]:
-    """The parameters of an entry of PTX with their places, and its statements in order; none where it is not found."""
+    """The parameters of an entry of PTX with their places, and its statements in order; none if it is not found."""
     found = re.search(_ENTRY.format(re.escape(entry)), _COMMENT.sub("", ptx), re.DOTALL) if entry else None
     if found is None:
         return {}, []

@@ -219,7 +219,7 @@ class SmallSizes:
 
 
 def small_sizes(contract: Contract, size: Size, elements: int) -> SmallSizes | None:
-    """Small sizes of the same kind as a large one; None where `require` leaves none.
+    """Small sizes of the same kind as a large one; None if `require` leaves none.
 
     Names of at most `KEPT` stay: channels, taps and the like.
 

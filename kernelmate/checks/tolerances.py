@@ -254,7 +254,7 @@ def _narrower(accumulate: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _finite(errors: dict[str, Array]) -> Expected:
-    """Sets the tolerance to 0 where the reference is NaN or infinite: such an element is equal or wrong."""
+    """Sets the tolerance to 0 if the reference is NaN or infinite: such an element is equal or wrong."""
     return {name: np.nan_to_num(error, nan=0.0, posinf=0.0) for name, error in errors.items()}
 
 

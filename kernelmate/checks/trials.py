@@ -371,7 +371,7 @@ def inputs_for(
     """Returns the inputs of a launch: equal for equal seed, size, number, style and `device`.
 
     Raises:
-        ReferenceFailed: the contract's own inputs cannot be had.
+        ReferenceFailed: the contract's own inputs is unavailable.
     """
     numbers = (seed % 2**64, shot.inputs, *(size[name] for name in sorted(size)))
     return draw(contract, size, numbers, shot.style, directory, first=shot.inputs == FIRST, device=device)

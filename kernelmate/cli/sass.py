@@ -132,7 +132,7 @@ def sass(
 
 
 def _check(files: Sequence[str], difference: bool, view: dict[str, Any]) -> None:
-    """Raises UsageError where what was asked for makes no sense together."""
+    """Raises UsageError where the objective makes no sense together."""
     if difference and len(files) != 2:
         raise UsageError(f"--diff compares two files, not {len(files)}.", hint="kernelmate sass --diff OLD.cu NEW.cu")
     if not difference and len(files) != 1:
@@ -259,7 +259,7 @@ def _page(parts: Sequence[RenderableType], output: Output, pager: bool | None) -
 
 
 def _kept(spec: str, settings: Settings) -> Kernel | None:
-    """The kernel of a version of the history, which is named by its number; None where a file is meant.
+    """The kernel of a version of the history, which is named by its number; None if a file is meant.
 
     Raises:
         UsageError: there is no such version. HistoryUnavailable: the history cannot be read.

@@ -85,7 +85,7 @@ def search_options(*, page: str, most: int, first: str) -> Callable[[Command], C
 def search(
     file: str, prompt: str, options: dict[str, Any], objective: MetricName | None = None, *, writes: bool = False
 ) -> FinishedSearch:
-    """Search as a command's options say, show what was found, and write the page that was asked for.
+    """Search as a command's options say, show what was found, and write the page that was requested.
 
     Args:
         file: FILE or FILE::KERNEL.
@@ -164,7 +164,7 @@ def agrees(outgoing: Outgoing, progress: TerminalProgress) -> bool:
 
 
 def show_found(found: Optimization, kernel: Kernel, given: JudgingInputs | None, output: Output) -> None:
-    """Show what a search found, in the form that was asked for; `given` goes into the JSON document."""
+    """Show what a search found, in the form that was requested; `given` goes into the JSON document."""
     if output.as_json:
         from kernelmate.report.json import optimization_json
 

@@ -88,7 +88,7 @@ def check_outputs(page: str | None, dispatch: str | None) -> None:
 
 
 def show_tuned(tuned: Tuned, kernel: Kernel, output: Output) -> None:
-    """Show the table, in the form that was asked for."""
+    """Show the table, in the form that was requested."""
     if output.as_json:
         from kernelmate.report.json import tuned_json
 
@@ -108,7 +108,7 @@ def show_tuned(tuned: Tuned, kernel: Kernel, output: Output) -> None:
 def write_outputs(
     tuned: Tuned, kernel: Kernel, settings: Settings, output: Output, page: str | None, dispatch: str | None, by: str
 ) -> bool:
-    """Write the page and the dispatch that were asked for; False where there is no dispatch to write, which a remark explains.
+    """Write the page and the dispatch that were requested; False if there is no dispatch to write, which a remark explains.
 
     Raises:
         UsageError: a file cannot be written.

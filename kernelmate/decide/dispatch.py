@@ -19,7 +19,7 @@ def few_versions(times_us: Sequence[Sequence[float | None]]) -> tuple[int | None
     versions that cover equally many sizes the earlier one wins, so that the kernel itself stays if nothing is gained.
 
     Args:
-        times_us: by version, then by size; None where a version has no time at a size.
+        times_us: by version, then by size; None if a version has no time at a size.
     """
     sizes = range(len(times_us[0]))
     good = {size: _near_fastest([times[size] for times in times_us]) for size in sizes}

@@ -111,7 +111,7 @@ def mostly_launching(times: SizeTimes) -> bool:
 def pair_sizes(
     baseline: Sequence[SizeMetrics], candidate: Sequence[SizeMetrics]
 ) -> list[tuple[SizeMetrics, SizeMetrics | None]]:
-    """Pairs the baseline's figures at each listed size with the candidate's; None where the candidate did not run."""
+    """Pairs the baseline's figures at each listed size with the candidate's; None if the candidate did not run."""
     by_size = {tuple(sorted(size.size.items())): size for size in candidate}
     return [(size, by_size.get(tuple(sorted(size.size.items())))) for size in baseline]
 

@@ -108,7 +108,7 @@ class Target:
         memory_gbps: DRAM bandwidth, 10^9 bytes/s.
         l2_bytes: L2 size.
         fp32_tflops: peak of FMA lanes outside tensor cores; likewise fp64, fp16 (packed, outside tensor cores).
-        tensor_tflops: peak of tensor cores on dense fp16 matrices; 0 where it is not known.
+        tensor_tflops: peak of tensor cores on dense fp16 matrices; 0 if it is not known.
     """
 
     name: str

@@ -61,7 +61,7 @@ class Parameter:
         type: the C++ type as written, without qualifiers of the pointer itself: `const float *`, `int`, `dim3`.
         base: the pointed-to or scalar type without qualifiers: `float`, `unsigned int`, `__half2`, `T`.
         dtype: NumPy's name of the element type (ml_dtypes names included) of one vector component (`float4` gives
-            `float32`), or None where there is none (structs, template types, handles).
+            `float32`), or None if there is none (structs, template types, handles).
         vector: elements in one `base` (4 for float4, 2 for __half2, else 1).
         pointer: True for a pointer (one level).
         const: the pointed-to data is const.

@@ -37,8 +37,8 @@ class Case:
 
     Attributes:
         tolerance_origin: `contract` where the contract fixes the tolerance, `derived` where it was derived at this
-            size, `carried` where it was derived at smaller sizes and carried over; None where nothing was compared.
-        held_against: what the outputs were compared with: `reference` or `baseline`; None where nothing was compared.
+            size, `carried` where it was derived at smaller sizes and carried over; None if nothing was compared.
+        held_against: what the outputs were compared with: `reference` or `baseline`; None if nothing was compared.
         weight: this size's weight in the contract; None without `weights`, and for generated sizes.
         speedup: the baseline's time over this version's at this size; None if either has no time.
         scalars: scalars that a launch varied from the contract's value, with the varied value; None without any.

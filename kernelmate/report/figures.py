@@ -200,7 +200,7 @@ COUNTER_PANELS: tuple[Panel, ...] = (
 
 
 def resources_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Registers, shared and local memory; None where no version compiled."""
+    """Registers, shared and local memory; None if no version compiled."""
     return _panels(versions, RESOURCE_PANELS)
 
 

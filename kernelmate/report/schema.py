@@ -164,7 +164,7 @@ class ExportResult(TypedDict):
     """An exported kernel.
 
     Attributes:
-        files: written; none where the kernel was rejected.
+        files: written; none if the kernel was rejected.
     """
 
     verdicts: list[Verdict]
@@ -184,7 +184,7 @@ class WriteResult(TypedDict):
 
     Attributes:
         kernels: that were judged, the best first.
-        files: written; none where no kernel is right.
+        files: written; none if no kernel is right.
         notes: why there is no kernel, or fewer.
     """
 

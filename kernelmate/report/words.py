@@ -335,7 +335,7 @@ def not_judged(verdict: Verdict) -> bool:
 
 
 def _turned_away(verdict: Verdict) -> bool:
-    """Its text was not even given to the compiler."""
+    """True if its text was rejected before compilation."""
     return any(finding.code == FindingCode.FORBIDDEN_SOURCE for finding in verdict.findings)
 
 

@@ -40,7 +40,7 @@ def confirm(
     Raises:
         InputError: the reference cannot be used, or the prompt not be read. CompileTimeout: the kernel's compilation
         did
-            not end. EnvironmentFailed: compiler or worker are not to be had.
+            not end. EnvironmentFailed: compiler or worker are unavailable.
     """
     baselines = context.baselines()
     baseline = baselines[0].verdict

@@ -69,7 +69,7 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
         spec: `FILE` or `FILE::KERNEL`.
         version: of the history; None for the file's present one.
         baseline: `FILE` or `FILE::KERNEL`; None for what the history says it was made from.
-        history: where versions are kept; None where none is.
+        history: where versions are kept; None if none is.
 
     Raises:
         SourceError: a file or kernel cannot be used. UsageError: there is no such version, or it is another kernel's.
@@ -123,7 +123,7 @@ def export(session: Session, settings: Settings, chosen: ExportSelection) -> Exp
 
     Raises:
         InputError: a contract or the reference needs a change. CompileTimeout: the compiler did not end.
-        EnvironmentFailed: compiler or worker are not to be had.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     kernel, before = chosen.kernel, chosen.baseline
     if before is None:

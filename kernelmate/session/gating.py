@@ -263,7 +263,7 @@ def _bench(session: Session, kernel: Kernel, sizes: Sequence[Mapping[str, int]] 
     """Return verdicts on a kernel; if judging exceeds this machine's limits, those of compiling alone.
 
     Raises:
-        EnvironmentFailed: compiler or worker are not to be had.
+        EnvironmentFailed: compiler or worker are unavailable.
     """
     notes: tuple[str, ...] = ()
     ran = True

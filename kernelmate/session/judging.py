@@ -110,7 +110,7 @@ class JudgingContext:
 
         Raises:
             CompileTimeout: the compiler did not end. ReferenceFailed: the reference cannot be used.
-            EnvironmentFailed: compiler or worker are not to be had; LaunchTooLarge among them.
+            EnvironmentFailed: compiler or worker are unavailable; LaunchTooLarge among them.
         """
         self.worker.start()
         instances = instances_of(self.contract)
@@ -143,7 +143,7 @@ class JudgingContext:
             until_hang: stop after an instance that hangs.
 
         Raises:
-            ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
+            ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
         """
         self.worker.start()
         compiled = list(prepared)
@@ -170,7 +170,7 @@ class JudgingContext:
         wrong here is wrong; any other still needs a full verdict.
 
         Raises:
-            ReferenceFailed: the reference cannot be used. EnvironmentFailed: the worker is not to be had.
+            ReferenceFailed: the reference cannot be used. EnvironmentFailed: the worker is unavailable.
         """
         self.worker.start()
         if objective.metric in COMPILED and not prepared.findings:

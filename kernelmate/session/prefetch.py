@@ -27,7 +27,7 @@ class Prefetcher:
     Args:
         context: judges.
         baseline: what versions are held against.
-        objective: what was asked for.
+        objective: the objective.
     """
 
     def __init__(self, context: JudgingContext, baseline: Trial, objective: Objective) -> None:

@@ -102,7 +102,7 @@ class Search:
         """Ask each suggester in turn, judge its candidates, and rank all of them.
 
         Raises:
-            InputError: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
+            InputError: the reference cannot be used. EnvironmentFailed: compiler or worker are unavailable.
         """
         why_not = _not_worth_changing(self.baseline, self.objective)
         if why_not is None and holds_already(self.objective, self.baseline, self.baselines[0].prepared.compiled):

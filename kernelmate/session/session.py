@@ -204,7 +204,7 @@ class Session:
 
         Raises:
             InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
-            EnvironmentFailed: compiler or worker are not to be had.
+            EnvironmentFailed: compiler or worker are unavailable.
         """
         context = replace(self._context(kernel, sizes, reference, contract), executed=True)
         trials = context.baselines()
@@ -238,7 +238,7 @@ class Session:
 
         Raises:
             InputError: a contract, sizes or the reference need a change. CompileTimeout: the baseline's compilation
-                did not end. EnvironmentFailed: compiler or worker are not to be had.
+                did not end. EnvironmentFailed: compiler or worker are unavailable.
         """
         context = replace(self._context(kernel, sizes, reference, contract), executed=True)
         own = parse_contract(candidate, context.contract)
@@ -290,7 +290,7 @@ class Session:
 
         Raises:
             InputError: prompt, contract, sizes or reference need a change. CompileTimeout: the baseline's compilation
-                did not end. EnvironmentFailed: compiler or worker are not to be had.
+                did not end. EnvironmentFailed: compiler or worker are unavailable.
         """
         began = time.monotonic()
         said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
@@ -325,7 +325,7 @@ class Session:
         For a contract without results, a description of the return values.
 
         Raises:
-            ReferenceFailed: it cannot be loaded, or raises. EnvironmentFailed: compiler or worker are not to be had.
+            ReferenceFailed: it cannot be loaded, or raises. EnvironmentFailed: compiler or worker are unavailable.
         """
         context = self._context_for(kernel, contract, self._preparer(kernel))
         self._tell("reference", 0, 1)
@@ -361,7 +361,7 @@ class Session:
         Raises:
             InputError: the carried kernel, its contract or reference cannot be used. CompileTimeout: its compilation
             did
-                not end. EnvironmentFailed: compiler or worker are not to be had.
+                not end. EnvironmentFailed: compiler or worker are unavailable.
         """
         promises = [one for one in carried.promises if everything or one.open]
         with placed(carried.given) as kernel:

@@ -63,7 +63,7 @@ class WriteOutcome:
 
     @property
     def best(self) -> NewKernel | None:
-        """The fastest right one; None where there is none."""
+        """The fastest right one; None if there is none."""
         return next((one for one in self.kernels if one.right), None)
 
 
@@ -76,10 +76,10 @@ def write_kernel(
         session: judges.
         asked: the function, its examples, and the file that the kernel is for.
         most: schedules that are judged.
-        on_trying: told of each schedule before it is judged.
+        on_trying: called with each schedule before it is judged.
 
     Raises:
-        InputError: the function raises, or an example needs a change. EnvironmentFailed: compiler or worker are not to be had.
+        InputError: the function raises, or an example needs a change. EnvironmentFailed: compiler or worker are unavailable.
     """
     kernel, contract = draft(asked)
     prepared = session.prepare(kernel, contract=contract)[0]

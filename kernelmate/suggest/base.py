@@ -26,8 +26,8 @@ class SuggestRequest:
         earlier: what earlier searches found for this kernel on the same target, best first by the objective.
         quick_evaluation: a first look at one candidate, several times cheaper than judging it: what is known of it without running
             it where that decides, else a run at the headline size alone. Never shown, unless it already rejects the
-            candidate; None where there is no such look.
-        trace: the graph of the contract's reference as text, traced in the worker; raises `ReferenceFailed`. None where
+            candidate; None if there is no such look.
+        trace: the graph of the contract's reference as text, traced in the worker; raises `ReferenceFailed`. None if
             there is no worker.
         expect: told of candidates that will probably be evaluated quickly next, so that they are compiled meanwhile.
     """

@@ -22,7 +22,7 @@ class Outgoing:
         text: every character of it.
         host: where to.
         model: who would read it.
-        most_usd: the most that the call can cost; None where no price is known.
+        most_usd: the most that the call can cost; None if no price is known.
         workspace: the folder that an agreement would hold for.
     """
 
@@ -60,7 +60,7 @@ class Consents:
         self.path = path or default_path()
 
     def given(self, workspace: Path, host: str) -> bool:
-        """The user has agreed for this workspace and this host."""
+        """True if the user has agreed for this workspace and this host."""
         return host in self._read().get(str(workspace), {})
 
     def give(self, workspace: Path, host: str) -> bool:

@@ -67,7 +67,7 @@ def _functions(kernel: Kernel) -> dict[str, tuple[int, int]]:
 
 
 def _used_here_only(kernel: Kernel, name: str, trees: list[Tree]) -> bool:
-    """Every mention of the name is in the trees' texts."""
+    """True if every mention of the name is in the trees' texts."""
     spans = [(tree.kernel.start, tree.kernel.end) for tree in trees]
     mentions = [match.start() for match in re.finditer(rf"\b{name}\b", kernel.unit.text)]
     return all(any(start <= mention < end for start, end in spans) for mention in mentions)

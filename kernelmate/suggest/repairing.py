@@ -119,7 +119,7 @@ def distance(verdict: Verdict) -> Distance:
 
 
 def nearer(after: Verdict, before: Verdict) -> bool:
-    """A version came nearer to being right, or as near with something else wrong, no worse than what was."""
+    """True if a version came nearer to being right, or as near with something else wrong, no worse than what was."""
     if distance(after) != distance(before):
         return distance(after) < distance(before)
     if not after.compiled:

@@ -94,12 +94,12 @@ class Router:
 
     Attributes:
         recipes: asked first; None to leave them out.
-        local: asked where no recipe's version was accepted; None where there is no model.
-        reviewer: asked where no version of the local model was accepted; None where it may not be.
+        local: asked where no recipe's version was accepted; None if there is no model.
+        reviewer: asked where no version of the local model was accepted; None if it may not be.
         samples: attempts of the local model in each round.
         rounds: how often the local model is asked, each time with what was learnt.
         may_write: the reviewer may write a kernel itself.
-        on_step: told of each step in one line.
+        on_step: called with each step in one line.
         notes: one line each: who was skipped and why, how the local model was asked, what a review says, what an audit doubts, what was paid.
     """
 
@@ -265,7 +265,7 @@ class Router:
 
     @staticmethod
     def _done(request: SuggestRequest) -> bool:
-        """A version is accepted, or as good as can be told here."""
+        """True if a version is accepted, or promising if this backend cannot accept it."""
         return any(judged.verdict.worth_taking for judged in request.versions())
 
     @staticmethod

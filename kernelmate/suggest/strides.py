@@ -137,7 +137,7 @@ class LaneEvaluator:
         return [thread for thread, _ in zip(threads, range(32), strict=False)]
 
     def sectors(self, access: ElementAccess, threads: list[Thread]) -> int | None:
-        """32-byte sectors that one access of these threads touches; None where that cannot be told."""
+        """32-byte sectors that one access of these threads touches; None if that cannot be told."""
         places = [self.address(access.element, thread) for thread in threads]
         known = [place for place in places if place is not None]
         if len(known) != len(places):
@@ -252,7 +252,7 @@ class LaneEvaluator:
 
 
 def lanes_of(tree: Tree, contract: Contract) -> LaneEvaluator | None:
-    """Evaluation for a kernel, or None where its launch cannot be worked out."""
+    """Evaluation for a kernel, or None if its launch cannot be worked out."""
     try:
         return LaneEvaluator(tree, contract)
     except (KernelmateError, ArithmeticError):
@@ -262,7 +262,7 @@ def lanes_of(tree: Tree, contract: Contract) -> LaneEvaluator | None:
 def turns_of_threads(tree: Tree, contract: Contract) -> int | None:
     """The most turns at the headline size of loops that the threads of a block share: more threads have nothing to do.
 
-    None where there is no loop from `threadIdx.x` in steps of `blockDim.x`, where threads share loops in another way too, or where turns
+    None if there is no loop from `threadIdx.x` in steps of `blockDim.x`, where threads share loops in another way too, or where turns
     cannot be counted.
     """
     lanes = lanes_of(tree, contract)

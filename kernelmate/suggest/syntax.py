@@ -46,7 +46,7 @@ class DeclaredVariable:
 
     @property
     def shared(self) -> bool:
-        """It is declared `__shared__`."""
+        """True if it is declared `__shared__`."""
         return "__shared__" in self.qualifiers
 
 
@@ -179,7 +179,7 @@ class Tree:
 
 @lru_cache(maxsize=32)
 def read_tree(kernel: Kernel) -> Tree | None:
-    """The tree of a kernel's definition, or None where the parser meets something it does not know."""
+    """The tree of a kernel's definition, or None if the parser meets something it does not know."""
     source = kernel.source
     parsed = tree_sitter.Parser(_LANGUAGE).parse(source.encode())
     root = parsed.root_node
@@ -327,7 +327,7 @@ def statement_expression(node: Node | None) -> Node | None:
 
 
 def is_barrier(tree: Tree, node: Node | None) -> bool:
-    """The node is the statement `__syncthreads();`."""
+    """True if the node is the statement `__syncthreads();`."""
     expression = statement_expression(node)
     return expression is not None and tree.text(expression).replace(" ", "") == "__syncthreads()"
 

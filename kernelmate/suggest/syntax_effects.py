@@ -109,7 +109,7 @@ def calls(tree: Tree, node: Node | None = None) -> set[str]:
 
 
 def only_pure_calls(tree: Tree, node: Node, also: frozenset[str] = frozenset()) -> bool:
-    """Nothing is called below a node but functions that compute from what they are given, and those in `also`."""
+    """True if nothing is called below a node but functions that compute from what they are given, and those in `also`."""
     return all(_PURE.fullmatch(name) or name in also for name in calls(tree, node))
 
 
@@ -123,7 +123,7 @@ def declared_names(tree: Tree, node: Node) -> set[str]:
 
 
 def constant_after_start(tree: Tree, name: str) -> bool:
-    """The variable gets a value where it is declared and none after that."""
+    """True if the variable gets a value where it is declared and none after that."""
     variable = tree.variable(name)
     if variable is None or variable.dims:
         return False
@@ -142,7 +142,7 @@ def element_accesses(tree: Tree, node: Node | None = None) -> Iterator[Node]:
 
 
 def is_written(tree: Tree, element: Node) -> bool:
-    """The element is assigned, counted up, or its address goes somewhere."""
+    """True if the element is assigned, counted up, or its address goes somewhere."""
     node = element
     while node.parent is not None and node.parent.type in {"parenthesized_expression", "field_expression"}:
         node = node.parent
@@ -156,7 +156,7 @@ def is_written(tree: Tree, element: Node) -> bool:
 
 
 def stores_in_part(tree: Tree, body: Node, arrays: Collection[str]) -> bool:
-    """An element of one of the arrays is stored only under a condition."""
+    """True if an element of one of the arrays is stored only under a condition."""
     for element in element_accesses(tree, body):
         name = root_name(tree, element)
         if name not in arrays or not is_written(tree, element):

@@ -158,7 +158,7 @@ def _stays(tree: Tree, body: Node, name: str, bound: Node, step: str) -> bool:
 
 
 def _fixed(tree: Tree, body: Node, bound: Node, step: str) -> bool:
-    """Neither the bound nor the step changes in the loop."""
+    """True if neither the bound nor the step changes in the loop."""
     changed = written_names(tree, body)
     words = names(tree, bound) | set(re.findall(r"[A-Za-z_]\w*", step))
     if words & changed or next(tree.walk("call_expression", under=bound), None) is not None:
@@ -193,7 +193,7 @@ def enclosing_loops(node: Node) -> list[Node]:
 
 
 def invariant(tree: Tree, expression: Node, loop: Node) -> bool:
-    """An expression has one value all through a loop: nothing that it names is declared or written there."""
+    """True if an expression has one value all through a loop: nothing that it names is declared or written there."""
     inside = written_names(tree, loop) | _declared_inside(tree, loop)
     return "?" not in inside and not names(tree, expression) & inside
 
@@ -306,7 +306,7 @@ _GLOBAL_INDEX = (
 
 
 def is_global_index(tree: Tree, node: Node, axis: str = "x", width: int | None = None) -> bool:
-    """The expression is this thread's number along an axis of the grid; `width` is the block's length there."""
+    """True if the expression is this thread's number along an axis of the grid; `width` is the block's length there."""
     text = plain(tree, node).replace(" ", "")
     words = [str(width)] if width is not None else []
     if width is not None:
@@ -326,7 +326,7 @@ def global_index(tree: Tree, axis: str = "x", width: int | None = None) -> str |
 
 
 def is_grid_stride(tree: Tree, step: str, axis: str = "x") -> bool:
-    """The text is the number of threads of the whole grid, or a variable that holds it."""
+    """True if the text is the number of threads of the whole grid, or a variable that holds it."""
     wanted = {f"gridDim.{axis}*blockDim.{axis}", f"blockDim.{axis}*gridDim.{axis}"}
     text = re.sub(r"\s+", "", step).strip("()")
     if text in wanted:

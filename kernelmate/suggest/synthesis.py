@@ -1,4 +1,4 @@
-"""Proposes kernels that are written anew from the contract's reference, which the worker traces."""
+"""Proposes new kernels written from the contract's reference, which the worker traces."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Synthesis:
     most: int | None = None
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """One to three candidates, the likeliest first; none where the reference or the kernel does not allow it."""
+        """One to three candidates, the likeliest first; none if the reference or the kernel does not allow it."""
         contract = request.contract
         python = contract.reference_kind in ("function", "expression")
         asked = request.objective
@@ -73,7 +73,7 @@ class Synthesis:
         return [one for score, one in ranked if score >= 0]
 
     def _placed(self, request: SuggestRequest, bare: Kernel, written: WrittenKernel) -> Iterator[Candidate]:
-        """The candidate in the user's file, of which `bare` is what stays; none where a launch there cannot follow."""
+        """The candidate in the user's file, of which `bare` is what stays; none if a launch there cannot follow."""
         try:
             kernel, contract = placed(bare, request.contract, written)
         except KernelmateError as error:

@@ -103,7 +103,7 @@ def spliced(baseline: Kernel, text: str) -> Kernel:
 def as_written(baseline: Kernel, text: str) -> Kernel | None:
     """The baseline's file with a text in the kernel's place as it came, to be shown with what `screen` finds in it.
 
-    It is for text that `spliced` does not take, and never compiled. None where the kernel is not in it, or where it is
+    It is for text that `spliced` does not take, and never compiled. None if the kernel is not in it, or where it is
     too long to be looked at.
     """
     if len(text) > MOST_TEXT:
@@ -117,7 +117,7 @@ def as_written(baseline: Kernel, text: str) -> Kernel | None:
 def screen(
     baseline: Kernel, candidate: Kernel, in_headers: Callable[[], Collection[str]] = lambda: ()
 ) -> Finding | None:
-    """The finding because of which a whole candidate file is not compiled; None where there is none.
+    """The finding because of which a whole candidate file is not compiled; None if there is none.
 
     All that stands beside the kernel must be as it was, launch parameters aside; what is new must be helpers.
 
@@ -268,7 +268,7 @@ def _check_node(node: tree_sitter.Node) -> None:
 
 
 def _defined_name(node: tree_sitter.Node) -> str:
-    """The name that a function's definition or a declaration is about; empty where it cannot be read."""
+    """The name that a function's definition or a declaration is about; empty if it cannot be read."""
     declarator = node.child_by_field_name("declarator")
     while declarator is not None and declarator.child_by_field_name("declarator") is not None:
         declarator = declarator.child_by_field_name("declarator")

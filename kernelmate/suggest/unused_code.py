@@ -1,4 +1,4 @@
-"""Helpers and constants that lost their last use when a kernel was written anew: they go, with the comments above them."""
+"""Helpers and constants that lost their last use when a kernel was replaced: they are removed, with the comments above them."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ class Attention(Plan):
         contract: whose sizes are meant. along: the axis of the domain that each reduction takes.
         total: the sums over values, of which `values` is summed. largest, summed: of the softmax. score: what it is taken of.
         normalised: whether weights are divided by their sum before values are summed.
-        product: of queries and keys, None where the scores are given. left, right: its factors, those with the keys' axis right.
-        query: the axis of which a block may take several, None where there is none. column: the values' own axis.
+        product: of queries and keys, None if the scores are given. left, right: its factors, those with the keys' axis right.
+        query: the axis of which a block may take several, None if there is none. column: the values' own axis.
     """
 
     contract: Contract | None = None

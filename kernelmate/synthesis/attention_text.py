@@ -80,7 +80,7 @@ class AttentionText:
         """Return lines that name a block's positions along batch axes, and the grid dimension.
 
         Args:
-            tiles: the number of blocks that share these positions; empty where each has its own.
+            tiles: the number of blocks that share these positions; empty if each has its own.
             query: the batch axis of queries.
         """
         names, plan = self.names, self.plan

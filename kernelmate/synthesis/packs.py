@@ -39,7 +39,7 @@ class Packs:
         return [line for element, name in self.types.items() for line in pack_struct(name, element, count)]
 
     def aligned(self) -> str:
-        """The condition that every array begins at an address of whole packs; empty where the contract promises it."""
+        """The condition that every array begins at an address of whole packs; empty if the contract promises it."""
         groups: dict[str, list[str]] = {}
         for one in self.arrays:
             promised = self.kernel.arguments[one].align or 0

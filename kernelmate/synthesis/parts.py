@@ -32,7 +32,7 @@ def with_parts(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str
         taken: names that another one of an array may not have.
 
     Returns:
-        The graph, and the array that each further name stands for; None where other windows are left, or nothing was found.
+        The graph, and the array that each further name stands for; None if other windows are left, or nothing was found.
     """
     nodes, users = list(graph.nodes), _users(graph)
     names: dict[tuple[str, _Part | None], str] = {}

@@ -12,7 +12,7 @@ from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap,
 def with_pitches(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
     """Return the graph with such rows as whole arrays, and the row pitch in elements by array.
 
-    None where other parts of arrays are left, or an array is met both ways.
+    None if other parts of arrays are left, or an array is met both ways.
 
     Args:
         graph: as it was traced.

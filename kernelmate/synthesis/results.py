@@ -24,7 +24,7 @@ class Results:
     """Results of a reference.
 
     Attributes:
-        graph: as `Graph.text` writes it; None where the reference cannot be traced.
+        graph: as `Graph.text` writes it; None if the reference cannot be traced.
         dtypes: of each result, as the reference returns it for arrays of the contract's dtypes.
         refusal: why it cannot be traced, with `file` and `line`.
     """

@@ -56,7 +56,7 @@ class WorkerMachine:
     """Device and software of a worker that is ready.
 
     Attributes:
-        gpu: the name of its GPU; None where it uses none.
+        gpu: the name of its GPU; None if it uses none.
         capability: that GPU's compute capability.
         mps: True if NVIDIA's Multi-Process Service is active, with which a fault in one process affects others.
         problem: the reason why its backend cannot run, with advice; None if it can.

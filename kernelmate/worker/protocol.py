@@ -107,7 +107,7 @@ class ReadyMessage(msgspec.Struct, frozen=True, tag=True):
 
     Attributes:
         version: `VERSION` of the child.
-        gpu: the name of its GPU, None where it uses none.
+        gpu: the name of its GPU, None if it uses none.
         capability: that GPU's compute capability.
         mps: True if NVIDIA's Multi-Process Service is active, with which a fault in one process affects others.
         problem: the reason why the backend cannot run, with advice; None if it can.

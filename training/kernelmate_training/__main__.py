@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Train, export and sample one model; 0 where all of it went well."""
+    """Train, export and sample one model; 0 if all of it went well."""
     parser = argparse.ArgumentParser(prog="python -m kernelmate_training", description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("model")

@@ -27,7 +27,7 @@ class Result:
 
     Attributes:
         name: of the model. folder: with everything of it.
-        trained: figures of training; None where it was not begun. gguf: the file, where it was written.
+        trained: figures of training; None if it was not begun. gguf: the file, where it was written.
         answers: the file of answers to the exam's prompts, where they were drawn.
         problems: what went wrong, one sentence each; what went before stands.
     """
@@ -159,7 +159,7 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
 
     Returns:
         A file with one JSON object per line, `goal`, `sample`, `text` and figures of the answer; sample 0 is greedy.
-        None where the configuration names no prompts.
+        None if the configuration names no prompts.
 
     Raises:
         UsageError: there are no prompts of the model's codec, or no model.
@@ -280,7 +280,7 @@ class _Way:
     problems: dict[str, str] = field(default_factory=dict)
 
     def step(self, name: Step, does: Callable[[], Any], whole: Callable[[Any], bool] = lambda found: True) -> Any:
-        """What a step gives, None where it was done before or failed.
+        """What a step gives, None if it was done before or failed.
 
         Args:
             name: of the step.
@@ -296,7 +296,7 @@ class _Way:
         return found
 
     def tried(self, what: str, does: Callable[[], Any]) -> Any:
-        """What something gives, None where it failed; that is said."""
+        """What something gives, None if it failed; that is said."""
         begun = time.monotonic()
         try:
             return does()
@@ -310,7 +310,7 @@ class _Way:
         return None
 
     def failed(self, what: str) -> bool:
-        """Something was tried and failed."""
+        """True if something was tried and failed."""
         return what in self.problems
 
 

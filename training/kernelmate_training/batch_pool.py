@@ -45,7 +45,7 @@ class Asked:
 
 
 class BatchPool:
-    """Processes that make batches; none where none are wanted, or once they are lost.
+    """Processes that make batches; none if none are wanted, or once they are lost.
 
     Each has a pipe of its own, whose other end nobody else holds. A queue that is shared would stand still for good where a
     process is killed while it writes to it.
@@ -62,7 +62,7 @@ class BatchPool:
         self.close()
 
     def asked(self, parts: list[Part]) -> Asked | None:
-        """Batches that are being made; None where there is nobody to ask."""
+        """Batches that are being made; None if there is nobody to ask."""
         if not self._all:
             return None
         pipe = next(self._turns).pipe

@@ -33,7 +33,7 @@ class Batch:
     """Rows of one step, all [rows, tokens].
 
     Attributes:
-        tokens: int64. targets: the token that follows each. weights: float32; 0 where nothing is learned.
+        tokens: int64. targets: the token that follows each. weights: float32; 0 if nothing is learned.
         positions: of each token in its own text. documents: the number of that text in its row, padding one of its own.
         bounds: int32, where texts begin in the flattened rows, then the end, repeated up to a fixed length.
         filled: tokens that are not padding. attended: tokens that a token looks back on, on average.
@@ -88,7 +88,7 @@ class Packer:
                 waiting = waiting[self.rows :]
 
     def epoch_rows(self, epoch: int) -> list[list[int]]:
-        """One pass: as many draws as there are examples, each task's in turn until all were seen, then anew."""
+        """One pass: as many draws as there are examples, each task's in turn until all were seen, then again."""
         drawn = self._drawn(np.random.default_rng([self.seed, epoch])).tolist()
         lengths = self.encoded.lengths.tolist()
         full: list[list[int]] = []

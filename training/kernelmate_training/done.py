@@ -27,7 +27,7 @@ class Done:
         self._path = folder / FILE
 
     def has(self, step: str, key: str) -> bool:
-        """The step was done, from this."""
+        """True if the step was done, from this."""
         return self._read().get(step) == key
 
     def mark(self, step: str, key: str) -> None:
@@ -75,7 +75,7 @@ def model_keys(settings: Upskill, model: ModelSection) -> dict[Step, str]:
 
 
 def first_open(folder: Path, keys: dict[Step, str]) -> Step | None:
-    """The step that a model's way goes on with; None where all is done.
+    """The step that a model's way goes on with; None if all is done.
 
     Rounds begin with the model as it was trained, so where a model has played others, they go on with training, which has
     nothing to do but to give that model.

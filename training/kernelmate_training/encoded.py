@@ -25,8 +25,8 @@ class Encoded:
     Attributes:
         tokens: of all, uint16 or uint32. starts: int64 [examples + 1], where each begins.
         answers: int64 [examples], how many tokens each one's prompt has. tasks: uint8, index into `TASKS`.
-        families: uint16, which examples are of one kind of problem; None where that is not known.
-        gains: float32, how many times as fast each answer's version is, NaN where that does not apply; None where it is not known.
+        families: uint16, which examples are of one kind of problem; None if that is not known.
+        gains: float32, how many times as fast each answer's version is, NaN where that does not apply; None if it is not known.
     """
 
     tokens: np.ndarray[Any, Any]

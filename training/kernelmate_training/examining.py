@@ -29,7 +29,7 @@ def write_exam_prompts(settings: Upskill, codec: str, told: Told = lambda line: 
 
     path = prompts_folder(settings) / f"{codec}.jsonl"
     done, key = Done(settings.folder), key_of(load_exam(settings.exam.goals).sha256, settings.exam.goals)
-    # Prompts that were brought along are the user's; their own are written anew where other goals are wanted.
+    # Prompts that were brought along are the user's; their own are written again where other goals are wanted.
     stale = settings.sampling.prompts is None and not done.has(f"prompts of {codec}", key)
     if stale or not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

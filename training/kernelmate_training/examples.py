@@ -33,7 +33,7 @@ class Example:
         task: one of `TASKS`. group: examples of one problem share it. held_out: kept for validation.
         messages: role and text of the prompt for models that are asked by a chat template; empty for others.
         family: the kind of problem, which many groups share.
-        gain: how many times as fast the answer's version is, where time was asked for and that is known.
+        gain: how many times as fast the answer's version is, where time was requested and that is known.
     """
 
     prompt: str
@@ -155,7 +155,7 @@ def _example(line: Mapping[str, Any], codec: Codec, seed: int | None) -> Example
 
 
 def _gain(line: Mapping[str, Any]) -> float | None:
-    """How many times as fast a line's version is; None where something else was asked for, or nothing is known."""
+    """How many times as fast a line's version is; None if something else was requested, or nothing is known."""
     objective = (line.get("verdict") or {}).get("objective") or {}
     before, after = objective.get("before"), objective.get("after")
     if line.get("task") != "generate" or objective.get("name") != "time" or not before or not after:
@@ -204,7 +204,7 @@ def question_of(line: Mapping[str, Any], seed: int | None = None) -> Question:
 
 
 def offers_of(line: Mapping[str, Any]) -> tuple[tuple[str, int], ...] | None:
-    """The rewrites that a corpus found to apply to what is asked about; None where it did not look."""
+    """The rewrites that a corpus found to apply to what is asked about; None if it did not look."""
     offers = line.get("offers")
     return None if offers is None else tuple((str(one["recipe"]), int(one["variants"])) for one in offers)
 
@@ -235,7 +235,7 @@ def launch_of(launch: Mapping[str, Any]) -> CodecLaunch:
 
 
 def verdict_of(line: Mapping[str, Any], document: object) -> Any:
-    """A side's verdict; what all sides of a line share is taken from its constraints. None where there is none.
+    """A side's verdict; what all sides of a line share is taken from its constraints. None if there is none.
 
     Args:
         line: the object of the corpus.

@@ -25,7 +25,7 @@ def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None 
         told: lines about how far it is.
 
     Raises:
-        UsageError: the folder holds another corpus. EnvironmentFailed: a GPU is asked for and there is none.
+        UsageError: the folder holds another corpus. EnvironmentFailed: a GPU is requested and there is none.
     """
     from kernelmate_training.corpus import Progress, build
     from kernelmate_training.corpus import Settings as Wanted
@@ -66,7 +66,7 @@ def corpus_key(settings: Upskill) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """A corpus' figures as it keeps them; empty where there are none."""
+    """A corpus' figures as it keeps them; empty if there are none."""
     try:
         found = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

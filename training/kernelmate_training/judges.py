@@ -33,7 +33,7 @@ class Case:
     Attributes:
         number: of the question. before: the unit's text that is to be made better. right: a text known to be right, whose
             inputs and reference all share; `before` itself unless that is broken.
-        metric: what is asked for. prompt: in a user's words. answers: texts of the changed unit, each once.
+        metric: what is requested. prompt: in a user's words. answers: texts of the changed unit, each once.
         target: the GPU's name. seed: of the inputs.
     """
 

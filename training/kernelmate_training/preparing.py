@@ -1,6 +1,6 @@
 """From a corpus to what trainers read: examples by a codec, a tokenizer learned from them, and tokens; made once and kept.
 
-What is made for one codec, vocabulary, context and number of copies serves every model of these, and is made anew when the
+What is made for one codec, vocabulary, context and number of copies serves every model of these, and is made again when the
 corpus is another one.
 """
 
@@ -190,7 +190,7 @@ def load_prepared(folder: Path) -> Prepared:
 
 
 def _drawn(group: str, share: float) -> bool:
-    """A problem is among a share of them: a model sees whole groups, and a smaller share is part of a larger one."""
+    """True if a problem is among a share of them: a model sees whole groups, and a smaller share is part of a larger one."""
     drawn = int.from_bytes(hashlib.blake2b(group.encode(), digest_size=4).digest(), "big") / 2**32
     return drawn < share
 

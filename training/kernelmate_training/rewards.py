@@ -22,7 +22,7 @@ class Grade:
 
     Attributes:
         right: it was right wherever it ran. better: worth taking by the product's own decision.
-        gain: what was asked for, before over after, where both are known.
+        gain: the objective, before over after, where both are known.
         words: what was said against it; empty for right ones. suspicious: a gain so large that it was judged again.
     """
 
@@ -59,7 +59,7 @@ def reward(grade: Grade, clip: float) -> float:
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:
-    """Rewards of one group less their mean, over their standard deviation; all 0 where they are alike."""
+    """Rewards of one group less their mean, over their standard deviation; all 0 if they are alike."""
     if not rewards:
         return []
     mean = sum(rewards) / len(rewards)

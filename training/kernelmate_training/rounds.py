@@ -40,7 +40,7 @@ class Asked:
     Attributes:
         line: of the corpus. question: as it was asked. answers: what could be read, with its judgement; each version once.
         unreadable: answers that could not be read.
-        texts: every answer as it was drawn, with the place of its version among `answers`; None where it means none.
+        texts: every answer as it was drawn, with the place of its version among `answers`; None if it means none.
     """
 
     line: Mapping[str, Any]
@@ -175,7 +175,7 @@ def _read(one: Asked, codec: Codec, texts: Sequence[str]) -> tuple[Asked, list[D
 
 
 def _is_for_as_much(version: CodecVersion, question: Question) -> bool:
-    """A version for fewer problems than were asked about solves another one."""
+    """True if a version for fewer problems than were asked about solves another one."""
     return set(version.launch.require) <= set(question.launch.require)
 
 

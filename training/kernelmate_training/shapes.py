@@ -73,5 +73,5 @@ class Shape:
 
 
 def peak_flops(gpu: str) -> float | None:
-    """Dense bf16 FLOP/s of a GPU by its name; None where it is not in the table."""
+    """Dense bf16 FLOP/s of a GPU by its name; None if it is not in the table."""
     return next((rate for name, rate in PEAK_BF16.items() if name in gpu), None)

@@ -22,7 +22,7 @@ AGREES = 2e-2
 
 
 def masked(query: Tensor, key: Tensor, value: Tensor, layout: Tensor, longest: int) -> Tensor:  # noqa: ARG001 -- as `Attend`
-    """By a mask: `layout` [rows, 1, tokens, tokens] is True where a token may look."""
+    """By a mask: `layout` [rows, 1, tokens, tokens] is True if a token may look."""
     groups = query.shape[2] // key.shape[2]
     query, key, value = (part.transpose(1, 2) for part in (query, *_repeated(key, value, groups)))
     return functional.scaled_dot_product_attention(query, key, value, attn_mask=layout).transpose(1, 2)
@@ -77,7 +77,7 @@ def _causal() -> dict[str, object]:
 
 
 def _agrees(device: torch.device) -> bool:
-    """Both ways on three packed texts, forward and backward."""
+    """True if both ways on three packed texts, forward and backward."""
     lengths = [5, 40, 19]
     torch.manual_seed(0)
     parts = [torch.randn(1, 64, 2, 64, device=device, dtype=torch.bfloat16) for _ in range(3)]

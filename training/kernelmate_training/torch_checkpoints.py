@@ -68,7 +68,7 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
 
 
 def newest(folder: Path, device: torch.device | str = "cpu") -> Loaded | None:
-    """The newest checkpoint that is sound; None where there is none.
+    """The newest checkpoint that is sound; None if there is none.
 
     Args:
         folder: of the run.

@@ -33,7 +33,7 @@ class ModelFolder:
 
     @property
     def codec(self) -> str:
-        """The name of the codec that it was trained for; empty where that is not known."""
+        """The name of the codec that it was trained for; empty if that is not known."""
         return str(self.facts.get("codec") or "")
 
 

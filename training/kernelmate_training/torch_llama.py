@@ -182,7 +182,7 @@ def answer_loss(stream: Tensor, head: Tensor, targets: Tensor, weights: Tensor) 
         stream: [rows, tokens, hidden].
         head: [vocabulary, hidden].
         targets: the next token of each [rows, tokens].
-        weights: float32; 0 where nothing is to be learned.
+        weights: float32; 0 if nothing is to be learned.
     """
     logits = functional.linear(stream, head.to(stream.dtype)).float().flatten(0, 1)
     return (functional.cross_entropy(logits, targets.flatten(), reduction="none") * weights.flatten()).sum()

@@ -87,7 +87,7 @@ class Player:
         return moved
 
     def train(self, learned: Sequence[Example], number: int) -> dict[str, Any] | None:
-        """Train some steps on what was learned, mixed with the corpus; gives the losses, None where there was nothing."""
+        """Train some steps on what was learned, mixed with the corpus; gives the losses, None if there was nothing."""
         new, _ = encode(learned, self._tokenizer, self._model.context)
         if not len(new):
             self._told("nothing to learn in this round")

@@ -87,7 +87,7 @@ class Drawn:
 class _Job:
     """One answer that is to be drawn: to which prompt, which of its answers, how warm, from which tokens.
 
-    `back` gives the tokens of an answer as the prompt's own numbering has them; None where that is what was asked.
+    `back` gives the tokens of an answer as the prompt's own numbering has them; None if that is what was asked.
     """
 
     prompt: int

@@ -248,7 +248,7 @@ class Trainer:
         return float(sum(values) / len(values))
 
     def _is_due(self, clock: Clock, marks: _Marks) -> bool:
-        """It is time for a look at what is held out."""
+        """True if it is time for a look at what is held out."""
         if self._held_out is None:
             return False
         if self.plan.held_out_steps is not None:

@@ -52,7 +52,7 @@ class Variation:
     Attributes:
         names: an example's placeholders are numbered otherwise. numbers: its line numbers begin elsewhere.
         facts: share of the facts in the prompt that is left out; as often they stand in another order, and a means that the
-            answer takes is asked for by name.
+            answer takes is requested by name.
         words: functions and constants are exchanged, alike before and after; `lines`: operators where the answer changes nothing.
         offers: share of the rewrites that are offered and that the answer does not take that is left out.
         code: lines of a kernel to be made better are left out where the answer is a choice, a share of them that is drawn: what

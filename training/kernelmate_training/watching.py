@@ -38,7 +38,7 @@ class Watch:
     share: float = 0.0
 
     def see(self, loss: float, step: int, share: float) -> bool:
-        """Take a loss in; True where it is the best so far.
+        """Take a loss in; True if it is the best so far.
 
         Args:
             loss: on what is held out.

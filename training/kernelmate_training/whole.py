@@ -48,7 +48,7 @@ class _Running:
     shown: dict[str, int] = field(default_factory=dict)
 
     def over(self) -> bool:
-        """It has ended, or should have."""
+        """True if it has ended, or should have."""
         return self.process.poll() is not None or (self.limit is not None and time.monotonic() > self.limit)
 
 
@@ -177,7 +177,7 @@ class Whole:
                 self._finished(one)
 
     def _is_done(self, model: ModelSection) -> bool:
-        """Nothing is left to do for a model; its result is then taken as it was kept."""
+        """True if nothing is left to do for a model; its result is then taken as it was kept."""
         folder = self._settings.model_folder(model.name)
         if not (folder / FILE).is_file() or first_open(folder, model_keys(self._settings, model)) is not None:
             return False
@@ -186,7 +186,7 @@ class Whole:
         return model.name in self.outcome.results
 
     def _begun_one(self, model: ModelSection, place: int | None, deadline: float | None, share: int) -> list[_Running]:
-        """A model's process; none where no time is left for it.
+        """A model's process; none if no time is left for it.
 
         Args:
             model: which.

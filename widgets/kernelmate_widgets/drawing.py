@@ -61,7 +61,7 @@ class Mark:
 
     @property
     def open(self) -> bool:
-        """It is drawn as an outline."""
+        """True for an outlined box."""
         return self.symbol.endswith("-open")
 
     def corners(self) -> tuple[tuple[float, float], ...]:

@@ -200,7 +200,7 @@ class KernelHandle:
 
     @property
     def can_revert(self) -> bool:
-        """Something was accepted since the cell was run."""
+        """True if something was accepted since the cell was run."""
         return len(self._history) > 1
 
     def watch(self, watcher: Callable[[], None]) -> None:

@@ -112,9 +112,9 @@ class VersionList:
             return tuple(one for _, one in self._found)
 
     def number(self, key: int) -> int | None:
-        """Returns a candidate's position from 1; None if it is none, or has left the list."""
+        """Returns a candidate's position from 1; None if it is not valid, or has left the list."""
         return next((one.number for one in self.versions if one.key == key and one.number), None)
 
     def shows(self, candidates: Sequence[Judged]) -> bool:
-        """These are its candidates, in this order."""
+        """True if the list has these candidates, in this order."""
         return list(self.found) == list(candidates)

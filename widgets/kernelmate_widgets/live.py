@@ -45,7 +45,7 @@ class LineArguments:
 
     @property
     def anything(self) -> bool:
-        """Some of it is named."""
+        """True if the line names a live object."""
         return any(text is not None for text in (self.args, self.grid, self.block, self.shared, self.ref))
 
 

@@ -56,7 +56,7 @@ class CudaBackend:
     Args:
         device: the GPU's number, as CUDA counts them.
         memory_limit: bytes of its memory that launches may use; None for most of the free memory.
-        emulators: processes that emulate beside this one; None where there are none.
+        emulators: processes that emulate beside this one; None if there are none.
 
     Attributes:
         gpu: what the driver says of it.

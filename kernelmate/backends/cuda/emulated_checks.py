@@ -69,7 +69,7 @@ class EmulatedChecks:
         compiled: its compiled code.
         target: its target.
         emulators: other processes that emulate as well, so that launches that are foreseen are ready when they are
-            made; None where there are none.
+            made; None if there are none.
         worth: of launches in those, for all modules of a backend; None for this one alone.
     """
 

@@ -209,7 +209,7 @@ class IsolatedCuda:
 
     @property
     def poisoned(self) -> bool:
-        """Either of the two contexts is lost."""
+        """True if either of the two contexts is lost."""
         return self.runner.poisoned or self.own.poisoned
 
     @property

@@ -27,7 +27,7 @@ class Printed:
 
     @property
     def flooded(self) -> bool:
-        """It was more than is kept."""
+        """True if there was more output than is kept."""
         return self.size > MOST_PRINTED
 
     @property

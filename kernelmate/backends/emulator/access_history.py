@@ -27,7 +27,7 @@ class AccessHistory:
         writes, write_sites: packed access and number of the instruction.
         reads, other_reads, read_sites, other_read_sites: the same; None until the first read.
         last_write, last_read: highest stamps among them.
-        groups: of asynchronous copies, the group that each was in; None where there were none.
+        groups: of asynchronous copies, the group that each was in; None if there were none.
         every: one page of so many is covered.
     """
 

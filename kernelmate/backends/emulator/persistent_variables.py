@@ -87,7 +87,7 @@ class _VariableFlow:
     passes: int = 0
 
     def run(self, instructions: Iterable[Instruction]) -> bool:
-        """One pass; returns True if another one may find more."""
+        """Makes one pass; returns True if another one may find more."""
         before = self._known()
         for instruction in instructions:
             self._follow(instruction)
@@ -121,7 +121,7 @@ class _VariableFlow:
             self.direct[to.name] = self.direct[source.name]
 
     def _compares_with_itself(self, one: Instruction) -> bool:
-        """Two values of one variable are compared, as in a barrier that waits for the next generation."""
+        """True if two values of one variable are compared, as in a barrier that waits for the next generation."""
         if one.name != "setp" or not (one.has("eq") or one.has("ne")):
             return False
         held = [self.direct.get(operand.name) for operand in one.operands[1:] if isinstance(operand, Register)]

@@ -110,7 +110,7 @@ class Rendezvous:
         self._waiting.clear()
 
     def _meet_elsewhere(self) -> bool:
-        """Lanes of a warp may wait at different instructions of the same kind; together they are complete."""
+        """True if lanes of a warp may wait at different instructions of the same kind; together they are complete."""
         if len(self._waiting) < 2:
             return False
         everyone = np.sort(np.concatenate(list(self._waiting.values())))

@@ -108,7 +108,7 @@ class Visibility:
 
     @property
     def exhausted(self) -> bool:
-        """There were too many events to follow."""
+        """True if there were too many events to follow."""
         return self._events > MOST_EVENTS
 
     def begin(self) -> None:

@@ -38,7 +38,7 @@ def assumed(question: Question) -> SuggestRequest:
     """Return a question as a request for rewrites.
 
     Raises:
-        NotEncodable: the text does not hold the kernel, or no contract can be had for it.
+        NotEncodable: the text does not hold the kernel, or no contract is available for it.
     """
     return _assumed(request_of(question), question.broken)
 
@@ -50,7 +50,7 @@ def offered(asked: SuggestRequest | Question) -> tuple[Offer, ...]:
         asked: a search's request for the kernel, or a question about it.
 
     Raises:
-        NotEncodable: a question's text does not hold the kernel, or no contract can be had for it.
+        NotEncodable: a question's text does not hold the kernel, or no contract is available for it.
     """
     return tuple((name, len(found)) for name, found in candidates(asked))
 

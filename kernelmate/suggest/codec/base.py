@@ -59,7 +59,7 @@ class Question:
     Attributes:
         text: the whole unit. kernel: the name of the kernel that is asked about, with its namespaces.
         launch: in force for it.
-        metric: what is asked for. prompt: the user's words.
+        metric: what is requested. prompt: the user's words.
         task: what kind of answer is wanted.
         target: the GPU's name, `H100 SXM`. arch: its architecture, `sm_90`.
         contract: in force; None reads it from the text where it is needed.
@@ -67,7 +67,7 @@ class Question:
         broken: the compiler's or the judge's words on it, where it is broken or wrong.
         tried: earlier versions and what became of them, the best first.
         size: at which time counts; None for the contract's headline.
-        offers: rewrites that apply, and how many variants of each; None for what is found when it is asked for.
+        offers: rewrites that apply, and how many variants of each; None for what is found when it is requested.
         seed: draws how placeholders are numbered, so that a model learns none by heart; None numbers them in order.
     """
 
@@ -93,11 +93,11 @@ class DecodedAnswer:
     """Meaning of an answer.
 
     Attributes:
-        version: the changed version; None where the task asks for none.
+        version: the changed version; None if the task asks for none.
         analysis: what limits the kernel and what was done about it, one sentence each.
         tags: the same in the codec's own short words, and the recipes that were taken; empty for codecs that have none. With
             them `Codec.answer` tells the version as it was told here.
-        rewrites: names of the built-in rewrites that alone made the version, so that no word of it is the model's; empty where it
+        rewrites: names of the built-in rewrites that alone made the version, so that no word of it is the model's; empty if it
             wrote any itself.
     """
 

@@ -160,7 +160,7 @@ def request_of(question: Question) -> SuggestRequest:
     """Return a search's request from a question, as far as prompts need it.
 
     Raises:
-        NotEncodable: the text does not hold the kernel, or no contract can be had for it.
+        NotEncodable: the text does not hold the kernel, or no contract is available for it.
     """
     kernel = _kernel_in(question.text, question.kernel)
     try:

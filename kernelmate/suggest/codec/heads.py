@@ -40,7 +40,7 @@ class _Parameter:
         return "const" in texts[self.start : self.name if self.star is None else texts.index("*", self.start)]
 
     def is_restrict(self, texts: Sequence[str]) -> bool:
-        """The pointer is."""
+        """True if the pointer is `__restrict__`."""
         return bool(_RESTRICTS & set(texts[self.start : self.name]))
 
 

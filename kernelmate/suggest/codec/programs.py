@@ -72,10 +72,10 @@ def path(question: Question, goal: CodecVersion, names: Sequence[Named] | None, 
         offers: gives what applies, which is looked at where none is named.
 
     Returns:
-        The steps; None where none lead there.
+        The steps; None if none lead there.
 
     Raises:
-        NotEncodable: the text does not hold the kernel, or no contract can be had for it.
+        NotEncodable: the text does not hold the kernel, or no contract is available for it.
     """
     tries = [names] if names else [[(name, None)] for name, _ in offers()] if question.broken else []
     request, left = assumed(question) if tries else None, iter(range(MOST_TRIED))

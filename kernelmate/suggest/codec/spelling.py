@@ -64,7 +64,7 @@ def dense(tokens: Sequence[str]) -> str:
 
 
 def needs_blank(last: str, word: str) -> bool:
-    """Two tokens side by side would be read as something else."""
+    """True if two tokens side by side would be read as something else."""
     end, start = last[-1], word[0]
     if end.isalnum() or end == "_":
         if start.isalnum() or start == "_":
@@ -181,7 +181,7 @@ def _wordy(word: str) -> bool:
 
 
 def _is_unary(tokens: Sequence[str], index: int) -> bool:
-    """The operator at `index` has one operand, after it."""
+    """True if the operator at `index` has one operand, after it."""
     if tokens[index] not in _UNARY:
         return False
     if tokens[index] in ("!", "~"):
@@ -195,7 +195,7 @@ def _is_unary(tokens: Sequence[str], index: int) -> bool:
 
 
 def _is_declarator(tokens: Sequence[str], index: int, angles: set[int]) -> bool:
-    """The star or ampersand at `index` belongs to a declared pointer or reference, or to a pointer's type."""
+    """True if the star or ampersand at `index` belongs to a declared pointer or reference, or to a pointer's type."""
     if index == 0 or tokens[index] not in ("*", "&"):
         return False
     before = tokens[index - 1]

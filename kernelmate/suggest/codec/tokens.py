@@ -79,13 +79,13 @@ def has_comment(gap: str) -> bool:
 
 
 def is_word(token: str) -> bool:
-    """The token is a name or a keyword."""
+    """True if the token is a name or a keyword."""
     first = token[0]
     return (first.isalpha() or first == "_") and token[-1] not in "\"'"
 
 
 def is_number(token: str) -> bool:
-    """The token is a number."""
+    """True if the token is a number."""
     return token[0].isdigit() or (token[0] == "." and len(token) > 1 and token[1].isdigit())
 
 

@@ -158,7 +158,7 @@ class TokenWriter:
         return "\n".join(lines)
 
     def _fits(self, tokens: Sequence[OutputToken], place: int) -> bool:
-        """The statement at `place` has room behind its head."""
+        """True if the statement at `place` has room behind its head."""
         if tokens[place].text == "#":
             return False
         width = 1

@@ -48,10 +48,10 @@ class LocalModel:
         temperature: of the second attempt and those after it, which go up from it step by step; the first is greedy.
         seed: of the first; the others follow.
         on_text: told of text as it arrives.
-        stop: True once the user wants no more.
+        stop: True once the user cancelled.
         agree: shown each text before it leaves this machine, with secrets taken out; None for a server on it.
         codec: how the model is asked and answers, by its name in `kernelmate.suggest.codec`.
-        taught: the fingerprint of the rewrites that it was taught to choose among; None where it was not.
+        taught: the fingerprint of the rewrites that it was taught to choose among; None if it was not.
         notes: one line each, once: where the rewrites that are installed are others, and why choices could not be
             weighed.
         last_cost: tokens of the last answer.
@@ -271,7 +271,7 @@ def fitted(kernel: str, parts: list[str], task: str, context: int | None) -> tup
         kernel: what is known of the kernel.
         parts: the others, the most important first.
         task: what is asked.
-        context: in tokens; None where it is not known.
+        context: in tokens; None if it is not known.
 
     Raises:
         AuthorFailed: the kernel alone does not fit.

@@ -36,7 +36,7 @@ class ChatAnswer:
     """An answer, with token counts from the server, None if it gives none.
 
     `known_tokens` are those of `input_tokens` that the server had evaluated before. `likely` has log probabilities of the first
-    token, by its text; empty where none were asked for, or the server tells none.
+    token, by its text; empty if none were requested, or the server tells none.
     """
 
     text: str

@@ -29,7 +29,7 @@ class DownloadOffer:
         repository: `owner/name`.
         file: in it.
         revision: the commit, so that what is shown is what comes.
-        size: in bytes, None where the hub does not say.
+        size: in bytes, None if the hub does not say.
         sha256: as the hub says.
         licence: of the repository.
     """

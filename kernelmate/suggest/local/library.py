@@ -31,7 +31,7 @@ class LocalModelFile:
         source: the repository that it was downloaded from, or None.
         layers: how many. cache_bytes: of keys and values, for one token of context.
         codec: how it is asked, by its name in `kernelmate.suggest.codec`; None for a model that chats.
-        offers: the fingerprint of the rewrites that it was taught to choose among; None where it was not.
+        offers: the fingerprint of the rewrites that it was taught to choose among; None if it was not.
     """
 
     name: str

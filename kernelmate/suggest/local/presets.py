@@ -50,8 +50,8 @@ def choose(
         context: tokens, where the user has named a number; None for what the model was made for, as far as it fits.
         parallel: conversations wanted.
         gpu_layers: on a GPU; None for as many as fit there.
-        free: bytes of main memory that are free; None where that is not known, and everything is taken to fit.
-        gpu_free: bytes of the GPU's memory that are free; None where there is none.
+        free: bytes of main memory that are free; None if that is not known, and everything is taken to fit.
+        gpu_free: bytes of the GPU's memory that are free; None if there is none.
 
     Raises:
         AuthorFailed: the model does not fit at all.

@@ -51,7 +51,7 @@ class Endpoint:
         url: up to `/v1`.
         key: to be shown, or None.
         model: its name there.
-        context: its tokens, None where unknown.
+        context: its tokens, None if unknown.
         state: the file to touch while it is used; None for a server that is not ours.
         gpu: the UUID of the GPU that part of the model is on, so that it is not asked while a kernel is timed there.
     """
@@ -99,7 +99,7 @@ class ModelServer:
 
         Args:
             model: what is to be served; a server of another one is ended first.
-            stop: True once the user wants no more.
+            stop: True once the user cancelled.
 
         Raises:
             AuthorFailed: it cannot be served here.

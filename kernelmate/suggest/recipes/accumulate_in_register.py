@@ -40,7 +40,7 @@ class KeptElement:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every such element in a register."""
+    """One candidate that changes every such element in a register."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -105,7 +105,7 @@ def _invariant_index(tree: Tree, index: Node, loop: Node) -> bool:
 
 
 def _all_known(tree: Tree, loop: Node, array: str, inside: list[Node]) -> bool:
-    """In the loop the array is used only by elements whose indices are constants apart, or the same text."""
+    """True if in the loop the array is used only by elements whose indices are constants apart, or the same text."""
     uses = [use for use in tree.uses(array) if loop.start_byte <= use.start_byte < loop.end_byte]
     if len(uses) != len(inside) or _pointers_into(tree, array):
         return False
@@ -117,14 +117,14 @@ def _all_known(tree: Tree, loop: Node, array: str, inside: list[Node]) -> bool:
 
 
 def _differ_by_constants(texts: set[str]) -> bool:
-    """Indices such as `3*i+0`, `3*i+1`, which are never equal."""
+    """True for indices such as `3*i+0`, `3*i+1`, which are never equal."""
     heads = {text.rpartition("+")[0] for text in texts}
     tails = [text.rpartition("+")[2] for text in texts]
     return len(heads) == 1 and heads != {""} and all(tail.isdigit() for tail in tails)
 
 
 def _pointers_into(tree: Tree, array: str) -> bool:
-    """A local pointer is made from the array, through which its elements could be met under another name."""
+    """True if a local pointer is made from the array, through which its elements could be met under another name."""
     return any(
         variable is not None and variable.pointers and variable.value is not None and array in tree.text(variable.value)
         for variable in tree.variables.values()

@@ -120,7 +120,7 @@ class LiteralMacro:
 
 
 def operator_of(node: Node) -> str:
-    """The operator of an expression as it is written; empty where it has none."""
+    """The operator of an expression as it is written; empty if it has none."""
     operator = node.child_by_field_name("operator")
     return "" if operator is None or operator.text is None else operator.text.decode()
 

@@ -37,7 +37,7 @@ class Recipe:
         metrics: what it can improve, the likeliest first.
         costs: what it may make worse.
         claims: what the reasons of its rewrites say about figures.
-        rewrites: the changed kernels; none where the recipe does not apply or is not sure.
+        rewrites: the changed kernels; none if the recipe does not apply or is not sure.
     """
 
     name: str
@@ -113,7 +113,7 @@ def covered(side: str) -> tuple[str, str] | None:
 
 
 def _one_argument(text: str) -> bool:
-    """Parentheses close only after they opened, and no comma stands outside of them."""
+    """True if parentheses close only after they opened, and no comma stands outside of them."""
     depth = 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")

@@ -41,7 +41,7 @@ _REVERSED = (
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every such loop."""
+    """One candidate that changes every such loop."""
     edits: list[Edit] = []
     for tree in own_trees(request.kernel):
         for loop in tree.walk("for_statement", "while_statement"):

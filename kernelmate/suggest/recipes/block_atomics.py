@@ -53,7 +53,7 @@ RECIPE = Recipe("block-atomics", ("time",), ("shared_bytes", "accuracy"), rewrit
 
 
 def _total(tree: Tree) -> Total | None:
-    """The one place that is added to; None where there are more, or where single threads add already."""
+    """The one place that is added to; None if there are more, or where single threads add already."""
     found = [call for call in tree.walk("call_expression") if call_name(tree, call) == "atomicAdd"]
     if not found:
         return None
@@ -83,13 +83,13 @@ def _array(tree: Tree, place: Node) -> str | None:
 
 
 def _same_for_block(tree: Tree, place: Node) -> bool:
-    """Only parameters, numbers and blockIdx are in the address."""
+    """True if only parameters, numbers and blockIdx are in the address."""
     parameters = {parameter.name for parameter in tree.kernel.signature.parameters}
     return names(tree, place) <= parameters | {"blockIdx"}
 
 
 def _by_single_threads(tree: Tree, call: Node) -> bool:
-    """A condition on the thread's number lets few threads through: the sum is joined before."""
+    """True if a condition on the thread's number lets few threads through: the sum is joined before."""
     node = call.parent
     while node is not None and node.type != "function_definition":
         if node.type == "if_statement":

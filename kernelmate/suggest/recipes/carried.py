@@ -46,7 +46,7 @@ class CarriedValue:
 
     @property
     def neutral(self) -> str | None:
-        """What all parts but one begin with; None where beginning with the same value changes nothing."""
+        """What all parts but one begin with; None if beginning with the same value changes nothing."""
         return {"+=": "0", "^=": "0", "|=": "0", "*=": "1"}.get(self.operator) if self.kind != "extreme" else None
 
     def joined_with(self, offset: str, step: str) -> list[str]:
@@ -71,7 +71,7 @@ class CarriedValue:
 
 
 def carried_values(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] | None:
-    """Everything that the loop carries, in the order of first writing; None where something is carried otherwise."""
+    """Everything that the loop carries, in the order of first writing; None if something is carried otherwise."""
     own = declared_names(tree, loop.block) | _declared_twice(tree, loop)
     outer: dict[str, list[Node]] = {}
     for place in writes(tree, loop.block):

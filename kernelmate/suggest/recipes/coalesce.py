@@ -68,7 +68,7 @@ RECIPE = Recipe("coalesce", ("time", "global_bytes"), (), rewrites, claims=CLAIM
 
 
 def _may_change_roles(tree: Tree) -> bool:
-    """Everything that depends on a thread's place says so in the kernel itself, by components of the builtins."""
+    """True if everything that depends on a thread's place says so in the kernel itself, by components of the builtins."""
     text = tree.kernel.unit.text
     outside = text[: tree.kernel.start] + text[tree.kernel.end :]
     if _ORDERED_BY_WARP.search(tree.kernel.source):

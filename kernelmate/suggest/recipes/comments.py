@@ -165,7 +165,7 @@ def _code_of(text: str) -> str:
 
 
 def _lost_its_code(old: Kernel, new: Kernel, comment: Comment) -> bool:
-    """The statement that a comment stood beside, or above, is gone."""
+    """True if the statement that a comment stood beside, or above, is gone."""
     words = _words(comment.text)
     were = [one for one in comments(old.unit.text) if _words(one.text) == words and old.start <= one.start < old.end]
     if len(were) != 1:

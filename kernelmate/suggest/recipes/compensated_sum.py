@@ -62,7 +62,7 @@ def _added(tree: Tree, statement: Node) -> tuple[str, str, str] | None:
 
 
 def _alone(tree: Tree, name: str, statement: Node) -> bool:
-    """In its innermost loop nothing else looks at the sum, and that loop counts, so that it is no tree of shuffles."""
+    """True if in its innermost loop nothing else looks at the sum, and that loop counts, so that it is no tree of shuffles."""
     loop = enclosing_loops(statement)[0]
     inside = [use for use in tree.uses(name) if loop.start_byte <= use.start_byte < loop.end_byte]
     own = [use for use in inside if statement.start_byte <= use.start_byte < statement.end_byte]

@@ -121,7 +121,7 @@ def _by_invariant(tree: Tree, node: Node, before: dict[tuple[int, str], str]) ->
 
 
 def _wide(tree: Tree, node: Node) -> bool:
-    """The dividend may be a double: a literal without f, or a variable of another type."""
+    """True if the dividend may be a double: a literal without f, or a variable of another type."""
     if any(
         not re.search(r"[fFuUlL]$", tree.text(n)) and "." in tree.text(n)
         for n in tree.walk("number_literal", under=node)

@@ -33,7 +33,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: all such arrays in one dynamic piece."""
+    """One candidate that changes all such arrays in one dynamic piece."""
     tree = read_tree(request.kernel)
     threads = _threads(request.contract)
     if tree is None or threads is None or request.contract.shared.strip() != "0":
@@ -66,7 +66,7 @@ def _threads(contract: Contract) -> int | None:
 
 
 def _oversized(tree: Tree, variable: DeclaredVariable, threads: int) -> bool:
-    """More elements than threads, and none beyond the block's length is ever written."""
+    """True if there are more elements than threads, and none beyond the block's length is ever written."""
     if len(variable.dims) != 1 or variable.type not in ELEMENT_BYTES or "volatile" in variable.qualifiers:
         return False
     elements = integer_value(variable.dims[0], integer_constants(tree.kernel.unit.text))

@@ -86,7 +86,7 @@ RECIPE = Recipe("exchange-axes", ("time", "global_bytes"), (), rewrites, claims=
 
 
 def by_stride(lanes: LaneEvaluator, names: list[str]) -> list[str] | None:
-    """Coordinates by how near together what they run over lies, weighed over all accesses; None where that is unknown."""
+    """Coordinates by how near together what they run over lies, weighed over all accesses; None if that is unknown."""
     costs = dict.fromkeys(names, 0.0)
     known = False
     zero = dict.fromkeys(names, 0.0)
@@ -106,7 +106,7 @@ def by_stride(lanes: LaneEvaluator, names: list[str]) -> list[str] | None:
 
 
 def _alone(tree: Tree) -> bool:
-    """Threads do not meet, and ask for their place only where a coordinate is declared."""
+    """True if threads do not meet, and ask for their place only where a coordinate is declared."""
     text = tree.kernel.source
     if any(
         word in text
@@ -117,7 +117,7 @@ def _alone(tree: Tree) -> bool:
 
 
 def coordinates_of(tree: Tree, contract: Contract) -> list[Coordinate] | None:
-    """What the axes of a launch give; None where a thread asks for its place otherwise too."""
+    """What the axes of a launch give; None if a thread asks for its place otherwise too."""
     found: list[Coordinate] = []
     places = 0
     sides = [*contract.block, "1", "1"][:3]

@@ -33,7 +33,7 @@ STRICTEST = 2e-7
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every such call, and quotients of floats that one of them is part of."""
+    """One candidate that changes every such call, and quotients of floats that one of them is part of."""
     tree = read_tree(request.kernel)
     tolerance = request.contract.tolerance
     if tree is None or (tolerance is not None and max(tolerance.rtol, tolerance.atol) < STRICTEST):
@@ -73,7 +73,7 @@ def _comment(tree: Tree, call: Node, fast: str) -> Iterator[Edit]:
 
 
 def _float_arguments(tree: Tree, call: Node) -> bool:
-    """Every variable in the arguments is a float, nothing is cast, and no literal is a double."""
+    """True if every variable in the arguments is a float, nothing is cast, and no literal is a double."""
     arguments = call.child_by_field_name("arguments")
     if arguments is None or next(tree.walk("cast_expression", under=arguments), None) is not None:
         return False

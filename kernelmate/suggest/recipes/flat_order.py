@@ -115,7 +115,7 @@ def _factors(tree: Tree, node: Node) -> tuple[str, ...] | None:
 
 
 def _coordinates(tree: Tree, parts: dict[str, IndexPart]) -> dict[str, IndexPart] | None:
-    """The parts that together are the whole number, the lowest first; None where they are not, or it is used otherwise."""
+    """The parts that together are the whole number, the lowest first; None if they are not, or it is used otherwise."""
     final: dict[str, IndexPart] = {}
     divisor: tuple[str, ...] = ()
     while True:
@@ -135,7 +135,7 @@ def _coordinates(tree: Tree, parts: dict[str, IndexPart]) -> dict[str, IndexPart
 
 
 def _used_beside(tree: Tree, name: str, parts: dict[str, IndexPart]) -> bool:
-    """Something else than the other parts is made from it."""
+    """True if something else than the other parts is made from it."""
     spans = [_span(tree.variable(other)) for other in parts]
     return any(not any(low <= use.start_byte < high for low, high in spans) for use in tree.uses(name))
 
@@ -145,7 +145,7 @@ def _span(variable: DeclaredVariable | None) -> tuple[int, int]:
 
 
 def _indexes(tree: Tree, number: str, parts: dict[str, IndexPart]) -> bool:
-    """The number itself is used in an index, which would no longer be the coordinates' own."""
+    """True if the number itself is used in an index, which would no longer be the coordinates' own."""
     spans = [_span(tree.variable(other)) for other in parts]
     for use in tree.uses(number):
         node = use

@@ -95,7 +95,7 @@ def _top(tree: Tree, node: Node) -> Node:
 
 
 def _carries_type(parent: Node, node: Node) -> bool:
-    """The parent's type follows from this operand's."""
+    """True if the parent's type follows from this operand's."""
     if parent.type == "binary_expression":
         return operator_of(parent) in {"+", "-", "*", "/"}
     if parent.type == "conditional_expression":
@@ -109,7 +109,7 @@ def _is_condition(parent: Node, node: Node) -> bool:
 
 
 def _becomes_float(tree: Tree, top: Node, expression: ArithmeticExpression, macros: dict[str, LiteralMacro]) -> bool:
-    """The result is stored as a float, compared with one, or is an argument of a float function."""
+    """True if the result is stored as a float, compared with one, or is an argument of a float function."""
     parent = top.parent
     if parent is None:
         return False
@@ -144,7 +144,7 @@ def _becomes_float(tree: Tree, top: Node, expression: ArithmeticExpression, macr
 
 
 def _only_spelling(tree: Tree, node: Node, macros: dict[str, LiteralMacro]) -> bool:
-    """A double for no other reason than its literals and functions."""
+    """True if an expression is double only because of its literals and functions."""
     expression = ArithmeticExpression()
     kind_of(tree, node, expression, macros)
     return expression.convertible and bool(expression.literals or expression.functions)

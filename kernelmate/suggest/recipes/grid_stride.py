@@ -90,7 +90,7 @@ def _cap_told(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -
 
 
 def _counts_blocks(tree: Tree, found: list[CountingLoop]) -> bool:
-    """The number of blocks or a block's own is used otherwise than to stride: results may depend on it."""
+    """True if the number of blocks or a block's own is used otherwise than to stride: results may depend on it."""
     strided = [loop.node for loop in found if is_grid_stride(tree, loop.step)]
     for use in tree.walk("field_expression"):
         if not tree.text(use).startswith(("gridDim", "blockIdx")):
@@ -115,7 +115,7 @@ def _width(contract: Contract) -> int | None:
 
 
 def _edits(tree: Tree, width: int | None) -> list[Edit]:
-    """`if (i < n) {...}` as a loop over i; none where the kernel is not of the shape."""
+    """`if (i < n) {...}` as a loop over i; none if the kernel is not of the shape."""
     within = statements(tree.body)
     guard = guarded(tree, within)
     if guard is None or guard.returns or len(guard.conjuncts) != 1:
@@ -155,7 +155,7 @@ def _edits(tree: Tree, width: int | None) -> list[Edit]:
 
 
 def _independent(tree: Tree, guard: Node) -> bool:
-    """What a thread does is done through elements and its own variables, without barriers or exchanges."""
+    """True if what a thread does is done through elements and its own variables, without barriers or exchanges."""
     if not only_pure_calls(tree, guard, ATOMICS):
         return False
     own = declared_names(tree, guard)

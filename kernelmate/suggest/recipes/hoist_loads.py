@@ -28,7 +28,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, invariant
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every such load before its outermost loop."""
+    """One candidate that changes every such load before its outermost loop."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -82,7 +82,7 @@ def _loads(tree: Tree) -> Iterator[tuple[Node, Node, str]]:
 
 
 def _conditional(element: Node, loop: Node) -> bool:
-    """The element is read only where a condition holds, so that reading it anyway could leave the array."""
+    """True if the element is read only where a condition holds, so that reading it anyway could leave the array."""
     node = element.parent
     while node is not None and node.id != loop.id:
         if node.type in {"if_statement", "conditional_expression", "switch_statement"}:

@@ -21,7 +21,7 @@ ATOMICS = frozenset({"atomicAdd", "atomicMax", "atomicMin", "atomicAnd", "atomic
 
 
 def independent_turns(tree: Tree, loop: CountingLoop) -> bool:
-    """No turn needs what another has done.
+    """True if no turn needs what another has done.
 
     Everything that a turn writes is its own variable, an element whose index depends on the loop variable and through
     which alone the array is met in the loop, or the target of an atomic whose old value nobody looks at.
@@ -63,7 +63,7 @@ def _read_arrays(tree: Tree, loop: CountingLoop) -> set[str]:
 
 
 def _own_element(tree: Tree, loop: CountingLoop, name: str, own: set[str]) -> bool:
-    """All that the loop does with the array is at one index, which depends on the loop variable."""
+    """True if all that the loop does with the array is at one index, which depends on the loop variable."""
     variable = tree.variable(name)
     if variable is None or not variable.pointers:
         return False

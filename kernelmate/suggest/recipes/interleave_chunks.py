@@ -20,7 +20,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, global_index, is_globa
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: the first such loop interleaved."""
+    """One candidate that changes the first such loop interleaved."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -74,7 +74,7 @@ def _run(tree: Tree, loop: CountingLoop) -> tuple[Node, str] | None:
 
 
 def _is_worker(tree: Tree, node: Node) -> bool:
-    """The thread's number in the grid, itself or the variable that holds it."""
+    """True if the expression is the thread's index in the grid, or the variable that holds it."""
     if node.type == "identifier":
         return global_index(tree) == tree.text(node)
     return is_global_index(tree, node)

@@ -74,14 +74,14 @@ RECIPE = Recipe(
 
 
 def _names_size(instances: Sequence[str], sides: Sequence[int]) -> bool:
-    """A template argument of an instance is one of the block's sides: the two are likely one number."""
+    """True if a template argument of an instance is one of the block's sides: the two are likely one number."""
     return any(
         int(number) in sides for instance in instances for number in re.findall(r"(?<![\w.])\d+(?![\w.])", instance)
     )
 
 
 def _shapes_name(contract: Contract, sides: Sequence[int]) -> bool:
-    """An array's shape, or what sizes must fulfil, counts by the block's length: results are one per block."""
+    """True if an array's shape, or what sizes must fulfil, counts by the block's length: results are one per block."""
     shapes = [extent for argument in contract.args for extent in argument.shape or ()]
     divisors = {int(n) for text in (*shapes, *contract.require) for n in re.findall(r"(?:%|//|,)\s*(\d+)", text)}
     return bool(divisors & {length for length in (*sides, _product(sides)) if length >= WARP})
@@ -131,7 +131,7 @@ def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> BlockConstant | 
 
 
 def _counts_warps(tree: Tree, warps: int) -> bool:
-    """Whether a loop over so many turns, a number in the text, reads an array in which each warp has an element of its own."""
+    """True if a loop over so many turns, a number in the text, reads an array in which each warp has an element of its own."""
     per_warp = {
         match[1]
         for node in tree.walk("subscript_expression")
@@ -157,7 +157,7 @@ def _integer(literal: str) -> int | None:
 
 
 def _used_elsewhere(kernel: Kernel, constant: IntegerConstant) -> bool:
-    """Another kernel of the unit uses the constant too, so that it cannot change for this one alone."""
+    """True if another kernel of the unit uses the constant too, so that it cannot change for this one alone."""
     return any(
         other.start != kernel.start and re.search(rf"\b{constant.name}\b", other.source)
         for other in find_kernels(kernel.unit)
@@ -168,7 +168,7 @@ def _used_elsewhere(kernel: Kernel, constant: IntegerConstant) -> bool:
 
 
 def follow_block(contract: Contract, sides: Sequence[int]) -> Contract | None:
-    """The same contract with grid and shared written as functions of the block; None where that is unsure."""
+    """The same contract with grid and shared written as functions of the block; None if that is unsure."""
     grid = tuple(_follow_grid(text, axis, sides) for axis, text in enumerate(contract.grid))
     shared = _follow_shared(contract, sides)
     if shared is None or any(text is None for text in grid):
@@ -197,7 +197,7 @@ def _follow_grid(text: str, axis: int, sides: Sequence[int]) -> str | None:
 
 
 def _tiled_otherwise(tree: Tree, request: SuggestRequest, sides: Sequence[int]) -> bool:
-    """The grid counts pieces of several blocks' lengths, and the kernel names that length itself: it would not follow."""
+    """True if the grid counts pieces of several blocks' lengths, and the kernel names that length itself: it would not follow."""
     numbers = {int(number) for side in request.contract.grid for number in re.findall(r"(?<![\w.])\d+(?![\w.])", side)}
     pieces = {number for number in numbers if len(sides) == 1 and number > sides[0] > 1 and number % sides[0] == 0}
     named = {_integer(tree.text(node)) for node in tree.walk("number_literal", under=tree.function)}
@@ -279,7 +279,7 @@ def _flat_shapes(sides: tuple[int, ...], ties: Sequence[BlockConstant]) -> Seque
 
 
 def _fits_ties(shape: tuple[int, int], sides: tuple[int, ...], ties: Sequence[BlockConstant]) -> bool:
-    """One constant that holds two sides keeps them equal; a block is at least half a warp."""
+    """True if one constant that holds two sides keeps them equal; a block is at least half a warp."""
     if ties[0].constants and ties[0].constants == ties[1].constants and shape[0] != shape[1]:
         return False
     return _product(shape) * _product(sides[2:]) >= WARP
@@ -329,7 +329,7 @@ def _rewrite(
 
 
 def _sizes_shared(kernel: Kernel, edit: tuple[int, int, str]) -> bool:
-    """The constant that an edit changes is in the size of a shared array of the kernel."""
+    """True if the constant that an edit changes is in the size of a shared array of the kernel."""
     tree = read_tree(kernel)
     name = next(c.name for c in integer_constants(kernel.unit.text).values() if c.span == edit[:2])
     arrays = [] if tree is None else tree.shared_arrays()

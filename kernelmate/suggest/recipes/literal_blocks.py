@@ -29,7 +29,7 @@ def block_sides(contract: Contract) -> tuple[int, ...] | None:
 
 
 def with_block_dim(request: SuggestRequest) -> SuggestRequest | None:
-    """The same request about a kernel that asks for its block's lengths; None where it writes none of them as a number."""
+    """The same request about a kernel that asks for its block's lengths; None if it writes none of them as a number."""
     sides = block_sides(request.contract)
     kernel = None if sides is None else _with_block_dim(request.kernel, (*sides, 1, 1)[:3])
     return None if kernel is None else replace(request, kernel=kernel)
@@ -44,7 +44,7 @@ def _with_block_dim(kernel: Kernel, sides: tuple[int, ...]) -> Kernel | None:
 
 
 def names_length(request: SuggestRequest) -> bool:
-    """The kernel names one of the block's lengths, or their product, as a number, so that it may not be launched otherwise."""
+    """True if the kernel names one of the block's lengths, or their product, as a number, so that it may not be launched otherwise."""
     sides, tree = block_sides(request.contract), read_tree(request.kernel)
     if sides is None or tree is None:
         return False

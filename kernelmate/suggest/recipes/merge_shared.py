@@ -75,7 +75,7 @@ def _buffers(tree: Tree, statements: list[Node]) -> Iterator[SharedBuffer]:
 
 
 def _is_element(use: Node) -> bool:
-    """The buffer is indexed where it is named, so that no pointer to it lives on."""
+    """True if the buffer is indexed where it is named, so that no pointer to it lives on."""
     parent = use.parent
     if parent is None or parent.type != "subscript_expression":
         return False
@@ -102,7 +102,7 @@ def _statement_of(statements: list[Node], use: Node) -> int | None:
 
 
 def _alike(early: SharedBuffer, late: SharedBuffer) -> bool:
-    """One can stand for the other: same type, and one dimension each or the same ones."""
+    """True if one can stand for the other: same type, and one dimension each or the same ones."""
     one, other = early.variable, late.variable
     return one.type == other.type and (one.dims == other.dims or len(one.dims) == len(other.dims) == 1)
 
@@ -112,7 +112,7 @@ def _barrier_between(tree: Tree, statements: list[Node], early: SharedBuffer, la
 
 
 def _can_part(tree: Tree, statements: list[Node], early: SharedBuffer, late: SharedBuffer) -> bool:
-    """All threads meet between the two lifetimes, or can be made to: no thread has left, and none jumps."""
+    """True if all threads meet between the two lifetimes, or can be made to: no thread has left, and none jumps."""
     if _barrier_between(tree, statements, early, late):
         return True
     return next(tree.walk("return_statement", "goto_statement", "labeled_statement"), None) is None

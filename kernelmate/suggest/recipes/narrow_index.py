@@ -30,7 +30,7 @@ STRIDED = 30
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every such variable, argument and cast."""
+    """One candidate that changes every such variable, argument and cast."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -214,7 +214,7 @@ def _of_casts(tree: Tree, narrow: set[str]) -> Iterator[Edit]:
 
 
 def _has_32_bits(tree: Tree, node: Node, narrow: set[str]) -> bool:
-    """A name stands for a builtin, or is declared with 32 bits wherever it is."""
+    """True if a name stands for a builtin, or is declared with 32 bits wherever it is."""
     name = tree.text(node)
     if name in BUILTINS or name in narrow:
         return True

@@ -21,7 +21,7 @@ _ZERO = re.compile(r"0+(?:\.0*)?[fFuU]?")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every such array in the type of what is stored into it."""
+    """One candidate that changes every such array in the type of what is stored into it."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -48,7 +48,7 @@ RECIPE = Recipe("narrow-shared", ("shared_bytes", "occupancy"), ("time",), rewri
 
 
 def _came_as(tree: Tree, variable: DeclaredVariable) -> tuple[str, str | None] | None:
-    """The narrower type of all stored values, and the function that converts it; None where there is none."""
+    """The narrower type of all stored values, and the function that converts it; None if there is none."""
     if variable.type not in {"float", "int", "unsigned", "unsigned int", "double"} or "extern" in variable.qualifiers:
         return None
     elements = [one for one in element_accesses(tree) if root_name(tree, one) == variable.name]

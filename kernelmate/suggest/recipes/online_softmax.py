@@ -24,7 +24,7 @@ _EXPONENTIAL = re.compile(r"(__expf|expf|exp|std::exp)\((.+)-(\w+)\)")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: the first such pair of loops."""
+    """One candidate that changes the first such pair of loops."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

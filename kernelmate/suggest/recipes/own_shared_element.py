@@ -28,7 +28,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every such array."""
+    """One candidate that changes every such array."""
     tree = read_tree(request.kernel)
     lanes = None if tree is None else lanes_of(tree, request.contract)
     if tree is None or lanes is None:

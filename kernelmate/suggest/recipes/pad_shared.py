@@ -86,12 +86,12 @@ def _tiles(tree: Tree) -> Iterator[SharedTile]:
 
 
 def _always_indexed(tree: Tree, variable: DeclaredVariable) -> bool:
-    """Every use gives all indices at once, so that nothing else depends on where a row begins."""
+    """True if every use gives all indices at once, so that nothing else depends on where a row begins."""
     return all(_indices(tree, use, len(variable.dims)) is not None for use in tree.uses(variable.name))
 
 
 def _indices(tree: Tree, use: Node, count: int) -> list[Node] | None:
-    """The index expressions of `tile[a][b]`, or None where the use is anything else."""
+    """The index expressions of `tile[a][b]`, or None if the use is anything else."""
     found: list[Node] = []
     node = use
     while len(found) < count:
@@ -111,7 +111,7 @@ def _indices(tree: Tree, use: Node, count: int) -> list[Node] | None:
 
 
 def _walked_by_columns(tree: Tree, variable: DeclaredVariable, request: SuggestRequest) -> bool:
-    """Neighbouring lanes use different rows: some index before the last one depends on the lane."""
+    """True if neighbouring lanes use different rows: some index before the last one depends on the lane."""
     lane = _lane_names(tree, request)
     for use in tree.uses(variable.name):
         indices = _indices(tree, use, len(variable.dims)) or []

@@ -51,7 +51,7 @@ def _inside(call: Node, other: Node) -> bool:
 
 
 def _written_out(tree: Tree, call: Node, base: Node, exponent: Node, number: int) -> list[Edit]:
-    """Edits for one power; none where it stays."""
+    """Edits for one power; none if it stays."""
     double = call_name(tree, call) in {"pow", "std::pow"} and not _is_float(tree, base)
     kind = "double" if double else "float"
     running = _running(tree, call, base, exponent, kind, number)
@@ -96,7 +96,7 @@ def _product(text: str, power: int) -> str:
 
 
 def _is_float(tree: Tree, node: Node) -> bool:
-    """All that the expression names is float, or a whole number beside one."""
+    """True if all that the expression names is float, or a whole number beside one."""
     kinds = set()
     for name in names(tree, node):
         variable = tree.variable(name)

@@ -109,7 +109,7 @@ def _adding_call(tree: Tree, use: Node) -> tuple[Node, Node] | None:
 
 
 def _depends_on_data(request: SuggestRequest, tree: Tree, element: Node) -> bool:
-    """Which bin it is follows from the data, not from the thread's number alone: only then do blocks meet in it."""
+    """True if the bin depends on the data, not only on the thread's index: only then do blocks contend for it."""
     index = index_of(element)
     lanes = lanes_of(tree, request.contract)
     return (

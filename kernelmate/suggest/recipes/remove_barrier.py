@@ -36,7 +36,7 @@ class Between:
     written: set[str] = field(default_factory=set)
 
     def conflicts(self, other: Between) -> bool:
-        """One side writes what the other reads or writes."""
+        """True if one side writes what the other reads or writes."""
         return bool(self.written & (other.read | other.written) or other.written & self.read)
 
 
@@ -61,7 +61,7 @@ RECIPE = Recipe("remove-barrier", ("time",), (), rewrites)
 
 
 def _hidden(tree: Tree) -> bool:
-    """Shared memory is reached by pointers, or threads leave early: what meets at a barrier is not plain to see."""
+    """True if shared memory is reached by pointers, or threads leave early: what meets at a barrier is not plain to see."""
     if next(tree.walk("return_statement", "goto_statement", "break_statement", "continue_statement"), None) is not None:
         return True
     return any(v is not None and v.pointers and v.node.parent is not None and v.declaration.type == "declaration" for v in tree.variables.values())  # fmt: skip
@@ -100,7 +100,7 @@ def _add(tree: Tree, statement: Node, steps: list[Node | Between]) -> None:
 
 
 def _separates(steps: list[Node | Between], barrier: Node) -> bool:
-    """Wherever the barrier comes up, something before it conflicts with something after it."""
+    """True if wherever the barrier comes up, something before it conflicts with something after it."""
     for place, step in enumerate(steps):
         if isinstance(step, Between) or step.id != barrier.id:
             continue

@@ -54,12 +54,12 @@ RECIPE = Recipe("restrict-pointers", ("time", "global_bytes"), ("registers",), r
 
 
 def only_read(tree: Tree, name: str) -> bool:
-    """Nothing is stored through this pointer, and it goes nowhere where that could happen."""
+    """True if nothing is stored through this pointer, and it goes nowhere where that could happen."""
     return all(_reads(tree, use) for use in tree.uses(name))
 
 
 def _reads(tree: Tree, use: Node) -> bool:
-    """One mention of a pointer: it is an element read, or arithmetic that ends in one."""
+    """True if a use of a pointer reads an element, or is arithmetic that ends in reading one."""
     node = use
     while node.parent is not None:
         parent = node.parent
@@ -81,13 +81,13 @@ def _reads(tree: Tree, use: Node) -> bool:
 
 
 def _const_pointer(tree: Tree, declarator: Node) -> bool:
-    """A local pointer made from it points to const, so that nothing is stored through it either."""
+    """True if a local pointer made from it points to const, so that nothing is stored through it either."""
     declared = next((v for v in tree.variables.values() if v is not None and v.node.id == declarator.id), None)
     return declared is not None and declared.pointers == 1 and "const" in declared.qualifiers
 
 
 def _value_is_read(tree: Tree, element: Node) -> bool:
-    """An element is used as a value: not assigned, not counted up, its address not taken."""
+    """True if an element is used as a value: not assigned, not counted up, its address not taken."""
     node = element
     while node.parent is not None and node.parent.type in {
         "parenthesized_expression",
@@ -112,7 +112,7 @@ def _value_is_read(tree: Tree, element: Node) -> bool:
 
 
 def _takes_values(function: str) -> bool:
-    """A function of the CUDA headers, which takes numbers by value; a function of the user's may take a reference."""
+    """True for a function of the CUDA headers, which takes numbers by value; a user's function may take a reference."""
     return _BY_VALUE.fullmatch(function) is not None
 
 
@@ -138,14 +138,14 @@ def _edits(tree: Tree, parameter: Parameter, const: bool, restrict: bool) -> Ite
 
 
 def _declared_elsewhere(kernel: Kernel) -> bool:
-    """The unit declares the kernel once more, so that its parameter types must stay as they are."""
+    """True if the unit declares the kernel once more, so that its parameter types must stay as they are."""
     outside = kernel.unit.text[: kernel.start] + kernel.unit.text[kernel.end :]
     short = re.escape(kernel.name.rsplit("::", 1)[-1])
     return re.search(rf"__global__[^;{{}}]*\b{short}\s*\(", outside) is not None
 
 
 def _launched_with_one_array_twice(kernel: Kernel) -> bool:
-    """A launch of the unit passes the same pointer for two parameters: they do alias."""
+    """True if a launch of the unit passes the same pointer for two parameters: they do alias."""
     pointers = [index for index, parameter in enumerate(kernel.signature.parameters) if parameter.pointer]
     for site in kernel.launches:
         arguments = _arguments(kernel.unit.text[site.start : site.end])

@@ -62,7 +62,7 @@ def _offset(tree: Tree, loop: CountingLoop, element: Node) -> Node | None:
 
 
 def _known_before(tree: Tree, offset: Node, first: Node) -> bool:
-    """The offset is known before the first loop, and stays: its variables do, and it reads constant memory alone.
+    """True if the offset is known before the first loop, and stays: its variables do, and it reads constant memory alone.
 
     A difference may be unsigned and below zero, where only its sum with the loop's variable is a number of an element.
     """
@@ -85,14 +85,14 @@ def _known_before(tree: Tree, offset: Node, first: Node) -> bool:
 
 
 def _declared_before(tree: Tree, variable: DeclaredVariable, first: Node) -> bool:
-    """A constant of the body's own scope that is declared before a statement."""
+    """True for a constant of the body's own scope that is declared before a statement."""
     parent = variable.declaration.parent
     before = variable.declaration.end_byte <= first.start_byte
     return before and parent is not None and parent.id == tree.body.id and constant_after_start(tree, variable.name)
 
 
 def _is_row_of(tree: Tree, name: str) -> bool:
-    """The array is a parameter, a pointer that stays where it is."""
+    """True if the array is a parameter, a pointer that stays where it is."""
     variable = tree.variable(name)
     if variable is None or variable.pointers != 1 or variable.declaration.type != "parameter_declaration":
         return False

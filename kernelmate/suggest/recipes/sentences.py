@@ -38,7 +38,7 @@ class EndedTechnique:
     unless: str = ""
 
     def holds_for(self, code: str) -> bool:
-        """The changed kernel still uses the technique."""
+        """True if the changed kernel still uses the technique."""
         return bool(self.still) and re.search(self.still, code) is not None
 
 
@@ -83,7 +83,7 @@ def corrected(
 
 
 def _coded(name: str) -> bool:
-    """The name cannot be taken for a word of English."""
+    """True if the name cannot be taken for a word of English."""
     return re.search(r"_|\d|[a-z][A-Z]", name.strip("_")) is not None
 
 
@@ -125,7 +125,7 @@ def _clauses(sentence: str) -> list[_Clause]:
 
 
 def _means(clauses: Sequence[_Clause], place: int, kernel: str, others: Sequence[str]) -> bool:
-    """The part of the sentence that has the clause names this kernel and no other one of the file."""
+    """True if the part of the sentence that has the clause names this kernel and no other one of the file."""
     first = place
     while first > 0 and clauses[first].sign != ";":
         first -= 1
@@ -145,7 +145,7 @@ def _parts(name: str) -> set[str]:
 def _exchanged(
     clauses: Sequence[_Clause], place: int, match: re.Match[str], one: EndedTechnique, instead: str, *, opens: bool
 ) -> list[_Clause] | None:
-    """The clauses with the technique's words exchanged or its clause gone; None where neither leaves a sentence."""
+    """The clauses with the technique's words exchanged or its clause gone; None if neither leaves a sentence."""
     clause = clauses[place]
     before, after = clause.text[: match.start()], clause.text[match.end() :]
     aside = None if one.phrase else re.search(r"\s*\([^()]*$", before)

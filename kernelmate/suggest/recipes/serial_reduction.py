@@ -42,7 +42,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every such array."""
+    """One candidate that changes every such array."""
     tree = read_tree(request.kernel)
     threads = block_threads(request.contract)
     if tree is None or threads is None:
@@ -100,7 +100,7 @@ def _within(node: Node, loop: CountingLoop) -> bool:
 
 
 def _reads_all(tree: Tree, loop: CountingLoop, elements: list[Node], threads: int) -> bool:
-    """The loop goes over the whole block's length, and reads the array at its variable, once a turn."""
+    """True if the loop goes over the whole block's length, and reads the array at its variable, once a turn."""
     bound = plain(tree, loop.bound)
     whole = bound == "blockDim.x" or integer_value(bound, integer_constants(tree.kernel.unit.text)) == threads
     inside = [one for one in elements if _within(one, loop)]

@@ -30,7 +30,7 @@ class Sharing:
 
 
 def share(tree: Tree, work: Sequence[Node], *, inside: bool) -> Sharing | None:
-    """How lanes can share some statements; None where they cannot.
+    """How lanes can share some statements; None if they cannot.
 
     Args:
         tree: the kernel.
@@ -44,7 +44,7 @@ def share(tree: Tree, work: Sequence[Node], *, inside: bool) -> Sharing | None:
 
 
 def _place(tree: Tree, statement: Node, found: Sharing, *, inside: bool) -> bool:
-    """Sort one statement in; False where lanes cannot do it."""
+    """Sort one statement in; False if lanes cannot do it."""
     if statement.type not in {"for_statement", "while_statement"}:
         return _sort(tree, statement, found.stores)
     loop = read_loop(tree, statement)
@@ -67,7 +67,7 @@ def _place(tree: Tree, statement: Node, found: Sharing, *, inside: bool) -> bool
 
 
 def _deeper(tree: Tree, loop: CountingLoop) -> Sharing | None:
-    """Loops inside of a loop that all lanes go through alike; None where there is none, or no room for what is added."""
+    """Loops inside of a loop that all lanes go through alike; None if there is none, or no room for what is added."""
     if loop.node.type != "for_statement":
         return None
     inner = [read_loop(tree, node) for node in loop.body if node.type in {"for_statement", "while_statement"}]
@@ -105,7 +105,7 @@ def _joined_outside(
 
 
 def _shared_loop(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] | None:
-    """What the loop carries from turn to turn, where lanes can share its turns; None where they cannot."""
+    """What the loop carries from turn to turn, where lanes can share its turns; None if they cannot."""
     if loop.node.type != "for_statement" or loop.step != "1" or not loop.declared:
         return None
     if next(tree.walk("break_statement", "return_statement", "goto_statement", under=loop.block), None) is not None:
@@ -123,7 +123,7 @@ def _shared_loop(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] | N
 
 
 def _sort(tree: Tree, statement: Node, stores: list[Node]) -> bool:
-    """A statement outside the shared loops: a store that one lane does, or something that all lanes can do alike."""
+    """Classify a statement outside the shared loops: a store for one lane, or work for all lanes; False if neither."""
     if statement.type in {"declaration", "preproc_call", "continue_statement"}:
         return True
     if statement.type == "expression_statement":
@@ -144,7 +144,7 @@ def _sort(tree: Tree, statement: Node, stores: list[Node]) -> bool:
 
 
 def _same_lane_reads(tree: Tree, loops: list[CountingLoop]) -> bool:
-    """What is stored in a loop is read again only by the lane that stored it."""
+    """True if what is stored in a loop is read again only by the lane that stored it."""
     stored: dict[str | None, set[str]] = {}
     for element in element_accesses(tree):
         if is_written(tree, element):

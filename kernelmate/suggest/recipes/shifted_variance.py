@@ -40,7 +40,7 @@ class Sums:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: the first such loop."""
+    """One candidate that changes the first such loop."""
     tree = read_tree(request.kernel)
     sums = None if tree is None else next((found for loop in loops(tree) if (found := _sums(tree, loop))), None)
     if tree is None or sums is None:
@@ -57,7 +57,7 @@ RECIPE = Recipe("shifted-variance", ("accuracy",), ("registers",), rewrites)
 
 
 def _about_mean(tree: Tree, shift: str) -> list[Edit] | None:
-    """Edits of `... - mean * mean`, where the mean is declared with its value; None where there is no such thing."""
+    """Edits of `... - mean * mean`, where the mean is declared with its value; None if there is no such thing."""
     for node in tree.walk("binary_expression"):
         right = node.child_by_field_name("right")
         if operator(tree, node) != "-" or right is None:

@@ -21,7 +21,7 @@ from kernelmate.suggest.syntax_effects import body_span, fresh, indent_of, inden
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: the first such pair of loops."""
+    """One candidate that changes the first such pair of loops."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

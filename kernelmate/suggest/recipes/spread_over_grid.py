@@ -70,7 +70,7 @@ def _only_loop(tree: Tree) -> CountingLoop | None:
 
 
 def _is(tree: Tree, text: str, wanted: str) -> bool:
-    """The text is a builtin, or a variable that holds it."""
+    """True if the text is a builtin, or a variable that holds it."""
     text = "".join(text.split())
     if text == wanted:
         return True

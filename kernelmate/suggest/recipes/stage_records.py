@@ -57,7 +57,7 @@ class Records:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every such array, as far as shared memory holds them."""
+    """One candidate that changes every such array, as far as shared memory holds them."""
     kernel = without_early_returns(request.kernel)
     tree = None if kernel is None else read_tree(kernel)
     threads = block_threads(request.contract, least=32)

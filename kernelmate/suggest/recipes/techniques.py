@@ -203,4 +203,4 @@ REWRITTEN = (
         for _ in range(4)
     ),
 )
-"""How a kernel works that was written anew: what its comments say of that is no longer so. Each is found once in a sentence."""
+"""Patterns of comments that describe how the old kernel worked, for a kernel that was replaced; each matches once per sentence."""

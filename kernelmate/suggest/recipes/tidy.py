@@ -215,7 +215,7 @@ def _braces_as_before(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _own_lines(tree: Tree) -> bool:
-    """Every brace that opens a block of the kernel is the first of its line; one block at least has braces."""
+    """True if every brace that opens a block of the kernel is the first of its line; one block at least has braces."""
     blocks = [one for one in tree.walk("compound_statement") if one.parent is not None and one.parent.type in CONTROL]
     text = tree.kernel.unit.text
     places = [tree.span(one)[0] for one in blocks or [tree.body]]

@@ -102,7 +102,7 @@ RECIPE = Recipe("tile-shared", ("time", "global_bytes"), ("shared_bytes", "regis
 
 
 def _tied(tree: Tree, sides: Sequence[int]) -> bool:
-    """The kernel names the block's length otherwise than by blockDim."""
+    """True if the kernel names the block's length otherwise than by blockDim."""
     numbers = {tree.text(node).rstrip("uU") for node in tree.walk("number_literal")}
     return bool(numbers & {str(side) for side in sides})
 
@@ -131,7 +131,7 @@ def _product(tree: Tree, lanes: LaneEvaluator) -> Product | None:
 
 
 def _conjuncts_apart(guard: GuardedWork, row: str, col: str) -> bool:
-    """Each condition of the guard is about the row or the column, never both."""
+    """True if each condition of the guard is about the row or the column, never both."""
     for text in guard.conjuncts:
         named = set(re.findall(r"[A-Za-z_]\w*", text))
         if (row in named) == (col in named):
@@ -142,7 +142,7 @@ def _conjuncts_apart(guard: GuardedWork, row: str, col: str) -> bool:
 def _operands(
     tree: Tree, loop: CountingLoop, lanes: LaneEvaluator, owners: dict[str, str]
 ) -> tuple[Operand, ...] | None:
-    """The two matrices; None where the loop reads anything else by an index of its own."""
+    """The two matrices; None if the loop reads anything else by an index of its own."""
     found: dict[str, Operand] = {}
     for element in element_accesses(tree, loop.block):
         array, index = root_name(tree, element), index_of(element)
@@ -176,7 +176,7 @@ def _declared_in(tree: Tree, loop: CountingLoop) -> set[str]:
 
 
 def _plain_sum(tree: Tree, loop: CountingLoop, operands: tuple[Operand, ...]) -> bool:
-    """The loop adds products of the two, so that zeros beyond the matrix change nothing."""
+    """True if the loop adds products of the two, so that zeros beyond the matrix change nothing."""
     a, b = (re.escape("".join(tree.text(one.element).split())) for one in operands)
     text = "".join(tree.text(loop.block).split()).strip("{}")
     return re.fullmatch(rf"\w+\+=(?:{a}\*{b}|{b}\*{a});", text) is not None
@@ -309,7 +309,7 @@ def _tiled_loop(tree: Tree, product: Product, tiles: Sequence[str], side: str, i
 
 
 def _names_outside(tree: Tree, product: Product) -> bool:
-    """The loop variable is used otherwise than to index the two matrices."""
+    """True if the loop variable is used otherwise than to index the two matrices."""
     spans = [(e.start_byte, e.end_byte) for e in element_accesses(tree, product.loop.block)]
     return any(
         tree.text(node) == product.loop.name and not any(low <= node.start_byte < high for low, high in spans)

@@ -176,7 +176,7 @@ def _copy(tree: Tree, contract: Contract, lanes: LaneEvaluator, extents: Extents
 
 
 def _is_bound(tree: Tree, condition: str, extents: Extents) -> bool:
-    """The condition says that a coordinate, or their number, is below its extent, which the tiles' own guards say too."""
+    """True if the condition says that a coordinate, or their number, is below its extent, which the tiles' own guards say too."""
     sides = condition.split("<") if "<" in condition else condition.split(">")[::-1]
     if len(sides) != 2 or "=" in condition:
         return False
@@ -233,7 +233,7 @@ def _along(contract: Contract, lanes: LaneEvaluator, element: Node, extents: Ext
 
 
 def _edits(tree: Tree, copy: Copy, extents: Extents, fast: str, slow: str) -> list[Edit]:
-    """The whole body anew: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it."""
+    """Return the new body: coordinates of the block, a loop that reads a tile, a barrier, and a loop that writes it."""
     indent, step = indent_of(tree, copy.first) or indent_step(tree), indent_step(tree)
     ends = (extents.of[fast][0], extents.of[slow][0])
     side, rows, constants = sides(tree)

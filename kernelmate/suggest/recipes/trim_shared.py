@@ -108,7 +108,7 @@ def _largest(tree: Tree, lanes: LaneEvaluator, index: Node, element: Node) -> in
 
 
 def _same_in_every_block(tree: Tree, node: Node, depth: int) -> bool:
-    """Nothing that the expression is made from asks for the block's place, or changes but as the variable of a loop."""
+    """True if nothing that the expression is made from asks for the block's place, or changes but as the variable of a loop."""
     if depth > DEEPEST or "blockIdx" in tree.text(node):
         return False
     counted = {loop.name for loop in loops(tree)}

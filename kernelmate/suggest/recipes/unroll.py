@@ -51,7 +51,7 @@ def _below(tree: Tree, node: Node) -> Iterator[Node]:
 
 
 def _worth_unrolling(tree: Tree, node: Node) -> bool:
-    """A counting loop of unknown length that loads something, meets no barrier, and has no pragma of its own."""
+    """True for a counting loop of unknown length that loads something, has no barrier, and no pragma of its own."""
     loop = read_loop(tree, node)
     if loop is None or tree.text(loop.bound).strip().isdigit() or "__sync" in tree.text(node):
         return False

@@ -51,7 +51,7 @@ RECIPE = Recipe("unroll-local-arrays", ("local_bytes", "time"), ("registers",), 
 
 
 def _of_known_length(tree: Tree, loop: Node) -> bool:
-    """Its head names numbers, constants, template arguments, and variables of such loops around it."""
+    """True if its head names numbers, constants, template arguments, and variables of such loops around it."""
     if loop.type != "for_statement":
         return False
     known = set(integer_constants(tree.kernel.unit.text)) | set(tree.kernel.signature.template_parameters)

@@ -95,7 +95,7 @@ class ElementwiseWork:
         return name
 
     def by_components(self, tree: Tree) -> bool:
-        """The work is one short statement on types that CUDA has vectors of: it is written for `.x`, `.y` and so on."""
+        """True if the work is one short statement on types that CUDA has vectors of: it is written for `.x`, `.y` and so on."""
         body = statements(self.body)
         short = len(body) == 1 and body[0].type == "expression_statement" and len(tree.text(body[0])) <= LINE
         return (
@@ -168,7 +168,7 @@ def _of_loops(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]])
 
 
 def _together(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]]) -> bool:
-    """One number of vectors serves all loops: they end alike, stand side by side, and know their arrays from the first on."""
+    """True if one number of vectors serves all loops: they end alike, stand side by side, and know their arrays from the first on."""
     first = found[0][0].node
     same = {(work.bound, work.count, loop.declared, None if loop.node.parent is None else loop.node.parent.id) for loop, work in found}  # fmt: skip
     known = (tree.variable(one.name) for _, work in found for one in work.arrays)
@@ -245,7 +245,7 @@ def _further_in(indent: str, lines: Sequence[str]) -> list[str]:
 
 
 def _by_thread(tree: Tree, start: Node, step: str) -> bool:
-    """The loop starts at the thread's number, and goes on by the number of threads."""
+    """True if the loop starts at the thread's number, and goes on by the number of threads."""
     if is_global_index(tree, start) or _is(tree, start, is_global=True):
         return is_grid_stride(tree, step)
     squeezed = "".join(step.split())
@@ -293,7 +293,7 @@ def _work(tree: Tree, index: str, bound: str, body: Node) -> ElementwiseWork | N
 
 
 def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, PackedArray]) -> PackedArray | None:
-    """What is known of an array with one more access; None where it cannot be met by vectors."""
+    """What is known of an array with one more access; None if it cannot be met by vectors."""
     variable = tree.variable(name)
     if variable is None or variable.pointers != 1 or "volatile" in variable.qualifiers:
         return None

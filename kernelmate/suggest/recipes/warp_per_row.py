@@ -154,7 +154,7 @@ def _index(tree: Tree, axis: str, width: int | None) -> Node | None:
 
 
 def _worth_it(request: SuggestRequest, tree: Tree, plan: WarpPlan) -> bool:
-    """Lanes now read far apart, or too few threads are at work."""
+    """True if lanes now read far apart, or too few threads are at work."""
     lanes = lanes_of(tree, request.contract)
     if lanes is None:
         return False
@@ -165,7 +165,7 @@ def _worth_it(request: SuggestRequest, tree: Tree, plan: WarpPlan) -> bool:
 
 
 def _far_apart(lanes: LaneEvaluator, shared: Shared) -> bool:
-    """Two lanes read from different sectors in a loop, or it cannot be told where: at places that memory names."""
+    """True if two lanes read from different sectors in a loop, or it cannot be told where: at places that memory names."""
     for access in lanes.accesses():
         if shared.loop.node.start_byte <= access.element.start_byte < shared.loop.node.end_byte:
             one, other = lanes.address(access.element, (0, 0, 0)), lanes.address(access.element, (1, 0, 0))
@@ -244,7 +244,7 @@ def _loop_edits(tree: Tree, shared: Shared, lane: str) -> Iterator[Edit]:
 
 
 def _starts_neutral(tree: Tree, one: CarriedValue, around: Node) -> bool:
-    """The value is declared beside the loop as what changes no sum, or no product, and nothing is done to it until then."""
+    """True if the value is declared beside the loop as what changes no sum, or no product, and nothing is done to it until then."""
     variable = tree.variable(one.name)
     if variable is None or variable.value is None or variable.declaration.parent != around.parent:
         return False

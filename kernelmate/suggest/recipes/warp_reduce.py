@@ -72,7 +72,7 @@ RECIPE = Recipe("warp-reduction", ("shared_bytes", "time", "occupancy"), (), rew
 def _reads(
     tree: Tree, found: Sequence[Reduction], arrays: dict[str, DeclaredVariable]
 ) -> dict[tuple[int, str], list[Node]] | None:
-    """The reads of each reduction's results, by where it starts and the array; None where one is not reached by its own alone.
+    """The reads of each reduction's results, by where it starts and the array; None if one is not reached by its own alone.
 
     The result becomes a variable of the block that the reduction stands in.
     """
@@ -139,7 +139,7 @@ def _replace(
 def _assigned(tree: Tree, reduction: Reduction, uses: Sequence[Node], kind: str) -> tuple[Node, str, str] | None:
     """The statement after the tree that does nothing but take its result, what it declares, and the variable's name.
 
-    None where there is no such statement, or the result is read elsewhere too.
+    None if there is no such statement, or the result is read elsewhere too.
     """
     following = reduction.last.next_named_sibling
     if following is None or len(uses) != 1 or not following.start_byte <= uses[0].start_byte < following.end_byte:
@@ -186,7 +186,7 @@ def _from_barrier(tree: Tree, first: Node, arrays: dict[str, DeclaredVariable]) 
 
 
 def _is_for(tree: Tree, barrier: Node, arrays: dict[str, DeclaredVariable]) -> bool:
-    """The barrier orders nothing but accesses to these arrays: nothing else that threads share is written before it."""
+    """True if the barrier orders nothing but accesses to these arrays: nothing else that threads share is written before it."""
     early = (place for place in writes(tree, tree.body) if place.start_byte < barrier.start_byte)
     outside = any(place.type != "identifier" and root_name(tree, place) not in arrays for place in early)
     others = any(one.name not in arrays for one in tree.shared_arrays())
@@ -194,7 +194,7 @@ def _is_for(tree: Tree, barrier: Node, arrays: dict[str, DeclaredVariable]) -> b
 
 
 def _is_spent(tree: Tree, value: Node, reduction: Reduction, kind: str) -> bool:
-    """The value is a variable of the same block that nothing names after the tree, so that it may hold the result."""
+    """True if the value is a variable of the same block that nothing names after the tree, so that it may hold the result."""
     variable = tree.variable(tree.text(value)) if value.type == "identifier" else None
     if (
         variable is None

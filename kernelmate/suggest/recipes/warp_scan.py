@@ -77,7 +77,7 @@ class ScanReads:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: the first such scan."""
+    """One candidate that changes the first such scan."""
     tree = read_tree(request.kernel)
     threads = block_threads(request.contract)
     if tree is None or threads is None:
@@ -128,7 +128,7 @@ def _scan(tree: Tree, loop: Node, threads: int) -> BlockScan | None:
 
 
 def _doubles(tree: Tree, loop: Node, threads: int) -> bool:
-    """The loop's variable goes 1, 2, 4, ... below the block's length."""
+    """True if the loop's variable goes 1, 2, 4, ... below the block's length."""
     start, condition, update = (loop.child_by_field_name(name) for name in ("initializer", "condition", "update"))
     if start is None or condition is None or update is None:
         return False
@@ -140,7 +140,7 @@ def _doubles(tree: Tree, loop: Node, threads: int) -> bool:
 
 
 def _is_length(tree: Tree, text: str, threads: int) -> bool:
-    """The text is the number of threads of the block."""
+    """True if the text is the number of threads of the block."""
     if text == "blockDim.x" or integer_value(text, integer_constants(tree.kernel.unit.text)) == threads:
         return True
     variable = tree.variable(text)
@@ -152,7 +152,7 @@ def _is_length(tree: Tree, text: str, threads: int) -> bool:
 
 
 def is_thread(tree: Tree, text: str) -> bool:
-    """The text is threadIdx.x, or a variable that holds it."""
+    """True if the text is threadIdx.x, or a variable that holds it."""
     if text == "threadIdx.x":
         return True
     variable = tree.variable(text)
@@ -174,7 +174,7 @@ def _function(tree: Tree, body: Node, names: set[str | None]) -> str | None:
 
 
 def _reads(tree: Tree, scan: BlockScan, threads: int) -> ScanReads | None:
-    """The reads after the loop; None where the buffers are met in another way too."""
+    """The reads after the loop; None if the buffers are met in another way too."""
     found: dict[str, list[Node]] = {"own": [], "before": [], "last": []}
     names = {variable.name for variable in scan.arrays}
     low, high = scan.first.start_byte, scan.loop.end_byte
@@ -339,7 +339,7 @@ def _place_of_thread(tree: Tree, scan: BlockScan, names: _Names) -> Iterator[Edi
 
 
 def _barrier_follows(tree: Tree, loop: Node) -> bool:
-    """The block that the scan stands in has a barrier after it, so that the next turn finds the buffer read."""
+    """True if the block that the scan stands in has a barrier after it, so that the next turn finds the buffer read."""
     node = loop.next_named_sibling
     while node is not None and not is_barrier(tree, node):
         node = node.next_named_sibling
@@ -347,7 +347,7 @@ def _barrier_follows(tree: Tree, loop: Node) -> bool:
 
 
 def _needed(tree: Tree, declaration: Node, scan: BlockScan, reads: ScanReads) -> bool:
-    """A declaration from between that something uses which stays."""
+    """True if something that stays uses a declaration from between."""
     gone = [(scan.first.start_byte, scan.loop.end_byte)]
     gone += [(node.start_byte, node.end_byte) for node in (*reads.own, *reads.before, *reads.last)]
     for declarator in declaration.children_by_field_name("declarator"):

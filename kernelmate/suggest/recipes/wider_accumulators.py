@@ -65,7 +65,7 @@ def _is_local(variable: DeclaredVariable) -> bool:
 
 
 def _gathers(tree: Tree, name: str) -> bool:
-    """The variable is given something that it is part of itself."""
+    """True if the variable is given something that it is part of itself."""
     for node in tree.walk("assignment_expression"):
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if left is None or right is None or root_name(tree, left) != name:
@@ -87,7 +87,7 @@ class _Widening:
         self._tree, self._names, self._up, self._down = tree, names, up, down
 
     def edits(self, variables: list[DeclaredVariable]) -> list[Edit] | None:
-        """Edits for the whole kernel; None where the address of a variable goes somewhere."""
+        """Edits for the whole kernel; None if the address of a variable goes somewhere."""
         tree = self._tree
         edits: list[Edit] = []
         for declaration in {v.declaration.id: v.declaration for v in variables}.values():

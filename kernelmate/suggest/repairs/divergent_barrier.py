@@ -61,7 +61,7 @@ REPAIR = Repair("divergent-barrier", ("correct",), (), rewrites, _CODES)
 
 
 def _split(tree: Tree, branch: Node) -> str | None:
-    """The branch in parts around its barriers; None where the condition may be another one after the first part."""
+    """The branch in parts around its barriers; None if the condition may be another one after the first part."""
     clause, then = branch.child_by_field_name("condition"), branch.child_by_field_name("consequence")
     other = branch.child_by_field_name("alternative")
     otherwise = (
@@ -99,7 +99,7 @@ def _at(parts: Sequence[list[Node]], place: int) -> list[Node]:
 
 
 def _branch(tree: Tree, condition: str, yes: list[Node], no: list[Node], indent: str) -> list[str]:
-    """One part as an if statement; nothing where neither side does anything."""
+    """One part as an if statement; nothing if neither side does anything."""
     step = indent + indent_step(tree)
     if not yes and not no:
         return []

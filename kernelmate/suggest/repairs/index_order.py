@@ -87,7 +87,7 @@ def _place(tree: Tree, element: Node) -> StridedIndex | None:
 def _exchanged(
     tree: Tree, places: list[StridedIndex], lengths: dict[str, set[str]], dims: list[str]
 ) -> list[Edit] | None:
-    """The edits that write every index in the other order; None where a length is not known."""
+    """The edits that write every index in the other order; None if a length is not known."""
     several = [place for place in places if place.slow != "0"]
     if not several:
         return None

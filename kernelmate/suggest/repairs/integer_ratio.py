@@ -40,7 +40,7 @@ REPAIR = Repair("integer-ratio", ("correct",), (), rewrites, VALUES)
 
 
 def _whole(tree: Tree, node: Node) -> bool:
-    """The expression is of a whole type, as far as its names show."""
+    """True if the expression is of a whole type, as far as its names show."""
     node = strip_parentheses(node)
     if node.type == "number_literal":
         return re.fullmatch(r"\d+[uUlL]*|0[xX][\da-fA-F]+[uUlL]*", tree.text(node)) is not None
@@ -59,7 +59,7 @@ def _whole(tree: Tree, node: Node) -> bool:
 
 
 def _meant_as_float(tree: Tree, node: Node) -> bool:
-    """What takes the quotient is a float: another operand, a variable, an element, or a function of the headers."""
+    """True if what takes the quotient is a float: another operand, a variable, an element, or a function of the headers."""
     while node.parent is not None:
         parent = node.parent
         if parent.type == "parenthesized_expression" or parent.type == "unary_expression":

@@ -107,7 +107,7 @@ def _axis(tree: Tree, variable: DeclaredVariable) -> int:
 
 
 def _written_out(tree: Tree) -> str | None:
-    """The expression by which threads are numbered where no variable holds it; None where none does."""
+    """The expression by which threads are numbered where no variable holds it; None if none does."""
     for node in tree.walk("binary_expression"):
         if is_global_index(tree, node):
             return tree.text(node)

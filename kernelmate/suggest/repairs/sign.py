@@ -45,7 +45,7 @@ REPAIR = Repair("sign", ("correct",), (), rewrites, VALUES)
 
 
 def _of_floats(tree: Tree, node: Node) -> bool:
-    """A sum or difference with a float in it, not part of an index or a condition."""
+    """True for a sum or difference with a float operand that is not part of an index or a condition."""
     if operator(tree, node) not in _TURNED:
         return False
     above = node.parent

@@ -84,7 +84,7 @@ def _of_update(tree: Tree, node: Node) -> tuple[str, str] | None:
 
 
 def _begins_with(tree: Tree, name: str, node: Node) -> bool:
-    """The variable is used first, as the text goes, where something is gathered in it."""
+    """True if the variable is used first, as the text goes, where something is gathered in it."""
     uses = tree.uses(name)
     return bool(uses) and node.start_byte <= uses[0].start_byte < node.end_byte
 

@@ -58,7 +58,7 @@ def _edits(tree: Tree, places: list[Node]) -> Iterator[Edit]:
 
 
 def _multiplies(tree: Tree, value: Node) -> bool:
-    """A product that is more than this thread's number in the grid, or a sum with such a variable."""
+    """True for a product other than the thread's index in the grid, or a sum with a variable that holds one."""
     text = re.sub(r"\s+", "", tree.text(value))
     numbers = re.sub(r"(?:blockIdx|blockDim|gridDim)\.[xyz]\*(?:blockIdx|blockDim|gridDim)\.[xyz]", "", text)
     return "*" in numbers or "<<" in numbers

@@ -94,7 +94,7 @@ class Spread:
     """A value that combines other threads' values of `base`, differently for each thread.
 
     Attributes:
-        op: what combines; empty where each thread has one other thread's value.
+        op: what combines; empty if each thread has one other thread's value.
         members: for each thread a bit for each thread of the block.
         plain: the same as an expression, or None.
     """

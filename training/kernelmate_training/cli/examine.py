@@ -79,7 +79,7 @@ def _list(output: Output) -> int:
 
 
 def _exam(settings: Settings, name: str | None, options: dict[str, Any], output: Output) -> ExamResult:
-    """The exam's result, printed where no document is asked for.
+    """The exam's result, printed where no document is requested.
 
     Raises:
         KeyboardInterrupt: after what is done so far was printed.

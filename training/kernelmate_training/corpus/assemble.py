@@ -78,7 +78,7 @@ class Sieve:
 
     @property
     def full(self) -> bool:
-        """There are enough rows of every task."""
+        """True if there are enough rows of every task."""
         return bool(self._most) and all(self.tasks[task] >= most for task, most in self._most.items())
 
     def takes(self, row: Written) -> bool:

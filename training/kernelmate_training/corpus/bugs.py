@@ -40,7 +40,7 @@ def mistakes() -> Mapping[str, dict[str, Any]]:
 
 
 def break_text(text: str, rng: Random) -> Broken | None:
-    """The text with one mistake, drawn among those that it can have; None where it can have none."""
+    """The text with one mistake, drawn among those that it can have; None if it can have none."""
     if "__global__" not in text:
         return None
     kinds = list(mistakes())

@@ -136,7 +136,7 @@ class _Numbers:
 
     @property
     def over(self) -> bool:
-        """Nothing more is wanted."""
+        """True if nothing more is wanted."""
         limit = self._settings.limit_s
         return self._sieve.full or (limit is not None and time.monotonic() - self._began > limit)
 

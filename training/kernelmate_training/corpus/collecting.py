@@ -21,7 +21,7 @@ SETTINGS = "settings.json"
 def collect(folder: Path, history_file: Path) -> int:
     """Write a corpus of a history: accepted and promising versions as rows, the others as rejected ones.
 
-    Every time it is written anew, so that it holds what the history holds now.
+    Every time it is written again, so that it holds what the history holds now.
 
     Args:
         folder: where to.
@@ -58,7 +58,7 @@ def _group(history: History, number: int, name: str) -> Studied:
 
 
 def _row(example: Mapping[str, Any], group: str) -> Written | None:
-    """One example of the history with what a corpus adds; None where its launch is not known or nothing was changed."""
+    """One example of the history with what a corpus adds; None if its launch is not known or nothing was changed."""
     before, after = (dict(example[side]) for side in ("before", "after"))
     if before["launch"] is None or after["launch"] is None or before["text"] == after["text"]:
         return None

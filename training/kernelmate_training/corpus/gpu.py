@@ -65,7 +65,7 @@ class Gpu:
 
     @property
     def lost(self) -> bool:
-        """An error has cost the context: the process has to go."""
+        """True if an error has destroyed the context, so that the process must be replaced."""
         return self.backend.poisoned
 
     def load(self, version: Version, target: Target) -> CudaModule:
@@ -88,7 +88,7 @@ class Gpu:
             size: at which they are timed.
             target: of the GPU.
             most: of those that looked faster than the first, so many are timed, and nothing is said of the others.
-            turns: in which they are timed; fewer than usual where another metric than time is asked for.
+            turns: in which they are timed; fewer than usual where another metric than time is requested.
         """
         import cupy
 
@@ -235,7 +235,7 @@ def drawn_stretch(argument: Argument, count: int, size: Size) -> np.ndarray[Any,
 
 
 def apart(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> str:
-    """How two versions' outputs differ by more than rounding explains, in words; empty where they do not."""
+    """How two versions' outputs differ by more than rounding explains, in words; empty if they do not."""
     if not is_inexact(got.dtype):
         return "other ones than the first version's" if bool((got != want).any()) else ""
     one, other = got.astype(np.float64), want.astype(np.float64)

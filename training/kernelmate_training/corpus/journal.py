@@ -108,7 +108,7 @@ def _facts(row: Written) -> dict[str, Any]:
 
 
 def _read(file: BinaryIO) -> Studied | None:
-    """The group that begins here; None where there is none, or only part of one."""
+    """The group that begins here; None if there is none, or only part of one."""
     try:
         head = json.loads(_line(file))
         rows, rejected = ([_row(facts, _line(file).decode()) for facts in head[name]] for name in ("rows", "rejected"))

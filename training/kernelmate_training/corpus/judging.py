@@ -68,7 +68,7 @@ class Judged:
 
     Attributes:
         metrics: counters of the sizes that were counted, the headline first.
-        words: what compiler or judge say is wrong, in one line; empty where nothing is.
+        words: what compiler or judge say is wrong, in one line; empty if nothing is.
         version: compiled, where it compiled.
     """
 
@@ -81,7 +81,7 @@ class Judged:
 
     @property
     def right(self) -> bool:
-        """It was right wherever it ran."""
+        """True if it was right wherever it ran."""
         return self.verdict.correct is True
 
 

@@ -23,7 +23,7 @@ class Mending:
 
 
 def mended(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer, ...], Mending | None]:
-    """The repairs that apply, and the first whose version is right; None where none is.
+    """The repairs that apply, and the first whose version is right; None if none is.
 
     Args:
         judge: of the group.

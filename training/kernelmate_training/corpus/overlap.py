@@ -158,7 +158,7 @@ def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The text that is nearest to another one. `overlap` is 0 and `name` empty where there is none."""
+    """The text that is nearest to another one. `overlap` is 0 and `name` empty if there is none."""
 
     name: str
     overlap: float

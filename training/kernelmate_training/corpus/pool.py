@@ -136,7 +136,7 @@ class Pool:
 
 
 def least_taken(devices: Sequence[int], taken: Sequence[int | None]) -> int | None:
-    """The GPU that the fewest workers have; None where there is none.
+    """The GPU that the fewest workers have; None if there is none.
 
     One that takes the place of a lost worker gets that one's GPU, so that in the end not all workers wait for the same.
     """
@@ -178,7 +178,7 @@ def _serve(pipe: Connection, target: str, seed: int, device: int | None) -> None
 
 
 def _studied(judge: Any, family: Family, number: int, seed: int, study: Any) -> tuple[Studied | None, str]:
-    """One group's findings, and why this process is not to be trusted with another one; empty where it is."""
+    """One group's findings, and why this process is not to be trusted with another one; empty if it is."""
     try:
         found: Studied = study(judge, family, number, seed)
     except Exception as error:  # noqa: BLE001 -- one group must not cost the others

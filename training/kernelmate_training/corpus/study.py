@@ -121,7 +121,7 @@ class _Study:
 
     @property
     def enough(self) -> bool:
-        """It has taken long enough."""
+        """True if it has taken long enough."""
         return self.judge.gpu is not None and time.process_time() - self.begun > ENOUGH_S
 
     def run(self) -> None:
@@ -155,7 +155,7 @@ class _Study:
         return Pair(before, before, metric, (), draw_prompt(metric, self.rng))
 
     def _question(self, pair: Pair, size: Size | None) -> bool:
-        """The choices for what a pair asks, and the pair itself where it is one; whether anything was tried."""
+        """True if the choices for what a pair asks, and the pair itself where it is one; whether anything was tried."""
         before = self.judged[pair.before]
         asking = asking_of(before, pair.metric)
         pair = replace(pair, size=size, offers=() if asking is None else asking.offers)
@@ -193,7 +193,7 @@ class _Study:
         return [step, *choices]
 
     def _chosen(self, pair: Pair, before: Judged, choices: list[Choice]) -> bool:
-        """Rows of the best choice and of those nearly as good; whether there are any."""
+        """True if rows of the best choice and of those nearly as good; whether there are any."""
         good: list[tuple[Choice, Pair, Verdict]] = []
         for choice in choices:
             option = choice.option

@@ -56,7 +56,7 @@ def held_together(
     Args:
         before: right.
         after: right as well.
-        pair: says what was asked for.
+        pair: says the objective.
         rounds: both, as measured in turns; None to go by predictions, where there are any.
         size: at which they were measured.
     """

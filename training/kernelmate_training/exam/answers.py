@@ -23,10 +23,10 @@ from kernelmate.suggest.proposals import proposed
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One answer: a version, or why it is none.
+    """One answer: a version, or why there is none.
 
     Attributes:
-        number: which answer, from 0, the greedy one. seconds: of wall time; None where it was sampled elsewhere.
+        number: which answer, from 0, the greedy one. seconds: of wall time; None if it was sampled elsewhere.
     """
 
     number: int
@@ -145,7 +145,7 @@ class Local:
         return self._identity
 
     def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
-        """Its greedy answer, then drawn ones. The greedy one is asked for by itself, so that its time is its own."""
+        """Its greedy answer, then drawn ones. The greedy one is requested by itself, so that its time is its own."""
         from kernelmate.session.authors import SearchOptions, local_model
 
         model = local_model(self._settings, request.kernel, SearchOptions(author="local"), wanted=True)
@@ -179,7 +179,7 @@ class Local:
 
 
 def _same(one: Candidate, other: Candidate) -> bool:
-    """The same version."""
+    """True if the same version."""
     texts = (one.kernel.unit.text, other.kernel.unit.text)
     return texts[0] == texts[1] and candidate_key(one.kernel, one.contract) == candidate_key(
         other.kernel, other.contract

@@ -28,7 +28,7 @@ class Goal:
     Attributes:
         name: of the goal, unique. kernel: the file's name in `kernels`, without suffix.
         prompt: the user's words. metric: what they must be read as.
-        most: the metric may be at most this in a version that meets the goal; None where any gain beyond noise will do.
+        most: the metric may be at most this in a version that meets the goal; None if any gain beyond noise will do.
             Bytes, registers, or tolerances, as `kernelmate.decide.metrics.metric_value` gives them.
     """
 

@@ -31,7 +31,7 @@ class _Asking:
 
 
 def request_of(session: Session, goal: Goal) -> SuggestRequest:
-    """What a suggester is asked for a goal: the kernel judged, the prompt read.
+    """What a suggester is requested a goal: the kernel judged, the prompt read.
 
     Raises:
         RuntimeError: the goal's kernel is not such that anything would be asked.
@@ -52,7 +52,7 @@ def write_prompts(
         path: what is written.
         codec: how the model is asked.
         goals: names; empty for all.
-        on_goal: told of each.
+        on_goal: called with each.
 
     Returns:
         How many were written, and a sentence for each goal that the codec cannot show.

@@ -27,10 +27,10 @@ class Attempt:
     Attributes:
         author: who proposed it. number: which of the author's, from 0; a model's 0 is its greedy answer.
         standing: how far it came. label: the author's own name, `recipe:warp-per-row`.
-        after: the goal's metric; None where it is not known. speedup: the baseline's time over its time.
+        after: the goal's metric; None if it is not known. speedup: the baseline's time over its time.
         why: what stood in the way, or what was gained.
         seconds: that the model took to answer; None for recipes and for answers from a file.
-        again: what a second judgement with other inputs found of a version that met the goal: right or not; None where there
+        again: what a second judgement with other inputs found of a version that met the goal: right or not; None if there
             was none.
     """
 
@@ -45,7 +45,7 @@ class Attempt:
     again: bool | None = None
 
     def reached(self, standing: Standing) -> bool:
-        """It came at least so far."""
+        """True if it came at least so far."""
         return ORDER.index(self.standing) >= ORDER.index(standing)
 
 
@@ -62,7 +62,7 @@ class GoalResult:
     seconds: float = 0.0
 
     def reached(self, standing: Standing, authors: Iterable[Author], k: int | None = None) -> bool:
-        """One of the authors' versions came so far; of a model's, only the first `k` answers count."""
+        """True if one of the authors' versions came so far; of a model's, only the first `k` answers count."""
         wanted = tuple(authors)
         return any(
             one.reached(standing)
@@ -89,7 +89,7 @@ class ExamResult:
     Attributes:
         version: of the exam. sha256: of its files. whole: all goals were tried.
         backend: where versions were judged. target: the GPU that figures are for. seed: of the judge's inputs.
-        model: what answered: name, codec, and the SHA-256 of its file or of its answers; None where only recipes did.
+        model: what answered: name, codec, and the SHA-256 of its file or of its answers; None if only recipes did.
         k: answers of the model to each goal. labels: what whoever ran it said of the model.
         machine: machine, day and versions.
     """

@@ -84,12 +84,12 @@ def run(wanted: Wanted, *, on_goal: Told | None = None, keep: Path | None = None
 
     Args:
         wanted: what is to be run.
-        on_goal: told of each goal as it is done, and of those that an earlier run had done.
+        on_goal: called with each goal as it is done, and of those that an earlier run had done.
         keep: a file for what is done so far; a run that finds one of the same exam, model and terms goes on from it.
 
     Raises:
         UsageError: there is nothing that could answer, or no such goal or model. SourceError: a file cannot be read.
-        EnvironmentFailed: compiler, worker or model are not to be had.
+        EnvironmentFailed: compiler, worker or model are unavailable.
         KeyboardInterrupt: the user stopped; what is done is in `keep`.
     """
     exam = load_exam(wanted.goals)
@@ -171,7 +171,7 @@ class _Kept:
         if whole and whole[0] == key:
             self.results = [read_goal(one) for one in whole[1:]]
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Written anew: the last line of a run that was killed may be cut off.
+        # Written again: the last line of a run that was killed may be cut off.
         text = [json.dumps(key), *(json.dumps(asdict(one)) for one in self.results)]
         path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
 

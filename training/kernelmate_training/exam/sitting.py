@@ -50,7 +50,7 @@ def sit(
         other: judges again, with another seed; None judges nothing again.
 
     Raises:
-        EnvironmentFailed: compiler or worker are not to be had. UsageError: a model that was asked for is not there.
+        EnvironmentFailed: compiler or worker are unavailable. UsageError: a model that was requested is not there.
     """
     began = time.monotonic()
     kernel = goal.load()

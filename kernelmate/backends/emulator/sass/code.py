@@ -57,7 +57,7 @@ class SassOp:
 
     @property
     def partial(self) -> bool:
-        """It may leave its results as they were."""
+        """True if it may leave its results as they were."""
         return self.guard not in {None, "PT", "UPT"}
 
 

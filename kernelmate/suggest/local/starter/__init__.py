@@ -1,7 +1,7 @@
 """The shipped model: a GGUF file in this folder, with a model card and a description.
 
 It is put here, held to its size, and described by `python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...`. Where rewrites
-or the kernels of their fingerprint have changed, and every number still means what the model was taught, it is stamped anew by
+or the kernels of their fingerprint have changed, and every number still means what the model was taught, it is stamped again by
 `python -m kernelmate.suggest.local.starter --stamp "WHY"`.
 """
 

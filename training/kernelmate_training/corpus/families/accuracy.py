@@ -12,7 +12,7 @@ from kernelmate_training.corpus.templates import drafts
 
 
 def accurate(family: str, kind: Kind, form: str) -> Callable[[Random], Problem]:
-    """Statistics that can be had more accurately: `half`, `variance`, `long`."""
+    """Statistics that is available more accurately: `half`, `variance`, `long`."""
 
     def draw(rng: Random) -> Problem:
         names = pick(rng, 3, "array")

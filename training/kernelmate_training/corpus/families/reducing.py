@@ -51,7 +51,7 @@ class Team:
 
     @property
     def tree(self) -> bool:
-        """The reduction runs through shared memory."""
+        """True if the reduction runs through shared memory."""
         return bool(self.flaws & {"shared_tree", "modulo_tree"})
 
     @property

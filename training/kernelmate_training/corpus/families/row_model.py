@@ -33,7 +33,7 @@ class RowProgram:
     Attributes:
         inputs: arrays of the whole plane. columns: arrays along the row.
         passes: reductions, one after another.
-        element: what is stored for each element; None where only rows have results.
+        element: what is stored for each element; None if only rows have results.
         values: what is stored for each row, by output.
         moments: the first two passes are a mean and a variance, which one pass can give.
         online: the first two are a maximum and a sum of exponentials below it, which one pass can give.

@@ -72,7 +72,7 @@ def row_problem(
 
 
 def _stores_exponentials(program: RowProgram) -> bool:
-    """The result is what the second pass sums, over the sum: it can wait in the output until the sum is known."""
+    """True if the result is the second pass's summand over the sum, so that the output can hold it until the sum is known."""
     element = program.element
     return (
         program.online is not None
