@@ -66,6 +66,8 @@ class BaselineOutputs:
         longest_thread: instructions of its longest thread, where the backend counts them.
         nans: on inputs with NaN, where it and the reference both gave NaN, per floating output.
         bits: elements whose bits it keeps as the reference does, per output, where a candidate must keep them.
+        small: those below the smallest normal number that it keeps as the reference does, where a candidate must keep them.
+        exact: where it rounds a narrow output to nearest throughout, the error that computing may add to that.
     """
 
     errors: frozenset[str]
@@ -75,13 +77,13 @@ class BaselineOutputs:
     longest_thread: int | None = None
     nans: Arrays = field(default_factory=dict)
     bits: Arrays = field(default_factory=dict)
+    small: Arrays = field(default_factory=dict)
+    exact: Arrays = field(default_factory=dict)
 
     def arrays(self) -> Iterator[Array]:
         """All arrays, for counting bytes."""
-        yield from self.off.values()
-        yield from self.outputs.values()
-        yield from self.nans.values()
-        yield from self.bits.values()
+        for part in (self.off, self.outputs, self.nans, self.bits, self.small, self.exact):
+            yield from part.values()
 
 
 REMEMBERED_BYTES = 96 << 20
@@ -144,7 +146,7 @@ def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds
     full = derive(contract, reference, given, size, answer.want, seed, exact=True, draws=draws)
     pairs = ((answer.allowed.error, full.error), (answer.allowed.coarse, full.coarse))
     error, coarse = ({n: module_of(a).maximum(a, new[n]) for n, a in old.items()} for old, new in pairs)
-    return replace(answer, allowed=Allowed(error, coarse), again=True)
+    return replace(answer, allowed=Allowed(error, coarse, full.terms), again=True)
 
 
 def with_ties(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:

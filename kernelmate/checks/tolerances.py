@@ -109,10 +109,12 @@ class Allowed:
         error: the largest |got - want| that passes; 0 for integers.
         coarse: up to here an error that does not pass is what the next narrower arithmetic (float16 for float32,
             float32 for float64) or a rough approximation of some per cent would make.
+        terms: floating inputs that go into one element, at most; infinite where that was not measured.
     """
 
     error: Expected
     coarse: Expected
+    terms: float = math.inf
 
 
 def accumulating_dtype(contract: Contract, output: str) -> np.dtype[Any]:
@@ -190,7 +192,7 @@ def toleranced(
     dtypes = {a.name: a.dtype for a in contract.args}
     for name, one in found.items():
         error[name], coarse[name] = _in_blocks(contract, dtypes[name], want[name], one, 1.0 if exact else 2.0)
-    return Allowed(error, coarse)
+    return Allowed(error, coarse, max((one.terms for one in found.values()), default=math.inf))
 
 
 def _in_blocks(
