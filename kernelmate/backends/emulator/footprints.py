@@ -48,7 +48,7 @@ class Marks:
 
 
 def marks_of(decoded: Decoded) -> Marks:
-    """The marks of a kernel's instructions that may access global memory."""
+    """Returns the marks of a kernel's instructions that may access global memory."""
     lines: dict[int | None, list[int]] = {}
     for number, step in enumerate(decoded.steps):
         operation = step.operation
@@ -56,7 +56,7 @@ def marks_of(decoded: Decoded) -> Marks:
         if known or isinstance(operation, AsyncCopy):
             position = step.position
             lines.setdefault(position.line or None if position else None, []).append(number)
-    # The highest bit is for what is not told apart.
+    # The highest bit is shared by lines that are not distinguished.
     told = dict(list(lines.items())[: MOST_LINES - 1])
     width = next(width for width in (8, 16, 32) if len(told) < width)
     bits = {number: bit for bit, numbers in enumerate(told.values()) for number in numbers}

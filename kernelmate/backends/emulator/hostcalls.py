@@ -1,4 +1,4 @@
-"""`printf` and `assert`: what kernels ask of the host."""
+"""`printf` and `assert`: calls of kernels to the host."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _parameter(machine: Machine, lane: int, offset: int, form: str) -> int:
 
 
 def _bytes(machine: Machine, lane: int, address: int, size: int) -> bytes:
-    """Bytes at a generic address; zeros where nothing is."""
+    """Returns bytes at a generic address; zeros for unmapped ones."""
     if space_of(address) == "local":
         start = lane * machine.local.stride + address - LOCAL_WINDOW
         return machine.local.data[start : start + size].tobytes()
@@ -105,12 +105,12 @@ def _string(machine: Machine, lane: int, address: int) -> bytes:
 
 
 def format_line(form: bytes, value_at: Callable[[int, int], bytes], string_at: Callable[[int], bytes]) -> str:
-    """One formatted output, with C's meaning of the specifiers.
+    """Format one output, with C's meaning of the specifiers.
 
     Args:
         form: the format string.
-        value_at: gives (offset, size) bytes of the argument list, in which each argument lies at a multiple of its size.
-        string_at: gives the bytes of the string at an address.
+        value_at: returns the bytes (offset, size) of the argument list, in which each argument is aligned to its size.
+        string_at: returns the bytes of the string at an address.
     """
     offset = 0
 

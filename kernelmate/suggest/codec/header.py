@@ -1,4 +1,4 @@
-"""Header of a prompt: the task, the objective and known facts, in coarse words of one token each."""
+"""Header of a prompt: task, objective and known facts, in coarse words of one token each."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ _PLAIN = frozenset(
         "wrong",
     ]
 )
-"""Words that judges say themselves, and that a name in the kernel may happen to be."""
+"""Words of judges' messages, which a name in the kernel may coincide with."""
 _CODES: frozenset[str] = frozenset(FindingCode)
 _LABEL = re.compile(r"\b(?:compile-)?(?:error|warning)( #\d+(?:-D)?)?: ?")
 
@@ -108,7 +108,7 @@ def header_tokens() -> tuple[str, ...]:
 
 
 def header(question: Question, names: Placeholders, arguments: Sequence[Argument], places: dict[int, int], wants: Sequence[str] = ()) -> str:  # fmt: skip
-    """Everything before the code.
+    """Return everything before the code.
 
     Args:
         question: what is asked.
@@ -202,7 +202,7 @@ def outcome(tried: TriedVersion) -> str:
 
 
 def _words(text: str, names: Placeholders, places: dict[int, int]) -> str:
-    """A compiler's words, lines as numbers of shown ones, paths left out, names as placeholders."""
+    """Returns the compiler's message with lines as shown numbers, without paths, and names as placeholders."""
 
     def place(found: re.Match[str]) -> str:
         number = next((group for group in found.groups() if group), None)
@@ -214,7 +214,7 @@ def _words(text: str, names: Placeholders, places: dict[int, int]) -> str:
 
 
 def _coarse_words(text: str, names: Placeholders, places: dict[int, int]) -> str:
-    """The code of what a judge says with the lines and names in it; a compiler's message as it is."""
+    """Returns the code of a judge's finding with its lines and names; a compiler's message unchanged."""
     code, _, rest = text.partition(": ")
     if text.startswith("wrong values"):
         code, rest = FindingCode.WRONG_VALUES, text
@@ -228,7 +228,7 @@ def _coarse_words(text: str, names: Placeholders, places: dict[int, int]) -> str
 
 
 def shortened(expression: str) -> str:
-    """An expression without blanks, where `lengthened` gives it back."""
+    """Returns an expression without blanks, if `lengthened` restores it."""
     short = expression.replace(" ", "")
     return short if lengthened(short) == expression else expression
 
@@ -237,7 +237,7 @@ _OPERATOR = re.compile(r"(?<=[\w)])(//|<<|>>|[<>=!]=|[-+*/%<>])(?=[\w(@-])")
 
 
 def lengthened(expression: str) -> str:
-    """An expression as contracts are written: a blank around operators and after commas; one with blanks as it is."""
+    """Returns an expression with blanks around operators and after commas; one with blanks is unchanged."""
     if " " in expression:
         return expression
     return re.sub(r",(?=\S)", ", ", _OPERATOR.sub(r" \1 ", expression))
