@@ -55,10 +55,7 @@ def left_out(cases: Sequence[Case], seed: str, named: Iterable[str] = (), factor
     out: set[str] = set()
     for sweep, group in sweeps.items():
         chance, share = _chance(seed, sweep), min(1, factor * group[0].share)
-        if group[0].together:
-            kept = len(group) if chance < share else 0
-        else:
-            kept = math.floor(share * len(group) + chance)
+        kept = (len(group) if chance < share else 0) if group[0].together else math.floor(share * len(group) + chance)
         drawn = sorted(group, key=lambda case: _chance(seed, case.name))
         out.update(case.name for case in drawn[kept:])
     return out

@@ -1,4 +1,4 @@
-"""Arguments whose values become addresses or lengths of loops, read in a kernel's PTX."""
+"""Arguments whose values become addresses or loop bounds, found in a kernel's PTX."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ _ACCESSES = frozenset({"ld", "ldu", "st", "atom", "red", "prefetch", "cp", "ldma
 
 
 Taint = tuple[str, int]
-"""`argument` or `element` (of an array, loaded through it), and the parameter's place."""
+"""Source of a value: `argument` or `element` (of an array, loaded through it), and the parameter's position."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentUses:
-    """Arguments by what becomes of their values: of array elements, and of scalars.
+    """Arguments classified by the use of their values: array elements and scalars.
 
     Attributes:
-        addresses: they go into the address of a load or a store. loops: they decide when a loop ends.
-        guards: they decide whether an instruction runs.
+        addresses: used in the address of a load or a store.
+        loops: used in a loop's exit condition.
+        guards: used in an instruction's predicate.
     """
 
     addresses: frozenset[str] = frozenset()
@@ -36,7 +37,7 @@ class ArgumentUses:
 
 
 def uses_of(version: Version, contract: Contract) -> ArgumentUses:
-    """The uses of a version's arguments, by the contract's names; none where there is no PTX to read."""
+    """Returns the uses of a version's arguments, by the contract's names; none without PTX."""
     found = _uses(version.compiled.ptx, version.compiled.lowered_name)
     kinds = {(a.name, "argument" if a.shape is None else "element", place) for place, a in enumerate(contract.args)}
     return ArgumentUses(*(frozenset(name for name, kind, place in kinds if (kind, place) in used) for used in found))
@@ -71,7 +72,7 @@ def entry_statements(ptx: str, entry: str) -> tuple[dict[str, int], list[Stateme
 
 
 class _ArgumentFlow:
-    """Values of arguments followed through registers, shared and local memory; the order is not looked at."""
+    """Data flow of argument values through registers, shared and local memory; flow-insensitive."""
 
     def __init__(self, places: dict[str, int], statements: list[Statement]) -> None:
         self._places, self._statements = places, statements
@@ -79,7 +80,7 @@ class _ArgumentFlow:
         self._changed = True
 
     def used(self) -> tuple[frozenset[Taint], ...]:
-        """Taints of addresses, of what ends loops, and of guards."""
+        """Returns the sources of addresses, of loop conditions, and of predicates."""
         while self._changed:
             self._changed = False
             for statement in self._statements:
@@ -122,7 +123,7 @@ class _ArgumentFlow:
             self._add("shared", frozenset[Taint]().union(*(self._loaded(base, "") for base in bases[1:])))
 
     def _loaded(self, base: str, memory: str) -> frozenset[Taint]:
-        """The taints of what lies at an address."""
+        """Returns the sources of a value loaded from an address."""
         if base in self._places:
             return frozenset({("argument", self._places[base])})
         taints = self._of(base)
@@ -130,7 +131,7 @@ class _ArgumentFlow:
         return through | self._of(memory)
 
     def _loops(self) -> set[Taint]:
-        """Values that guard a branch which leaves or repeats a loop."""
+        """Returns sources of predicates on branches that leave or repeat a loop."""
         labels = {one.label: number for number, one in enumerate(self._statements) if one.label}
         branches = [
             (number, labels[target], one.guard)
@@ -146,7 +147,7 @@ class _ArgumentFlow:
 
 
 def _halves(operands: str) -> tuple[str, str, str]:
-    """The operand that is written, which may be several registers, and those that are read."""
+    """Splits operands into the one written, possibly several registers, and those read."""
     text = operands.strip()
     if text.startswith("{"):
         written, comma, read = text.partition("}")

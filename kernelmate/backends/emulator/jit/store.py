@@ -9,17 +9,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+
+from kernelmate.files import locked, write_atomically
 
 MOST_BYTES = 256 << 20
 """Size of all files together from which the oldest are removed."""
 ABANDONED_S = 3600.0
-"""Age in seconds from which a file that was never finished is taken for one whose writer was killed."""
+"""Age in seconds from which an unfinished file counts as abandoned by a killed process."""
 LOCKS, PATIENCE_S = 64, 20.0
-"""Programs that can be compiled at once, and seconds after which nobody waits any longer for another process."""
+"""Number of programs that can be compiled at once, and seconds that a process waits for another one."""
 _MAGIC = b"KMJIT1\n"
 
 
@@ -36,7 +37,7 @@ def _path(key: str) -> Path:
 
 
 def has(key: str) -> bool:
-    """True if there is a file of that key."""
+    """Returns True if there is a file for the key."""
     try:
         return _path(key).is_file()
     except OSError:
@@ -44,7 +45,7 @@ def has(key: str) -> bool:
 
 
 def read(key: str) -> tuple[bytes, bytes] | None:
-    """Head and code; None where there is no whole file."""
+    """Returns head and code; None without a complete file."""
     path = _path(key)
     try:
         raw = path.read_bytes()
@@ -63,47 +64,25 @@ def write(key: str, head: bytes, code: bytes) -> None:
     """Keep a program, if the disk allows."""
     rest = len(head).to_bytes(8, "little") + head + code
     try:
-        folder().mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder(), suffix=".part")
+        write_atomically(_path(key), _MAGIC + hashlib.sha256(rest).digest() + rest)
     except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + hashlib.sha256(rest).digest() + rest)
-        os.replace(name, _path(key))
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
         return
     _make_room()
 
 
 @contextlib.contextmanager
 def alone(key: str) -> Iterator[None]:
-    """Let one process compile a program while others that want it wait, to read it afterwards; for some seconds only."""
+    """Context manager: one process compiles a program while others that need it wait, with a time limit, to read it afterwards."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, ImportError):
-            import fcntl
-
+        with contextlib.suppress(OSError):
             locks = folder().with_name("emulator-locks")
             locks.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context((locks / str(int(key[:8], 16) % LOCKS)).open("a"))
-            until = time.monotonic() + PATIENCE_S
-            while not _taken(fcntl.flock, lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB) and time.monotonic() < until:
-                time.sleep(0.01)
+            stack.enter_context(locked(locks / str(int(key[:8], 16) % LOCKS), PATIENCE_S))
         yield
 
 
-def _taken(flock: Callable[[int, int], None], handle: int, mode: int) -> bool:
-    try:
-        flock(handle, mode)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _make_room() -> None:
-    """Remove what was not used for longest, from a size on; someone else may be doing the same."""
+    """Removes least recently used files above a total size; other processes may do the same concurrently."""
     with contextlib.suppress(OSError):
         for left in folder().glob("*.part"):
             if time.time() - left.stat().st_mtime > ABANDONED_S:
