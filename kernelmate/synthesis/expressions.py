@@ -47,8 +47,8 @@ _CALLS = {
     "erf": "erf", "erfc": "erfc",
 }  # fmt: skip
 _NAMES = {
-    "subtract": "difference", "multiply": "product", "add": "sum", "divide": "quotient", "exp": "exponential",
-    "sqrt": "root", "square": "square", "tanh": "tangent", "where": "chosen", "maximum": "bounded", "minimum": "bounded",
+    "subtract": "difference", "multiply": "product", "add": "sum", "divide": "ratio", "exp": "exponential", "rint": "rounded", "floor": "floored",
+    "sqrt": "root", "square": "square", "tanh": "tangent", "where": "selected", "maximum": "clamped", "minimum": "clamped",
     "negative": "negated", "power": "power",
 }  # fmt: skip
 _WHOLE_POWERS = {3: 2, 4: 2}
@@ -197,9 +197,12 @@ class Expressions:
             named = hoisted or uses.get(key, 0) > 1 or (key not in self._asked and self._said(key) != "")
         if not named or re.fullmatch(r"\w+", text):
             return text, level
-        name = self._said(key) or self._name(node, text)
-        if not self.names.is_free(name) and self.names.is_free(f"{name}_value"):
-            name = f"{name}_value"
+        name = self._said(key) or self._name(key, node, text, uses)
+        if not self.names.is_free(name):
+            taken = (f"{self.plan.kind.removesuffix('s')}_{name}", f"{name}_value")
+            name = next(
+                (one for one in taken[self.plan.kind not in ("rows", "columns") :] if self.names.is_free(one)), name
+            )
         name = self.names.fresh(name)
         target.append(f"const {self.type_of(key)} {name} = {text};")
         self.known[key] = name
@@ -218,12 +221,18 @@ class Expressions:
             r"\w+ \+ \w+", text
         ) else LOOSE
 
-    def _name(self, node: Node, text: str) -> str:
-        if node.op == "input":
-            return f"{node.data[0]}_value"
-        called = re.fullmatch(r"(sqrt|log)f?\(([a-z]\w*)\)", text)
+    def _name(self, key: Key, node: Node, text: str, uses: Mapping[Key, int]) -> str:
+        leaf = self._behind(node)
+        if leaf.op == "input":
+            return self.element_name(str(leaf.data[0]), self.plan.access(key))
+        if node.op == "map" and node.data[0] == "sqrt" and self._sums_squares(node.args[0]):
+            return "norm"
+        called = re.fullmatch(r"(sqrt|log)f?\((1\.0f? - )?([a-z]\w*)\)", text)
         if called is not None:
-            return f"{called[1]}_{called[2]}"
+            return f"{called[1]}_{'one_minus_' if called[2] else ''}{called[3]}"
+        scaled = self._scaled(key, uses)
+        if scaled:
+            return f"{scaled}_scale"
         name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
         if node.op == "map" and node.data[0] == "divide" and self.plan.kind != "free":
             summed = self._viewed(node.args[0])
@@ -235,7 +244,38 @@ class Expressions:
         """The reference's name for a value, where it may be used for a local; else an empty text."""
         node = self.plan.node(key)
         name = self.hints.get(key, node.name if node.op == "map" else "")
-        return name if name and name not in RESERVED and self.names.is_free(name) else ""
+        return name if name and name != "value" and name not in RESERVED and self.names.is_free(name) else ""
+
+    def element_name(self, array: str, access: str) -> str:
+        """A name for an element of an array: of a row, of all elements, or of the loop's own."""
+        return {"row": f"row_{array}", "once": f"{array}_0"}.get(access, f"{array}_i")
+
+    def _behind(self, node: Node) -> Node:
+        """What views and casts are of."""
+        return self._behind(self.plan.graph.nodes[node.args[0]]) if node.op in ("view", "cast", "reshape") else node
+
+    def _scaled(self, key: Key, uses: Mapping[Key, int]) -> str:
+        """The array whose elements a value multiplies, where it is used for nothing else; else an empty text."""
+        if self.varies(key) or self.plan.kind == "free":
+            return ""
+        found = set[str]()
+        for one in uses:
+            node = self.plan.node(one)
+            operands = self.plan.operands(one)
+            if not any(self._bare(operand) == key for operand in operands):
+                continue
+            others = [self._behind(self.plan.node(operand)) for operand in operands if self._bare(operand) != key]
+            if node.op != "map" or node.data[0] != "multiply" or len(others) != 1 or others[0].op != "input":
+                return ""
+            found.add(str(others[0].data[0]))
+        return found.pop() if len(found) == 1 else ""
+
+    def _sums_squares(self, index: int) -> bool:
+        """Whether a value is a sum of squares, bounded or with a small number added."""
+        node = self._viewed(index)
+        if node.op == "map" and node.data[0] in ("add", "maximum"):
+            return any(self._sums_squares(one) for one in node.args)
+        return node.op == "reduce" and node.data[0] == "sum" and self.squares(node)
 
     def _viewed(self, index: int) -> Node:
         node = self.plan.graph.nodes[index]
@@ -365,13 +405,23 @@ class Expressions:
         known = (-1 - self._bare(key)[0], ())
         if known not in self.known:
             divisor = self._text(key, self.outer, uses, within=False)
-            name = self.names.fresh("inverse")
+            name = self.names.fresh(self._inverse_name(divisor[0]))
             text = f"{self.number(1.0)} / {bound(divisor, ATOM)}"
             if self._kernel.uses_rsqrt and re.match(r"sqrtf?\(", divisor[0]) and divisor[1] == ATOM:
                 text = f"r{divisor[0]}"  # as the baseline has it
             self.outer.append(f"const {self.real} {name} = {text};")
             self.known[known] = name
         return self.known[known]
+
+    def _inverse_name(self, divisor: str) -> str:
+        """A name for the reciprocal of what a text computes."""
+        names = {"mean_square": "inv_rms", "var": "inv_std", "sum_sq": "inv_norm", "norm": "inv_norm"}
+        found = next((word for word in names if word in divisor), "")
+        root = re.fullmatch(r"sqrtf?\((\w+)\)", divisor)
+        if found or root is not None:
+            return names[found] if found or root is None else f"inv_sqrt_{root[1]}"
+        word = re.fullmatch(r"(?:row_|column_)?([a-z]\w*)", divisor)
+        return f"inv_{word[1]}" if word is not None else "inverse"
 
     def _is_unsigned(self, node: Node) -> bool:
         """Whether a quotient of whole numbers is rounded the same way in C++: a position by a number or size above zero."""

@@ -21,6 +21,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         KernelmateError: a launch in the file cannot follow, or is illegal at a listed size.
     """
     definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
+    definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
     written = replace(written, definition=definition, helpers=helpers)
     above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
     edits = [(kernel.start, kernel.end, written.definition)]
@@ -39,9 +40,58 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
     changed = _with_named_block(changed, named_block, block)
     changed = _with_grid_comment(changed, written, grid)
+    changed = _with_named_numbers(changed, written)
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
     fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
+
+
+def _used_constants(definition: str, helpers: str) -> str:
+    """The helpers without constants that no other line of the kernel or its helpers names, unless a launch may."""
+    lines = helpers.split("\n")
+    kept = [line for line in lines if not _is_unused(line, definition + helpers)]
+    return "\n".join(kept).strip("\n")
+
+
+def _is_unused(line: str, text: str) -> bool:
+    named = re.match(r"constexpr [\w ]+ (\w+) = ", line)
+    return (
+        named is not None
+        and not line.endswith("// threads per block")
+        and len(re.findall(rf"\b{named[1]}\b", text)) == 1
+    )
+
+
+def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
+    """A written kernel and its helpers without those that the file has already, as from another kernel written before."""
+    above = kernel.unit.text[: kernel.start]
+    for piece in helpers.split("\n\n"):
+        numbered = re.search(r"^__device__ [^\n(]*?\b((\w+?)_\d+)\(", piece, re.MULTILINE)
+        if numbered is None or not piece.endswith("\n}"):
+            continue
+        plain = re.sub(rf"\b{numbered[1]}\b", numbered[2], piece)
+        if plain in above:
+            helpers = "\n\n".join(one for one in helpers.split("\n\n") if one != piece)
+            definition, helpers = (re.sub(rf"\b{numbered[1]}\b", numbered[2], one) for one in (definition, helpers))
+    return definition, helpers
+
+
+def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
+    """Launches in which numbers of the kernel's own tiles and packs stand by the names of their constants."""
+    if not _is_seen(kernel):
+        return kernel
+    named = re.findall(r"^constexpr int (\w+) = (\d+);  // (?!threads)", written.helpers, re.MULTILINE)
+    numbers = {value: name for name, value in reversed(named) if int(value) > 1}
+    edits: list[tuple[int, int, str]] = []
+    for site in kernel.launches:
+        start, end = site.grid_span
+        text = kernel.unit.text[start:end]
+        for value, name in numbers.items():
+            text = re.sub(rf"\+ {int(value) - 1}\) / {value}\b", f"+ {name} - 1) / {name}", text)
+            text = re.sub(rf"\* {value}\b", f"* {name}", text)
+        if text != kernel.unit.text[start:end]:
+            edits.append((start, end, text))
+    return apply_edits(kernel, sorted(set(edits))) if edits else kernel
 
 
 def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, ...]) -> Kernel:

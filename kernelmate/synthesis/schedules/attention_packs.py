@@ -52,7 +52,7 @@ class _AttentionPacks(AttentionRows):
         self.lanes = lanes
         names, fresh = self.names, kernel.names.fresh
         self.type, self.load = kernel.names.outermost("Pack"), kernel.names.outermost("load_packs")
-        self.partial = [fresh("group_largest"), fresh("group_sum"), fresh("group_total")]
+        self.partial = [fresh("group_max"), fresh("group_sum"), fresh("group_acc")]
         self.lane_names = [fresh("kGroups"), self.lane_names[1]]
         self.packs = [fresh("query_pack"), fresh("key_packs"), fresh("value_packs")]
         self.rows = [fresh("query_at"), fresh("keys_at"), fresh("values_at")]

@@ -110,7 +110,7 @@ class _Free:
         for name, key, text in zip(self.outputs, self.plan.outputs, texts, strict=True):
             value = self.kernel.stored(name, text, self.plan.node(key).dtype)
             if len(self.outputs) > 1:  # an array that is changed may still be read for the next output
-                held = self.kernel.names.fresh(f"{name}_value")
+                held = self.kernel.names.fresh(f"new_{name}")
                 lines.append(f"const {self.kernel.element(name)} {held} = {value};")
                 value = held
             found.append(value)
@@ -130,10 +130,20 @@ class _PermutationTiles(_Free):
             raise Refused("its arrays are met in several orders" if turned else "no array is met in another order")
         self.turned = turned.pop()
         self.source, self.target = int(self.turned[-1]), last
-        names = fresh_names(kernel, "source", "target", "batch", "lane", "j", "k", "across", "down")
+        names = fresh_names(
+            kernel,
+            "batch",
+            source="col",
+            target="row",
+            lane="tx",
+            j="ty",
+            k="i",
+            across="tiles_across",
+            down="tiles_down",
+        )
         self.names = names
-        names.kTile, tile = kernel.local_constant("kTile", self.side, "tile")
-        names.kRows, rows = kernel.local_constant("kRows", BLOCK // self.side, "rows")
+        names.kTile, tile = kernel.local_constant("kTile", self.side, "tile", "elements along a side of a tile")
+        names.kRows, rows = kernel.local_constant("kRows", BLOCK // self.side, "rows", "rows of a tile at a time")
         self.constants = [*tile, *rows]
         self.tiles = {
             name: kernel.names.fresh("tile" if len(self.tiled()) == 1 else f"{name}_tile") for name in self.tiled()
@@ -212,7 +222,7 @@ class _PermutationTiles(_Free):
                 lines.append(f"const int {self.at[axis]} = {left}{'' if final else f' % {lengths[axis]}'};")
                 left = f"{left} / {lengths[axis]}"
             tile += f" % {names.down}"
-        self.first = self.kernel.names.fresh("source_first"), self.kernel.names.fresh("target_first")
+        self.first = self.kernel.names.fresh("col_first"), self.kernel.names.fresh("row_first")
         return [
             *lines,
             f"const int {self.first[0]} = blockIdx.x % {names.across} * {names.kTile};",
@@ -320,25 +330,26 @@ class _Packs(_Free):
                 for name in self.outputs
             ),
         ]
-        passed = list(kernel.parameters)
+        passed = kernel.used(inner)
         declared = [*kernel.declared(passed), f"size_t {names.row}", f"int {names.column}"]
         front = kernel.wrapped(f"__device__ __forceinline__ void {helper}(", declared)
         head = f"template <int {names.kPack}>\n{front}"
         comment = "// kPack neighbouring elements of one row of the result."
-        return self.launched(helper, "\n".join([comment, kernel.definition(head, inner)]))
+        return self.launched(helper, passed, "\n".join([comment, kernel.definition(head, inner)]))
 
     def guard(self) -> str:
         """The condition that rows and addresses are of whole packs."""
-        whole = f"{self.lengths[self.last]} % {self.packs.width} == 0"
-        return " && ".join(filter(None, [whole, self.packs.aligned()]))
+        whole = f"{self.lengths[self.last]} % {self.packs.wide} == 0"
+        return " && ".join(filter(None, [whole, self.packs.aligned(self.packs.wide)]))
 
-    def launched(self, helper: str, text: str) -> WrittenKernel:
+    def launched(self, helper: str, passed: Sequence[str], text: str) -> WrittenKernel:
         """A pack for each thread, whatever row it lies in."""
         kernel, names, sides, columns = self.kernel, self.names, self.axes.sides, self.lengths[self.last]
-        width, guard = self.packs.width, self.guard()
-        start = f"(static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * {width}"
-        arguments = ", ".join(kernel.parameters)
+        width, wide, guard = self.packs.width, self.packs.wide, self.guard()
+        start = f"(static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * {wide}"
+        arguments = ", ".join(passed)
         body = [
+            self.packs.constant(),
             *self.opening,
             f"const size_t {names.count} = {kernel.count(sides)};",
             f"const size_t {names.base} = {start};",
@@ -346,10 +357,10 @@ class _Packs(_Free):
             ALIGNED_ROWS,
             *block_of(
                 f"if ({guard})",
-                [f"{helper}<{width}>({arguments}, {names.base} / {columns}, {names.base} % {columns});", "return;"],
+                [f"{helper}<{wide}>({arguments}, {names.base} / {columns}, {names.base} % {columns});", "return;"],
             ),
             *block_of(
-                f"for (size_t {names.j} = {names.base}; {names.j} < {names.count} && {names.j} < {names.base} + {width}; ++{names.j})",
+                f"for (size_t {names.j} = {names.base}; {names.j} < {names.count} && {names.j} < {names.base} + {wide}; ++{names.j})",
                 [f"{helper}<1>({arguments}, {names.j} / {columns}, {names.j} % {columns});"],
             ),
         ]
@@ -391,24 +402,25 @@ class _RowPacks(_Packs):
 
     skips_first = True
 
-    def launched(self, helper: str, text: str) -> WrittenKernel:
+    def launched(self, helper: str, passed: Sequence[str], text: str) -> WrittenKernel:
         """A row for each block."""
         kernel, names, columns, width = self.kernel, self.names, self.lengths[self.last], self.packs.width
-        arguments = f"{', '.join(kernel.parameters)}, {names.row}, {names.column}"
+        arguments = f"{', '.join(passed)}, {names.row}, {names.column}"
 
-        def loop(pack: int) -> list[str]:
-            scale = f" * {pack}" if pack > 1 else ""
+        def loop(pack: str) -> list[str]:
+            scale = f" * {pack}" if pack != "1" else ""
             head = f"for (int {names.column} = threadIdx.x{scale}; {names.column} < {columns}; {names.column} += blockDim.x{scale})"
             return ["  " + one for one in block_of(head, [f"{helper}<{pack}>({arguments});"])]
 
         body = [
             *(line for line in self.opening if f" {columns} = " in line),
             f"const size_t {names.row} = blockIdx.x;",
+            self.packs.constant(),
             ALIGNED_ROWS,
             f"if ({self.guard()}) {{",
-            *loop(width),
+            *loop(self.packs.wide),
             "} else {",
-            *loop(1),
+            *loop("1"),
             "}",
         ]
         headline = int(evaluate(self.axes.sides[self.last], kernel.contract.sizes[0]))

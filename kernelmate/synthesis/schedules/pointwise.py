@@ -122,7 +122,7 @@ class _Elements:
             if several and not re.fullmatch(
                 r"\w+", value
             ):  # an array that is changed may still be read for the next output
-                held = self.kernel.names.fresh(f"{target}_next")
+                held = self.kernel.names.fresh(f"new_{target}")
                 lines.append(f"const {self.kernel.element(target)} {held} = {value};")
                 value = held
             finals.append(f"return {value};" if self.single else f"{self.locals[target]} = {value};")

@@ -115,6 +115,7 @@ class Rows(RowLoops):
     """The text for one team."""
 
     schedule = "rows"
+    over = "row"
 
     def __init__(
         self, plan: Plan, kernel: KernelText, team: Team, *, online: bool = False, keeps: bool = False
@@ -124,7 +125,17 @@ class Rows(RowLoops):
         if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
         bare = kernel.kernel.name.rpartition("::")[2]
-        self.names = fresh_names(kernel, "kPack", "row", "rank", "c", "j", "columns", "packed", "end")
+        self.names = fresh_names(
+            kernel,
+            "kPack",
+            "row",
+            "j",
+            "columns",
+            "packed",
+            "end",
+            c="col",
+            rank="tid" if team.name == "block" else "lane",
+        )
         self.names.kThreads, self.constants = kernel.threads(team.block)
         self.function = kernel.names.outermost(f"{bare}_row")
         self.outputs = [one.name for one in kernel.outputs()]
@@ -187,7 +198,7 @@ class Rows(RowLoops):
         if names.columns != length:  # its expression is not written again
             body = [one.replace(f"max({length},", f"max({names.columns},") for one in body]
         width = self.packs.width
-        passed = list(kernel.parameters)
+        passed = kernel.used(body)
         template = [f"template <int {names.kPack}>"] if width > 1 else []
         inline = "__device__ __forceinline__ void "
         head = "\n".join(
@@ -302,13 +313,14 @@ class Rows(RowLoops):
         if width == 1:
             return [*lines, f"{self.function}({arguments});"]
         columns = length if re.fullmatch(r"\w+", length) else f"({length})"
-        lengths = [f"{one} % {width} == 0" for one in dict.fromkeys((columns, *self.pitches.values()))]
-        guard = " && ".join(filter(None, [*lengths, self.packs.aligned()]))
+        lengths = [f"{one} % {self.packs.wide} == 0" for one in dict.fromkeys((columns, *self.pitches.values()))]
+        guard = " && ".join(filter(None, [*lengths, self.packs.aligned(self.packs.wide)]))
         return [
             *lines,
+            self.packs.constant(),
             ALIGNED_ROWS,
             f"const bool {names.packed} = {guard};",
-            *[f"if ({names.packed}) {{", f"  {self.function}<{width}>({arguments});", "} else {"],
+            *[f"if ({names.packed}) {{", f"  {self.function}<{self.packs.wide}>({arguments});", "} else {"],
             *[f"  {self.function}<1>({arguments});", "}"],
         ]
 

@@ -203,7 +203,9 @@ def test_written_windows_are_right_and_keep_the_signature(name: str, make: Any, 
     assert found.candidates, found.notes
     for judged in found.candidates:
         verdict = judged.verdict
-        assert judged.candidate.author.startswith(("synthesis:windows", "synthesis:interleaved", "synthesis:permutation"))
+        assert judged.candidate.author.startswith(
+            ("synthesis:windows", "synthesis:interleaved", "synthesis:permutation")
+        )
         assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
         assert verdict.diagnostics == ()
         mine, theirs = judged.candidate.kernel.signature.parameters, kernel.signature.parameters
