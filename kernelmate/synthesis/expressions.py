@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from kernelmate.synthesis.graph import Node
+from kernelmate.synthesis.int_ranges import fits_int, needs_no_cast
 from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, KernelText, bound, c_type
 from kernelmate.synthesis.names import RESERVED
 from kernelmate.synthesis.plan import Key, Plan, Refused
@@ -150,6 +151,20 @@ class Expressions:
             return found
         return key
 
+    def bare(self, key: Key) -> Key:
+        """The key of the same value behind views and casts."""
+        return self._bare(key)
+
+    def named(self, key: Key, lines: list[str], wanted: str) -> str:
+        """The local that holds a value from now on; `lines` get its declaration."""
+        (text,) = self.locals_for([key], lines)
+        key = self._bare(key)
+        if not text.isidentifier():
+            name = self.names.fresh(self._said(key) or wanted)
+            lines.append(f"const {self.type_of(key)} {name} = {text};")
+            text = self.known[key] = name
+        return text
+
     def _whole_number(self, key: Key) -> Key:
         """An index without casts between types of whole numbers."""
         node = self.plan.node(key)
@@ -234,10 +249,13 @@ class Expressions:
         if scaled:
             return f"{scaled}_scale"
         name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
+        if name in ("difference", "sum") and self.plan.kind == "free" and not self.varies(key):
+            return "shift"
         if node.op == "map" and node.data[0] == "divide" and self.plan.kind != "free":
             summed = self._viewed(node.args[0])
+            of = re.match(r"sum_(?!sq\b)(\w+) /", text)
             if summed.op == "reduce":
-                return "mean_square" if self.squares(summed) else "mean"
+                return "mean_square" if self.squares(summed) else f"mean_{of[1]}" if of is not None else "mean"
         return name
 
     def _said(self, key: Key) -> str:
@@ -380,7 +398,8 @@ class Expressions:
         narrow_product = arg.op == "iota" and node.data[0] in ("multiply", "square")
         if narrow_product:
             return f"static_cast<long long>({text[0]})", ATOM
-        narrower = node.dtype in ("int64", "uint64") and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
+        wide = node.dtype in ("int64", "uint64") and not fits_int(self.plan.graph, self.plan.graph.nodes.index(node))
+        narrower = wide and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
         return (f"static_cast<{c_type(node.dtype, self.real)}>({text[0]})", ATOM) if narrower else text
 
     def _as_long(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
@@ -443,7 +462,8 @@ class Expressions:
             level = ATOM if name in _BITS else SUM
             return f"{bound(args[0], level)} {_LOOSE[name]} {bound(args[1], level)}", LOOSE
         if name == "where":
-            return f"{bound(args[0], SUM)} ? {bound(args[1], SUM)} : {bound(args[2], SUM)}", LOOSE
+            test = bound(args[0], SUM) if "?" in args[0][0] else args[0][0]
+            return f"{test} ? {bound(args[1], SUM)} : {bound(args[2], SUM)}", LOOSE
         if name == "square" or (name == "power" and self._whole_power(node) is not None):
             count = 2 if name == "square" else self._whole_power(node) or 2
             return " * ".join([bound(args[0], ATOM)] * count), PRODUCT
@@ -474,6 +494,8 @@ class Expressions:
             return f"static_cast<{_NARROW[node.dtype]}>({arg[0]})", ATOM
         if node.dtype == "bool":
             return f"{bound(arg, SUM)} != 0", LOOSE
+        if node.dtype in ("int64", "uint64") and needs_no_cast(self.plan.graph, self.plan.graph.nodes.index(node)):
+            return arg
         return f"static_cast<{c_type(node.dtype, self.real)}>({arg[0]})", ATOM
 
 

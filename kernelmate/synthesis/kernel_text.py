@@ -262,6 +262,7 @@ class KernelText:
         """A computed value of a dtype as an element of an array."""
         dtype = self.arguments[name].dtype
         floating = "float" in dtype
+        text = _unwrapped(text)
         if not floating and kind.startswith("float"):
             raise Refused(f"it rounds {kind} to {dtype}")
         if dtype in _FROM_FLOAT:
@@ -358,6 +359,14 @@ def fresh_names(kernel: KernelText, *wanted: str, **spelled: str) -> SimpleNames
     """Names for locals, as near to those that are wanted as the user's text allows; `spelled` ones under other attributes."""
     spelled = {name: name for name in wanted} | spelled
     return SimpleNamespace(**{attribute: kernel.names.fresh(name) for attribute, name in spelled.items()})
+
+
+def _unwrapped(text: str) -> str:
+    """An expression without parentheses around all of it."""
+    if not text.startswith("(") or not text.endswith(")"):
+        return text
+    depth = [*itertools.accumulate((one == "(") - (one == ")") for one in text)]
+    return text[1:-1] if all(depth[:-1]) else text
 
 
 def _without_bodies(text: str) -> str:

@@ -176,6 +176,10 @@ class Names:
             self._numbered[name] = wanted
         return name
 
+    def release(self, name: str) -> None:
+        """Let a name be taken again: what had it is declared elsewhere."""
+        self._taken.discard(name)
+
     def unnumbered(self, function: str) -> str:
         """A function's text, its locals without numbers where no other name of the function or around it is the same."""
         words = words_of(without_comments(function))

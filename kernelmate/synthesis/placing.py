@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, parse_contract
-from kernelmate.synthesis.folding import width_of
+from kernelmate.source.launch_edits import with_aligned_arguments
+from kernelmate.synthesis.folding import folded, width_of
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.launch_names import has_own_block, with_warp_names
@@ -81,17 +83,36 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
     if not _is_seen(kernel):
         return kernel
     named = re.findall(r"^constexpr int (\w+) = (\d+);  // (?!threads)", written.helpers, re.MULTILINE)
-    numbers = {value: name for name, value in reversed(named) if int(value) > 1}
+    text, width = kernel.unit.text, width_of(kernel.unit.text)
     edits: list[tuple[int, int, str]] = []
     for site in kernel.launches:
         start, end = site.grid_span
-        text = kernel.unit.text[start:end]
-        for value, name in numbers.items():
-            text = re.sub(rf"\+ {int(value) - 1}\) / {value}\b", f"+ {name} - 1) / {name}", text)
-            text = re.sub(rf"\* {value}\b", f"* {name}", text)
-        if text != kernel.unit.text[start:end]:
-            edits.append((start, end, text))
-    return apply_edits(kernel, sorted(set(edits))) if edits else kernel
+        grid = _by_names(text[start:end], [(name, value) for name, value in named if int(value) > 1])
+        if grid == text[start:end]:
+            continue
+        line = text.rfind("\n", 0, site.start) + 1
+        rest = text[end : text.find("\n", end)]
+        lead = text[line : site.start]
+        if len(text[line:start]) + len(grid) + len(rest) <= width or lead.strip() or re.search(r"\bblocks\b", text):
+            edits.append((start, end, grid))
+            continue
+        declared = "\n".join(folded(f"{lead}const int blocks = {grid};", width))
+        edits += [(line, line, f"{declared}\n"), (start, end, "blocks")]
+    return with_aligned_arguments(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
+
+
+def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
+    """A launch's grid with the names of constants in the place of their numbers, in the order of both."""
+    left = list(named)
+    for found in re.findall(r"\+ \d+\) / (\d+)\b", grid):
+        name = next((name for name, value in left if value == found), None)
+        if name is None:
+            continue
+        left = [one for one in left if one[0] != name] if sum(value == found for _, value in left) > 1 else left
+        grid = re.sub(rf"\+ {int(found) - 1}\) / {found}\b", f"+ {name} - 1) / {name}", grid, count=1)
+    for name, value in named:
+        grid = re.sub(rf"\* {value}\b", f"* {name}", grid)
+    return grid
 
 
 def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, ...]) -> Kernel:

@@ -94,6 +94,11 @@ class _Contraction(ContractionText):
     def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
         super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage")
         self.tile = tile
+        if kernel.kernel.launches:
+            kernel.names.release(self.names.kTileM)
+            kernel.names.release(self.names.kTileN)
+            self.names.kTileM, _ = kernel.constant("TileM", tile.m, "")
+            self.names.kTileN, _ = kernel.constant("TileN", tile.n, "")
         self.take_packs((*self.operands, *self.outputs), "Pack", self.names.kPack)
         factors = Factors.of(shape) if shape.beside else None
         self.terms, self.outside = ((shape.root,), ()) if factors is None else (factors.terms, factors.outside)
@@ -118,6 +123,8 @@ class _Contraction(ContractionText):
         """The text."""
         kernel, tile = self.kernel, self.tile
         threads, constants = kernel.threads(BLOCK)
+        if kernel.kernel.launches:  # they divide by these
+            constants += self.tile_constants()
         # Registers for two blocks on a multiprocessor; sums of 64 bits need as many as there are.
         bounds = f"__launch_bounds__({threads}{'' if self.total in ('double', 'long long') else ', 2'}) "
         return WrittenKernel(
@@ -131,6 +138,14 @@ class _Contraction(ContractionText):
             BLOCK,
         )
 
+    def tile_constants(self) -> list[str]:
+        """The declaration of the sides of a block's tile."""
+        names, tile = self.names, self.tile
+        return [
+            f"constexpr int {names.kTileM} = {tile.m};  // rows of results of a block",
+            f"constexpr int {names.kTileN} = {tile.n};  // columns of results of a block",
+        ]
+
     def _body(self) -> list[str]:
         """The lines between the kernel's braces."""
         names, tile, depth = self.names, self.tile, self.lengths[self.shape.k]
@@ -139,7 +154,7 @@ class _Contraction(ContractionText):
         products, results = self._products(), self._results()
         loop = f"for (int {names.k_first} = 0; {names.k_first} < {depth} + {names.kTileK}; {names.k_first} += {names.kTileK})"
         return [
-            f"constexpr int {names.kTileM} = {tile.m}, {names.kTileN} = {tile.n};  // results of a block",
+            *([] if self.kernel.kernel.launches else self.tile_constants()),
             f"constexpr int {names.kTileK} = {tile.k};  // elements of the sum at a time",
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
             f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
@@ -227,7 +242,7 @@ class _Contraction(ContractionText):
 
     def _places(self, name: str) -> tuple[str, str]:
         """Which element of a tile is the first of a thread's pack, along the sum and along the results."""
-        names, tile = self.names, self.tile
+        names = self.names
         if self.along(name) == self.shape.k:
             across = f"({names.kTileK} / {names.kPack})"
             return f"threadIdx.x % {across} * {names.kPack}", f"threadIdx.x / {across}"

@@ -118,6 +118,7 @@ class _Interleaved(WindowText):
         self.kernel = kernel
         self.last = f"__{len(plan.domain) - 1}"
         self.local = fresh_names(kernel, "kResults", "i", "j", "k", "row", "across", "aligned", "columns")
+        self.bytes = kernel.names.outermost("kAccessBytes")
         self.outer_names = [kernel.names.fresh("row" if len(plan.domain) == 2 else "outer") for _ in plan.domain[1:]]
         self.names_of: dict[_Group, str] = {}
         self.offsets: dict[Key, tuple[_Group, int]] = {}
@@ -235,7 +236,8 @@ class _Interleaved(WindowText):
         )
         comment = f"// {local.kResults} neighbouring results, from whole packs of each array where they are several."
         helper = kernel.definition(f"template <int {local.kResults}>\n{head}", inner)
-        constant = f"constexpr int {width} = {self.count};  // neighbouring results of a thread"
+        constant = f"constexpr int {width} = {self.count};  // neighbouring results of a thread\n"
+        constant += f"constexpr int {self.bytes} = {WIDEST};  // bytes of the widest access"
         blocks, body = self._launched(function, passed, width)
         several = ", ".join(dict.fromkeys(f"{self.count * one.step * self._item(one)}" for one in self._groups()))
         return WrittenKernel(
@@ -264,7 +266,7 @@ class _Interleaved(WindowText):
                 front, many = "" if len(elements) == 1 else camel(element), "" if group.step == 1 else f"{group.step}"
                 types[element, group.step] = kernel.names.fresh(f"{front}Pack{many}")
                 count = local.kResults if group.step == 1 else f"{group.step} * {local.kResults}"
-                align = f"{local.kResults} == 1 ? sizeof({element}) : {WIDEST}"
+                align = f"{local.kResults} == 1 ? sizeof({element}) : {self.bytes}"
                 lines += [f"struct alignas({align}) {types[element, group.step]} {{", f"  {element} at[{count}];", "};"]
         places: dict[_Group, str] = {}
         for group in self._groups():
@@ -351,7 +353,7 @@ class _Interleaved(WindowText):
         ]
         if pointers:
             joined = f"({' | '.join(pointers)})" if len(pointers) > 1 else pointers[0]
-            tests[f"{joined} % {WIDEST} == 0"] = None
+            tests[f"{joined} % {self.bytes} == 0"] = None
         for group in self._groups():
             if group.outer:
                 pitch = self.number_text(parsed(group.shape[-1]))[0]

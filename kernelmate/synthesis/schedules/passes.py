@@ -210,7 +210,7 @@ class Passes:
         infinity = [self.expressions.number(sign * float("inf")) for sign in (-1, 1)]
         if is_extreme(kind):
             best, (_, index) = names.fresh(self._named(EXTREMES[kind][0], key)), self.position()
-            at = names.fresh(f"{best}_at")
+            at = names.fresh(kind)
             self.positions[f"static_cast<{index}>({at})"] = at
             starts = (f"{ctype} {best} = {start_of(kind, ctype, infinity)};", f"{index} {at} = 0;")
             final = "" if self.alone else f"{self.reductions.extremes.function(kind, ctype, index)}({best}, {at});"
@@ -234,14 +234,24 @@ class Passes:
 
     def _named(self, kind: str, key: Key) -> str:
         """The wanted name of a reduction's local: `row_max` for rows, with the arrays that are reduced where it is taken."""
-        name = _NAMES[kind]
+        name, (value,) = _NAMES[kind], self.plan.operands(key)
+        several = f"{name}_{'_'.join(dict.fromkeys(self._arrays(value)))}"
+        if kind in ("sum", "squares") and len(several) < 24 and self._sums_several():
+            return several
         plain = f"{name}_value" if kind in ("max", "min") else name  # `max` alone is a function's
         wanted = f"{self.over}_{name}" if self.over and kind != "squares" else plain
         if self.kernel.names.is_free(wanted):
             return wanted
-        arrays = dict.fromkeys(self._arrays(self.plan.operands(key)[0]))
-        several = f"{name}_{'_'.join(arrays)}"
         return next((one for one in (plain, several) if len(one) < 24 and self.kernel.names.is_free(one)), wanted)
+
+    def _sums_several(self) -> bool:
+        """Whether there are sums of different arrays, so that their names tell which."""
+        sums = [
+            key
+            for key in walk(self.plan)
+            if self.plan.node(key).op == "reduce" and self.plan.node(key).data[0] == "sum"
+        ]
+        return len({tuple(sorted({*self._arrays(self.plan.operands(key)[0])})) for key in sums}) > 1
 
     def _arrays(self, key: Key) -> Iterator[str]:
         """The arrays whose elements a value is computed from, as far as no reduction lies between."""

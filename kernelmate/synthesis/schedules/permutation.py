@@ -11,7 +11,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
-from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.expressions import Expressions, Leaf
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.names import singular
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
@@ -151,7 +151,12 @@ class _PermutationTiles(_Free):
         if any(isinstance(axis, str) for order in self.orders.values() for axis in order):
             raise Refused("it takes rows of an array by their numbers")
         self.at: dict[int | str, str] = {
-            axis: kernel.names.fresh(singular(self.axes.sides[axis], "outer")) for axis in self.whole[:-1]
+            axis: kernel.names.fresh(
+                singular(
+                    self.axes.sides[axis], self.axes.sides[axis][0] if self.axes.sides[axis].isalpha() else "outer"
+                )
+            )
+            for axis in self.whole[:-1]
         }
         self.at[self.source], self.at[self.target] = names.source, names.target
 
@@ -264,6 +269,28 @@ class _WideTiles(_PermutationTiles):
             raise Refused("its tiles would be too large for what is permuted")
 
 
+class _PackExpressions(Expressions):
+    """Expressions of the elements of a pack, before which is computed what they share."""
+
+    def __init__(self, plan: Plan, kernel: KernelText, leaf: Leaf, varying: frozenset[str], packs: _Packs) -> None:
+        super().__init__(plan, kernel, leaf, varying)
+        self._packs = packs
+
+    def varies(self, key: Key) -> bool:
+        """True if a value differs between the elements of a pack."""
+        node = self.plan.node(key)
+        if node.op in ("input", "iota"):
+            order = self._packs.axes.order(order_of(key[1]))
+            return self._packs.last in order or any(isinstance(one, str) for one in order)
+        if not self.plan.operands(key):
+            return False
+        return node.op not in ("map", "cast", "view", "reshape") or any(map(self.varies, self.plan.operands(key)))
+
+    def element_name(self, array: str, access: str) -> str:
+        """An element that a whole row shares is called after it."""
+        return f"row_{array}"
+
+
 class _Packs(_Free):
     """Packs along the last axis, which every array that has it keeps last; positions along the others by division."""
 
@@ -272,6 +299,7 @@ class _Packs(_Free):
         if len(self.whole) < 2:
             raise Refused("it has one axis")
         self.last = self.whole[-1]
+        self.expressions = _PackExpressions(plan, kernel, self.leaf, frozenset({"flat"}), self)
         if any(self.last in order and order[-1] != self.last for order in self.orders.values()):
             raise Refused("it meets an array in another order of the last axis")
         along = [name for name, order in self.orders.items() if order and order[-1] == self.last]
@@ -280,7 +308,12 @@ class _Packs(_Free):
         if self.packs.width == 1:
             raise Refused("its elements fill 16 bytes each")
         self.at: dict[int | str, str] = {
-            axis: kernel.names.fresh(singular(self.axes.sides[axis], "outer")) for axis in self.whole[:-1]
+            axis: kernel.names.fresh(
+                singular(
+                    self.axes.sides[axis], self.axes.sides[axis][0] if self.axes.sides[axis].isalpha() else "outer"
+                )
+            )
+            for axis in self.whole[:-1]
         }
         if len(self.at) == 1 and not any(self.whole[0] in order for order in self.positions):
             self.at = {self.whole[0]: self.names.row}
@@ -316,13 +349,9 @@ class _Packs(_Free):
             *self.opening,
             *self._coordinates(),
             *taken,
-            *(
-                packs.load(name, f"{name} + {address(self.orders[name], self.lengths, self.at)}")
-                for name in packs.arrays
-                if name in self.orders
-            ),
-            *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs),
             *self.expressions.outer,
+            *(line for name in packs.arrays if name in self.orders for line in self._load(name)),
+            *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs),
             "#pragma unroll",
             *block_of(f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})", results),
             *(
@@ -336,6 +365,17 @@ class _Packs(_Free):
         head = f"template <int {names.kPack}>\n{front}"
         comment = "// kPack neighbouring elements of one row of the result."
         return self.launched(helper, passed, "\n".join([comment, kernel.definition(head, inner)]))
+
+    def _load(self, name: str) -> list[str]:
+        """The load of an array's pack, from a pointer to its row where the address is a long one."""
+        place = address(self.orders[name], self.lengths, self.at)
+        load = self.packs.load(name, f"{name} + {place}")
+        begin = place.removesuffix(f" + {self.names.column}")
+        if len(load) + 4 <= self.kernel.width or begin == place:
+            return [load]
+        row = self.kernel.names.fresh(f"{name}_row")
+        pointer = f"const {self.kernel.element(name)}* {row} = {name} + {begin};"
+        return [pointer, self.packs.load(name, f"{row} + {self.names.column}")]
 
     def guard(self) -> str:
         """The condition that rows and addresses are of whole packs."""

@@ -170,6 +170,16 @@ class _Flat:
         )
         self.columns = kernel.size(plan.columns) if plan.split else "1"
         self.elements = _Elements(plan, kernel, self.varying, self.names)
+        self.constant, self.above = self._constants()
+
+    def _constants(self) -> tuple[list[str], list[str]]:
+        """The declaration of the elements of a pack, in the kernel; above it where launches divide by their number."""
+        width, comment = self.elements.packs.width, "elements per thread"
+        if width > 1 and self.kernel.kernel.launches:
+            self.kernel.names.release(self.names.kPack)
+            self.names.kPack, declared = self.kernel.constant("Pack", width, comment)
+            return [], declared
+        return [f"constexpr int {self.names.kPack} = {width};  // {comment}"], []
 
     def written(self) -> WrittenKernel:
         """The text."""
@@ -185,7 +195,7 @@ class _Flat:
             "pointwise",
             _why(packs, "across the ends of rows" if plan.split else "") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
-            "",
+            "\n".join(self.above),
             (f"cdiv({total}, block * {packs.width})" if wide else f"cdiv({total}, block)",),
             BLOCK,
         )
@@ -194,7 +204,7 @@ class _Flat:
         width, names = self.elements.packs.width, self.names
         lines = []
         if width > 1:
-            lines.append(f"constexpr int {names.kPack} = {width};  // elements per thread")
+            lines += self.constant
         count = self.kernel.count(self.plan.domain)
         if count.isidentifier():
             names.count = count

@@ -287,16 +287,35 @@ class Rows(RowLoops):
         pairs = list(zip(plan.outputs, self.outputs, strict=True))
         lines: list[str] = []
         single = [(key, name) for key, name in pairs if not self.full[name]]
+        shared = [
+            (key, name)
+            for key, name in single
+            if any(self._needs(one, key) for one, other in pairs if self.full[other])
+        ]
+        kept = {self.expressions.named(key, lines, f"row_{name}") for key, name in shared}
         if single:
             body = self.stores(single, lambda name: f"{name}[{self.names.row}]")
             lines += block_of(f"if ({self.names.rank} == 0)", body)
-            self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or self.stays(key)}  # fmt: skip
+            self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or self.stays(key) or name in kept}  # fmt: skip
         whole = [(key, name) for key, name in pairs if self.full[name]]
         if whole:
             body = self.stores(whole, lambda name: f"{self.stored_pack(name)}.at[{self.names.j}]")
             self.last = self.names.end if all(self.beyond(key) is not None for key, _ in whole) else self.names.columns
             lines += self.loop([key for key, _ in whole], body, [name for _, name in whole])
         return lines
+
+    def _needs(self, key: Key, value: Key) -> bool:
+        """Whether an output is computed from a value that is no reduction's own."""
+        value = self.expressions.bare(value)
+        if self.plan.node(value).op in ("reduce", "input"):
+            return False
+        stack = [key]
+        while stack:
+            one = self.expressions.bare(stack.pop())
+            if one == value:
+                return True
+            stack += self.plan.operands(one)
+        return False
 
     def _dispatch(self, passed: Sequence[str], length: str) -> list[str]:
         """The kernel's own body: which row, and whether it is of whole packs."""
