@@ -34,7 +34,7 @@ class AttentionText:
         if kernel.real != "float":
             raise Refused("it computes attention in double")
         self.names = fresh_names(
-            kernel, "kQueries", "kKeys", "kValues", "kDepth", "kStep", "kRows", "kSide", "kAcross", "kThreads", "kColumns",
+            kernel, "kQueries", "kKeys", "kValues", "kDepth", "kStep", "kSector", "kPad", "kRows", "kSide", "kAcross", "kThreads", "kColumns",
             "infinity", "query", "key", "c", "column", "first", "inside", "row", "key_first", "c_first", "column_first", "step", "end", "i", "j",
             "product", "score", "scores", "weight", "weights", "shift", "factor",
             "offset", "tiles", "n", "warp", "lane", "part", "count", "queries", "keys", "depth", "columns", "slice",

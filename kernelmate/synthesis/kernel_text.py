@@ -308,6 +308,15 @@ class KernelText:
         """Declarations of some parameters, as in the head."""
         return [self._declared(self.parameters[name]) for name in names]
 
+    def row_guard(self, row: str, sides: Sequence[str], body: Sequence[str]) -> list[str]:
+        """The return of blocks past the last row, for a kernel that gets the number of rows for nothing else."""
+        try:
+            count = self.count(sides)
+        except Refused:
+            return []
+        needed = count in self.parameters and count not in self.used(body)
+        return [f"if ({row} >= {count}) return;"] if needed else []
+
     def used(self, body: Sequence[str]) -> list[str]:
         """The kernel's parameters that the lines of a helper name, in their order: those that it takes."""
         words = words_of(" ".join(body))
@@ -323,7 +332,7 @@ class KernelText:
         body = [_WIDENED.sub(r"static_cast<size_t>(\1)", line) for line in body]
         for wide in dict.fromkeys(re.findall(r"\bsize_t (\w+)(?: =|,|\)|;)", "\n".join([head, *body]))):
             body = [line.replace(f"static_cast<size_t>({wide})", wide) for line in body]
-        body = self._with_lanes(body)
+        body = _without_unused(self._with_lanes(body))
         lines = [self.styled(piece) for line in indented(body) for piece in folded(line, self.width)]
         text = "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"])
         return self.names.unnumbered(text)
@@ -359,6 +368,17 @@ def fresh_names(kernel: KernelText, *wanted: str, **spelled: str) -> SimpleNames
     """Names for locals, as near to those that are wanted as the user's text allows; `spelled` ones under other attributes."""
     spelled = {name: name for name in wanted} | spelled
     return SimpleNamespace(**{attribute: kernel.names.fresh(name) for attribute, name in spelled.items()})
+
+
+def _without_unused(body: Sequence[str]) -> list[str]:
+    """Lines of a function without constants that no other line names."""
+    named = [re.match(r"constexpr int (\w+) = [^,]+;(?:  //.*)?$", line) for line in body]
+    text = "\n".join(body)
+    return [
+        line
+        for line, found in zip(body, named, strict=True)
+        if found is None or len(re.findall(rf"\b{found[1]}\b", text)) > 1
+    ]
 
 
 def _unwrapped(text: str) -> str:

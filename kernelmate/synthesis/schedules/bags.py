@@ -196,6 +196,7 @@ class _SharedBags(_BagPacks):
         body = [
             *opening,
             f"const size_t {names.row} = blockIdx.x;",
+            *kernel.row_guard(names.row, self.plan.domain[:-1], [*passed, *opening]),
             f"const int {own.lane} = threadIdx.x % {self.lane_count};",
         ]
         if width > 1:

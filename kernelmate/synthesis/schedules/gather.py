@@ -211,6 +211,7 @@ class Gather:
                 return block_of(head, [f"{helper}<{pack}>({arguments});"])
 
             body = [*opening, f"const size_t {names.row} = blockIdx.x;"]
+            body += kernel.row_guard(names.row, self.plan.domain[:-1], [*passed, *opening])
             if width > 1:
                 body += [
                     self.packs.constant(),

@@ -455,6 +455,7 @@ class _RowPacks(_Packs):
         body = [
             *(line for line in self.opening if f" {columns} = " in line),
             f"const size_t {names.row} = blockIdx.x;",
+            *kernel.row_guard(names.row, self.axes.sides[:-1], [*passed, *self.opening]),
             self.packs.constant(),
             ALIGNED_ROWS,
             f"if ({self.guard()}) {{",

@@ -295,7 +295,8 @@ class _ByRows:
             self.names.columns = length
         else:
             body.append(f"const int {self.names.columns} = {length};")
-        body += [*self.elements.expressions.outer, *function, *self._loop()]
+        inner = [*self.elements.expressions.outer, *function, *self._loop()]
+        body += [*kernel.row_guard(row, plan.domain[: plan.split], [*body, *inner]), *inner]
         block = row_block(_headline(plan, kernel), packs.width)
         return WrittenKernel(
             "pointwise-rows",

@@ -329,6 +329,7 @@ class Rows(RowLoops):
             ]
         else:
             lines = [f"const size_t {names.row} = blockIdx.x;"]
+            lines += self.kernel.row_guard(names.row, self.plan.domain[: self.plan.split], passed)
         if width == 1:
             return [*lines, f"{self.function}({arguments});"]
         columns = length if re.fullmatch(r"\w+", length) else f"({length})"
