@@ -26,6 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelmate.records import FindingCode
+
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 PROMPT = "make it faster"
 DROPPED = ("require", "tolerance")
@@ -215,7 +217,7 @@ def reason_of(verdict: Mapping[str, Any]) -> str:
     if errors:
         return str(errors[0])
     if not verdict["compiled"]:
-        return "compile-error"
+        return FindingCode.COMPILE_ERROR
     deciding = [reason for reason in verdict["reasons"] if not reason.startswith(INFORMATION)]
     return deciding[0] if deciding else "wrong" if verdict["correct"] is False else "no reason given"
 

@@ -24,7 +24,7 @@ from benchmarks.gpu_edit_to_verdict import Watch, words
 from benchmarks.hostile_set import KINDS, RIGHT, Kind, hostile_kernels
 from benchmarks.machine import describe
 from kernelmate.config import load_settings
-from kernelmate.records import Candidate, Judged, Verdict
+from kernelmate.records import Candidate, FindingCode, Judged, Verdict
 from kernelmate.session import Session
 from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.suggest.base import SuggestRequest
@@ -137,7 +137,7 @@ def replacement_costs(session: Session, watch: Watch) -> dict[str, float]:
     costs = {}
     chosen = (
         "write far away",
-        "trap",
+        FindingCode.TRAP,
         "stack overflow",
         "endless loop",
         "allocates until nothing is left",

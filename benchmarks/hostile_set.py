@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernelmate.records import FindingCode
+
 HEAD = """// /// kernelmate
 // sizes = [{ n = 400000 }]
 // grid = "cdiv(n, 256)"
@@ -52,8 +54,15 @@ class Kind:
     hangs: bool = False
 
 
-FAULT = ("illegal-address",)
-WRONG = ("wrong-values", "wrong-at-size", "nondeterministic", "stale-output", "nan-handling", "precision-loss")
+FAULT = (FindingCode.ILLEGAL_ADDRESS,)
+WRONG = (
+    FindingCode.WRONG_VALUES,
+    FindingCode.WRONG_AT_SIZE,
+    FindingCode.NONDETERMINISTIC,
+    FindingCode.STALE_OUTPUT,
+    FindingCode.NAN_HANDLING,
+    FindingCode.PRECISION_LOSS,
+)
 GPU_ONLY = "  if (n < 0) free((void*)x);\n"
 KINDS = (
     Kind("write far away", "y[i + ((size_t)({v} + 1) << 40)] = x[i];", FAULT),
@@ -61,33 +70,33 @@ KINDS = (
     Kind("read far away", "y[i] = x[i + ((size_t)({v} + 1) << 41)];", FAULT),
     Kind("one thread writes far away", "if (i == n - 1 - {v}) y[(size_t)1 << 44] = 1; y[i] = 2 * x[i];", FAULT),
     Kind("null pointer", "volatile float* p = y + n; if (n > 5) p = (float*)(size_t)(4 * {v}); p[i] = x[i];",
-         ("illegal-address", "trap")),
-    Kind("writes over all memory", "for (size_t k = 0; k < (1ull << 42); k += 1 << 20) y[i + k] = {v};", (*FAULT, "hang")),
+         (FindingCode.ILLEGAL_ADDRESS, FindingCode.TRAP)),
+    Kind("writes over all memory", "for (size_t k = 0; k < (1ull << 42); k += 1 << 20) y[i + k] = {v};", (*FAULT, FindingCode.HANG)),
     Kind("shared memory out of bounds",
          "__shared__ float s[32]; s[(threadIdx.x + 1) * (n / 16 + {v})] = x[i]; __syncthreads(); y[i] = s[0];",
-         (*FAULT, "out-of-bounds-write", "trap", *WRONG)),
+         (*FAULT, FindingCode.OUT_OF_BOUNDS_WRITE, FindingCode.TRAP, *WRONG)),
     Kind("misaligned", "*(double*)((char*)(y + (i & ~1)) + 4 + 0 * {v}) = x[i];",
-         ("misaligned-access", "out-of-bounds-write")),
-    Kind("trap", 'if (i == n / 2 + {v}) asm volatile("trap;"); y[i] = 2 * x[i];', ("trap",)),
-    Kind("every thread traps", 'y[i] = {v}; asm volatile("trap;");', ("trap",)),
-    Kind("failed assert", "assert(i < n / 2 + {v}); y[i] = 2 * x[i];", ("trap",), before=ASSERT),
-    Kind("stack overflow", "y[i] = deep((volatile float*)x, n + {v});", ("illegal-address", "trap"), before=RECURSION),
-    Kind("deep recursion", "y[i] = 2 * x[i] + 0 * deep((volatile float*)x, 200 + {v});", ("illegal-address", "trap"),
+         (FindingCode.MISALIGNED_ACCESS, FindingCode.OUT_OF_BOUNDS_WRITE)),
+    Kind("trap", 'if (i == n / 2 + {v}) asm volatile("trap;"); y[i] = 2 * x[i];', (FindingCode.TRAP,)),
+    Kind("every thread traps", 'y[i] = {v}; asm volatile("trap;");', (FindingCode.TRAP,)),
+    Kind("failed assert", "assert(i < n / 2 + {v}); y[i] = 2 * x[i];", (FindingCode.TRAP,), before=ASSERT),
+    Kind("stack overflow", "y[i] = deep((volatile float*)x, n + {v});", (FindingCode.ILLEGAL_ADDRESS, FindingCode.TRAP), before=RECURSION),
+    Kind("deep recursion", "y[i] = 2 * x[i] + 0 * deep((volatile float*)x, 200 + {v});", (FindingCode.ILLEGAL_ADDRESS, FindingCode.TRAP),
          before=RECURSION),
-    Kind("endless loop", "volatile float* p = y; while (p[0] != 7.0f + {v}) p[1] = x[0];", ("hang",), hangs=True),
+    Kind("endless loop", "volatile float* p = y; while (p[0] != 7.0f + {v}) p[1] = x[0];", (FindingCode.HANG,), hangs=True),
     Kind("one thread never ends", "volatile float* p = y; y[i] = 2 * x[i]; if (i == {v}) while (p[n - 1] == p[n - 1]) p[0] = 1;",
-         ("hang",), hangs=True),
+         (FindingCode.HANG,), hangs=True),
     Kind("waits for a lock that nobody gives back",
          "__shared__ int lock; lock = 0; __syncthreads(); while (atomicCAS(&lock, 0, 1 + {v}) != 0) {{}} y[i] = 2 * x[i];",
-         ("hang",), hangs=True),
+         (FindingCode.HANG,), hangs=True),
     Kind("too much static shared memory",
          "__shared__ float s[{v} + 60000]; s[threadIdx.x] = x[i]; __syncthreads(); y[i] = 2 * s[threadIdx.x];",
-         ("compile-error", "launch-failure")),
+         (FindingCode.COMPILE_ERROR, FindingCode.LAUNCH_FAILURE)),
     Kind("too much local memory",
          "volatile float a[130000 - {v}]; for (int k = 0; k < 9; k++) a[(i + k * 7919) % 130000] = x[i]; y[i] = 2 * a[i % 130000];",
-         ("out-of-memory", "launch-failure", "compile-error")),
+         (FindingCode.OUT_OF_MEMORY, FindingCode.LAUNCH_FAILURE, FindingCode.COMPILE_ERROR)),
     Kind("a variable larger than the GPU", "pool[(size_t)i << 12] = {v}; y[i] = 2 * x[i] + 0 * pool[i];",
-         ("out-of-memory", "compile-error"), before="__device__ char pool[200ull << 30];\n"),
+         (FindingCode.OUT_OF_MEMORY, FindingCode.COMPILE_ERROR), before="__device__ char pool[200ull << 30];\n"),
     Kind("allocates until nothing is left",
          "if (i == 0) {{ char* p; while ((p = (char*)malloc(65536 + {v})) != nullptr) p[0] = 1; }} if (i < n) y[i] = 2 * x[i];",
          ()),
@@ -95,17 +104,17 @@ KINDS = (
          "if (i == {v}) {{ char* p = (char*)malloc(64); if (p) p[(size_t)1 << 42] = 1; }} if (i < n) y[i] = 2 * x[i];", FAULT),
     Kind("prints without end",
          'for (int k = 0; k < 40; k++) if (i % 97 == {v}) printf("thread %d prints line %d\\n", i, k); if (i < n) y[i] = 2 * x[i];',
-         ("output-flood",)),
+         (FindingCode.OUTPUT_FLOOD,)),
     Kind("prints a megabyte a line", 'if (i < 64) printf("%1000000d\\n", i + {v}); if (i < n) y[i] = 2 * x[i];',
-         ("output-flood",)),
+         (FindingCode.OUTPUT_FLOOD,)),
     Kind("writes next to its arrays", "if (i == 0) {{ y[-1 - {v}] = 3; y[n + {v}] = 3; }} if (i < n) y[i] = 2 * x[i];",
-         ("out-of-bounds-write",)),
-    Kind("writes its input", "if (i < n) {{ y[i] = 2 * x[i]; ((float*)x)[i] = {v}; }}", ("input-mutated",)),
+         (FindingCode.OUT_OF_BOUNDS_WRITE,)),
+    Kind("writes its input", "if (i < n) {{ y[i] = 2 * x[i]; ((float*)x)[i] = {v}; }}", (FindingCode.INPUT_MUTATED,)),
     Kind("leaves the output", "if (i < n && i != n / 3 + {v}) y[i] = 2 * x[i];", WRONG),
     Kind("wrong only now and then", "if (i < n) y[i] = (clock64() % 997 == {v}) ? 7.0f : 2 * x[i];",
          WRONG),
-    Kind("does not compile", "y[i] = no_such_thing_{v}(x[i]);", ("compile-error",)),
-    Kind("reads a secret of the host", "y[i] = sizeof(secret) + {v};", ("compile-error", "forbidden-source"),
+    Kind("does not compile", "y[i] = no_such_thing_{v}(x[i]);", (FindingCode.COMPILE_ERROR,)),
+    Kind("reads a secret of the host", "y[i] = sizeof(secret) + {v};", (FindingCode.COMPILE_ERROR, FindingCode.FORBIDDEN_SOURCE),
          before='#include "/etc/passwd"\n'),
     Kind("right", "if (i < n) y[i] = x[i] + x[i] + 0 * {v};", ()),
 )  # fmt: skip

@@ -21,12 +21,19 @@ from typing import Literal, NamedTuple
 from benchmarks.machine import describe
 from kernelmate.config import load_settings
 from kernelmate.errors import KernelmateError
-from kernelmate.records import BackendName, Verdict
+from kernelmate.records import BackendName, FindingCode, Verdict
 from kernelmate.session import Session
 from kernelmate.source import load_kernels
 
 SEED = 20261122
-NEVER_RUN = frozenset({"forbidden-source", "compile-error", "unsupported-instruction", "launch-failure"})
+NEVER_RUN = frozenset(
+    {
+        FindingCode.FORBIDDEN_SOURCE,
+        FindingCode.COMPILE_ERROR,
+        FindingCode.UNSUPPORTED_INSTRUCTION,
+        FindingCode.LAUNCH_FAILURE,
+    }
+)
 """Codes of candidates that are rejected before the backend runs them."""
 
 Became = Literal["accepted", "rejected", "no verdict", "not tried"]

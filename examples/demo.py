@@ -1,6 +1,9 @@
-"""The main job, twice: a counted objective that is decided here, and a time objective that a GPU has to confirm.
+"""Demonstration of two searches.
 
-Then the same is asked of the model that comes with KernelMate alone, where it and a llama.cpp are installed. Works on copies in `demo-out/`, so that the examples stay as they are. Run by `make demo`.
+A counted objective, decided on this machine, and a time objective, which a GPU must confirm.
+
+Then only the shipped model searches, if it and llama.cpp are installed. It works on copies in `demo-out/`, so that the
+examples stay unchanged. Run by `make demo`.
 """
 
 from __future__ import annotations
@@ -16,13 +19,13 @@ OUT = EXAMPLES.parent / "demo-out"
 
 
 def kernelmate(*arguments: str) -> int:
-    """Run the command as a user would, and show what was typed."""
+    """Runs the command line and prints the command."""
     print(f"\n$ kernelmate {' '.join(json.dumps(a) if ' ' in a else a for a in arguments)}", flush=True)
     return subprocess.run([sys.executable, "-m", "kernelmate", *arguments], cwd=OUT, check=False).returncode
 
 
 def show_model() -> None:
-    """What the small model finds without recipes; finding nothing is no failure of the demo."""
+    """Searches with the small model, without recipes; finding nothing is not an error of the demo."""
     from kernelmate.suggest.local.engines import engine_name
     from kernelmate.suggest.local.starter import MISSING, shipped
 

@@ -70,7 +70,7 @@ def matmul(a, b):
 
 
 def histogram(samples, counts):
-    """Counts of the 256 byte values, added to what was there."""
+    """Adds the counts of the 256 byte values to `counts`."""
     return counts + np.bincount(samples.astype(np.int64), minlength=256).astype(counts.dtype)
 
 
@@ -112,7 +112,7 @@ def swiglu(gate, up):
 
 
 def dot(x, y, result):
-    """The dot product, added to what was there."""
+    """Adds the dot product to `result`."""
     return result + x @ y
 
 
@@ -133,7 +133,7 @@ def attention_row(q, k, v, scale):
 
 
 def depthwise_conv(x, weight):
-    """Each channel correlated with its own 3 x 3 filter, zeros around the image."""
+    """Correlates each channel with its own 3 x 3 filter, with zero padding."""
     _, height, width = x.shape
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
     shifted = [padded[:, dy : dy + height, dx : dx + width] for dy in range(3) for dx in range(3)]
@@ -152,7 +152,7 @@ def bias_gelu(x, bias):
 
 
 def l2_normalize(x, floor):
-    """Each row divided by its length, which counts as at least `floor`."""
+    """Divides each row by its Euclidean norm, or by `floor` if that is larger."""
     return x / np.maximum(np.sqrt((x**2).sum(axis=1, keepdims=True)), floor)
 
 

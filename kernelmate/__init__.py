@@ -40,7 +40,7 @@ def check(kernel: str | Path | Kernel, **settings: Any) -> tuple[Verdict, ...]:
         **settings: as in `kernelmate.config.Settings`.
 
     Returns:
-        One verdict per template instance, one where the kernel is no template.
+        One verdict per template instance, or a single one for a kernel that is no template.
 
     Raises:
         KernelmateError: file, contract, settings or machine need a change.
@@ -55,16 +55,16 @@ def bench(
     reference: str | None = None,
     **settings: Any,
 ) -> tuple[Verdict, ...]:
-    """Judge a kernel by its contract: is it right at every size, is it honest, how long does it take (microseconds).
+    """Judge a kernel by its contract: correctness at every size, guards, and time in microseconds.
 
     Args:
         kernel: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
-        sizes: in place of the contract's; the first is the one that figures are given for.
-        reference: in place of the contract's: `path.py:function`, another kernel of the file, or a NumPy expression.
+        sizes: replace the contract's sizes; figures refer to the first one.
+        reference: replaces the contract's: `path.py:function`, another kernel of the file, or a NumPy expression.
         **settings: as in `kernelmate.config.Settings`.
 
     Returns:
-        One verdict per template instance, one where the kernel is no template.
+        One verdict per template instance, or a single one for a kernel that is no template.
 
     Raises:
         KernelmateError: file, contract, reference, settings or machine need a change.
@@ -81,14 +81,14 @@ def compare(
     reference: str | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Judge a changed kernel against the one it comes from, by the contract of the latter.
+    """Judge a changed kernel against its baseline by the baseline's contract.
 
     Args:
         kernel: the baseline: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
         candidate: the changed kernel, likewise.
-        prompt: what was asked for ("reduce memory usage"); decides, with the verdict, what is accepted.
-        sizes: in place of the contract's; the first is the one that figures are given for.
-        reference: in place of the contract's.
+        prompt: the objective in plain words ("reduce memory usage"); acceptance depends on it.
+        sizes: replace the contract's sizes; figures refer to the first one.
+        reference: replaces the contract's.
         **settings: as in `kernelmate.config.Settings`.
 
     Raises:
@@ -106,14 +106,14 @@ def optimize(
     reference: str | None = None,
     **settings: Any,
 ) -> Optimization:
-    """Search for a version that does what the prompt asks for; nothing is written to the file.
+    """Search for a version that meets the prompt's objective; no file is written.
 
     Args:
         kernel: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
         prompt: the objective in plain words: "make it faster", "reduce memory usage".
-        sizes: in place of the contract's; the first is the one that figures are given for.
-        max_candidates: most candidates that are judged.
-        reference: in place of the contract's.
+        sizes: replace the contract's sizes; figures refer to the first one.
+        max_candidates: the largest number of candidates to judge.
+        reference: replaces the contract's.
         **settings: as in `kernelmate.config.Settings`.
 
     Returns:
@@ -127,17 +127,17 @@ def optimize(
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """`%load_ext kernelmate`: give a notebook `%%kernelmate` and `%kernelmate`."""
+    """`%load_ext kernelmate`: registers the magics `%%kernelmate` and `%kernelmate`."""
     _widgets().load_ipython_extension(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Give back what `%load_ext kernelmate` opened."""
+    """`%unload_ext kernelmate`: removes the magics and closes their session."""
     _widgets().unload_ipython_extension(shell)
 
 
 def _widgets() -> Any:
-    """The notebook's package, which stands above this one and is loaded by name for that reason."""
+    """Imports the notebook package by name at run time, because the core package must not depend on it."""
     import importlib
 
     return importlib.import_module("kernelmate_widgets")
@@ -150,17 +150,18 @@ def fix(
     reference: str | None = None,
     **settings: Any,
 ) -> Optimization:
-    """Search for a right version of a kernel that does not compile or is wrong; nothing is written to the file.
+    """Search for a correct version of a kernel that does not compile or is wrong; no file is written.
 
     Args:
         kernel: `"FILE"`, `"FILE::KERNEL"`, or a kernel.
-        sizes: in place of the contract's.
-        max_candidates: most candidates that are judged.
-        reference: in place of the contract's.
+        sizes: replace the contract's sizes.
+        max_candidates: the largest number of candidates to judge.
+        reference: replaces the contract's.
         **settings: as in `kernelmate.config.Settings`.
 
     Returns:
-        Every candidate with its verdict; `best` is None when none is right, or the kernel was right as it is: `notes` say which.
+        Every candidate with its verdict; `best` is None if no candidate is correct or the kernel already was; `notes`
+        say which.
 
     Raises:
         KernelmateError: file, contract, reference, settings or machine need a change.

@@ -1,4 +1,7 @@
-"""The entry point of the `kernelmate` script and of `python -m kernelmate`: a Ctrl-C while it starts ends it quietly."""
+"""Entry point of the `kernelmate` script and of `python -m kernelmate`.
+
+Ctrl-C during start-up ends it without a traceback.
+"""
 
 import os
 import signal
@@ -9,13 +12,13 @@ INTERRUPTED = 130
 
 
 def leave(*_: Any) -> NoReturn:
-    """End this process at once, as a handler of SIGINT where there is nothing to clean up."""
+    """Signal handler for SIGINT during start-up: ends the process at once, as there is nothing to clean up yet."""
     os._exit(INTERRUPTED)
 
 
 def main() -> NoReturn:
     """Load and run the command line."""
-    # A signal that is ignored, as in a shell's background jobs, stays ignored.
+    # A shell's background jobs start with SIGINT ignored; that setting is kept.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, leave)
     from kernelmate.cli.main import main as run

@@ -1,4 +1,4 @@
-"""The settings: one frozen object, read from the command line, the environment, the project and the user's file."""
+"""Settings: one frozen object, merged from the command line, the environment, the project's file and the user's file."""
 
 from __future__ import annotations
 
@@ -29,34 +29,40 @@ from kernelmate.flags import allowed
 from kernelmate.records import CompileOptions, Device, parse_device
 
 _USERS_OWN = frozenset({"ssh_options", "remote_worker", "model_url", "model_key_variable"})
-"""Settings that start commands or reach other machines: never a project's to decide, since whoever clones a project has
-not read its settings. So are a `device` of another machine, and every path but those of `_READ_BY_COMPILER`."""
+"""Settings that start commands or reach other machines.
+
+A project's file must not set them, since whoever clones the project has not read it. The same holds for a `device` of
+another machine, and for every path setting outside `_READ_BY_COMPILER`.
+"""
 
 _READ_BY_COMPILER = frozenset({"include_paths", "build"})
-"""The paths that a project may set: they are only read. All others name files or folders that are written."""
+"""Path settings that a project may set, because the files are only read.
+
+All other path settings name files that are written.
+"""
 
 ENVIRONMENT_PREFIX = "KERNELMATE_"
-"""Every setting may stand in the environment under this and its name in capitals."""
+"""Prefix of environment variables: each setting can be given as this prefix and its name in capitals."""
 
 
 def _split(value: object) -> object:
-    """A list written as one text, as a shell would take it apart."""
+    """Splits a list given as one string, as a shell would."""
     return tuple(shlex.split(value)) if isinstance(value, str) else value
 
 
 def _split_paths(value: object) -> object:
-    """A list of folders written as one text, as in PATH."""
+    """Splits a list of folders given as one string, as in PATH."""
     return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
 
 
 def _device(value: object) -> object:
-    """A device as text, checked; a bare number is one of this machine's."""
+    """Validates a device and returns it as text; a bare number means a GPU of this machine."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     return str(parse_device(text)) if isinstance(text, str) else text
 
 
 def _flags(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Compiler options, as written, where all are on the list of those that are taken."""
+    """Returns the compiler options unchanged if all of them are on the allow-list."""
     allowed(value)
     return value
 
@@ -71,9 +77,9 @@ class CiSettings(BaseModel):
     """Settings of `kernelmate ci`.
 
     Attributes:
-        base: the revision that is compared with.
+        base: the revision to compare with.
         allow: how much worse metrics may get, by name: `"+2"`, `"+5%"`, `"any"`.
-        exclude: files and folders that are left out, from the repository's root.
+        exclude: files and folders to leave out, relative to the repository's root.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -84,7 +90,7 @@ class CiSettings(BaseModel):
 
 
 def _table(value: object) -> object:
-    """A table written as one text, as in the environment: TOML."""
+    """Parses a table given as TOML text, as in an environment variable."""
     if not isinstance(value, str):
         return value
     try:
@@ -94,7 +100,7 @@ def _table(value: object) -> object:
 
 
 class Settings(BaseSettings):
-    """Settings of compiling and judging. Make them with `load_settings`, which reports the place of a wrong value.
+    """Settings of compilation and judging. Create them with `load_settings`, which reports the origin of a wrong value.
 
     Attributes:
         backend: the backend that runs kernels; `auto` uses a GPU if there is one.
@@ -105,7 +111,8 @@ class Settings(BaseSettings):
         reference_timeout_s: seconds for one call of the user's reference function.
         memory_limit_mb: MiB that judging may take beyond the idle worker.
         step_limit: instructions that one thread of an emulated launch may take before it counts as hung.
-        device_memory_mb: MiB of the GPU's memory that judging may take; None for 80% of the memory that is free at its start.
+        device_memory_mb: MiB of the GPU's memory that judging may take; None for 80% of the memory that is free at its
+            start.
         ssh_options: further options of ssh for a device of another machine, as in "-p 2222".
         remote_worker: the command that starts the worker on the other machine, for its shell.
         instruction_limit: instructions that all threads of one emulated launch may take together.
@@ -126,14 +133,15 @@ class Settings(BaseSettings):
         history_file: the history's file; None for `history.db` in the user's data folder.
         model: the local model's name; None for the one in use (`kernelmate model use`).
         starter: ask the model that is installed with KernelMate if no other one is in use.
-        model_url: another server that speaks OpenAI's chat protocol, as in http://127.0.0.1:8080/v1; a text for
-            one on another machine is shown before it is sent.
-        model_codec: the codec of the model at `model_url`, as its file names it under `kernelmate.codec`; None for a chat model.
+        model_url: another server that speaks OpenAI's chat protocol, as in http://127.0.0.1:8080/v1; a text for one on
+            another machine is shown before it is sent.
+        model_codec: the codec of the model at `model_url`, as its file names it under `kernelmate.codec`; None for a
+            chat model.
         model_key_variable: the environment variable that holds that server's key.
         models_dir: the folder of models; None for the user's data folder.
         model_context: tokens of one conversation; None for the model's own, up to 16,384 and the available memory.
-        model_gpu_layers: layers on a GPU, or `auto` for as many as leave a quarter of its free memory to kernels; 0 keeps
-            the model on the CPU. A model on a GPU is not asked while a kernel is timed there.
+        model_gpu_layers: layers on a GPU, or `auto` for as many as leave a quarter of its free memory to kernels; 0
+            keeps the model on the CPU. A model on a GPU is not asked while a kernel is timed there.
         model_threads: threads of the CPU; None for all cores.
         model_answer_s: seconds for one answer of a model, Claude's included, however slowly it comes.
         model_idle_s: seconds without a request after which a model is unloaded.
@@ -198,12 +206,12 @@ class Settings(BaseSettings):
 
     @property
     def place(self) -> Device:
-        """The device that kernels run on: the GPU that `device` names, else the first one of this machine."""
+        """Returns the device that kernels run on: the GPU that `device` names, else the first one of this machine."""
         return Device() if self.device is None else parse_device(self.device)
 
     @property
     def compile_options(self) -> CompileOptions:
-        """The settings that concern the compiler."""
+        """Returns the settings that concern the compiler."""
         return CompileOptions(
             std=self.std,
             defines=self.defines,
@@ -222,13 +230,13 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 -- the library's signature
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Command line, environment, project, user: the first that names a setting decides it."""
+        """Returns the sources in order of precedence: command line, environment, project file, user file."""
         return init_settings, env_settings, *(TomlSource(settings_cls, path, table) for path, table in _files())
 
 
 @functools.cache
 def path_settings() -> frozenset[str]:
-    """The settings that name paths, by their types; in a file they are relative to that file's folder."""
+    """Returns the names of all settings of a path type; in a file they are relative to the file's folder."""
     return frozenset(
         name
         for name, info in Settings.model_fields.items()
@@ -237,7 +245,7 @@ def path_settings() -> frozenset[str]:
 
 
 def _names_path(annotation: Any) -> bool:
-    """A type is a path, or holds one: optional, in a container, or in a table."""
+    """Returns True if a type is a path or contains one (optional, container or table)."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return any(_names_path(info.annotation) for info in annotation.model_fields.values())
     if isinstance(annotation, type) and issubclass(annotation, PurePath):
@@ -246,7 +254,7 @@ def _names_path(annotation: Any) -> bool:
 
 
 class TomlSource(PydanticBaseSettingsSource):
-    """Settings of one table of one TOML file.
+    """Settings source that reads one table of a TOML file.
 
     Args:
         settings_cls: the settings' class.
@@ -254,7 +262,8 @@ class TomlSource(PydanticBaseSettingsSource):
         table: the keys that lead to the table; empty for the whole file.
 
     Raises:
-        UsageError: the file cannot be read, is not TOML, or is a project's and holds what only a user may set.
+        UsageError: the file cannot be read, is not TOML, or is a project's and holds a setting that only the user may
+        set.
     """
 
     def __init__(self, settings_cls: type[BaseSettings], path: Path, table: tuple[str, ...]) -> None:
@@ -266,22 +275,22 @@ class TomlSource(PydanticBaseSettingsSource):
             _refuse_users_own(path, self.values)
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """The value of one setting, None when the file does not hold it."""
+        """Returns the value of one setting; None if the file does not contain it."""
         return self.values.get(field_name), field_name, False
 
     def __call__(self) -> dict[str, Any]:
-        """All that the table holds, unknown keys included: they are mistakes to be told."""
+        """Returns the whole table; unknown keys stay in it, so that validation reports them."""
         return self.values
 
 
 def load_settings(**overrides: Any) -> Settings:
-    """The settings in force: overrides, then `KERNELMATE_*`, the project's `pyproject.toml`, the user's file.
+    """Load the settings in force, from overrides, `KERNELMATE_*` variables, the project's `pyproject.toml` and the user's file.
 
     Args:
-        **overrides: settings by name, as given on the command line; those that are None are ignored.
+        **overrides: settings by name, as given on the command line; None values are ignored.
 
     Raises:
-        UsageError: a value, a key or a file is wrong; says where it stands and what is allowed.
+        UsageError: a value, a key or a file is invalid; the message gives its place and the allowed values.
     """
     given = {key: value for key, value in overrides.items() if value is not None}
     try:
@@ -291,17 +300,17 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 _PROJECT: ContextVar[Path | None] = ContextVar("_PROJECT", default=None)
-"""Folder that the search for the project's file starts in; None: the current folder, `NO_PROJECT`: no search."""
+"""Folder in which the search for the project's file starts; None for the current folder, `NO_PROJECT` for no search."""
 
 NO_PROJECT = Path(os.devnull)
 
 
 @contextlib.contextmanager
 def settings_of_project(folder: Path | None) -> Iterator[None]:
-    """Within it, `load_settings` reads the `pyproject.toml` nearest to a folder in place of the current one's.
+    """Context manager: `load_settings` searches for `pyproject.toml` from the given folder instead of the current one.
 
     Args:
-        folder: where the search starts, upward; None for a project that is not trusted, whose file is not read.
+        folder: the folder in which the upward search starts; None for an untrusted project, whose file is not read.
     """
     token = _PROJECT.set(NO_PROJECT if folder is None else folder)
     try:
@@ -311,12 +320,12 @@ def settings_of_project(folder: Path | None) -> Iterator[None]:
 
 
 def user_file() -> Path:
-    """The user's own settings file, whether it exists or not."""
+    """Returns the path of the user's settings file, whether or not it exists."""
     return platformdirs.user_config_path() / "kernelmate.toml"
 
 
 def project_file(start: Path | None = None) -> Path | None:
-    """The nearest `pyproject.toml`, upward from `start` (the current folder)."""
+    """Returns the nearest `pyproject.toml` in `start` (default: the current folder) or above it; None without one."""
     start = start or _PROJECT.get()
     if start == NO_PROJECT:
         return None
@@ -328,14 +337,17 @@ def project_file(start: Path | None = None) -> Path | None:
 
 
 def project_folder(start: Path) -> Path:
-    """The folder of the project that a file's folder is in: the nearest upward with a `pyproject.toml` or `.git`, else itself."""
+    """Returns the nearest folder, from the file's folder upward, that has a `pyproject.toml` or `.git`.
+
+    Else the file's folder.
+    """
     folder = start.resolve()
     marked = ((one / "pyproject.toml").is_file() or (one / ".git").exists() for one in (folder, *folder.parents))
     return next((one for one, found in zip((folder, *folder.parents), marked, strict=True) if found), folder)
 
 
 def _files() -> list[tuple[Path, tuple[str, ...]]]:
-    """The settings files and the table in each, the one that decides first."""
+    """Returns the settings files, each with the table to read, in order of precedence."""
     project = project_file()
     return [*([(project, ("tool", "kernelmate"))] if project else []), (user_file(), ())]
 
@@ -365,7 +377,7 @@ def _read_table(path: Path, table: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _from_folder(folder: Path, key: str, value: object) -> object:
-    """Paths of a file as seen from that file's folder; a reference only where the folder holds its file."""
+    """Resolves a path setting relative to the file's folder; a reference only if the folder contains its file."""
     if key == "reference" and isinstance(value, str) and (folder / value.rpartition(":")[0]).is_file():
         return str(folder / value)
     if key not in path_settings():
@@ -378,10 +390,10 @@ def _from_folder(folder: Path, key: str, value: object) -> object:
 
 
 def _refuse_users_own(path: Path, values: Mapping[str, Any]) -> None:
-    """Refuse, in a project's file, what would run commands or write files of its choosing.
+    """Refuses settings in a project's file that would run commands or write files.
 
     Raises:
-        UsageError: there is such a setting.
+        UsageError: the file contains such a setting.
     """
     for key, value in values.items():
         elsewhere = key == "device" and isinstance(value, str) and not value.isdigit()
@@ -395,7 +407,7 @@ def _refuse_users_own(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def _usage_error(error: ValidationError, given: dict[str, Any]) -> UsageError:
-    """The first mistake, with the place it stands in."""
+    """Returns an error for the first validation failure, with the place of the value."""
     first = error.errors(include_url=False)[0]
     key = str(first["loc"][0]) if first["loc"] else "settings"
     where, file, line = _origin(key, given)
@@ -411,7 +423,7 @@ def _usage_error(error: ValidationError, given: dict[str, Any]) -> UsageError:
 
 
 def _ci_error(key: str, first: Any, where: str, file: str | None, line: int | None) -> UsageError:
-    """A mistake inside of the table of `ci`."""
+    """Returns an error for an invalid value inside the `ci` table."""
     hint = f"[tool.kernelmate.ci] has {', '.join(CiSettings.model_fields)}."
     if first["type"] == "extra_forbidden":
         return UsageError(f"There is no setting {key!r}{where}.", file=file, line=line, hint=hint)
@@ -420,7 +432,7 @@ def _ci_error(key: str, first: Any, where: str, file: str | None, line: int | No
 
 
 def _origin(key: str, given: dict[str, Any]) -> tuple[str, str | None, int | None]:
-    """Origin of the value in force: words for the message, file and line."""
+    """Returns the origin of the value in force: text for the message, file and line."""
     variable = f"{ENVIRONMENT_PREFIX}{key.upper()}"
     if key in given:
         return "", None, None

@@ -1,4 +1,4 @@
-"""Environment variables that child processes get: an allow-list for workers, and names that say they hold secrets."""
+"""Environment variables of child processes: an allow-list for workers, and a check for names of secrets."""
 
 from __future__ import annotations
 
@@ -17,26 +17,29 @@ _NAMES = frozenset(
         "PROGRAMFILES(X86)", "COMMONPROGRAMFILES", "NUMBER_OF_PROCESSORS", "PROCESSOR_ARCHITECTURE",
     }
 )  # fmt: skip
-"""Variables of the system, the account, the loader and the language."""
+"""Variables of the system, the account, the loader and the locale."""
 _FAMILIES = (
     "LC_", "XDG_", "PYTHON", "CONDA_", "KERNELMATE_", "CUDA_", "CUPY_", "NVIDIA_", "NV_", "OMP_", "KMP_", "GOMP_", "MKL_",
     "OPENBLAS_", "BLIS_", "VECLIB_", "NUMEXPR_", "NUMBA_", "NPY_", "TORCH_", "TRITON_", "JAX_", "XLA_",
 )  # fmt: skip
-"""Beginnings of the names by which Python, CUDA and libraries of arrays are set up."""
+"""Prefixes of variables that configure Python, CUDA and array libraries."""
 
 
 def looks_secret(name: str) -> bool:
-    """An environment variable of this name holds a key, a token or a password, as far as its name tells."""
+    """Returns True if the name of an environment variable suggests a key, a token or a password."""
     return _SECRET.search(name) is not None
 
 
 def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without those variables whose names say that they hold secrets."""
+    """Returns the environment without variables whose names suggest secrets."""
     return {name: value for name, value in environment.items() if not looks_secret(name)}
 
 
 def allowed(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a worker and a reference may see: those on the allow-list that do not look like secrets."""
+    """Returns the variables that a worker and a reference may see.
+
+    Those on the allow-list whose names do not suggest secrets.
+    """
     return {
         name: value
         for name, value in without_secrets(environment).items()

@@ -1,22 +1,22 @@
-"""The tree of errors. Every message says what happened, where, and what to do next.
+"""Error classes. Every message says what happened, where, and what to do next.
 
 ::
 
     KernelmateError
     ├── InputError               exit 2: the user's files or options need a change
-    │   ├── UsageError           an option or an argument is off
+    │   ├── UsageError           an option or an argument is wrong
     │   ├── SourceError          a file or a kernel in it cannot be used
     │   ├── ContractError        a contract block is wrong
     │   └── ReferenceFailed      the user's reference or inputs function raised, hung, or gave the wrong shape
     ├── EnvironmentFailed        exit 3: this machine lacks something
     │   ├── CompilerUnavailable  no NVRTC here
-    │   ├── BackendUnavailable   the asked-for backend cannot run here
-    │   ├── DeviceFailed         the GPU or its driver failed, which says nothing of the kernel
+    │   ├── BackendUnavailable   the requested backend cannot run here
+    │   ├── DeviceFailed         the GPU or its driver failed, not the kernel
     │   ├── WorkerUnavailable    the worker process cannot be started or kept
     │   ├── HistoryUnavailable   the history's file cannot be read or written
-    │   └── LaunchTooLarge       the launch is beyond what the emulator takes on
+    │   └── LaunchTooLarge       the launch exceeds the emulator's limits
     ├── CompileTimeout           exit 1: the compiler was killed at the time limit
-    └── TrainingFailed           exit 1: a model's training cannot go on; what was saved stands
+    └── TrainingFailed           exit 1: a model's training cannot continue; checkpoints are kept
 
 A candidate that is wrong, hangs or crashes is no error: it is a finding in a verdict.
 """
@@ -27,13 +27,13 @@ from typing import ClassVar
 
 
 class KernelmateError(Exception):
-    """Base of all errors that the user can do something about.
+    """Base class of all errors that the user can act on.
 
     Args:
         message: what happened, in one sentence.
         file: the user's file, or None.
-        line: line in it, from 1.
-        column: column in it, from 1, in characters.
+        line: line of the file, from 1.
+        column: column of the line, from 1, in characters.
         hint: what to do next.
     """
 
@@ -63,20 +63,20 @@ class KernelmateError(Exception):
 
 
 class InputError(KernelmateError):
-    """The user's input needs a change by the user."""
+    """The user's files or options need a change."""
 
     code = "input"
     exit_code = 2
 
 
 class UsageError(InputError):
-    """An option or an argument is off."""
+    """An option or an argument is wrong."""
 
     code = "usage"
 
 
 class SourceError(InputError):
-    """A file cannot be read as CUDA, or holds no such kernel."""
+    """A file cannot be read as CUDA, or contains no such kernel."""
 
     code = "source"
 
@@ -88,26 +88,26 @@ class ContractError(InputError):
 
 
 class ReferenceFailed(InputError):
-    """The reference or inputs function raised, never returned, or gave arrays of the wrong shape."""
+    """The reference or inputs function raised an exception, did not return, or returned arrays of the wrong shape."""
 
     code = "reference"
 
 
 class EnvironmentFailed(KernelmateError):
-    """This machine lacks something; the hint says what to install or set."""
+    """This machine lacks a requirement; the hint says what to install or set."""
 
     code = "environment"
     exit_code = 3
 
 
 class CompilerUnavailable(EnvironmentFailed):
-    """NVRTC or its headers are not to be had on this machine."""
+    """NVRTC or its headers are not installed on this machine."""
 
     code = "no-compiler"
 
 
 class BackendUnavailable(EnvironmentFailed):
-    """The backend that was asked for cannot run here."""
+    """The requested backend cannot run on this machine."""
 
     code = "no-backend"
 
@@ -119,30 +119,33 @@ class DeviceFailed(EnvironmentFailed):
 
 
 class WorkerUnavailable(EnvironmentFailed):
-    """The worker process cannot be started, or died before it was given a candidate."""
+    """The worker process cannot be started, or died before it received a candidate."""
 
     code = "no-worker"
 
 
 class HistoryUnavailable(EnvironmentFailed):
-    """The history's file cannot be read or written here."""
+    """The history's file cannot be read or written."""
 
     code = "no-history"
 
 
 class LaunchTooLarge(EnvironmentFailed):
-    """A launch takes more instructions or memory than the emulator takes on, which says nothing of the kernel."""
+    """A launch needs more instructions or memory than the emulator allows.
+
+    This says nothing about the kernel's correctness.
+    """
 
     code = "too-large"
 
 
 class CompileTimeout(KernelmateError):
-    """The compiler did not end in time and was killed."""
+    """The compiler exceeded its time limit and was killed."""
 
     code = "compile-timeout"
 
 
 class TrainingFailed(KernelmateError):
-    """A model's training cannot go on; the message says what was saved last."""
+    """A model's training cannot continue; the message names the last saved state."""
 
     code = "training-failed"

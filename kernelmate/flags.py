@@ -1,7 +1,7 @@
-"""Compiler options that a contract, a setting or a build may give: an allow-list, in nvcc's and NVRTC's spellings.
+"""Allow-list of the compiler options that a contract, a setting or a build may give, in nvcc's and NVRTC's spellings.
 
-NVRTC and ptxas can write files, read others, and put text in front of the unit. What is not known here to change the
-code alone is refused.
+Some options of NVRTC and ptxas write files, read files, or insert text before the unit. An option is refused unless it
+is known to affect only the generated code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _IGNORED = re.compile(
     r"|-x=?(?:cu)?|-c|-rdc=false|--relocatable-device-code=false|-m64|-(?:gencode|arch|code)=?[\w,=\[\]\"'. -]*|--generate-code=?[\w,=\[\]. -]*"
     r"|-W[\w=+-]*|-f(?!mad|ftz)(?!.*(?:trace|dump|save|file|record|plugin|profile|prefix|embed|output|path))[\w=+-]*"
 )
-"""Spellings that mean nothing to NVRTC, or that it does of itself."""
+"""Options that NVRTC does not have or applies by default; they are dropped."""
 
 _ASSEMBLER = re.compile(
     r"-v|--verbose|-w|--disable-warnings|-O[0-4]|--opt-level[= ]?[0-4]|(?:-dlcm|--def-load-cache|-dscm|--def-store-cache)=\w+"
@@ -33,7 +33,7 @@ _WITH_VALUE = {
     "-U": "-U", "--undefine-macro": "--undefine-macro=", "-I": "-I", "--include-path": "-I", "-isystem": "-I", "-std": "--std=", "--std": "--std=",
     "-maxrregcount": "--maxrregcount=", "--maxrregcount": "--maxrregcount=",
 }  # fmt: skip
-"""Options whose value follows `=` or is the next word, with how they are joined to it."""
+"""Options with a value after `=` or in the next word, mapped to the form in which NVRTC receives them."""
 
 _DROPPED_WITH_VALUE = frozenset(
     {"-Xcompiler", "--compiler-options", "-gencode", "--generate-code", "-arch", "-code", "-x"}
@@ -42,14 +42,14 @@ _HOST = re.compile(r"(?:-Xcompiler|--compiler-options)=.*", re.DOTALL)
 
 
 class RefusedOption(ValueError):
-    """An option that is not taken; the message names it and says why."""
+    """An option that is not on the allow-list; the message names it and gives the reason."""
 
 
 def allowed(flags: Sequence[str]) -> tuple[str, ...]:
-    """The options as NVRTC spells them: joined to their values, and without those that only nvcc has.
+    """Returns the options in NVRTC's spelling, joined to their values, without those that only nvcc has.
 
     Raises:
-        Refused: one is not on the list.
+        RefusedOption: an option is not on the list.
     """
     return tuple(_spelled(flags))
 

@@ -1,3 +1,3 @@
-"""The version, by itself, so that asking for it loads nothing else."""
+"""The package's version in a module of its own, so that reading it imports nothing else."""
 
 VERSION = "0.1.0"

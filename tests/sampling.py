@@ -1,8 +1,8 @@
-"""Samples of exhaustive tests. `make test` runs a part of every sweep, drawn by a seed that pytest's header names; CI runs all.
+"""Samples of exhaustive tests. `make test` runs a part of every sweep, drawn by a seed that pytest's header names; CI runs more.
 
-A sweep is what carries `@pytest.mark.exhaustive`, or takes a fixture that a folder's conftest names by `sweep_of`: `share` is the part of a function's cases that a sample holds, and with
-`together=True` the tests of a module are drawn as one, since they share what is expensive. What the command line names by its
-identifier (`FILE::TEST`) runs in any case.
+A sweep is a test that carries `@pytest.mark.exhaustive`, or takes a fixture that a folder's conftest names by `sweep_of`. Its
+`share` is the part of its cases that a sample holds, times `--shares`. With `together=True` the tests of a module are drawn as
+one, since they share an expensive fixture. A test that the command line names by its identifier (`FILE::TEST`) always runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Case:
         return self.name.split("::")[0] if self.together else self.name.split("[")[0]
 
 
-def left_out(cases: Sequence[Case], seed: str, named: Iterable[str] = ()) -> set[str]:
+def left_out(cases: Sequence[Case], seed: str, named: Iterable[str] = (), factor: float = 1) -> set[str]:
     """The identifiers of the cases that a sample does not hold.
 
     Of each function's n cases it holds `share * n`, rounded down or up by chance, so that every case has a chance of `share`
@@ -45,6 +45,7 @@ def left_out(cases: Sequence[Case], seed: str, named: Iterable[str] = ()) -> set
         cases: of all sweeps.
         seed: of the sample.
         named: identifiers of tests, or of functions and classes that hold them, which are in every sample.
+        factor: by which every share is multiplied, up to 1.
     """
     always = tuple(named)
     sweeps: defaultdict[str, list[Case]] = defaultdict(list)
@@ -53,11 +54,8 @@ def left_out(cases: Sequence[Case], seed: str, named: Iterable[str] = ()) -> set
             sweeps[case.sweep].append(case)
     out: set[str] = set()
     for sweep, group in sweeps.items():
-        chance = _chance(seed, sweep)
-        if group[0].together:
-            kept = len(group) if chance < group[0].share else 0
-        else:
-            kept = math.floor(group[0].share * len(group) + chance)
+        chance, share = _chance(seed, sweep), min(1, factor * group[0].share)
+        kept = (len(group) if chance < share else 0) if group[0].together else math.floor(share * len(group) + chance)
         drawn = sorted(group, key=lambda case: _chance(seed, case.name))
         out.update(case.name for case in drawn[kept:])
     return out
@@ -87,6 +85,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=ALL,
         help="run a sample of the exhaustive tests, drawn by SEED or by a random one, which the header names (default: all of them)",
     )
+    parser.addoption(
+        "--shares",
+        metavar="FACTOR",
+        type=float,
+        default=1.0,
+        help="multiply the share of its cases that a sample holds of each exhaustive test (default: 1)",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -100,7 +105,8 @@ def pytest_report_header(config: pytest.Config) -> str:
     seed = config.option.sample
     if seed == ALL:
         return "exhaustive tests: all of them"
-    return f"exhaustive tests: a sample. The same again: make test SAMPLE={seed}; all of them: make test SAMPLE=all"
+    again = f"SAMPLE={seed}" + (f" SHARES={factor:g}" if (factor := config.option.shares) != 1 else "")
+    return f"exhaustive tests: a sample. The same again: make test {again}; all of them: make test SAMPLE=all"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -110,6 +116,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     cases = [Case(item.nodeid, **mark.kwargs) for item, mark in marked if mark is not None]
     root = f"{config.rootpath}/"
     named = [str(argument).removeprefix(root) for argument in config.args if "::" in str(argument)]
-    out = left_out(cases, config.option.sample, named)
+    out = left_out(cases, config.option.sample, named, config.option.shares)
     config.hook.pytest_deselected(items=[item for item in items if item.nodeid in out])
     items[:] = [item for item in items if item.nodeid not in out]

@@ -43,3 +43,8 @@ def test_what_is_named_runs_with_every_seed_and_nothing_else_that_begins_alike()
     assert kept(cases, 1, ("tests/t.py::test_a[x]",)) == {"tests/t.py::test_a[x]"}
     assert kept(cases, 1, ("tests/t.py::test_a",)) == {"tests/t.py::test_a[x]", "tests/t.py::test_a[y]"}
     assert kept(cases, 1) == set()
+
+
+def test_a_factor_multiplies_every_share_up_to_all_cases() -> None:
+    for factor, most in ((2, 21), (4, 42), (9, 42)):
+        assert len(SWEEP) - len(left_out(SWEEP, "1", factor=factor)) == most

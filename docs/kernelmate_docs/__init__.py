@@ -1,1 +1,1 @@
-"""Pages of the documentation site that are generated from the code; `make docs` runs it through MkDocs."""
+"""Generates documentation pages from the code; `make docs` runs it through MkDocs."""

@@ -1,4 +1,4 @@
-"""Pages of recipes, repairs and guards one by one, made from the docstrings of their modules."""
+"""Generates the pages of recipes, repairs and guards from the docstrings of their modules."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from kernelmate.checks import guards
+from kernelmate.records import FindingCode
 from kernelmate.suggest.recipes import ALL
 from kernelmate.suggest.repairs import ALL as REPAIRS
 
@@ -26,6 +27,10 @@ METRICS = {
     "correct": "correctness",
 }
 """How the pages call each metric."""
+FINDING_CODES = """## Finding codes
+
+Of several codes that fit one cause, the first in this list is reported. A finding of severity `error` rejects a version; a
+`warning` or `note` does not."""
 
 
 def pages() -> dict[str, str]:
@@ -64,9 +69,11 @@ def _guards() -> str:
         importlib.import_module(f"{guards.__name__}.{one.name}") for one in pkgutil.iter_modules(guards.__path__)
     ]
     entries = [_entry(module.__name__.rpartition(".")[2].replace("_", "-"), module, []) for module in modules]
+    codes = "\n".join(f"| `{code}` | {code.meaning} |" for code in FindingCode)
     return (
         "# Guards one by one\n\nThe modules of `kernelmate.checks.guards`. [Guards](guards.md) lists the ways of being falsely "
-        "right or falsely fast that they detect, with the finding codes.\n\n" + "\n".join(entries)
+        "right or falsely fast that they detect, with the finding codes.\n\n"
+        f"{FINDING_CODES}\n\n| code | meaning |\n| --- | --- |\n{codes}\n\n" + "\n".join(entries)
     )
 
 

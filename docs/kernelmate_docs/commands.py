@@ -1,4 +1,4 @@
-"""One page per command, made from the command's own help."""
+"""Generates one page per command from the command's help."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kernelmate.cli.main import added, cli
 from kernelmate_docs.project import ROOT
 
 MOST_GUIDES = 5
-"""Pages that a command's page names at most."""
+"""Maximum of guides that a command's page links to."""
 
 _SPECIAL = re.compile(r"([\\*_`])")
 
 
 def names() -> list[str]:
-    """The commands, in the order of the help; those that installed packages add come last."""
+    """Returns the commands in the order of the help; those of installed packages come last."""
     return cli.list_commands(click.Context(cli))
 
 
@@ -55,7 +55,7 @@ def _page(name: str, command: click.Command, parent: click.Context) -> str:
 
 
 def guides(name: str) -> list[tuple[str, str]]:
-    """The written pages that mention a command most often, with their titles."""
+    """Returns the guides that mention a command most often, with their titles."""
     texts = {file.name: file.read_text(encoding="utf-8") for file in sorted((ROOT / "docs").glob("*.md"))}
     counts = {page: len(re.findall(rf"\bkernelmate {name}\b", text)) for page, text in texts.items()}
     pages = sorted((page for page in texts if counts[page]), key=lambda page: -counts[page])[:MOST_GUIDES]
@@ -84,7 +84,7 @@ def _options(command: click.Command, context: click.Context, level: int = 2) -> 
 
 
 def _text(text: str) -> str:
-    """The paragraphs of a help text; click's mark for lines that stay as they are keeps those of one."""
+    """Returns the paragraphs of a help text; paragraphs with click's no-wrap mark keep their lines."""
     paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text))
     return "\n\n".join(_paragraph(one) for one in paragraphs if one.strip())
 

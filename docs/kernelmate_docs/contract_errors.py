@@ -1,4 +1,4 @@
-"""The page of all errors that a contract can give: their texts come from the code, their causes from a table beside this module."""
+"""Generates the page of all contract errors: messages from the code, causes from a table beside this module."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ one size only, the message ends with that size.
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A message, the part of the contract that it concerns, and why it is given."""
+    """An error message, the part of the contract that it concerns, and its cause."""
 
     about: str
     message: str
@@ -79,7 +79,7 @@ def causes() -> tuple[Cause, ...]:
 
 
 def messages() -> dict[str, str]:
-    """Every message that the modules can give, and the module."""
+    """Returns every contract error message with its module."""
     found: dict[str, str] = {}
     for name in MODULES:
         module = importlib.import_module(name)
@@ -105,7 +105,10 @@ def _messages_of(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def _values(node: ast.expr, function: ast.FunctionDef) -> list[ast.expr]:
-    """The expressions that a message may be: itself, the branches of a condition, or all that is assigned to its name."""
+    """Returns the possible expressions of a message.
+
+    Itself, branches of a conditional, or all values assigned to its name.
+    """
     if isinstance(node, ast.IfExp):
         return [node.body, node.orelse]
     if not isinstance(node, ast.Name):

@@ -1,4 +1,4 @@
-"""Mermaid diagrams as pictures: a page of the site needs neither a network nor a script to show them.
+"""Renders Mermaid diagrams to pictures, so that pages of the site need neither network nor script.
 
 `python -m kernelmate_docs.diagrams MERMAID.js` draws the diagrams of all pages with Chromium into docs/images/diagrams, in a light and
 a dark version. A picture's name holds a hash of the diagram's text, so that a changed text without a new picture fails the build.
@@ -44,12 +44,12 @@ def with_pictures(markdown: str, page: str) -> str:
 
 
 def name_of(diagram: str) -> str:
-    """The name of a diagram's pictures."""
+    """Returns the file name of a diagram's pictures."""
     return hashlib.sha256(diagram.encode()).hexdigest()[:12]
 
 
 def described(diagram: str) -> str:
-    """The text of a diagram for readers who do not see it: its comment `%%`, else its kind."""
+    """Returns the alternative text of a diagram: its comment `%%`, else its kind."""
     title = _TITLE.search(diagram)
     return title[1] if title else f"Diagram ({diagram.split(maxsplit=1)[0]})"
 

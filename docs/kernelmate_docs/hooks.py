@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from mkdocs.structure.files import File
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from kernelmate.report.schema import schema
 from kernelmate_docs import catalogue, commands, contract_errors, diagrams, project, settings
 
 
@@ -33,9 +35,10 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the generated pages to those of the folder."""
+    """Adds the generated pages to the files of the docs folder."""
     for path, text in generated_pages().items():
         files.append(File.generated(config, path, content=text))
+    files.append(File.generated(config, "schema.json", content=json.dumps(schema(), indent=2)))
     return files
 
 

@@ -1,4 +1,4 @@
-"""The page of all settings, made from the settings' own class."""
+"""Generates the page of all settings from the settings class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pages() -> dict[str, str]:
 
 
 def meanings() -> dict[str, str]:
-    """What each setting means, as the docstring of the class says."""
+    """Returns the description of each setting from the class docstring."""
     section = inspect.cleandoc(Settings.__doc__ or "").split("Attributes:\n", 1)[1]
     entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}

@@ -10,7 +10,7 @@ from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 
 
 def halved_blocks(request: SuggestRequest) -> Iterator[Rewrite]:
-    """The same kernel in blocks of half as many threads; nothing where the block is not one even number."""
+    """Returns the same kernel with half as many threads per block; None unless the block is a single even number."""
     (*others, last) = request.contract.block
     if others or not last.isdecimal() or int(last) < 64 or int(last) % 64:
         return
@@ -28,7 +28,7 @@ class Example:
     name = "example"
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates for what was asked, until the request says stop."""
+        """Yields candidates for the request until it asks to stop."""
         if request.objective.metric not in HALVED_BLOCKS.metrics:
             return
         for candidate in HALVED_BLOCKS.candidates(request):

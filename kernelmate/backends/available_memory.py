@@ -9,10 +9,12 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class AvailableMemory:
-    """Memory that is left.
+    """Available memory.
 
     Attributes:
-        size: bytes. limit: what sets it, as the end of a sentence. advice: what to do where it is too little.
+        size: bytes.
+        limit: the limiting factor, as the end of a sentence.
+        advice: the remedy if it is too little.
     """
 
     size: int
@@ -21,7 +23,7 @@ class AvailableMemory:
 
 
 def room() -> AvailableMemory | None:
-    """The memory that can be had without swapping; None where the system does not tell (only Linux does)."""
+    """Returns the memory available without swapping; None if the system does not report it (only Linux does)."""
     found = [
         AvailableMemory(size, limit, advice)
         for size, limit, advice in (
@@ -44,7 +46,7 @@ def _of_system() -> int | None:
 
 
 def _of_group() -> int | None:
-    """Bytes left by the control group (cgroup v2); None if there is none or it sets no limit."""
+    """Returns the bytes left in the control group (cgroup v2); None without a group or a limit."""
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
         used = Path("/sys/fs/cgroup/memory.current").read_text(encoding="ascii").strip()
@@ -54,7 +56,7 @@ def _of_group() -> int | None:
 
 
 def _of_process() -> int | None:
-    """Bytes left by the limit of the process's address space; None if it has none."""
+    """Returns the bytes left of the process's address space limit; None without a limit."""
     if sys.platform == "win32":
         return None
     import resource

@@ -1,7 +1,7 @@
-"""Interface of backends, which run all kernels.
+"""Interface of backends, which run kernels.
 
-A backend gets compiled code and plain arrays, runs one launch, and gives the arrays back with what it noticed. It knows
-nothing of contracts, references or tolerances.
+A backend gets compiled code and plain arrays, runs one launch, and returns the arrays with its findings. It knows
+nothing about contracts, references or tolerances.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ GUARD_BYTES = 4096
 """Bytes of guard band on each side of every buffer."""
 
 MOST_PRINTED = 64 * 1024
-"""Bytes of a launch's output that are kept; more is the finding `output-flood`."""
+"""Bytes of a launch's printed output that are kept; more is the finding `output-flood`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayArgument:
-    """An array the kernel gets a pointer to.
+    """An array argument, passed to the kernel as a pointer.
 
     Attributes:
         name: the kernel's parameter, for messages.
         data: contents before the launch, C-contiguous; never written by the backend.
         misalign: elements by which the pointer is moved off its 256-byte alignment.
-        written: the kernel may write it; a write to another one is the finding `input-mutated`.
-        output: it is there to be written only, so that nobody owns what it holds before.
-        device: contents are given and returned as CuPy's arrays, in the memory of this process's own CUDA context.
+        written: True if the kernel may write it; a write to another array is the finding `input-mutated`.
+        output: True if it is only written, so that its initial contents are meaningless.
+        device: True if contents are passed and returned as CuPy arrays, in this process's CUDA context.
     """
 
     name: str
@@ -54,15 +54,16 @@ class ScalarArgument:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """State around a launch that it must not depend on, if it is chosen (emulator only).
+    """Environment of a launch, on which its results must not depend; can be chosen in the emulator only.
 
     Attributes:
-        specials: by special register, (first, step, limit): block number b reads (first + b * step) % limit; of
+        specials: by special register, (first, step, limit): block number b reads (first + b * step) % limit; for
             `%warpid`, warp number b of each block.
-        clock: what the first read of a clock gives, and how much later each further one is.
-        first_slot: where in the address space arrays begin, in places for arrays.
-        fill: byte that registers and local memory hold before they are written.
-        forced: outcome of some conditions, by instruction. watched: instructions whose outcomes are noted.
+        clock: value of the first clock read, and the increment of each further one.
+        first_slot: number of the first array slot in the address space.
+        fill: initial byte of registers and local memory.
+        forced: forced outcomes of conditions, by instruction.
+        watched: instructions whose outcomes are recorded.
     """
 
     specials: Mapping[str, tuple[int, int, int]] = field(default_factory=dict)
@@ -80,7 +81,8 @@ class Run:
     Attributes:
         arguments: in the kernel's parameter order.
         schedule_seed: permutes the order of blocks and warps, and where buffers lie in memory; 0 is the natural order.
-        step_limit: instructions one thread may take before the finding `hang`. limited_by: what sets it, for messages.
+        step_limit: instructions one thread may take before the finding `hang`.
+        limited_by: source of that limit, for messages.
         count: fill in `RunResult.counters`.
         check: look for what costs time to look for (races, uninitialised reads, wrapped indices); out-of-bounds
             accesses are always found.
@@ -90,7 +92,8 @@ class Run:
         executed: where it is counted, count the machine instructions that it executes too, which takes a disassembler.
         total_limit: instructions all threads together may take; more raises `EmulationTooLarge` (emulator only).
         key: names the launch among those of one module: equal keys, equal launches. None where nobody names it.
-        wary: its inputs may lead to bad addresses, so that the emulator makes it before a GPU does, where it is `small`.
+        wary: its inputs may lead to bad addresses, so that the emulator makes it before a GPU does, where it is
+            `small`.
     """
 
     shape: LaunchShape
@@ -113,17 +116,17 @@ CHECKED_THREADS = 1 << 16
 
 
 def small(shape: LaunchShape, array_bytes: int) -> bool:
-    """The emulator may make such a launch before a GPU does: it has few threads and bytes of arrays."""
+    """Returns True if the emulator may make such a launch before a GPU does: few threads, and few bytes of arrays."""
     return array_bytes <= CHECKED_BYTES and shape.threads * shape.blocks <= CHECKED_THREADS
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSample:
-    """Contents of one SM's L1, by a model of it, for the accesses of that SM's blocks; a sample of a launch.
+    """Sampled contents of one SM's L1, by a model, for the accesses of that SM's blocks.
 
     Attributes:
         cache_bytes: the size of the modelled cache.
-        loads, stores: by instruction, the sectors it asked for and how many of them the cache held.
+        loads, stores: by instruction, requested sectors and hits.
     """
 
     cache_bytes: int
@@ -132,7 +135,7 @@ class CacheSample:
 
     @property
     def load_hits(self) -> float | None:
-        """Share of loaded sectors that L1 gives; None without loads."""
+        """Returns L1's hit rate of load sectors; None without loads."""
         return _share(self.loads)
 
     @property
@@ -199,35 +202,35 @@ class Module(Protocol):
     """One compiled kernel, loaded."""
 
     def run(self, run: Run) -> RunResult:
-        """Make one launch. Raises nothing for what the kernel does wrong: that is a finding.
+        """Make one launch. Errors of the kernel are findings, not exceptions.
 
         Raises:
-            EmulationTooLarge: the launch is beyond what the emulator takes on, which says nothing of the kernel.
+            EmulationTooLarge: the launch exceeds the emulator's limits, which says nothing about the kernel.
         """
         ...
 
 
 @runtime_checkable
 class SupportsPrefetch(Protocol):
-    """A module that is the quicker for knowing which launches it will be asked for."""
+    """A module that runs faster if it knows coming launches."""
 
     def foresee(self, runs: Iterable[Run]) -> None:
-        """Take note of launches, in the order in which they will be asked for; what was foreseen before is forgotten."""
+        """Announces launches in the order in which they will be requested; replaces earlier announcements."""
         ...
 
 
 @runtime_checkable
 class SupportsBackgroundLaunch(Protocol):
-    """A backend that makes launches beside what it is asked for."""
+    """A backend that can launch in the background."""
 
     def begin(self, compiled: Compiled, target: Target, run: Run) -> None:
-        """Begin a launch that a module of this code will probably be asked for soon; nobody waits for it."""
+        """Starts a launch that will probably be requested soon, without waiting."""
         ...
 
 
 @runtime_checkable
 class SupportsArrayComputing(Protocol):
-    """A backend on whose GPU arrays can be computed beside launches, out of the reach of the kernels under judgement."""
+    """A backend whose GPU can compute arrays, isolated from kernels under judgement."""
 
     @property
     def trusted(self) -> Backend:
@@ -235,14 +238,14 @@ class SupportsArrayComputing(Protocol):
         ...
 
     def computing(self) -> AbstractContextManager[Any]:
-        """CuPy, with the GPU current and nobody timing on it."""
+        """Context manager that gives CuPy with the GPU current and no timing in progress."""
         ...
 
 
 class Backend(Protocol):
     """Runs kernels.
 
-    `poisoned`: an earlier launch has cost the backend its device; it says nothing any more, and its process must go.
+    `poisoned` is True if an earlier launch destroyed the device context; its process must then be replaced.
     """
 
     @property
@@ -273,11 +276,12 @@ class UnsupportedInstruction(Exception):
 
 
 class EmulationTooLarge(Exception):
-    """The launch takes more instructions or memory than the emulator takes on.
+    """The launch needs more instructions or memory than the emulator allows.
 
     Attributes:
-        limit: the one it ran into. advice: what to change for it to fit, beside judging smaller sizes.
-        longest_thread: instructions that the longest thread of the batch had taken when it was stopped, where it ran.
+        limit: the exceeded limit.
+        advice: the remedy beside judging smaller sizes.
+        longest_thread: instructions of the longest thread of the batch when it was stopped, if it ran.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Processes that do nothing but emulate, so that a verdict need not wait for one launch after the other.
+"""Processes that only emulate, so that a verdict's launches run in parallel.
 
-They are forked off before CUDA is opened, which bears no fork, and before any thread is started. They see nothing of the
-GPU, hold what the worker had loaded by then, and end with it. Beside a GPU they say what to look at before it makes a launch
-(`cuda/companion.py`); without one they make launches themselves (`parallel_emulator.py`).
+They are forked before CUDA is opened, which does not support forking, and before any thread is started. They cannot
+access the GPU, share the modules that the worker had loaded, and end with it. With a GPU they check launches before the
+GPU makes them (`cuda/emulated_checks.py`); without one they make the launches (`parallel_emulator.py`).
 """
 
 from __future__ import annotations
@@ -30,9 +30,12 @@ from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, LaunchShape, Target
 
 MOST = 7
-"""Processes at most: a verdict has some thirty launches to emulate, of which one often takes as long as ten others."""
+"""Maximum of processes: a verdict emulates some thirty launches, of which one often takes as long as ten others."""
 MOST_HELPERS = 3
-"""Processes at most beside one that emulates as well: answers and comparisons, which it alone makes, are a third of the work."""
+"""Maximum of processes beside one that also emulates.
+
+Expected outputs and comparisons, which only it computes, are a third of the work.
+"""
 
 _WARM_UP = """
 .version 6.3
@@ -59,7 +62,7 @@ class EmulatorLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TooLarge:
-    """The answer where a launch is beyond the emulator: what `EmulationTooLarge` carries."""
+    """Reply for a launch beyond the emulator's limits: the contents of `EmulationTooLarge`."""
 
     message: str
     limit: int
@@ -81,9 +84,9 @@ class _EmulationJob:
 
 
 def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
-    """True if what was made says what the launch that is wanted would.
+    """Return True if a finished launch answers the requested one.
 
-    A tighter limit on a thread's steps changes nothing for threads that stay below it.
+    A tighter step limit changes nothing for threads that stay below it.
     """
     if made.step_limit == wanted.step_limit:
         return True
@@ -91,21 +94,21 @@ def within(made: Run, seen: RunResult | TooLarge, wanted: Run) -> bool:
 
 
 def fitting() -> int:
-    """Number of processes for this machine: half of its cores, less the one that judges; none if it cannot fork."""
+    """Returns the number of processes for this machine: half of its cores, minus the judging one; 0 if it cannot fork."""
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, min(MOST, len(os.sched_getaffinity(0)) // 2 - 1))
 
 
 def helping() -> int:
-    """Number of processes that help one that emulates: its machine's other cores, up to a limit."""
+    """Returns the number of processes that help one that emulates: the other cores, up to a limit."""
     if not sys.platform.startswith("linux"):
         return 0
     return min(MOST_HELPERS, len(os.sched_getaffinity(0)) - 1)
 
 
 def warm_up() -> None:
-    """Load and start what emulating needs, LLVM above all, which takes a quarter of a second: once, before it is forked."""
+    """Loads what emulation needs, above all LLVM (a quarter of a second), once before forking."""
     code = Compiled("warm_up", None, "warm_up", "sm_90", "", True, (), ptx=_WARM_UP)
     run = Run(LaunchShape((1, 1, 1), (32, 1, 1)), (ArrayArgument("y", np.zeros(32, np.int32)),), count=True)
     for mode in ("never", "always"):
@@ -113,13 +116,13 @@ def warm_up() -> None:
 
 
 class EmulatorPool:
-    """So many processes, forked now.
+    """Forks a number of emulating processes.
 
     Args:
-        count: of them.
-        begin: called in each of them first, as to close what it must not hold.
-        hasty: as of `EmulatorBackend`.
-        resolve: puts arrays in the place of what is sent for large ones.
+        count: their number.
+        begin: called first in each, for example to close descriptors.
+        hasty: as in `EmulatorBackend`.
+        resolve: replaces references to large arrays by the arrays.
     """
 
     def __init__(
@@ -147,13 +150,13 @@ class EmulatorPool:
     def submit(
         self, compiled: Compiled, target: Target, run: Run, *, arrays: bool = False
     ) -> Future[RunResult | TooLarge]:
-        """Emulate a launch soon. The future raises `EmulatorLost` where no process is left, or the one that was at it ended.
+        """Queue a launch. The future raises `EmulatorLost` if no process is left, or the process that ran it ended.
 
         Args:
             compiled: the kernel's code.
-            target: what it is for.
+            target: its target.
             run: the launch.
-            arrays: send arrays back; without it, only those of a launch with an error: who asks has the GPU's.
+            arrays: return arrays; False returns only those of a launch with an error, since the caller has the GPU's.
         """
         answer: Future[RunResult | TooLarge] = Future()
         with self._counting:
@@ -195,7 +198,7 @@ class EmulatorPool:
         self._over()
 
     def _over(self) -> None:
-        """One process less; with the last one go the jobs that nobody will do."""
+        """Removes a process; with the last one, its pending jobs fail."""
         with self._counting:
             self._alive -= 1
             while not self._alive and not self._jobs.empty():
@@ -205,7 +208,7 @@ class EmulatorPool:
 
 
 def _forked(begin: Callable[[], None], pids: list[int], hasty: bool, resolve: Callable[[Run], Run]) -> Connection:
-    """One more process; gives this side's end of its pipe."""
+    """Forks one more process; returns this side's end of its pipe."""
     ours, theirs = Pipe()
     with warnings.catch_warnings():
         # Libraries of linear algebra have threads of their own, which they see to at a fork.
@@ -225,7 +228,7 @@ def _forked(begin: Callable[[], None], pids: list[int], hasty: bool, resolve: Ca
 
 
 def _serve(end: Connection, hasty: bool, resolve: Callable[[Run], Run]) -> None:
-    """Emulate what comes, for good."""
+    """Emulates requests until the end."""
     backend, module = EmulatorBackend(hasty=hasty), None
     while True:
         try:

@@ -1,7 +1,7 @@
-"""The emulator with other processes' help: launches that are foreseen are made on the machine's other cores.
+"""Emulator backend with helper processes: announced launches run on the machine's other cores.
 
-Which process makes a launch changes nothing of what it does: each starts from fresh memory. Code with variables that outlive
-a launch is kept in one place.
+The process that makes a launch does not affect its results, since each launch starts with fresh memory. Code with
+persistent variables stays in one process.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLar
 from kernelmate.records import BackendName, Compiled, Target
 
 HANDED_OVER_BYTES = 32 << 20
-"""Bytes of arrays up to which a launch is made elsewhere: two that large at once take the memory of two."""
+"""Bytes of arrays up to which a launch may run in another process, since two large ones at once need twice the memory."""
 WAITING_BYTES = 64 << 20
 WAITING_LAUNCHES = 64
-"""Launches that are handed over ahead of the one that is asked for: so many, of so many bytes together."""
+"""Limits of launches handed over ahead of the requested one: their number, and their total bytes."""
 MOST_EARLY = 4
-"""Launches of code that may be asked for next: the ones begun longest ago are given up."""
+"""Maximum of speculative launches; the oldest ones are dropped."""
 
 
 class ParallelEmulator:
-    """The emulator as a backend, with processes beside it.
+    """The emulator as a backend with helper processes.
 
     Args:
-        emulators: those processes.
+        emulators: the helper processes.
     """
 
     name: BackendName = "emulator"
@@ -45,7 +45,8 @@ class ParallelEmulator:
         """Decode a compiled kernel.
 
         Raises:
-            UnsupportedInstruction: it holds what the emulator does not know; the finding names it and its line.
+            UnsupportedInstruction: it contains an instruction that the emulator does not support; the finding names it
+            and its line.
         """
         module = self._backend.load(compiled, target)
         if used_names_of(compiled.ptx):
@@ -65,7 +66,7 @@ class ParallelEmulator:
 
 @dataclass(slots=True)
 class _Begun:
-    """A launch that is made elsewhere, or was made here meanwhile; `made` is what it gave, where that is known."""
+    """A launch started in another process, or made here meanwhile; `made` is its result if known."""
 
     module: EmulatedModule
     run: Run
@@ -74,15 +75,15 @@ class _Begun:
 
 
 class ParallelModule:
-    """One kernel, whose foreseen launches are shared among processes.
+    """One kernel, whose announced launches are distributed to processes.
 
-    Those ask for the next one whenever they are done with one. Where the launch that is wanted is still being made elsewhere,
-    the next that nobody has begun is made here in the meantime.
+    A process takes the next launch whenever it is free. While a requested launch still runs in another process, this
+    process makes the next unstarted one.
 
     Args:
         emulated: the kernel in this process.
         emulators: the other processes.
-        early: launches of this and of other kernels that were begun before the kernel was asked for, by code.
+        early: speculative launches of this and other kernels, by code.
     """
 
     def __init__(self, emulated: EmulatedModule, emulators: EmulatorPool, early: dict[str, _Begun]) -> None:
@@ -99,7 +100,7 @@ class ParallelModule:
         self._waiting_bytes = 0
         coming = iter(runs)
         first = list(islice(coming, 2))
-        # One that is all there is would only be waited for.
+        # A single launch is not handed over, since it would only be waited for.
         self._coming = chain(first, coming) if len(first) > 1 else iter(())
         self._hand_over()
 
@@ -128,7 +129,7 @@ class ParallelModule:
         return self._early.pop(name) if early is not None and _same(early.run, run) else None
 
     def _seen(self, begun: _Begun) -> RunResult | TooLarge | None:
-        """Result of a launch that was expected; None if it is to be made here."""
+        """Returns the result of an announced launch; None if it must be made here."""
         if begun.made is not None or begun.answer.cancel():
             return begun.made
         while not begun.answer.done() and self._make_next():
@@ -139,7 +140,7 @@ class ParallelModule:
             return None
 
     def _make_next(self) -> bool:
-        """Make the first launch here that nobody has begun; False where there is none."""
+        """Makes the first unstarted launch here; returns False if there is none."""
         others = chain(self._begun.values(), self._early.values())
         following = next((one for one in others if one.made is None and one.answer.cancel()), None)
         if following is None:

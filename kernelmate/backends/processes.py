@@ -13,10 +13,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """Ask the system to end this process with its parent, however that ends.
+    """Ask the system to end this process with its parent.
 
-    Only Linux has this; elsewhere, and behind a remote launcher, the end of the input does the same as long as Python
-    code gets to run.
+    Only Linux supports this; elsewhere, and behind a remote launcher, the end of the input has the same effect as long
+    as Python code runs.
     """
     if not sys.platform.startswith("linux"):
         return

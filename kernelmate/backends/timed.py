@@ -1,9 +1,9 @@
-"""Interface of timing devices. The cuda backend has one such device; tests have simulated clocks.
+"""Interface of timing devices: the cuda backend's, and simulated clocks in tests.
 
-Three figures, which answer different questions and are never mixed. A duration is the time between two time stamps that
-the GPU's front end takes before and after a launch, less what it is with no launch between: what Nsight Compute calls
-`gpu__time_duration`. A period is how much later the next launch of a graph begins: what a launch adds to a stream of equal
-ones. CUPTI's activity records span from the first block's start to the last block's end, as Nsight Systems shows them.
+There are three distinct quantities. A duration is the time between two time stamps of the GPU's front end before and
+after a launch, minus that without a launch: Nsight Compute's `gpu__time_duration`. A period is the time from one launch
+of a graph to the next: the time that a launch adds to a stream of equal ones. CUPTI's activity records span from the
+first block's start to the last block's end, as Nsight Systems shows them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class GpuState:
     """State of the GPU between two blocks of launches.
 
     Attributes:
-        sm_clock_mhz: cycles of an SM over the GPU's own timer, counted by a kernel just now; None where unknown.
-        temperature_c: of the GPU; None where NVML is absent.
-        throttle_reasons: why the driver holds the clocks down, in words; empty when it does not, or nobody can tell.
+        sm_clock_mhz: SM cycles over the GPU's timer, measured by a kernel just now; None if unknown.
+        temperature_c: the GPU's temperature; None without NVML.
+        throttle_reasons: the driver's throttle reasons as text; empty if there are none or they are unknown.
     """
 
     sm_clock_mhz: float | None
@@ -35,13 +35,12 @@ class GpuState:
 class TimingDevice(Protocol):
     """Versions of one kernel, ready to be launched on the same memory. Times are microseconds.
 
-    Versions go by number; `None` is an empty kernel in the place of one. Arrays that a version reads and writes get
-    their first contents back before every launch, which is counted in no duration and cancels in a difference of
-    periods.
+    Versions are numbered; `None` denotes an empty kernel. Arrays that a version reads and writes are reset before every
+    launch, which is not part of a duration and cancels in a difference of periods.
 
-    Where code and arrays lie moves the time of a launch by up to some per cent (the sets of L2 that they share), and lasts
-    as long as they lie there. So there are several placements: in each all versions have the same arrays at the same
-    addresses, and in each both arrays and code lie elsewhere.
+    The placement of code and arrays changes a launch's time by up to some per cent (the sets of L2 that they share),
+    constantly for that placement. So there are several placements: within one, all versions have the same arrays at the
+    same addresses; between them, both arrays and code move.
 
     Attributes:
         versions: how many there are.
@@ -53,11 +52,11 @@ class TimingDevice(Protocol):
 
     @property
     def machine(self) -> tuple[str, ...]:
-        """Reasons that measurements here may be off, in whole phrases: sensors that are absent, other processes."""
+        """Returns reasons for inaccurate measurements here, as whole phrases: missing sensors, other processes."""
         ...
 
     def durations(self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0) -> tuple[float, ...]:
-        """Launch in this order, in one placement, and give each launch's duration; `cold` empties L2 before each.
+        """Launch in this order, in one placement, and return each launch's duration; `cold` empties L2 before each.
 
         Raises:
             TimedFault: a launch failed.
@@ -65,7 +64,7 @@ class TimingDevice(Protocol):
         ...
 
     def period(self, version: int | None, launches: int) -> float:
-        """Replay a graph of so many launches once, and give the period of one.
+        """Replay a graph of this many launches once, and return the period of one.
 
         Raises:
             CannotCapture: the launch cannot be part of a graph. TimedFault: a launch failed.
@@ -73,7 +72,7 @@ class TimingDevice(Protocol):
         ...
 
     def traced(self, order: Sequence[int]) -> tuple[float, ...]:
-        """Launch in this order while CUPTI traces, and give the time that each launch's record spans.
+        """Launch in this order while CUPTI traces, and return the duration in each launch's record.
 
         Raises:
             Untraced: CUPTI is absent or gave no records of these launches. TimedFault: a launch failed.
@@ -85,11 +84,11 @@ class TimingDevice(Protocol):
         ...
 
     def poison(self) -> None:
-        """Overwrite every array of the first placement that is only written, so that who writes nothing shows."""
+        """Overwrites every array of the first placement that is only written, so that missing writes show."""
         ...
 
     def outputs(self) -> Mapping[str, npt.NDArray[Any]]:
-        """The arrays that may be written, as the last launch in the first placement left them."""
+        """Returns the writable arrays after the last launch in the first placement."""
         ...
 
 
@@ -98,12 +97,12 @@ class RepeatedLaunch:
     """One launch made again and again.
 
     Attributes:
-        launches: how many were made before the last one.
-        over_own_us: microseconds of a launch right after an equal one, over the results of that; arrays that it both
-            reads and writes hold their first contents again. None where it could not be timed.
-        afresh_us: likewise, where before each launch outputs were overwritten and the variables of the module got their
-            first values back, so that nothing of an earlier launch is left to be used.
-        scrubbed_us: as `afresh_us`, where shared memory was overwritten as well; None for a kernel that has none.
+        launches: number of launches before the last one.
+        over_own_us: microseconds of a launch directly after an equal one, over its results; arrays that it both reads
+            and writes are reset. None if it could not be timed.
+        afresh_us: likewise, with outputs overwritten and module variables reset before each launch, so that no earlier
+            results can be reused.
+        scrubbed_us: as `afresh_us`, with shared memory overwritten as well; None for a kernel without shared memory.
         arrays: what the last launch left, over outputs that were overwritten just before.
         clocks_us: the same replays by the GPU's clock and by the host's, microseconds for each launch; None where there
             were none.
@@ -118,11 +117,11 @@ class RepeatedLaunch:
 
 
 class Untraced(Exception):
-    """CUPTI gives no records; the message says why."""
+    """CUPTI gives no records; the message gives the reason."""
 
 
 class CannotCapture(Exception):
-    """CUDA refuses to record the launch in a graph; the message says why."""
+    """CUDA refuses to capture the launch in a graph; the message gives the reason."""
 
 
 class TimedFault(Exception):

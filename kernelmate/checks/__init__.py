@@ -1,1 +1,1 @@
-"""Is a version right, and honestly so?"""
+"""Correctness checks and guards against falsely correct or falsely fast kernels."""

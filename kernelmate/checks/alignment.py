@@ -1,4 +1,4 @@
-"""Displaced base pointers: off the 256 bytes that allocations start at, each array by itself and all together."""
+"""Misaligned base pointers: arrays moved off the 256-byte alignment of allocations, each by itself and all together."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from kernelmate.records import Contract
 from kernelmate.source import numpy_dtype
 
 WIDEST = 16
-"""Bytes of the widest access of a thread: more than so much alignment no instruction wants."""
+"""Bytes of the widest access of a thread, the strictest alignment that any instruction requires."""
 
 MOST_SHIFTS = 9
-"""Shifts of a verdict, beside that of all arrays by one element at each listed size."""
+"""Maximum of shifts per verdict, not counting the shift of all arrays by one element at each listed size."""
 
 MOST_OF_EVERY = 64
-"""Shifts of a verdict on a kernel that looks at low bits of addresses: there only where a launch is small."""
+"""Maximum of shifts per verdict on a kernel that reads low bits of addresses; used only for small launches."""
 
 Shift = tuple[tuple[str, int], ...]
-"""Arrays by name, and the bytes by which each is moved."""
+"""The byte offset of each shifted array, by name."""
 
 
 def together(contract: Contract, steps: int = 1) -> Shift:
-    """All arrays moved by so many elements each, those with a promised alignment by so many multiples of it."""
+    """Returns the shift of all arrays by a number of elements each, or of multiples of a promised alignment."""
     return tuple((name, steps * unit) for name, unit in _units(contract).items())
 
 
 def shifts_of(contract: Contract) -> tuple[Shift, ...]:
-    """The shifts to try, at most `MOST_SHIFTS`, so that each bit of each address is set by itself while the others are clear.
+    """Returns at most `MOST_SHIFTS` shifts, such that each address bit is set once while the others are clear.
 
-    Where arrays are many, several are moved at once, by different steps.
+    With many arrays, several are moved at once, by different offsets.
     """
     movable = {name: unit for name, unit in _units(contract).items() if unit < WIDEST}
     alone: list[Shift] = []
@@ -43,9 +43,9 @@ def shifts_of(contract: Contract) -> tuple[Shift, ...]:
 
 
 def every_shift(contract: Contract) -> tuple[Shift, ...]:
-    """Every place within 16 bytes of each array by itself, and of all together, at most `MOST_OF_EVERY`.
+    """Returns every offset within 16 bytes for each array by itself and for all together, at most `MOST_OF_EVERY`.
 
-    For kernels that look at low bits of addresses: what they do at one place says nothing of the next.
+    Used for kernels that read low bits of addresses, whose behaviour at one offset says nothing about another.
     """
     movable = {name: unit for name, unit in _units(contract).items() if unit < WIDEST}
     alone = [((name, step),) for step in range(1, WIDEST) for name, unit in movable.items() if step % unit == 0]
@@ -55,14 +55,14 @@ def every_shift(contract: Contract) -> tuple[Shift, ...]:
 
 
 def _thinned(alone: list[Shift], names: list[str]) -> list[Shift]:
-    """As many of the shifts as there is room for: each array by its highest bit first, which the narrowest checks miss."""
+    """Selects as many shifts as fit: the highest bit of each array first, because narrow alignment checks miss it."""
     highest = {name: max(bytes_ for ((one, bytes_),) in alone if one == name) for name in names}
     first = [shift for shift in alone if highest[shift[0][0]] == shift[0][1]]
     return [*first, *(shift for shift in alone if shift not in first)][: MOST_SHIFTS - 1]
 
 
 def shift_text(shift: Shift) -> str:
-    """A shift for people: `x moved by 8 bytes`; empty for none."""
+    """Describes a shift: `x moved by 8 bytes`; empty for none."""
     moved: dict[int, list[str]] = {}
     for name, count in shift:
         moved.setdefault(count, []).append(name)
@@ -71,6 +71,6 @@ def shift_text(shift: Shift) -> str:
 
 
 def _units(contract: Contract) -> dict[str, int]:
-    """By array, the bytes of the smallest step that it may be moved by."""
+    """Returns for each array the smallest offset, in bytes, by which it may be moved."""
     arrays = [a for a in contract.args if a.shape is not None]
     return {a.name: max(a.align or 0, numpy_dtype(a.dtype).itemsize) for a in arrays}

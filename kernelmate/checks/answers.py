@@ -1,4 +1,7 @@
-"""Expected outputs with the errors that pass, measured more closely where an output is only a little beyond them, and kept."""
+"""Expected outputs with tolerances.
+
+A tolerance is measured more precisely if an output exceeds it only slightly; results are cached.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,24 @@ from kernelmate.checks.tolerances import Allowed, derive, rounded_outputs
 from kernelmate.records import Contract, Size
 
 NEARLY_MET = 100.0
-"""Times a tolerance up to which an error may be the fault of few draws, or of pooling, and the tolerance is measured again."""
+"""Multiple of a tolerance up to which an error may be an artefact of few draws or of pooling, so that the tolerance is measured again."""
 
 LONGEST_S = 12.0
-"""Seconds on the host for measuring a tolerance again: fewer draws are made within them, or the answer is left as it is."""
+"""Seconds on the host for measuring a tolerance again; the number of draws is reduced to fit, or the tolerance stays."""
 
 MOST_DRAWS, FEWEST_DRAWS = 32, 4
-"""Draws of moves: so many that no element's were all small by chance, and no fewer than usually."""
+"""Numbers of draws of perturbed inputs: enough that no element's moves are all small by chance, and the usual minimum."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOutputs:
-    """The wanted outputs for one set of inputs, and the errors that pass.
+    """Expected outputs for one set of inputs, with the allowed errors.
 
     Attributes:
-        origin: how the tolerance was found. against: whose outputs are wanted.
-        again: it was measured again, by many draws of moves.
-        ties: for outputs of whole numbers, two values of each element that are both right; without those not looked at yet.
+        origin: how the tolerance was found.
+        against: the source of the expected outputs.
+        again: True if the tolerance was measured again with many draws.
+        ties: for integer outputs, two acceptable values of each element near a rounding tie; absent until examined.
     """
 
     want: Expected
@@ -42,12 +46,12 @@ class ExpectedOutputs:
     ties: Mapping[str, ties.Pair] = field(default_factory=dict)
 
     def difference(self, name: str, got: Array) -> Difference:
-        """The difference of an output from the expected one."""
+        """Compares an output with the expected one."""
         want = ties.wanted(got, self.want[name], self.ties.get(name))
         return compare(name, got, want, self.allowed.error[name], self.allowed.coarse[name])
 
     def arrays(self) -> Iterator[Array]:
-        """All arrays, for counting bytes."""
+        """Yields all arrays, for counting bytes."""
         for part in (self.want, self.allowed.error, self.allowed.coarse):
             yield from part.values()
         for pair in self.ties.values():
@@ -59,13 +63,13 @@ class BaselineOutputs:
     """Outputs of the baseline for one launch.
 
     Attributes:
-        errors: codes of the errors that the backend saw.
-        right: it ran clean and is within tolerance; None where there is no reference to say.
+        errors: codes of errors that the backend reported.
+        right: True if it ran without errors and within tolerance; None without a reference.
         off: |got - want| per element of each output, empty without a reference.
-        outputs: what it gave, kept only where it is itself what candidates are compared with.
-        longest_thread: instructions of its longest thread, where the backend counts them.
-        nans: on inputs with NaN, where it and the reference both gave NaN, per floating output.
-        bits: elements whose bits it keeps as the reference does, per output, where a candidate must keep them.
+        outputs: its outputs, kept only if candidates are compared with them.
+        longest_thread: instructions of its longest thread, if the backend counts them.
+        nans: for inputs with NaN, elements where both it and the reference gave NaN, per floating output.
+        bits: elements whose bits it preserves as the reference does, per output, if a candidate must preserve them.
     """
 
     errors: frozenset[str]
@@ -77,7 +81,7 @@ class BaselineOutputs:
     bits: Arrays = field(default_factory=dict)
 
     def arrays(self) -> Iterator[Array]:
-        """All arrays, for counting bytes."""
+        """Yields all arrays, for counting bytes."""
         yield from self.off.values()
         yield from self.outputs.values()
         yield from self.nans.values()
@@ -85,10 +89,13 @@ class BaselineOutputs:
 
 
 REMEMBERED_BYTES = 96 << 20
-"""Bytes of answers, again as many of inputs and of what baselines gave, that a warm worker keeps."""
+"""Bytes of expected outputs that a warm worker keeps; the same again for inputs and for baseline outputs."""
 
 DEVICE_REMEMBERED_BYTES, DEVICE_SHARE = 4 << 30, 16
-"""The same on a GPU, and no more than this part of its memory: what does not fit when it is needed makes it be given back."""
+"""The same limit on a GPU, and the fraction of its memory that it may not exceed.
+
+Kept arrays are freed when memory runs out.
+"""
 
 INPUTS: Memo[Arrays] = Memo(REMEMBERED_BYTES, lambda arrays: arrays.values(), DEVICE_REMEMBERED_BYTES)
 ANSWERS: Memo[ExpectedOutputs] = Memo(REMEMBERED_BYTES, ExpectedOutputs.arrays, DEVICE_REMEMBERED_BYTES)
@@ -96,45 +103,45 @@ BASELINES: Memo[BaselineOutputs] = Memo(REMEMBERED_BYTES, BaselineOutputs.arrays
 
 
 def bound_device(total: int) -> None:
-    """Keep no more on a GPU than its memory of so many bytes allows."""
+    """Limits the bytes kept on a GPU according to its total memory."""
     for memo in (INPUTS, ANSWERS, BASELINES):
         memo.bound_device(min(DEVICE_REMEMBERED_BYTES, total // DEVICE_SHARE))
 
 
 def forget_device(cupy: Any) -> None:
-    """Give back the GPU's memory that is kept for later."""
+    """Frees all GPU memory that is kept for later."""
     for memo in (INPUTS, ANSWERS, BASELINES):
         memo.forget_device()
     cupy.get_default_memory_pool().free_all_blocks()
 
 
 Task = tuple[Contract, Reference, Arrays, Size]
-"""The contract, reference, inputs and size that an answer belongs to."""
+"""Contract, reference, inputs and size that expected outputs belong to."""
 
 
 def nearly_met(answer: ExpectedOutputs, found: Mapping[str, Difference], outputs: Mapping[str, Array]) -> bool:
-    """True where rounded outputs are a little beyond a tolerance that was measured by few draws of moves."""
+    """Returns True if rounded outputs slightly exceed a tolerance that was measured with few draws."""
     largest = max((found[name].error for name in found if is_inexact(outputs[name].dtype)), default=0.0)
     return answer.origin != "contract" and not answer.again and 1 < largest <= NEARLY_MET
 
 
 def near_ties(answer: ExpectedOutputs, found: Mapping[str, Difference], outputs: Mapping[str, Array]) -> bool:
-    """True where a few whole numbers of an output differ, which may lie near a tie of what they are rounded from."""
+    """Returns True if a few elements of an integer output differ, which may be rounding ties."""
     whole = [name for name, one in found.items() if not one.right and not is_inexact(outputs[name].dtype)]
     return any(name not in answer.ties and ties.few(outputs[name], answer.want[name]) for name in whole)
 
 
 def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
-    """The answer with a tolerance by many draws of moves, nowhere less than it was.
+    """Returns the expected outputs with a tolerance measured by many draws, nowhere smaller than before.
 
-    Of a few draws all may be small by chance at one element of many; and a pool whose elements are very unlike each other leaves
-    a few of many millions with less tolerance than they need.
+    With few draws, all moves of one element may be small by chance; and pooling very dissimilar elements leaves a few
+    of many millions with too small a tolerance.
 
     Args:
-        answer: to the task.
-        task: its contract has no tolerance of its own.
-        seed: of the moves.
-        seconds: that an evaluation of the reference takes.
+        answer: the expected outputs so far.
+        task: a task whose contract has no tolerance.
+        seed: seed of the perturbations.
+        seconds: duration of one evaluation of the reference.
     """
     # A draw takes one evaluation for the sensitivity and two for the inner loss.
     draws = min(MOST_DRAWS, int(LONGEST_S / (3 * seconds))) if seconds else MOST_DRAWS
@@ -148,7 +155,10 @@ def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds
 
 
 def with_ties(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
-    """The answer with the two values that elements near a tie may have; arguments as of `thorough`."""
+    """Returns the expected outputs with both acceptable values of elements near a rounding tie.
+
+    Arguments as for `thorough`.
+    """
     draws = ties.DRAWS if not seconds else min(ties.DRAWS, int(LONGEST_S / seconds))
     if draws < ties.FEWEST:
         return answer

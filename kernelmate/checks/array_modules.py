@@ -1,10 +1,11 @@
-"""Calls a user's function with NumPy replaced: by CuPy, or by NumPy whose default floating type is a narrower one.
+"""Calls a user's function with NumPy replaced by CuPy, or by a NumPy with a narrower default floating type.
 
-A reference is written for NumPy in float64. Two other evaluations of the same text are needed: one on a GPU, and one in the
-type that the kernel computes in. Arrays carry their module and their type through most of it. What they do not reach are the
-arrays that the function makes itself (`np.zeros(n)`, `np.arange(n) / n`), `np.float64` by name, and scalars such as
-`np.sqrt(2 / np.pi)`, which NumPy 2 (NEP 50) lets promote float32 arrays to float64. So the function is rebuilt with other
-globals: each NumPy module in them is an `ArrayModule`, and each NumPy scalar a Python number, which promotes nothing.
+A reference is written for NumPy in float64. The same code must also run on a GPU, and in the type that the kernel
+computes in. Array arguments carry their module and type through most of the code. The exceptions are arrays that the
+function creates itself (`np.zeros(n)`, `np.arange(n) / n`), `np.float64` by name, and scalars such as `np.sqrt(2 /
+np.pi)`, which NumPy 2 (NEP 50) lets promote float32 arrays to float64. So the function is rebuilt with other
+globals: each NumPy module becomes an `ArrayModule`, and each NumPy scalar a Python number, which does not promote
+arrays.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ SOURCES = ("numpy", "scipy")
 """Packages whose modules are replaced."""
 
 _MAKERS = frozenset({"asarray", "array", "ascontiguousarray", "asanyarray"})
-"""Functions that keep the type of what they are given: a float64 array passed on to them was asked for."""
+"""Functions that keep the type of their argument: a float64 array passed to them was requested explicitly."""
 
 
 class Narrow(np.ndarray[Any, Any]):
-    """An array whose operations never promote to float64: results and operands of that type are cast to `working`.
+    """An array whose operations never promote to float64: float64 results and operands are cast to `working`.
 
-    `working` is a class attribute of the subclass that `narrow_type` makes for each type.
+    `working` is a class attribute of the subclass that `narrow_type` creates for each type.
     """
 
     working: np.dtype[Any] = np.dtype(np.float32)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
-        """The ufunc on plain arrays, its float64 results cast."""
+        """Applies the ufunc to plain arrays and casts float64 results."""
         plain = {name: _plain(value) for name, value in keywords.items()}
         return self._narrowed(getattr(ufunc, method)(*(_operand(one) for one in inputs), **plain))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """A function of NumPy on plain arrays, its float64 results cast."""
+        """Applies a NumPy function to plain arrays and casts float64 results."""
         return self._narrowed(func(*_plain(tuple(args)), **_plain(dict(kwargs))))
 
     def _narrowed(self, result: Any) -> Any:
@@ -49,7 +50,7 @@ class Narrow(np.ndarray[Any, Any]):
 
 
 def narrowed(result: Any, working: np.dtype[Any]) -> Any:
-    """A function's result as `Narrow` arrays, float64 cast to `working`; NumPy's scalars as Python numbers."""
+    """Converts a function's result to `Narrow` arrays, float64 cast to `working`, and NumPy scalars to Python numbers."""
     if isinstance(result, tuple | list):
         return type(result)(narrowed(one, working) for one in result) if type(result) in (tuple, list) else result
     if isinstance(result, np.ndarray):
@@ -61,14 +62,14 @@ def narrowed(result: Any, working: np.dtype[Any]) -> Any:
 
 
 def weak(value: Any) -> Any:
-    """A NumPy float64 scalar as a Python number, which takes the type of the array that it meets."""
+    """Converts a NumPy float64 scalar to a Python number, which adopts the type of arrays it is combined with."""
     return value.item() if isinstance(value, np.float64 | np.complex128) else value
 
 
 class Rounded(float):
-    """A number of the reference's text or a scalar argument, whose arithmetic with other numbers is rounded to float32.
+    """A number in the reference's code, or a scalar argument, whose arithmetic with other numbers is rounded to float32.
 
-    With arrays it is a Python number: it takes their type.
+    Combined with arrays it acts as a Python number and adopts their type.
     """
 
 
@@ -92,7 +93,10 @@ Rounded.__neg__ = lambda self: Rounded(-float(self))  # type: ignore[method-assi
 
 
 def rounded_number(working: np.dtype[Any] | None) -> Callable[[float], float] | None:
-    """The function that makes a reference's floating numbers those of a pass in a dtype; None where they stay."""
+    """Returns the function that rounds a reference's floating-point numbers for an evaluation in a dtype.
+
+    None if none is needed.
+    """
     return _rounded_to_float32 if working == np.float32 else None
 
 
@@ -100,7 +104,7 @@ _NARROW_TYPES: dict[np.dtype[Any], type[Narrow]] = {}
 
 
 def narrow_type(working: np.dtype[Any]) -> type[Narrow]:
-    """The subclass of `Narrow` for a floating type."""
+    """Returns the subclass of `Narrow` for a floating type."""
     if working not in _NARROW_TYPES:
         _NARROW_TYPES[working] = type(f"Narrow_{working}", (Narrow,), {"working": working})
     return _NARROW_TYPES[working]
@@ -130,7 +134,7 @@ class ArrayModule:
         self._source, self._working = source, working
 
     def __getattr__(self, name: str) -> Any:
-        """A name of the module, wrapped where it makes arrays."""
+        """Returns an attribute of the module, wrapped if it creates arrays."""
         value = getattr(self._source, name)
         if isinstance(value, types.ModuleType):
             return ArrayModule(value, self._working)
@@ -146,12 +150,12 @@ class ArrayModule:
 def _vectorized(
     working: np.dtype[Any], function: Callable[..., Any], *arguments: Any, **keywords: Any
 ) -> _ModuleFunction:
-    """`np.vectorize`, whose functions of numbers compute in float64 whatever they get."""
+    """Replaces `np.vectorize`: the scalar functions compute in float64, their results are cast."""
     return _ModuleFunction(np.vectorize(function, *arguments, **keywords), working, keeps=False)
 
 
 class _ModuleFunction:
-    """A function of an array module; what it returns has the working type, unless it only passes an array on."""
+    """A function of an array module whose results have the working type, unless it only passes an array on."""
 
     def __init__(self, function: Callable[..., Any], working: np.dtype[Any], *, keeps: bool) -> None:
         self._function, self._working, self._keeps = function, working, keeps
@@ -164,16 +168,16 @@ class _ModuleFunction:
         return result if kept else narrowed(result, self._working)
 
     def __getattr__(self, name: str) -> Any:
-        """Of a ufunc: `at`, `reduce` and the like."""
+        """Returns a ufunc's method, such as `at` or `reduce`."""
         return getattr(self._function, name)
 
 
 def module_for(source: types.ModuleType, *, device: bool, working: np.dtype[Any] | None) -> Any:
-    """The stand-in for a module of NumPy or SciPy.
+    """Returns the replacement of a module of NumPy or SciPy.
 
     Args:
         source: the module.
-        device: arrays are CuPy's.
+        device: True for CuPy arrays.
         working: the default floating type; None is float64.
 
     Raises:
@@ -187,12 +191,12 @@ def module_for(source: types.ModuleType, *, device: bool, working: np.dtype[Any]
 def rebuilt(
     function: Callable[..., Any], directory: Path, *, device: bool, working: np.dtype[Any] | None
 ) -> Callable[..., Any]:
-    """A function of the user's with NumPy replaced in it, and in what it calls of the user's own files.
+    """Returns a user's function with NumPy replaced in it and in the functions of the user's files that it calls.
 
     Args:
         function: a plain function; anything else is returned as it is.
-        directory: the folder of the user's files; what other folders hold is not rebuilt.
-        device: arrays are CuPy's.
+        directory: the folder of the user's files; code from other folders is not rebuilt.
+        device: True for CuPy arrays.
         working: the default floating type; None is float64.
 
     Raises:
@@ -209,15 +213,15 @@ def rebuilt_with(
     names: Mapping[str, Any] | None = None,
     number: Callable[[float], Any] | None = None,
 ) -> Callable[..., Any]:
-    """As `rebuilt`, with `module` giving the stand-in of each module, `math` too, and `names` new globals such as builtins.
+    """Like `rebuilt`; `module` gives the replacement of each module (also of `math`), and `names` are additional globals.
 
-    `number` gives the stand-in of each floating constant of the functions and of their modules.
+    `number` gives the replacement of each floating-point constant of the functions and of their modules.
     """
     return _Rebuilding(directory, module, names or {}, (*SOURCES, "math"), number).function(function)
 
 
 class _Rebuilding:
-    """Globals that were replaced so far, by the identity of the first ones."""
+    """Globals replaced so far, by the identity of the original."""
 
     def __init__(
         self,
@@ -245,7 +249,7 @@ class _Rebuilding:
         return made
 
     def _constant(self, value: Any) -> Any:
-        """A constant of a function: floating numbers, in tuples and inner functions too, are replaced."""
+        """Replaces floating-point constants, also inside tuples and nested functions."""
         if self._number is None:
             return value
         if isinstance(value, tuple):
@@ -277,7 +281,7 @@ class _Rebuilding:
         return self._imported(value)
 
     def _imported(self, value: Any) -> Any:
-        """A function or type that the user imported from NumPy or SciPy by name."""
+        """Replaces a function or type imported from NumPy or SciPy by name."""
         origin = getattr(value, "__module__", None)
         if isinstance(value, np.ufunc):
             origin = "numpy" if getattr(np, value.__name__, None) is value else "scipy.special"
@@ -296,7 +300,7 @@ class _Rebuilding:
 
 
 class _Namespace:
-    """A module of the user's with its names replaced."""
+    """A user's module with its names replaced."""
 
     def __init__(self, names: Mapping[str, Any]) -> None:
         self.__dict__.update(names)

@@ -1,4 +1,7 @@
-"""Sizes beyond all that are listed: where tiles of registers, rows in shared memory and grids of a fixed length end."""
+"""Sizes beyond all listed ones, to exceed fixed capacities.
+
+Register tiles, shared-memory rows, grids of constant length.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,24 @@ from kernelmate.source import argument_shapes
 from kernelmate.source.tokens import Token, lex
 
 BEYOND = 4
-"""A name is made so many times as large as the largest that is listed: capacities are seldom a larger multiple of it."""
+"""Factor by which a size name exceeds its largest listed value: fixed capacities are seldom a larger multiple of it."""
 
 LEAST_BEYOND = 4096
-"""A name of more than a few is made at least this large: what holds rows of 1024 or 2048 elements is full there."""
+"""Minimum value of an enlarged name: it fills buffers of 1024 or 2048 elements."""
 
 ROUNDS = (1, 3, 4, 16, 64)
-"""What is added, so that a `require` is met: odd numbers first, which no whole number of tiles takes."""
+"""Increments tried to meet a `require`: odd numbers first, which are no multiple of any tile."""
 
 FEW = 3
-"""What the other names are cut to."""
+"""Value to which the other names are reduced."""
 
 LEAST_COMPARED, MOST_COMPARED = 257, 1 << 19
-"""Numbers between these are of interest in the code: smaller ones are tried anyway."""
+"""Range of constants in the code that are of interest; smaller ones are covered by other sizes."""
 
 MOST_AROUND = 4
 MOST_ELEMENTS_AROUND = 1 << 20
 MOST_THREADS_AROUND = 1 << 19
-"""Sizes around numbers of the code, and what each may take: a part of a second in the emulator."""
+"""Maximum of elements or threads at such a size: a fraction of a second in the emulator."""
 
 _COMPARED = re.compile(r"setp\.\w+\.[su](?:16|32|64)\s+%\w+(?:\|%\w+)?,\s*%\w+,\s*(\d+);")
 _NARROW = frozenset({"short", "ushort", "int16_t", "uint16_t"})
@@ -41,14 +44,14 @@ _WHOLE = re.compile(r"0[xX][\da-fA-F']+|0[bB][01']+|[\d']+")
 def further_sizes(
     contract: Contract, listed: Sequence[Size], tried: Sequence[Size], version: Version, baseline: Version
 ) -> tuple[Size, ...]:
-    """Sizes beyond the tried ones that a version's text, launch or code gives a reason for; none for most versions.
+    """Returns sizes beyond the tried ones that a version's text, launch or code suggests; none for most versions.
 
     Args:
-        contract: says which sizes are allowed.
-        listed: sizes that must be right.
-        tried: the sizes that are tried anyway.
-        version: under judgement.
-        baseline: what it was made from.
+        contract: defines the allowed sizes.
+        listed: the contract's sizes.
+        tried: sizes that are tried anyway.
+        version: the version under judgement.
+        baseline: the version it was derived from.
     """
     mine, theirs = _tokens(version), _tokens(baseline)
     found: list[Size] = []
@@ -61,14 +64,14 @@ def further_sizes(
 
 
 def compared_numbers(ptx: str) -> set[int]:
-    """Numbers that code compares whole numbers with, whatever macros, templates or functions they came from."""
+    """Returns constants that the PTX compares integers with, whether from literals, macros, templates or functions."""
     return {number for number in map(int, _COMPARED.findall(ptx)) if LEAST_COMPARED < number <= MOST_COMPARED}
 
 
 def _around(
     contract: Contract, listed: Sequence[Size], tried: Sequence[Size], numbers: Sequence[int]
 ) -> Iterator[Size]:
-    """Sizes at and just beyond numbers, for each name that is not so large anywhere."""
+    """Yields sizes at and just beyond constants, for each name that no tried size makes as large."""
     threads = max(MOST_THREADS_AROUND, min(threads_at(contract, size) for size in listed))
     left = MOST_AROUND
     base = min(listed, key=lambda size: _elements(contract, size))
@@ -83,15 +86,15 @@ def _around(
 
 
 def capacity_sizes(contract: Contract, listed: Sequence[Size], tried: Sequence[Size]) -> tuple[Size, ...]:
-    """For each name a size at which it is several times as large as listed, and the others are small.
+    """Returns for each size name a size at which it is several times as large as listed, with the other names small.
 
-    A kernel that leaves out what its tiles, blocks or shared memory do not hold is wrong at every size beyond, so one far
-    beyond stands for them all. Names that cannot grow so far, for threads or elements, grow as far as they can.
+    A kernel that drops data beyond the capacity of its tiles, blocks or shared memory is wrong at every larger size, so
+    one much larger size suffices. A name limited by threads or elements grows as far as it can.
 
     Args:
-        contract: says which sizes are allowed.
-        listed: sizes that must be right.
-        tried: the sizes that are tried anyway.
+        contract: defines the allowed sizes.
+        listed: the contract's sizes.
+        tried: sizes that are tried anyway.
     """
     threads = max(MOST_THREADS, min(threads_at(contract, size) for size in listed))
     bases = sorted(listed, key=lambda size: _elements(contract, size))
@@ -105,7 +108,7 @@ def capacity_sizes(contract: Contract, listed: Sequence[Size], tried: Sequence[S
 
 
 def _grown(name: str, bases: Sequence[Size], most: int) -> Iterator[Size]:
-    """Listed sizes with a name made larger than any that is tried, the largest first."""
+    """Yields listed sizes with one name enlarged beyond any tried value, the largest first."""
     top = max(size[name] for size in bases)
     value = max(BEYOND * top, LEAST_BEYOND if top > KEPT else 0)
     while value > most:
@@ -131,7 +134,7 @@ def _tokens(version: Version) -> list[Token]:
 
 
 def _numbers(tokens: Sequence[Token]) -> Counter[str]:
-    """Whole numbers above 1, as written."""
+    """Counts integers above 1, as written."""
     found = (token.text.rstrip("uUlLzZ") for token in tokens if token.kind == "number")
     return Counter(word for word in found if _WHOLE.fullmatch(word) and word not in ("0", "1"))
 
@@ -141,5 +144,5 @@ def _loops(tokens: Sequence[Token]) -> int:
 
 
 def _narrow(tokens: Sequence[Token]) -> Counter[str]:
-    """Types of 16 bits: sizes, positions and counts may be computed in them."""
+    """Counts 16-bit types, in which sizes, positions and counts may overflow."""
     return Counter(token.text for token in tokens if token.text in _NARROW)

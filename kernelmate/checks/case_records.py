@@ -1,4 +1,4 @@
-"""Records of one size: its launches, and the findings of the backend and the guards."""
+"""Records of one size: its launches, and findings of the backend and the guards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelmate.checks.scalars import said
 from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.tolerances import Allowed
 from kernelmate.checks.trials import LaunchOutcome
-from kernelmate.records import Contract, Finding, FirstWrong, Severity, Size
+from kernelmate.records import Contract, Finding, FindingCode, FirstWrong, Severity, Size
 
 Origin = Literal["contract", "own"]
 
@@ -22,11 +22,11 @@ class ObservedLaunch:
     """One launch of the version under judgement.
 
     Attributes:
-        answer: what it should have given; None where nothing says so.
-        differences: one per output; none where there is no answer or the launch did not end.
-        baseline_right: the baseline runs clean and right on the same launch; None without a baseline.
-        weight: what a mistake here is worth; None when it is not held against the version, since the baseline makes
-            mistakes here as well and the contract does not ask for this.
+        answer: the expected outputs; None without a source of them.
+        differences: one per output; none without expected outputs or if the launch did not finish.
+        baseline_right: True if the baseline runs the same launch without error and correctly; None without a baseline.
+        weight: severity of a mistake here; None if it does not count, because the baseline makes mistakes here too and
+            the contract does not require this launch.
     """
 
     outcome: LaunchOutcome
@@ -37,18 +37,21 @@ class ObservedLaunch:
 
     @property
     def right(self) -> bool | None:
-        """Within tolerance everywhere; None where there is nothing to compare with."""
+        """Returns True if every output is within tolerance; None without expected outputs."""
         if self.outcome.stopped:
             return False
         return all(d.right for d in self.differences) if self.answer is not None else None
 
     @property
     def plain(self) -> bool:
-        """Aligned and on ordinary inputs."""
+        """Returns True for aligned pointers and ordinary inputs."""
         return self.outcome.shot.plain
 
     def without_arrays(self) -> ObservedLaunch:
-        """The same for what comes after the guards: the arrays of all sizes together would take much memory."""
+        """Returns a copy without arrays, for use after the guards.
+
+        Keeping the arrays of all sizes would take too much memory.
+        """
         scalars = {name: array for name, array in self.outcome.given.items() if name not in self.outcome.result.arrays}
         outcome = replace(self.outcome, given=scalars, result=replace(self.outcome.result, arrays={}))
         answer = None if self.answer is None else replace(self.answer, want={}, allowed=Allowed({}, {}))
@@ -59,7 +62,7 @@ class ObservedLaunch:
 class NotedFinding:
     """A finding of a guard or the backend at a launch of this size."""
 
-    code: str
+    code: FindingCode
     severity: Severity
     message: str
     finding: Finding | None = None
@@ -68,17 +71,17 @@ class NotedFinding:
 
 @dataclass(slots=True)
 class CaseRecord:
-    """Everything seen at one size.
+    """All observations at one size.
 
     Attributes:
-        seen: the launches that were made, in their order.
-        noted: what guards and the backend found.
-        degenerate: a cheap answer (zeros, the old contents, the answer to other inputs) would pass as right.
-        constant: the output that is the same for different inputs, and a sentence; judged over all sizes.
+        seen: the launches, in order.
+        noted: findings of guards and the backend.
+        degenerate: True if a trivial answer (zeros, the old contents, the answer for other inputs) would pass as right.
+        constant: the output that is equal for different inputs, and a sentence; judged over all sizes.
         counted: the launch with counters, at listed sizes.
-        launched: False where the version cannot be launched or excludes the size itself.
-        unsteady: equal launches differ beyond the tolerance, so wrong answers need no other cause.
-        once: one ordinary launch was made, which cannot tell an answer from the one to other inputs.
+        launched: False if the version cannot be launched or excludes the size itself.
+        unsteady: True if equal launches differ beyond the tolerance, which explains wrong answers.
+        once: True if only one ordinary launch was made, so that the answer for other inputs is unknown.
         kept: the first launch with its arrays, at listed sizes that are to be timed.
     """
 
@@ -94,19 +97,19 @@ class CaseRecord:
     once: bool = False
     kept: KeptLaunch | None = None
 
-    def note(self, code: str, severity: Severity, found: tuple[str, str] | None) -> None:
+    def note(self, code: FindingCode, severity: Severity, found: tuple[str, str] | None) -> None:
         """Keep what a guard found, once for each code."""
         if found is not None and not any(code == noted.code for noted in self.noted):
             self.noted.append(NotedFinding(code, severity, found[1], buffer=found[0]))
 
     @property
     def judged(self) -> list[ObservedLaunch]:
-        """Launches that this size's outcome stands on: those held against the version, else the ordinary ones."""
+        """Returns the launches that decide this size: those that count against the version, else the ordinary ones."""
         return [s for s in self.seen if s.weight == "error"] or [s for s in self.seen if s.plain]
 
     @property
     def correct(self) -> bool | None:
-        """Right at every launch that counts; None where nothing can be said."""
+        """Returns True if every launch that counts is right; None if nothing can be compared."""
         if not self.launched:
             return False
         rights = [one.right for one in self.judged]
@@ -116,29 +119,29 @@ class CaseRecord:
 
     @property
     def baseline_correct(self) -> bool | None:
-        """The baseline is right on every ordinary launch; None without a baseline or a reference."""
+        """Returns True if the baseline is right on every ordinary launch; None without a baseline or a reference."""
         known = [s.baseline_right for s in self.seen if s.plain and s.baseline_right is not None]
         return all(known) if known else None
 
     @property
     def worst(self) -> Difference | None:
-        """The difference with the largest error over all launches that count."""
+        """Returns the difference with the largest error over all launches that count."""
         return max((d for one in self.judged for d in one.differences), key=lambda d: d.error, default=None)
 
     @property
     def first_wrong(self) -> FirstWrong | None:
-        """First wrong element of the worst launch."""
+        """Returns the first wrong element of the worst launch."""
         worst = self.worst
         return worst.first if worst is not None and not worst.right else None
 
     def scalars(self, contract: Contract) -> dict[str, float] | None:
-        """Scalars that had another value than the contract's at the launch that counts most, else at any that counts."""
+        """Returns scalars that differed from the contract's values in a decisive launch, else in any launch that counts; None without any."""
         seen = sorted(self.judged, key=lambda one: one.right is False, reverse=True)
         found = (said(contract, self.size, one.outcome.given) for one in seen)
         return next(({name: value for name, (value, _) in some.items()} for some in found if some), None)
 
     def shot(self, inputs: int, poison: int) -> ObservedLaunch | None:
-        """The ordinary launch of a set of inputs and a poison that ran to its end."""
+        """Returns the finished ordinary launch with the given inputs and poison."""
         return next(
             (
                 s for s in self.seen

@@ -1,4 +1,4 @@
-"""One size: all its launches, each compared with what is right, and what the guards say of them."""
+"""Judgement of one size: all its launches, each compared with the expected outputs and examined by the guards."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ from kernelmate.checks.trials import (
     plan,
 )
 from kernelmate.errors import ContractError, ReferenceFailed
-from kernelmate.records import Contract, Severity
+from kernelmate.records import Contract, FindingCode, Severity
 from kernelmate.source import argument_shapes, size_allowed
 
 REPEATED_LARGE_ELEMENTS = 1 << 22
-"""Elements over all arrays up to which a large case is launched twice where it is emulated, which takes seconds."""
+"""Elements over all arrays up to which a large case is launched twice in the emulator, which takes seconds."""
 
 
 class CaseJudge:
     """Judges sizes one after another.
 
     Args:
-        bench: the version under judgement.
-        oracle: knows what is right.
-        compared: there is a baseline, so that a mistake it makes as well can be told from one of the candidate's own.
-        keep_bytes: of arrays that listed sizes may keep for being timed.
+        bench: runs the version under judgement.
+        oracle: source of expected outputs.
+        compared: True with a baseline, so that its mistakes can be distinguished from the candidate's.
+        keep_bytes: bytes of arrays that listed sizes may keep for timing.
         glance: make only the first launch of each size.
 
     Attributes:
-        baseline_ran: the baseline made the launch that was tried last. baseline_longest: instructions of its longest
-            thread there, where they are counted.
+        baseline_ran: True if the baseline finished the last launch.
+        baseline_longest: instructions of its longest thread there, if counted.
     """
 
     def __init__(
@@ -77,29 +77,29 @@ class CaseJudge:
         self.baseline_longest: int | None = None
 
     def foresee(self, sizes: Sequence[PlannedSize]) -> None:
-        """Tell the bench of all launches that judging these sizes, in this order, will take if nothing goes wrong."""
+        """Announces to the bench all launches that judging these sizes in order takes if nothing goes wrong."""
         self._alone = bool(sizes) and all(self.oracle.large(one.size) for one in sizes)
         self.bench.foresee(lambda: self.launches(sizes))
 
     def launches(self, sizes: Sequence[PlannedSize]) -> Iterator[Run]:
-        """Those that judging these sizes takes, as far as they can be had and launched; none of them is made."""
+        """Yields the launches that judging these sizes takes, as far as their inputs can be made; launches nothing."""
         for number, one in enumerate(sizes):
             size = one.size
             for shot, count in self._shots(one, number):
-                # What cannot be had or launched is told when it is asked for.
+                # A launch whose inputs or grid cannot be made is reported when it is due.
                 with suppress(ReferenceFailed, ContractError):
-                    # Handing large arrays over would take longer than it saves.
+                    # Handing over large arrays would take longer than it saves.
                     if not self.oracle.large(size) and size_allowed(self.bench.version.contract, size):
                         given = self.oracle.inputs(size, shot)
                         longest = None if self._asked_for(one) else self.oracle.known_longest(size, shot)
                         yield self.bench.launch(size, shot, given, count=count, others_longest=longest)
 
     def _asked_for(self, tried: PlannedSize) -> bool:
-        """A large size of our own, which only the version's text has asked for."""
+        """Returns True for a large generated size that only the version's text suggested."""
         return tried.once and elements_of(argument_shapes(self.contract, tried.size).values()) > MOST_ELEMENTS
 
     def _shots(self, tried: PlannedSize, number: int) -> Iterator[tuple[PlannedLaunch, bool]]:
-        """The launches of a size, and whether each is counted."""
+        """Yields the launches of a size, each with whether counters are collected."""
         size, origin, once, styled, shifts = tried
         elements = elements_of(argument_shapes(self.contract, size).values())
         repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
@@ -110,13 +110,14 @@ class CaseJudge:
             styled=styled, shifts=shifts, other=NORMAL if self._glance or large else self._settling.other,
         )  # fmt: skip
         for index, shot in enumerate(shots[:1] if self._glance else shots):
-            # Undeclared integers may be positions; where they are used as such, only a baseline that bears others can say.
+            # Undeclared integers may be indices; if they are used as such, only a baseline that tolerates other values
+            # can tell.
             if shot.style.name != "integers" or self._compared or not self._settling.has_positions:
                 level = self._settling.level(shot.style, size)
                 yield replace(shot, style=level), index == 0 and origin == "contract"
 
     def judge(self, tried: PlannedSize, number: int) -> CaseRecord:
-        """Make the case's launches, until one ends in an error.
+        """Makes the case's launches until one ends in an error.
 
         Raises:
             ReferenceFailed: the reference or the inputs function failed on ordinary inputs.
@@ -146,7 +147,7 @@ class CaseJudge:
                 record.kept = kept
 
     def again(self, record: CaseRecord) -> KeptLaunch:
-        """Makes the contents of `kept` again, for a size that there was no room for.
+        """Repeats the launch of a size whose arrays there was no room to keep in `kept`.
 
         Raises:
             ReferenceFailed: the reference or the inputs function failed.
@@ -158,7 +159,7 @@ class CaseJudge:
         return KeptLaunch(self.bench.run(record.size, shot, given), answer)
 
     def _launch(self, record: CaseRecord, shot: PlannedLaunch, *, count: bool, bounded: bool) -> ObservedLaunch | None:
-        """One launch; None where neither the contract nor the reference says that it must work, or nothing can run."""
+        """Makes one launch; returns None if neither contract nor reference requires it to work, or nothing can run."""
         size = record.size
         self.baseline_ran = False
         plainly = _plainly_wrong(record)
@@ -173,7 +174,7 @@ class CaseJudge:
         if self.bench.over or (theirs is not None and shot.misalign and theirs.errors):
             return None
         self.baseline_longest = longest = None if theirs is None else theirs.longest_thread
-        # A version that suits small sizes need not be quick at a large one that its text asks for.
+        # A version that suits small sizes need not be fast at a large one that only its text suggested.
         outcome = self.bench.run(size, shot, given, count=count, others_longest=longest if bounded else None)
         if not self._compared:
             mine = self.oracle.learn(self.bench, size, shot, outcome)
@@ -190,14 +191,14 @@ class CaseJudge:
         weight = self._weight(record.origin, shot, baseline_right)
         self._note_findings(record, outcome, weight, frozenset() if theirs is None else theirs.errors)
         if weight is None and theirs is not None and not outcome.stopped:
-            record.note("nan-handling", "error", _nan_lost(outcome, theirs.nans))
+            record.note(FindingCode.NAN_HANDLING, "error", _nan_lost(outcome, theirs.nans))
         return self._seen(record, outcome, settled, baseline_right, weight)
 
     def _seen(
         self, record: CaseRecord, outcome: LaunchOutcome, settled: SelectedInputs, baseline_right: bool | None,
         weight: Severity | None,
     ) -> ObservedLaunch:  # fmt: skip
-        """A launch held against its answer."""
+        """Compares a launch with the expected outputs."""
         answer, theirs = settled.answer, settled.theirs
         if answer is None or outcome.stopped:
             return ObservedLaunch(outcome, answer, (), baseline_right, weight)
@@ -223,18 +224,18 @@ class CaseJudge:
             return "error"
         if self._compared:
             return "error" if baseline_right else None
-        # What NaN and infinities become is often nobody's concern, and references differ from kernels there.
+        # NaN and infinity handling often does not matter, and references differ from kernels there.
         return "note" if shot.style.specials else "warning"
 
     def _note_findings(
         self, record: CaseRecord, outcome: LaunchOutcome, weight: Severity | None, theirs: frozenset[str]
     ) -> None:
-        """Keep the backend's findings; an error that is not held against the version is at most a warning."""
+        """Records the backend's findings; an error that does not count against the version becomes a warning at most."""
         for finding in outcome.result.findings:
             severity = finding.severity
             if severity == "error":
                 # No launch follows a hang, so that it is told even where it is not held against the version.
-                held = weight or ("warning" if finding.code == "hang" else None)
+                held = weight or ("warning" if finding.code == FindingCode.HANG else None)
                 if held is None:
                     continue
                 severity = held
@@ -243,12 +244,14 @@ class CaseJudge:
             record.noted.append(NotedFinding(finding.code, severity, finding.message + moved + both, finding))
 
     def _guard(self, record: CaseRecord) -> None:
-        """Ask every guard that has something to look at, and note whether the case can tell right from cheap."""
+        """Runs every guard that applies, and records whether the case is degenerate."""
         contract = self.contract
         for seen in record.seen:
             if seen.weight is not None and not seen.outcome.stopped:
-                record.note("input-mutated", seen.weight, input_mutated.find(contract, seen.outcome))
-                record.note("uninitialised-global", seen.weight, uninitialised_output.find(contract, seen.outcome))
+                record.note(FindingCode.INPUT_MUTATED, seen.weight, input_mutated.find(contract, seen.outcome))
+                record.note(
+                    FindingCode.UNINITIALISED_GLOBAL, seen.weight, uninitialised_output.find(contract, seen.outcome)
+                )
         first, other, again = record.shot(FIRST, 0), record.shot(OTHER, 1), record.shot(FIRST, 1)
         if first is None or (other is None and not (record.once or self.oracle.large(record.size))):
             return
@@ -259,26 +262,28 @@ class CaseJudge:
         if wrong:
             second = again or other
             if second is not None:  # over one poison, a wrong value may be the poison's own
-                record.note("stale-output", first.weight, stale_output.find(contract, first.outcome, second.outcome))
+                record.note(
+                    FindingCode.STALE_OUTPUT, first.weight, stale_output.find(contract, first.outcome, second.outcome)
+                )
             if other is not None:
                 record.constant = constant_output.find(first.outcome, other.outcome, _apart(first, other))
             if not self.bench.over and not any(n.severity == "error" for n in record.noted):
                 found = stateful.find(contract, self.bench, record.size, wrong[-1].outcome)
-                record.note("stateful", first.weight, found)
+                record.note(FindingCode.STATEFUL, first.weight, found)
                 if self.bench.hung:
                     said = "a launch that has ended before does not end on a freshly loaded module"
-                    record.noted.append(NotedFinding("hang", first.weight, said))
+                    record.noted.append(NotedFinding(FindingCode.HANG, first.weight, said))
         if again is not None and not self.bench.hung:
             self._note_order(record, first, again)
             self._note_repeats(record, first)
 
     def _note_repeats(self, record: CaseRecord, first: ObservedLaunch) -> None:
-        """On a GPU, launch again while other SMs are busy, elsewhere in memory, over other left-overs."""
+        """Repeats the launch on a GPU with other SMs busy, at other addresses, over other leftovers."""
         elements = sum(array.size for array in first.outcome.result.arrays.values())
         if not self.bench.on_hardware or elements > REPEATED_ELEMENTS or first.right is False:
             return
         for schedule in REPEATED_SCHEDULES:
-            if self.bench.over or any(noted.code == "nondeterministic" for noted in record.noted):
+            if self.bench.over or any(noted.code == FindingCode.NONDETERMINISTIC for noted in record.noted):
                 return
             outcome = self.bench.once_more(first.outcome, record.size, schedule)
             if outcome.errors:
@@ -288,7 +293,7 @@ class CaseJudge:
             self._note_order(record, first, self._compared_with(first, outcome))
 
     def _compared_with(self, first: ObservedLaunch, outcome: LaunchOutcome) -> ObservedLaunch:
-        """Another launch on the same inputs, held against the same answer."""
+        """Compares another launch on the same inputs with the same expected outputs."""
         if first.answer is None:
             return replace(first, outcome=outcome)
         return replace(first, outcome=outcome, differences=_differences(outcome, first.answer))
@@ -305,11 +310,11 @@ class CaseJudge:
         if self.contract.deterministic:
             message += "; the contract says `deterministic`"
         if record.unsteady or first.right is not False:
-            record.note("nondeterministic", severity, (name, message))
+            record.note(FindingCode.NONDETERMINISTIC, severity, (name, message))
 
 
 def _plainly_wrong(record: CaseRecord) -> bool:
-    """True if the case's first launch shows the baseline wrong, or a version without one."""
+    """Returns True if the case's first launch shows the baseline wrong, or a version without a baseline."""
     if not record.seen:
         return False
     first = record.seen[0]
@@ -317,22 +322,22 @@ def _plainly_wrong(record: CaseRecord) -> bool:
 
 
 def _as_stress(outcome: LaunchOutcome, answer: ExpectedOutputs | None) -> ObservedLaunch:
-    """A launch of a version judged by itself that is wrong on other scalars than the contract's: a warning."""
+    """Turns a failure of a version without baseline on varied scalars into a warning."""
     stress = replace(outcome.shot, style=replace(outcome.shot.style, stress=True))
     differences = () if answer is None or outcome.stopped else _differences(outcome, answer)
     return ObservedLaunch(replace(outcome, shot=stress), answer, differences, None, "warning")
 
 
 def _differences(outcome: LaunchOutcome, answer: ExpectedOutputs) -> tuple[Difference, ...]:
-    """Each output against what it should be."""
+    """Compares each output with its expected values."""
     return tuple(answer.difference(name, outcome.result.arrays[name]) for name in answer.want)
 
 
 def _nan_for_infinity(outcome: LaunchOutcome, answer: ExpectedOutputs, *, known: bool) -> bool:
-    """True if all that is wrong is NaN for an infinity that no reference gives.
+    """Returns True if the only error is NaN in place of an infinity that the reference does not give.
 
-    Without a reference the baseline alone gives it; with one, the value has overflowed in the output's type. Compensated
-    sums make NaN of every infinity: of their answers none is known.
+    Without a reference only the baseline gives the infinity; with one, the value overflowed in the output's type.
+    Compensated sums turn every infinity into NaN, so their answers give no evidence.
     """
     for name, want in answer.want.items():
         got = outcome.result.arrays[name]
@@ -348,9 +353,9 @@ def _nan_for_infinity(outcome: LaunchOutcome, answer: ExpectedOutputs, *, known:
 
 
 def _nan_lost(outcome: LaunchOutcome, nans: Arrays) -> tuple[str, str] | None:
-    """The output that holds a number where the baseline and the reference both give NaN, and a sentence.
+    """Returns the output that has a number where baseline and reference both give NaN, and a sentence.
 
-    The baseline may treat NaN as the reference does at some elements alone: NaN binds there.
+    If the baseline propagates NaN like the reference at some elements only, only those elements count.
     """
     for name, both in nans.items():
         lost = both & ~nan_in(outcome.result.arrays[name])
@@ -361,7 +366,7 @@ def _nan_lost(outcome: LaunchOutcome, nans: Arrays) -> tuple[str, str] | None:
 
 
 def _is_degenerate(contract: Contract, first: ObservedLaunch, other: ObservedLaunch | None) -> bool:
-    """True if a zero output, an unchanged one, or the one for other inputs would pass as right."""
+    """Returns True if a zero output, an unchanged one, or the one for other inputs would pass as right."""
     answer = first.answer
     if answer is None or (other is not None and other.answer is None):
         return False
@@ -378,7 +383,7 @@ def _is_degenerate(contract: Contract, first: ObservedLaunch, other: ObservedLau
 
 
 def _apart(first: ObservedLaunch, other: ObservedLaunch) -> Iterator[str]:
-    """Outputs for which the two launches want answers that are further apart than the tolerance."""
+    """Yields outputs whose expected values in the two launches differ by more than the tolerance."""
     if first.answer is None or other.answer is None:
         return
     for name, want in first.answer.want.items():

@@ -1,4 +1,4 @@
-"""Diagnosis of wrong results: one code for all sizes together, and a sentence with the clearest example."""
+"""Diagnosis of wrong results: one code for all sizes together, with the clearest example in a sentence."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from kernelmate.checks.case_records import CaseRecord, ObservedLaunch
 from kernelmate.checks.scalars import said
 from kernelmate.checks.trials import elements_of
-from kernelmate.records import Contract, Severity, Size
+from kernelmate.records import Contract, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnosedCause:
-    """A code, a sentence, and the output that it is about."""
+    """A diagnosis: a code, a sentence, and the output concerned."""
 
-    code: str
+    code: FindingCode
     message: str
     buffer: str | None
 
@@ -29,15 +29,15 @@ class _Wrong:
 
 
 def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity) -> DiagnosedCause | None:
-    """The cause of the wrong answers of one weight; None where there are none.
+    """Returns the cause of the wrong answers of one severity; None without wrong answers.
 
-    What is wrong on ordinary inputs decides; only where all of those are right do the others, size by size. A size at
-    which equal launches differ beyond the tolerance is not looked at: it has its own finding.
+    Errors on ordinary inputs decide; other inputs decide only at sizes where all ordinary ones are right. A size at
+    which equal launches differ beyond the tolerance is skipped, as it has its own finding.
 
     Args:
-        contract: of the judged version.
-        records: all sizes.
-        weight: of the launches to explain.
+        contract: the judged version's contract.
+        records: records of all sizes.
+        weight: severity of the launches to explain.
     """
     wrong = [
         _Wrong(record, seen)
@@ -48,12 +48,13 @@ def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity
     ]
     if not wrong:
         return None
-    # Numbers say more than what becomes of NaN and infinities.
+    # Numeric errors are more telling than NaN and infinity handling.
     wrong = [one for one in wrong if not one.seen.outcome.shot.style.specials] or wrong
     plain = [one for one in wrong if one.seen.plain]
-    # A case whose wrong launches all had other scalars, or values equal to them, is wrong for that and not for its size.
+    # A case whose wrong launches all had varied scalars, or values equal to scalars, is wrong because of those and not
+    # because of its size.
     usual = [one for one in plain if not one.seen.outcome.shot.style.vary and not one.seen.outcome.shot.style.planted]
-    # Digits that other inputs lose at other sizes too are not lost for a size.
+    # Precision lost at other sizes too does not depend on the size.
     coarse = all(d.coarse for one in wrong for d in one.seen.differences if not d.right)
     elsewhere = {id(one.record) for one in wrong} - {id(one.record) for one in plain}
     by_size = usual and not (coarse and elsewhere)
@@ -63,34 +64,34 @@ def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity
 
 
 def _telling(record: CaseRecord) -> list[ObservedLaunch]:
-    """Wrong answers of launches that ended: the ordinary ones where there are any, else the others."""
+    """Returns wrong answers of finished launches: of ordinary ones if there are any, else of the others."""
     wrong = [seen for seen in record.seen if seen.right is False and not seen.outcome.stopped]
     return [seen for seen in wrong if seen.plain] or wrong
 
 
-def _code_plain(contract: Contract, records: Sequence[CaseRecord], wrong: Sequence[_Wrong]) -> str:
+def _code_plain(contract: Contract, records: Sequence[CaseRecord], wrong: Sequence[_Wrong]) -> FindingCode:
     differences = [d for one in wrong for d in one.seen.differences if not d.right]
     sizes = {id(one.record) for one in wrong}
-    # One launch alone cannot tell a right answer from one that any inputs would have given there.
+    # A single launch cannot tell a right answer from one that does not depend on the inputs.
     telling = [r for r in records if r.launched and not r.degenerate and not r.once]
     right = [r for r in telling if id(r) not in sizes and _ran_right(r)]
     if right and not all(d.not_finite for d in differences):
         smallest = min(_elements(contract, one.record.size) for one in wrong)
         larger_right = any(_elements(contract, record.size) > smallest for record in right)
         if larger_right or not all(d.coarse for d in differences):
-            return "wrong-at-size"
+            return FindingCode.WRONG_AT_SIZE
     if all(d.not_finite for d in differences):
-        return "nan-handling"
-    return "precision-loss" if all(d.coarse for d in differences) else "wrong-values"
+        return FindingCode.NAN_HANDLING
+    return FindingCode.PRECISION_LOSS if all(d.coarse for d in differences) else FindingCode.WRONG_VALUES
 
 
-def _code_stress(wrong: Sequence[_Wrong]) -> str:
+def _code_stress(wrong: Sequence[_Wrong]) -> FindingCode:
     differences = [d for one in wrong for d in one.seen.differences if not d.right]
     numbers = [d for d in differences if not d.not_finite]
     planted = all(one.seen.outcome.shot.style.specials for one in wrong)
     if not numbers or (planted and len(numbers) < len(differences)):
-        return "nan-handling"
-    return "precision-loss" if all(d.coarse for d in numbers) else "wrong-values"
+        return FindingCode.NAN_HANDLING
+    return FindingCode.PRECISION_LOSS if all(d.coarse for d in numbers) else FindingCode.WRONG_VALUES
 
 
 def _ran_right(record: CaseRecord) -> bool:
@@ -112,7 +113,7 @@ def _argument(one: _Wrong) -> str | None:
 
 
 def _sentence(
-    contract: Contract, code: str, example: _Wrong, wrong: Sequence[_Wrong], records: Iterable[CaseRecord]
+    contract: Contract, code: FindingCode, example: _Wrong, wrong: Sequence[_Wrong], records: Iterable[CaseRecord]
 ) -> str:
     difference = next(d for d in example.seen.differences if not d.right)
     text = f"at {size_text(example.record.size)}"
@@ -133,7 +134,7 @@ def _sentence(
         text += "; if that scalar never has another value, say so with `fixed` in the contract"
     if example.seen.outcome.shot.style.name == "integers":
         text += "; if such numbers never come, declare those that do, as in `~ integers(0, 100)`"
-    if code == "precision-loss":
+    if code == FindingCode.PRECISION_LOSS:
         text += "; if narrower arithmetic is meant, say so with `accumulate` or `tolerance` in the contract"
     return text
 
@@ -143,5 +144,5 @@ def _value(value: float | None) -> str:
 
 
 def size_text(size: Size) -> str:
-    """A size for people: `rows = 4, cols = 3`."""
+    """Formats a size: `rows = 4, cols = 3`."""
     return ", ".join(f"{name} = {value}" for name, value in size.items()) or "its only size"

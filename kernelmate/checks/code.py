@@ -8,24 +8,24 @@ from kernelmate.checks.findings import placed
 from kernelmate.checks.guards import approximations, compilers, launch_registers, narrow_matrix
 from kernelmate.compiler.disassembly import sass
 from kernelmate.errors import CompilerUnavailable
-from kernelmate.records import Compiled, Contract, Finding, Version
+from kernelmate.records import Compiled, Contract, Finding, FindingCode, Version
 
 
 def code_findings(version: Version, baseline: Version | None, contract: Contract) -> Iterator[Finding]:
-    """Findings in the user's file.
+    """Yields findings from a version's PTX and SASS, placed in the user's file.
 
     Args:
-        version: what is judged.
-        baseline: what it is compared with, if anything: what that does as well is not held against the version.
-        contract: in force; says which precision is promised.
+        version: the version under judgement.
+        baseline: the version it is compared with, or None; its own defects do not count against the version.
+        contract: the contract in force, which defines the required precision.
     """
     told = compilers.find(version.unit.text, None if baseline is None else baseline.unit.text)
     if told is not None:
-        yield placed(Finding("forbidden-source", "error", told[1], line=told[0]), version.unit)
+        yield placed(Finding(FindingCode.FORBIDDEN_SOURCE, "error", told[1], line=told[0]), version.unit)
     ptx, theirs = version.compiled.ptx, None if baseline is None else baseline.compiled.ptx
     noted = {
-        "precision-loss": approximations.find(ptx, theirs),
-        "nondeterministic": launch_registers.find(ptx, theirs),
+        FindingCode.PRECISION_LOSS: approximations.find(ptx, theirs),
+        FindingCode.NONDETERMINISTIC: launch_registers.find(ptx, theirs),
     }
     for code, sentence in noted.items():
         if sentence is not None:
@@ -39,7 +39,7 @@ def _matrix_findings(version: Version, baseline: Version | None, contract: Contr
         mine, theirs = sass(version.compiled), None if baseline is None else _sass(baseline.compiled)
     except CompilerUnavailable as error:
         message = f"which precision its matrix instructions have was not looked at: {error.message} {error.hint or ''}"
-        yield Finding("precision-loss", "note", message.strip(), file=version.unit.path)
+        yield Finding(FindingCode.PRECISION_LOSS, "note", message.strip(), file=version.unit.path)
         return
     for finding in narrow_matrix.find(contract, mine, theirs):
         yield placed(finding, version.unit)

@@ -1,4 +1,4 @@
-"""Got against wanted: how far off, in tolerances, and where first."""
+"""Comparison of actual with expected outputs: largest error in units of the tolerance, and the first wrong element."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from kernelmate.checks.precision import Array, blocks_of, flat, is_inexact, wide
 from kernelmate.records import FirstWrong
 
 GLANCED = 4096
-"""Elements that are looked at first where it is only asked whether all are right."""
+"""Elements compared first if only the overall result matters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One output against what it should be.
+    """Comparison of one output with its expected values.
 
     Attributes:
-        error: the largest |got - want| over its tolerance; infinite where one is NaN or infinite and the other is not,
-            and where integers differ.
-        not_finite: some element is wrong because it is, or is not, NaN or infinite.
-        coarse: what is wrong is finite and off by no more than lost precision explains.
+        error: the largest |got - want| over its tolerance; infinite if only one of the two is NaN or infinite, or if
+            integers differ.
+        not_finite: True if an element is wrongly NaN or infinite, or wrongly finite.
+        coarse: True if all wrong elements are finite with errors small enough to be lost precision.
     """
 
     argument: str
@@ -39,14 +39,14 @@ class Difference:
 def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Array | None = None) -> Difference:
     """Compare one output with the reference.
 
-    A wanted value that the output's dtype cannot hold is what that dtype makes of it: 70000 is infinite in float16.
+    Expected values are first converted to the output's dtype: 70000 is infinite in float16.
 
     Args:
         argument: the output's name.
-        got: as the kernel left it.
-        want: the reference's answer, in float64 for floating outputs.
-        allowed: the largest error that passes, per element; integers must be equal whatever it says.
-        coarse: the largest error that lost precision explains, per element.
+        got: the kernel's output.
+        want: the reference's output, float64 for floating outputs.
+        allowed: the tolerance per element; integers must be equal in any case.
+        coarse: the largest error per element that counts as lost precision.
     """
     if got.size == 0:
         return Difference(argument, 0.0, None, not_finite=False, coarse=False)
@@ -71,7 +71,7 @@ def compare(argument: str, got: Array, want: Array, allowed: Array, coarse: Arra
 
 
 def _largest(got: Array, want: Array, allowed: Array) -> float:
-    """The largest |got - want| in tolerances, block by block."""
+    """Returns the largest |got - want| in units of the tolerance, computed in blocks."""
     largest, (mine, wanted, most) = 0.0, (flat(array) for array in (got, want, allowed))
     with np.errstate(all="ignore"):
         for part in blocks_of(got):
@@ -84,9 +84,11 @@ def _largest(got: Array, want: Array, allowed: Array) -> float:
 
 
 def _in_tolerances(got: Array, want: Array, same: Array, absolute: Array, allowed: Array) -> Array:
-    """|got - want| over what is allowed: 0 where the output's dtype gets no nearer, infinite where that is no number.
+    """Returns |got - want| over the tolerance.
 
-    `same` tells where it is what that dtype makes of what is wanted; `absolute` is |got - want|.
+    0 where the output's dtype has no closer value, infinite where it is not a number.
+
+    `same` marks elements equal to the expected value rounded to that dtype; `absolute` is |got - want|.
     """
     ratio: Array = absolute / allowed
     np.copyto(ratio, 0.0, where=same)
@@ -97,7 +99,7 @@ def _in_tolerances(got: Array, want: Array, same: Array, absolute: Array, allowe
 
 
 def passes(argument: str, got: Array, want: Array, allowed: Array) -> bool:
-    """True if an output is right; the quicker for one that is wrong from the start."""
+    """Returns True if an output is right; stops early if its beginning is wrong."""
     few = tuple(array.reshape(-1)[:GLANCED] for array in (got, want, allowed))
     if got.size > GLANCED and not compare(argument, *few).right:
         return False
@@ -105,7 +107,7 @@ def passes(argument: str, got: Array, want: Array, allowed: Array) -> bool:
 
 
 def near(one: Array, two: Array, allowed: Array) -> bool:
-    """True if no two elements of wanted outputs are further apart than is allowed."""
+    """Returns True if no two elements of expected outputs differ by more than the tolerance."""
     working = np.complex128 if "c" in (one.dtype.kind, two.dtype.kind) else np.float64
     flat = tuple(array.reshape(-1) for array in (one, two, allowed))
     for some in (slice(GLANCED), slice(None)):
@@ -117,12 +119,12 @@ def near(one: Array, two: Array, allowed: Array) -> bool:
 
 
 def nan_in(array: Array) -> Array:
-    """Mask of the NaN elements of a floating array."""
+    """Returns the mask of NaN elements of a floating array."""
     return np.isnan(wide(array))
 
 
 def absolute_error(got: Array, want: Array) -> Array:
-    """|got - want| per element of a floating output, 0 where that is no number."""
+    """Returns |got - want| per element of a floating output, 0 where it is not a number."""
     with np.errstate(all="ignore"):
         absolute = np.abs(wide(got) - want)
     return np.where(np.isfinite(absolute), absolute, 0.0)
@@ -144,5 +146,5 @@ def _first(argument: str, wrong: Array, want: Array, got: Array) -> FirstWrong |
 
 
 def _number(value: np.generic) -> float | None:
-    """The element for people; None for complex ones, which have no place in one number."""
+    """Returns the element as a number for messages; None for complex elements."""
     return None if np.iscomplexobj(value) else float(value)

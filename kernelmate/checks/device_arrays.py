@@ -1,8 +1,9 @@
-"""Arrays on a GPU that behave as NumPy's do for the text of a reference, or refuse.
+"""Arrays on a GPU that behave like NumPy's for a reference function, or raise an exception.
 
-CuPy is not NumPy: it lets assignments overlap, writes to duplicate indices in any order, wraps indices that are out of range,
-casts NaN to another integer, and lacks some arguments, all without a word. A `DeviceArray` holds a CuPy array, passes on what
-means the same there, and raises `NotAvailable` where it may not; the reference is then evaluated by NumPy on the host.
+CuPy is not NumPy: it lets assignments overlap, writes to duplicate indices in any order, wraps indices that are out of
+range, casts NaN to another integer, and lacks some arguments, all silently. A `DeviceArray` wraps a CuPy array,
+forwards operations with the same meaning, and raises `NotAvailable` for others; the reference is then evaluated by
+NumPy on the host.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ import numpy as np
 
 
 class NotAvailable(Exception):
-    """A module, function or operation has no counterpart on the GPU that is sure to do the same."""
+    """A module, function or operation has no equivalent on the GPU."""
 
 
 REFUSED = frozenset(
     {"vectorize", "frompyfunc", "random", "put", "place", "putmask", "put_along_axis", "copyto", "fromfunction"}
 )
-"""Names of NumPy that CuPy gives another meaning, or that write where nobody here can follow."""
+"""Names of NumPy that mean something else in CuPy, or that write through arguments untracked."""
 
 REDUCTIONS = {
     "max": "maximum",
@@ -32,11 +33,11 @@ REDUCTIONS = {
     "sum": "add",
     "prod": "multiply",
 }
-"""Reductions whose `initial` CuPy does not take, and the ufunc that applies it afterwards."""
+"""Reductions whose `initial` argument CuPy lacks, with the ufunc that applies it afterwards."""
 
 
 class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
-    """A CuPy array for a reference's eyes.
+    """A CuPy array that a reference function can use like a NumPy array.
 
     Args:
         held: the array.
@@ -44,7 +45,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     """
 
     library: ClassVar[Any] = None
-    """The array module; CuPy but in tests."""
+    """The array module: CuPy, or a stand-in in tests."""
 
     __slots__ = ("_held", "_working")
 
@@ -52,7 +53,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         self._held, self._working = held, working
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
-        """A ufunc of NumPy or SciPy, by the one of that name on the GPU."""
+        """Applies a ufunc of NumPy or SciPy through the GPU's function of that name."""
         function = _counterpart(ufunc)
         if method == "at":
             raise NotAvailable(f"{ufunc.__name__}.at")
@@ -62,21 +63,21 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         result = operation(*given, **unwrapped(keywords))
         if out is None:
             return wrapped(result, self._working)
-        # Into a new array first: CuPy would let the operands overlap with what is written.
+        # The result goes to a new array first, because CuPy lets operands overlap with the output.
         target = out[0]
         target._held[...] = result
         return target
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """A function of NumPy, by the one of that name on the GPU."""
+        """Applies a NumPy function through the GPU's function of that name."""
         return called(func.__name__, _counterpart(func), args, kwargs, self._working)
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        """Nothing goes back to the host unseen."""
+        """Raises an exception: implicit copies to the host are not allowed."""
         raise NotAvailable("conversion to a NumPy array")
 
     def __getattr__(self, name: str) -> Any:
-        """An attribute or a method of the array."""
+        """Returns an attribute or a method of the array."""
         if name.startswith("__"):
             raise AttributeError(name)  # protocols by which others would read the memory
         value = getattr(self._held, name)
@@ -106,12 +107,12 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return wrapped(getattr(self._held, name)(wanted, *arguments, **keywords), self._working)
 
     def __getitem__(self, key: Any) -> Any:
-        """Elements; positions out of range are an error, as in NumPy."""
+        """Returns elements; as in NumPy, indices out of range raise `IndexError`."""
         _check_range(self._held.shape, key)
         return wrapped(self._held[unwrapped(key)], self._working)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Write elements named by slices, numbers or a mask."""
+        """Writes elements selected by slices, numbers or a mask."""
         if any(isinstance(one, DeviceArray | np.ndarray | list) and _kind(one) != "b" for one in _keys(key)):
             raise NotAvailable("a write through positions")
         held = unwrapped(value)
@@ -128,24 +129,24 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
         return (self[index] for index in range(len(self._held)))
 
     def __float__(self) -> float:
-        """The only element."""
+        """Returns the only element."""
         return float(self._held)
 
     def __int__(self) -> int:
-        """The only element."""
+        """Returns the only element."""
         return int(self._held)
 
     def __bool__(self) -> bool:
-        """The only element."""
+        """Returns the only element's truth value."""
         return bool(self._held)
 
     def __index__(self) -> int:
-        """The only element, of an integer type."""
+        """Returns the only element of an integer array."""
         return int(self._held.__index__() if self.library is np else self._held.get().__index__())
 
 
 def wrapped(value: Any, working: np.dtype[Any] | None) -> Any:
-    """A result of CuPy for a reference; float64 as `working`, where that is set."""
+    """Converts a CuPy result for a reference, casting float64 to `working` if set."""
     library = DeviceArray.library
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return type(value)(wrapped(one, working) for one in value)
@@ -157,7 +158,7 @@ def wrapped(value: Any, working: np.dtype[Any] | None) -> Any:
 
 
 def unwrapped(value: Any) -> Any:
-    """A value of a reference for CuPy; NumPy's arrays are copied to the GPU."""
+    """Converts a reference's value for CuPy; NumPy arrays are copied to the GPU."""
     if isinstance(value, DeviceArray):
         return value._held
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
@@ -166,14 +167,14 @@ def unwrapped(value: Any) -> Any:
         return {name: unwrapped(one) for name, one in value.items()}
     if isinstance(value, np.ndarray):
         return DeviceArray.library.asarray(value)
-    # CuPy takes Python's own numbers alone, no types derived from them.
+    # CuPy takes only plain Python numbers, no subclasses.
     return float(value) if isinstance(value, float) else value
 
 
 def called(
     name: str, function: Callable[..., Any], arguments: Any, keywords: Any, working: np.dtype[Any] | None
 ) -> Any:
-    """A function of the array module on a reference's arguments."""
+    """Calls a function of the array module with a reference's arguments."""
     if name in REFUSED:
         raise NotAvailable(name)
     given, named = unwrapped(tuple(arguments)), unwrapped(dict(keywords))
@@ -194,7 +195,7 @@ def called(
 
 
 def _repeated(array: Any, repeats: Any, axis: int | None = None) -> Any:
-    """`np.repeat` with as many numbers as elements, which CuPy has not."""
+    """`np.repeat` with one count per element, which CuPy lacks."""
     library = DeviceArray.library
     ends = library.cumsum(repeats)
     places = library.searchsorted(ends, library.arange(int(ends[-1]) if ends.size else 0), side="right")
@@ -202,7 +203,7 @@ def _repeated(array: Any, repeats: Any, axis: int | None = None) -> Any:
 
 
 def _counterpart(function: Any) -> Callable[..., Any]:
-    """The function of the same name on the GPU.
+    """Returns the GPU's function of the same name.
 
     Raises:
         NotAvailable: there is none.
@@ -219,7 +220,7 @@ def _counterpart(function: Any) -> Callable[..., Any]:
 
 
 def _module(name: str) -> Any:
-    """The stand-in for a module of NumPy or SciPy.
+    """Returns the replacement for a module of NumPy or SciPy.
 
     Raises:
         NotAvailable: CuPy has no counterpart of it.
@@ -244,7 +245,7 @@ def _kind(array: Any) -> str:
 
 
 def _check_range(shape: tuple[int, ...], key: Any) -> None:
-    """Refuse arrays of positions that are out of range.
+    """Raises an exception for index arrays that are out of range.
 
     Raises:
         IndexError: as NumPy does.
@@ -266,14 +267,14 @@ def _check_range(shape: tuple[int, ...], key: Any) -> None:
 
 
 def _axes(key: Any) -> int:
-    """Axes of an array that one part of a key takes."""
+    """Returns the number of axes that one part of an index uses."""
     if key is None or isinstance(key, bool):
         return 0
     return int(key.ndim) if isinstance(key, DeviceArray | np.ndarray) and _kind(key) == "b" else 1
 
 
 def module_like(source: types.ModuleType, working: np.dtype[Any] | None) -> DeviceModule:
-    """The stand-in for a module of NumPy or SciPy in a reference on the GPU.
+    """Returns the replacement for a module of NumPy or SciPy in a reference on the GPU.
 
     Raises:
         NotAvailable: CuPy has no counterpart of it.
@@ -282,7 +283,7 @@ def module_like(source: types.ModuleType, working: np.dtype[Any] | None) -> Devi
 
 
 class DeviceModule:
-    """A module of NumPy or SciPy on the GPU: its functions take and give `DeviceArray`s."""
+    """A module of NumPy or SciPy on the GPU: its functions take and return `DeviceArray`s."""
 
     def __init__(self, source: types.ModuleType, target: Any, working: np.dtype[Any] | None) -> None:
         self._source, self._target, self._working = source, target, working
@@ -291,7 +292,7 @@ class DeviceModule:
         """A name of the module.
 
         Raises:
-            NotAvailable: the GPU has none that is sure to do the same.
+            NotAvailable: the GPU has no equivalent.
         """
         own = getattr(self._source, name)
         if name in REFUSED:
@@ -309,7 +310,7 @@ class DeviceModule:
 
 
 class _DeviceFunction:
-    """A function of a `DeviceModule`; of numbers alone it is NumPy's own, so that their results stay numbers."""
+    """A function of a `DeviceModule`. With scalar arguments only it calls NumPy's own, so that results remain numbers."""
 
     def __init__(self, name: str, found: Callable[..., Any], own: Any, working: np.dtype[Any] | None) -> None:
         self._name, self._found, self._own, self._working = name, found, own, working
@@ -323,7 +324,7 @@ class _DeviceFunction:
         return called(self._name, self._found, arguments, keywords, self._working)
 
     def __getattr__(self, method: str) -> Any:
-        """Of a ufunc: `reduce`, `accumulate` and the like."""
+        """Returns a ufunc's method, such as `reduce` or `accumulate`."""
         if method == "at":
             raise NotAvailable(f"{self._name}.at")
         found = getattr(self._found, method)

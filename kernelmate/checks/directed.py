@@ -1,4 +1,4 @@
-"""Sizes that a candidate's own conditions ask for: at which each is true, false, and at its boundary."""
+"""Sizes chosen from a candidate's own conditions: each condition is made true, false, and tried at its boundary."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ from kernelmate.source import launch_shape, scalar_values
 from kernelmate.source.conditions import Condition, Lookup, Value
 
 MOST_DIRECTED = 12
-"""Sizes for the conditions of one candidate."""
+"""Maximum of sizes for one candidate's conditions."""
 
 MOST_ELEMENTS = 1 << 20
 MOST_THREADS = 1 << 19
-"""Over all arrays, and of the launch, at such a size: one launch of so many takes the emulator a part of a second."""
+"""Maximum of elements over all arrays, and of threads, at such a size: a fraction of a second in the emulator."""
 
 MOST_VALUES = 160
-"""Values that are tried for one name."""
+"""Maximum of values tried for one name."""
 
 DRAWS = 150
-"""Pairs of values that are tried where no name alone does it."""
+"""Pairs of values tried if no single name makes the condition true or false."""
 
 PROBED = 12
-"""Sizes of which it is looked up if they can be launched, for each goal."""
+"""Sizes per goal that are tested for a valid launch."""
 
 SWEPT = 400
-"""All values below this are tried for one name, where those that the numbers of a condition suggest do not do."""
+"""All values below this are tried for one name if the values suggested by constants do not suffice."""
 
 MOST_SWEPT = 4000
-"""The same where a remainder decides, by a number as large."""
+"""The same limit if the condition has a remainder by a large number."""
 
 MOST_EVALUATED = 6000
-"""Evaluations of conditions in one verdict: some tens of milliseconds."""
+"""Maximum of condition evaluations in one verdict: some tens of milliseconds."""
 
 MOST_UNKNOWN = 6
-"""Sizes around numbers in conditions that cannot be evaluated."""
+"""Maximum of sizes around constants in conditions that cannot be evaluated."""
 
 Goal = Callable[[Lookup], bool]
 
 
 @dataclass(slots=True)
 class SizeLookup:
-    """Looks names up at sizes.
+    """Evaluates names at sizes.
 
     Args:
-        contract: gives launch and scalars.
-        thread: indices of threads and blocks are those of the last ones; else unknown.
-        moved: the address of an array is the smallest that its promised alignment allows; else unknown.
+        contract: defines launch and scalars.
+        thread: True evaluates thread and block indices as those of the last thread; else they are unknown.
+        moved: True evaluates an array's address as the smallest that its promised alignment allows; else it is unknown.
     """
 
     contract: Contract
@@ -62,7 +62,7 @@ class SizeLookup:
     shapes: dict[tuple[tuple[str, int], ...], LaunchShape | None] = field(default_factory=dict)
 
     def at(self, size: Size) -> Lookup:
-        """The values of names at a size."""
+        """Returns the lookup of names at a size."""
 
         def value(name: str) -> Value:
             if name in size:
@@ -103,19 +103,19 @@ class SizeLookup:
 
 @dataclass(frozen=True, slots=True)
 class DirectedSizes:
-    """Sizes to try, and a sentence for each condition whose sizes are too large to."""
+    """Sizes to try, and a sentence for each condition that only too large sizes would reach."""
 
     sizes: tuple[Size, ...]
     beyond: tuple[str, ...]
 
 
 def directed_sizes(contract: Contract, tried: Sequence[Size], conditions: Sequence[Condition]) -> DirectedSizes:
-    """Sizes at which conditions that none of the tried sizes tells apart come out otherwise.
+    """Choose sizes that flip conditions which have one outcome at all sizes tried so far.
 
     Args:
-        contract: of the version under judgement; its `require` bounds what is tried.
-        tried: the sizes that are tried anyway.
-        conditions: of the version's text, those that its baseline does not have.
+        contract: the contract of the version under judgement; its `require` limits the sizes.
+        tried: sizes that are tried anyway.
+        conditions: conditions of the version's text that its baseline lacks.
     """
     if not tried or not tried[0]:
         return DirectedSizes((), ())
@@ -145,7 +145,7 @@ class _Search:
         return DirectedSizes(tuple(self.found), tuple(self.beyond.values()))
 
     def _support(self, condition: Condition) -> list[str]:
-        """Names of sizes that a condition goes by."""
+        """Returns the size names that a condition depends on."""
         used: frozenset[str] = frozenset() if condition.expression is None else condition.expression.names
         if any(name.startswith(("gridDim", "blockIdx")) for name in used):
             return self.names
@@ -153,7 +153,7 @@ class _Search:
         return self.names if used & scalars else [name for name in self.names if name in used]
 
     def _unseen(self, condition: Condition) -> bool:
-        """The condition cannot be evaluated, and may go by what is as large as a size."""
+        """Returns True if the condition cannot be evaluated and may depend on something as large as a size."""
         if condition.expression is None:
             return True
         known = condition.holds(self.lookups.at(self.tried[0])) is not None
@@ -161,7 +161,7 @@ class _Search:
 
     def _reach(self, condition: Condition, goal: Goal) -> None:
         def reached(size: Size) -> bool:
-            # The last thread often returns early, and another one gets there.
+            # The last thread often returns early, while another thread reaches the condition.
             return goal(self.lookups.at(size)) and condition.reached(self.around.at(size)) is not False
 
         if len(self.found) >= MOST_DIRECTED or any(reached(size) for size in (*self.tried, *self.found)):
@@ -214,7 +214,7 @@ class _Search:
                 yield {**self.base, **{name: draw.choice(pool) for name in self.names}}
 
     def _unknown(self, conditions: Sequence[Condition]) -> None:
-        """Sizes at and above numbers that stand in conditions which cannot be evaluated."""
+        """Adds sizes at and above constants in conditions that cannot be evaluated."""
         most = min(MOST_DIRECTED, len(self.found) + MOST_UNKNOWN)
         numbers = {int(word) for one in conditions for word in re.findall(r"(?<![\w.])\d{1,10}(?![\w.])", one.text)}
         for number in sorted(number for number in numbers if number > 2):
@@ -227,7 +227,10 @@ class _Search:
 
 
 def _truths(condition: Condition) -> Iterator[Goal]:
-    """The condition holds, and it does not, as far as that is known; an assumption need only be seen broken."""
+    """Yields the goals of making the condition true and false, as far as it is unknown.
+
+    An assumption need only be made false.
+    """
     for truth in (False,) if condition.assumed else (True, False):
 
         def goal(lookup: Lookup, truth: bool = truth) -> bool:
@@ -238,7 +241,7 @@ def _truths(condition: Condition) -> Iterator[Goal]:
 
 
 def _boundaries(condition: Condition) -> Iterator[Goal]:
-    """Both sides of each comparison with a constant are equal, and one apart either way."""
+    """Yields goals for each comparison with a constant: both sides equal, and one apart either way."""
     if condition.expression is None or condition.assumed:
         return
     for left, right in condition.expression.sides:
@@ -254,7 +257,10 @@ def _boundaries(condition: Condition) -> Iterator[Goal]:
 
 
 def _values(constants: set[int]) -> list[int]:
-    """Values that numbers in a condition suggest for a name: around them, their products, and remainders by them."""
+    """Returns values for a name suggested by constants of a condition.
+
+    Near them, their products, and remainders by them.
+    """
     some = sorted(one for one in constants if one > 0)[:16]
     around = {one + step for one in some for step in (-1, 0, 1)}
     around |= {one * other + step for one in some for other in some for step in (-1, 0, 1)}

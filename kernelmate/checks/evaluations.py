@@ -1,4 +1,4 @@
-"""The protocol of references, and calls of them: one after another, or several small ones at once."""
+"""Protocol of references, and their evaluation one after another or in batches."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ Expected = dict[str, Array]
 
 
 class Reference(Protocol):
-    """A source of the right outputs."""
+    """A source of expected outputs."""
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
-        """Every out and inout array for these inputs, floats in float64.
+        """Compute every out and inout array for these inputs, floats in float64.
 
         Args:
-            arrays: inputs by argument, as the kernel gets them or moved a little; NumPy's, or CuPy's on a GPU.
-            size: the size they belong to.
-            working: the floating dtype to compute in; None is float64. A kernel computes as it does.
+            arrays: inputs by argument, original or perturbed; NumPy arrays, or CuPy arrays on a GPU.
+            size: their size.
+            working: the floating dtype to compute in; None is float64. A reference kernel ignores it.
 
         Raises:
-            ReferenceFailed: it raised, or gave something else than the contract says.
+            ReferenceFailed: the reference raised an exception, or its result does not match the contract.
         """
         ...
 
 
 @runtime_checkable
 class Batching(Protocol):
-    """A reference that takes several calls at once."""
+    """A reference that evaluates several calls at once."""
 
     def seconds(self, size: Size) -> float:
-        """Seconds of one of the last calls at this size; infinite if there was none."""
+        """Returns the seconds of a recent call at this size; infinite without one."""
         ...
 
     def several(self, calls: Sequence[Call], size: Size) -> list[Expected]:
-        """As `Reference.__call__` for each of the calls."""
+        """Evaluates several calls, each as `Reference.__call__`."""
         ...
 
 
 BATCH_BYTES = 8 << 20
-"""Arrays of calls that are made together."""
+"""Bytes of arrays up to which calls are batched."""
 BATCH_S = 0.1
-"""About as long calls that are made together may take, so that progress is told."""
+"""Approximate duration in seconds of one batch, so that progress is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedReference:
-    """A reference whose calls are told as progress."""
+    """A reference whose calls are reported as progress."""
 
     reference: Reference
     tell: Callable[[], None]
@@ -77,7 +77,7 @@ class ObservedReference:
 
 
 def evaluations(reference: Reference, calls: Iterable[Call], size: Size) -> Iterator[Expected]:
-    """The reference's answers to calls, in their order; small ones together where the reference takes several at once.
+    """Yield the reference's results of calls, in order; small calls are batched if the reference supports it.
 
     Raises:
         ReferenceFailed: as `Reference.__call__`.

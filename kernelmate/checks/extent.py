@@ -1,4 +1,4 @@
-"""Memory needed to judge a size: expected outputs, tolerances and results take many times what the kernel does."""
+"""Memory needed to judge a size: expected outputs, tolerances and results take many times the kernel's own arrays."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype
 
 _WIDE = 8
-"""Bytes of an element in float64, in which everything is compared."""
+"""Bytes of a float64 element, the type of all comparisons."""
 _ANSWERS = 2
-"""Sets of inputs whose answers are held at once."""
+"""Sets of inputs whose expected outputs are held at once."""
 _OF_AN_ANSWER = 3
-"""Arrays of an answer: what is wanted, which error passes, and which one lost precision explains."""
+"""Arrays per expected output: values, tolerance, and the error that counts as lost precision."""
 _PASSING = 5
-"""Arrays of float64 that making or comparing one answer takes for a moment."""
+"""Temporary float64 arrays while one output is derived or compared."""
 _LAUNCHES = 3
 """Launches whose arrays are held at once."""
 
 
 def needed_bytes(contract: Contract, size: Size) -> int:
-    """Bytes that judging a size takes at its peak, about."""
+    """Returns the approximate peak memory in bytes of judging a size."""
     shapes = argument_shapes(contract, size)
     held = passing = 0
     for argument in contract.args:
@@ -38,10 +38,10 @@ def needed_bytes(contract: Contract, size: Size) -> int:
 
 
 def check_memory(contract: Contract, size: Size) -> None:
-    """Refuse a size that there is no memory to judge.
+    """Refuse a size for which memory does not suffice.
 
     Raises:
-        EmulationTooLarge: it needs more than can be had.
+        EmulationTooLarge: it needs more memory than is available.
     """
     needed, left = needed_bytes(contract, size), room()
     if left is not None and needed > left.size:

@@ -1,19 +1,19 @@
-"""Tolerances at large sizes, carried there from small ones.
+"""Tolerances at large sizes, extrapolated from small ones.
 
-`tolerances.derive` evaluates the reference some twenty times, which a size of millions of elements has no time for. Here it
-is evaluated twice: once for what is wanted, and once in the accumulating dtype on inputs that were moved by a few units in
-the last place. The difference, the *step*, shows for each element how far rounding moves it: inputs that were rounded once,
-and what the reference itself loses where terms cancel. It is one random draw, though, and may be near zero by chance, so it
-is pooled over elements that have alike scales. What they have in common (nearly equal results, a neighbourhood, a row, a
-column) is found at small sizes, where the full derivation is made as well, and so are the factors between pooled steps and
-sensitivity and inner loss. Only these, and how the number of terms grows with each size, are carried.
+`tolerances.derive` evaluates the reference about twenty times, which is too slow for millions of elements. Here it is
+evaluated twice: once for the expected outputs, and once in the accumulating dtype on inputs perturbed by a few units in
+the last place. The difference, the *step*, shows how far rounding moves each element: rounding of the inputs, and the
+reference's own loss by cancellation. It is a single random draw and may be near zero by chance, so it is pooled over
+elements of similar scale. The criterion of similarity (nearly equal results, neighbourhood, row, column) is determined
+at small sizes, where the full derivation is made as well, and so are the factors from pooled steps to sensitivity and
+inner loss. Only these, and the growth of the number of terms with each size, are carried over.
 
     error = 2 u_out |want| + 16 u |want| + growth(n) (u |want| + a E) + 8 b E
 
-with the names of `tolerances`, E the pooled step, and a and b the factors. An element whose own step stands far above E
-keeps its own: cancellation at single elements is seen where it happens. What a large size measures may not exceed what the
-small sizes' law of growth allows by more than `BEYOND_LAW`: a reference that counts in float32 stops at 2^24 there, and
-its own failure must not excuse a kernel's.
+with the names of `tolerances`, E the pooled step, and a and b the factors. An element whose own step is far above E
+keeps it, so that cancellation at single elements is respected. The pooled step at a large size may not exceed the
+growth law of small sizes by more than `BEYOND_LAW`: a reference that counts in float32 saturates at 2^24, and its own
+failure must not excuse a kernel's.
 """
 
 from __future__ import annotations
@@ -53,46 +53,54 @@ from kernelmate.checks.tolerances import (
 from kernelmate.records import Contract, Size
 
 STEP_UNITS = 4.0
-"""Unit roundoffs by which inputs are moved for the step: so many that moved inputs are not rounded back, and so few that the
-reference's own rounding stands beside them."""
+"""Unit roundoffs by which inputs are perturbed for the step.
+
+Enough not to be rounded away, and few enough that the reference's own rounding stays visible.
+"""
 
 DRAWS = 3
-"""Steps that are taken at a small size to choose the pooling."""
+"""Steps measured at a small size to choose the pooling."""
 
 COUNTS = 8
-"""Terms are counted so often at a small size where the first two counts differ: sparse references have no one number."""
+"""Repetitions of counting terms at a small size if the first two counts differ, as for sparse references."""
 
 BLENDS = (0.0, 0.3, 0.6)
 """Exponents of an element's own step in its pooled one."""
 
 KNOWN = 8
-"""An output of few elements is pooled with what the law of growth says of it, as if that were so many elements."""
+"""Weight, in elements, of the growth law when an output of few elements is pooled."""
 
 SETS = 4
-"""Sets of inputs that outputs of few elements are measured on at small sizes."""
+"""Sets of inputs on which outputs of few elements are measured at small sizes."""
 
 OUTLYING = 6.0
-"""An element's own step that stands so many times above its pool is kept."""
+"""Multiple of the pooled step from which an element keeps its own step."""
 
 BEYOND_LAW = 4.0
-"""The pooled step may be so many times what the law of growth says."""
+"""Multiple of the growth law that the pooled step may reach."""
 
 LOWEST, HIGHEST = 0.6, 2.5
-"""Carried over full tolerance: its geometric mean is 1, or more where the quantiles are below and there is room above."""
+"""Bounds of the ratio of carried to full tolerance.
+
+Its geometric mean is 1, or larger if low quantiles need it and high ones allow it.
+"""
 
 TAIL = 0.01
-"""Quantiles of the ratio between carried and full tolerance that a pooling is chosen by: this and its complement."""
+"""Quantile, with its complement, of the ratio between carried and full tolerance, by which a pooling is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputLaw:
-    """The part of a law for one output.
+    """Growth law of one output's tolerance.
 
     Attributes:
-        pooling: the name of what is pooled, as `poolings` has it. blend: exponent of an element's own step.
-        moved: sensitivity, in unit roundoffs, over the pooled step. inner: the inner loss, likewise.
-        step: root mean square of the step at `Law.size`. exponents: with which it grows with each size name.
-        spread: of carried over full tolerance, where both were measured.
+        pooling: the pooling's name, one of `poolings`.
+        blend: exponent of an element's own step.
+        moved: factor from the pooled step to the sensitivity, in unit roundoffs.
+        inner: likewise to the inner loss.
+        step: root mean square of the step at `Law.size`.
+        exponents: exponents of its growth with each size name.
+        spread: spread of carried over full tolerance at the measured sizes.
     """
 
     pooling: str
@@ -106,12 +114,13 @@ class OutputLaw:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Tolerances of a contract and a reference at any size, as measured at small ones.
+    """Growth law of the tolerances of a contract and a reference, measured at small sizes.
 
     Attributes:
-        size: where terms were counted. terms: inputs that go into an output there. exponents: with which they grow with each
-            size name.
-        outputs: by argument.
+        size: the size at which terms were counted.
+        terms: inputs per output element at that size.
+        exponents: exponents of their growth with each size name.
+        outputs: laws by argument.
     """
 
     size: Mapping[str, int]
@@ -120,11 +129,11 @@ class Law:
     outputs: Mapping[str, OutputLaw] = field(default_factory=dict)
 
     def terms_at(self, size: Size) -> float:
-        """Inputs that go into an output at a size."""
+        """Returns the number of inputs per output element at a size."""
         return min(float(MOST_TERMS), max(1.0, self.terms * self._grown(self.exponents, size)))
 
     def step_at(self, name: str, size: Size) -> float:
-        """Root mean square of an output's step at a size, as it grows between small ones."""
+        """Returns the root mean square of an output's step at a size, by the growth between small sizes."""
         return self.outputs[name].step * self._grown(self.outputs[name].exponents, size)
 
     def _grown(self, exponents: Mapping[str, float], size: Size) -> float:
@@ -133,22 +142,22 @@ class Law:
 
 
 Draw = Callable[[Size, int], Arrays]
-"""Inputs at a size, of the set with a number."""
+"""Function that draws the inputs of a size, for a set number."""
 
 
 def law_of(
     contract: Contract, reference: Reference, sizes: SmallSizes, draw: Draw, seed: tuple[int, ...], *,
     exact: bool = True,
 ) -> Law:  # fmt: skip
-    """Measure at small sizes what is carried to large ones.
+    """Measure at small sizes the law that large sizes use.
 
     Args:
         contract: the one in force.
-        reference: evaluated some thirty times at each size.
-        sizes: the pooling and the factors are measured at the larger one, and what grows with a name at its probe.
-        draw: gives inputs.
-        seed: of moves.
-        exact: the reference computes in float64; else it is a kernel.
+        reference: evaluated about thirty times at each size.
+        sizes: pooling and factors are measured at the largest one, growth with a name at the name's probe.
+        draw: draws inputs.
+        seed: seed of the perturbations.
+        exact: True if the reference computes in float64; False for a reference kernel.
 
     Raises:
         ReferenceFailed: the reference failed at a small size.
@@ -182,17 +191,17 @@ def carried(
     contract: Contract, law: Law, reference: Reference, arrays: Arrays, size: Size, want: Expected,
     seed: tuple[int, ...], *, exact: bool = True,
 ) -> Allowed:  # fmt: skip
-    """The errors that pass at a large size; the reference is evaluated once.
+    """Returns the tolerances at a large size; evaluates the reference once.
 
     Args:
         contract: the one in force; it has no tolerance of its own.
-        law: as `law_of` measured it.
-        reference: what `want` came from.
+        law: the law from `law_of`.
+        reference: the reference that computed `want`.
         arrays: the inputs.
-        size: theirs.
-        want: the reference's answer to them.
-        seed: of the moves.
-        exact: the reference computes in float64; else it is a kernel.
+        size: their size.
+        want: the expected outputs.
+        seed: seed of the perturbations.
+        exact: True if the reference computes in float64; False for a reference kernel.
     """
     step = step_of(contract, reference, arrays, size, want, seed, exact=exact)
     terms = law.terms_at(size)
@@ -208,7 +217,7 @@ def carried(
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    """A small size with what the full derivation measures there, the mean number of terms, and some steps."""
+    """A small size with its fully derived tolerances, the mean number of terms, and several steps."""
 
     size: Size
     given: Arrays
@@ -235,7 +244,7 @@ class _Sample:
 
 
 def _step(samples: Sequence[_Sample], name: str) -> float:
-    """Root mean square of an output's steps over all draws of some samples."""
+    """Returns the root mean square of an output's steps over all draws of several samples."""
     squares = [rms(step[name]) ** 2 for sample in samples for step in sample.steps]
     return math.sqrt(sum(squares) / len(squares))
 
@@ -244,9 +253,10 @@ def step_of(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...], *,
     exact: bool = True,
 ) -> Expected:  # fmt: skip
-    """Distance of each element of a rounded output from the wanted one, for inputs moved by about `STEP_UNITS` roundoffs.
+    """Returns each element's step of a rounded output, for inputs perturbed by about `STEP_UNITS` roundoffs.
 
-    Divided by `STEP_UNITS`: what a move of one unit does. One evaluation, in the accumulating dtype.
+    The step is divided by `STEP_UNITS`, so it is the effect of one roundoff. It takes one evaluation in the
+    accumulating dtype.
     """
     names, rounded = movable(contract, arrays), rounded_outputs(contract, want)
     if not names:
@@ -265,7 +275,7 @@ def step_of(
 
 
 def _finite_step(got: Array, want: Array, scale: float) -> Array:
-    """|got - want| over a scale, 0 where that is no number."""
+    """Returns |got - want| over a scale, 0 where it is not a number."""
     step = module_of(want).empty(want.shape)
     one, two, out = flat(got), flat(want), step.reshape(-1)
     with np.errstate(all="ignore"):
@@ -277,7 +287,7 @@ def _finite_step(got: Array, want: Array, scale: float) -> Array:
 
 
 def _pooled(law: OutputLaw, step: Array, want: Array, given: Arrays, expected: float) -> Array:
-    """The pooled step of each element, within what the law of growth allows."""
+    """Returns the pooled step of each element, limited by the growth law."""
     pool, count = pool_of(law.pooling, step, want, given)
     if count < FEW and math.isfinite(expected):
         np.sqrt((count * pool**2 + KNOWN * expected**2) / (count + KNOWN), out=pool)
@@ -295,7 +305,7 @@ def _pooled(law: OutputLaw, step: Array, want: Array, given: Arrays, expected: f
 
 
 def _output_law(contract: Contract, law: Law, samples: Sequence[_Sample], name: str) -> OutputLaw:
-    """The pooling by which carried and full tolerances are closest at a small size."""
+    """Chooses the pooling by which carried and full tolerances agree best at a small size."""
     bare, want = law.outputs[name], samples[0].want[name]
     if want.size == 0 or not bare.step:
         return bare
@@ -308,7 +318,7 @@ def _output_law(contract: Contract, law: Law, samples: Sequence[_Sample], name: 
 
 
 def _fitted(contract: Contract, samples: Sequence[_Sample], name: str, law: OutputLaw, expected: float) -> OutputLaw:
-    """A law with its factors, and how far carried and full tolerances are apart by it."""
+    """Returns a law with fitted factors, and the deviation of carried from full tolerances."""
     pools = [[_pooled(law, step[name], one.want[name], one.given, expected) for step in one.steps] for one in samples]
     pool = _mean_square(array for each in pools for array in each)
     if not pool:
@@ -339,6 +349,6 @@ def _quantiles(ratios: Array) -> tuple[float, float]:
 
 
 def _snapped(exponent: float) -> float:
-    """An exponent that is nearly a half or a whole number as that number, within what shapes can make."""
+    """Rounds an exponent close to a multiple of one half, within the possible range."""
     near = round(2 * exponent) / 2
     return max(-2.0, min(2.0, near if abs(exponent - near) < 0.2 else exponent))

@@ -1,43 +1,59 @@
-"""Findings of a verdict: one for each cause, and of several that fit the first of the list."""
+"""Selection of a verdict's findings: one per cause; of several codes for one cause the first in the list wins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kernelmate.records import Finding, LineCounters, Unit
+from kernelmate.records import Finding, FindingCode, LineCounters, Unit
 
-CODES = (
-    "forbidden-source", "compile-error", "unsupported-instruction", "launch-failure", "hang", "time-limit", "trap", "worker-crash",
-    "out-of-memory", "output-flood", "illegal-address", "out-of-bounds-write", "out-of-bounds-read",
-    "misaligned-access", "index-overflow", "shared-race", "global-race", "divergent-barrier", "shuffle-mask",
-    "uninitialised-shared", "uninitialised-local", "uninitialised-global", "input-mutated", "stateful", "aliasing",
-    "stale-output", "constant-output", "wrong-at-size", "nan-handling", "precision-loss", "wrong-values",
-    "nondeterministic", "sub-physical-time", "suspicious-speedup",
-)  # fmt: skip
-"""Every code there is; where several fit one cause, the first of them wins. Codes are added, never renamed."""
-
-VALUE_CODES = frozenset(CODES[CODES.index("stateful") : CODES.index("nondeterministic") + 1])
-"""Codes that say that the answer is wrong: what another error already explains."""
+VALUE_CODES = frozenset(
+    {
+        FindingCode.STATEFUL,
+        FindingCode.ALIASING,
+        FindingCode.STALE_OUTPUT,
+        FindingCode.CONSTANT_OUTPUT,
+        FindingCode.WRONG_AT_SIZE,
+        FindingCode.NAN_HANDLING,
+        FindingCode.PRECISION_LOSS,
+        FindingCode.WRONG_VALUES,
+        FindingCode.NONDETERMINISTIC,
+    }
+)
+"""Codes of wrong outputs, which another error may explain."""
 
 
 SAME_CAUSE = (
-    frozenset({"illegal-address", "out-of-bounds-write", "out-of-bounds-read", "misaligned-access"}),
     frozenset(
-        {"shared-race", "global-race", "divergent-barrier", "shuffle-mask", "uninitialised-shared",
-         "uninitialised-local", "uninitialised-global"}
+        {
+            FindingCode.ILLEGAL_ADDRESS,
+            FindingCode.OUT_OF_BOUNDS_WRITE,
+            FindingCode.OUT_OF_BOUNDS_READ,
+            FindingCode.MISALIGNED_ACCESS,
+        }
     ),
-)  # fmt: skip
-"""Codes that one mistake sets off together: at one buffer, or one line, only the first of the list is told."""
+    frozenset(
+        {
+            FindingCode.SHARED_RACE,
+            FindingCode.GLOBAL_RACE,
+            FindingCode.DIVERGENT_BARRIER,
+            FindingCode.SHUFFLE_MASK,
+            FindingCode.UNINITIALISED_SHARED,
+            FindingCode.UNINITIALISED_LOCAL,
+            FindingCode.UNINITIALISED_GLOBAL,
+        }
+    ),
+)
+"""Codes that one mistake can cause together: at one buffer, or one line, only the first in the order of codes is reported."""
 
 _SEVERITIES = ("error", "warning", "note")
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Errors first, then in the order of `CODES`; one finding for each cause.
+    """Errors first, then in the order of `FindingCode`; one finding for each cause.
 
-    The same code at the same line and buffer is told once. Wrong answers are told once for each severity, and not at
-    all where an error at an access, a race or a change of the inputs explains them.
+    The same code at the same line and buffer is reported once. Wrong answers are reported once per severity, and not at
+    all if an access error, a race or modified inputs explain them.
     """
     kept: list[Finding] = []
     for finding in sorted(findings, key=_rank):
@@ -47,13 +63,13 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _rank(finding: Finding) -> tuple[int, int]:
-    return _SEVERITIES.index(finding.severity), CODES.index(finding.code)
+    return _SEVERITIES.index(finding.severity), finding.code.precedence
 
 
 def _explains(first: Finding, finding: Finding) -> bool:
-    """True if `first`, which ranks before it, has the same cause."""
+    """Returns True if `first`, which ranks higher, has the same cause."""
     if finding.code in VALUE_CODES:
-        alike = first.code == finding.code or finding.code != "nondeterministic"
+        alike = first.code == finding.code or finding.code != FindingCode.NONDETERMINISTIC
         return first.severity == "error" or (first.severity == finding.severity and first.code in VALUE_CODES and alike)
     same_place = first.line == finding.line or (first.buffer is not None and first.buffer == finding.buffer)
     if first.code == finding.code:
@@ -62,7 +78,7 @@ def _explains(first: Finding, finding: Finding) -> bool:
 
 
 def placed(finding: Finding, unit: Unit) -> Finding:
-    """A backend's finding with its position in the user's file."""
+    """Returns a backend's finding with its position in the user's file."""
     if finding.line is None:
         return replace(finding, file=unit.path)
     line, column = unit.locate(finding.line, finding.column)
@@ -70,5 +86,5 @@ def placed(finding: Finding, unit: Unit) -> Finding:
 
 
 def lines_placed(lines: Iterable[LineCounters], unit: Unit) -> tuple[LineCounters, ...] | None:
-    """A backend's counters with their lines in the user's file; None where it counted none."""
+    """Returns a backend's counters with lines of the user's file; None if it did not count."""
     return tuple(one if one.line is None else replace(one, line=unit.locate(one.line, 1)[0]) for one in lines) or None

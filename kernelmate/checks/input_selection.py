@@ -1,4 +1,4 @@
-"""Inputs that a case is judged on: the hardest on which the baseline and the reference agree."""
+"""Selection of inputs for a case: the hardest on which the baseline and the reference agree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import numpy_dtype
 
 _LEVELS: dict[Hashable, InputStyle] = {}
-"""Milder inputs that a baseline and its reference turned out to agree on, by what was tried first."""
+"""For each originally requested style, the milder one on which a baseline and its reference agree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class SelectedInputs:
     """A launch to be made, with its inputs.
 
     Attributes:
-        theirs: what the baseline makes of it; None without one. answer: the wanted outputs; None where nothing says so.
+        theirs: the baseline's outputs; None without a baseline.
+        answer: the expected outputs; None without a source of them.
     """
 
     shot: PlannedLaunch
@@ -37,7 +38,7 @@ class SelectedInputs:
 
 
 def other_style(contract: Contract, directory: Path) -> InputStyle:
-    """Style of the second set of ordinary inputs for an unknown kernel.
+    """Returns the style of the second set of ordinary inputs for an unknown kernel.
 
     Raises:
         ReferenceFailed: the reference's file cannot be loaded.
@@ -48,13 +49,13 @@ def other_style(contract: Contract, directory: Path) -> InputStyle:
 
 
 class InputSelection:
-    """Finds inputs that the baseline bears, or a version judged by itself.
+    """Finds inputs that the baseline tolerates, or the version itself if judged without a baseline.
 
     Args:
-        bench: of the version under judgement.
-        oracle: knows what is right.
-        compared: there is a baseline.
-        directory: of the contract's files.
+        bench: runs the version under judgement.
+        oracle: source of expected outputs.
+        compared: True with a baseline.
+        directory: folder of the contract's files.
     """
 
     def __init__(self, bench: Bench, oracle: Oracle, *, compared: bool, directory: Path) -> None:
@@ -65,11 +66,14 @@ class InputSelection:
 
     @property
     def other(self) -> InputStyle:
-        """First style of the second set of ordinary inputs: other scalars, and values equal to them."""
+        """Returns the first style of the second set of ordinary inputs.
+
+        Varied scalars, and array values equal to scalars.
+        """
         if self._other is None:
             style = other_style(self._contract, self._directory)
             if style.vary and self._bench.on_hardware:
-                # A stride or a length that no launch was meant for costs the GPU's context.
+                # A stride or length that the kernel was never meant for can destroy the GPU's context.
                 unsafe = self._used().addresses | self._used().guards
                 whole = {a.name for a in self._contract.args if "int" in a.dtype}
                 vary = tuple(name for name in style.vary if name not in unsafe & whole)
@@ -83,7 +87,7 @@ class InputSelection:
         return self._other
 
     def level(self, style: InputStyle, size: Size) -> InputStyle:
-        """Present level of a style."""
+        """Returns the current level of a style."""
         if style.name == "integers" and self._key(style) not in _LEVELS:
             _LEVELS[self._key(style)] = self._first_integers(style)
         return self._safe(_LEVELS.get(self._key(style), style), size)
@@ -96,7 +100,10 @@ class InputSelection:
         return style
 
     def _safe(self, style: InputStyle, size: Size) -> InputStyle:
-        """The style, with the smallest positions where a GPU would launch at once: a bad address costs its context."""
+        """Returns the style, with the smallest index values if a GPU would launch first.
+
+        A bad address destroys its context.
+        """
         if style.name != "integers" or not self._bench.on_hardware or self._bench.seen_first(size):
             return style
         positions = self._positions()
@@ -109,19 +116,19 @@ class InputSelection:
 
     @property
     def has_positions(self) -> bool:
-        """Elements of an undeclared integer array may be used as addresses or lengths, or decide which of them are."""
+        """Returns True if elements of an undeclared integer array may be used as addresses or lengths, or decide which are."""
         version, used = self._oracle.judge_of_inputs or self._bench.version, self._used()
         return not version.compiled.ptx or bool(
             (used.addresses | used.loops | used.guards) & frozenset(self._integers())
         )
 
     def _positions(self) -> frozenset[str]:
-        """Integer arrays whose elements are used as addresses or lengths."""
+        """Returns integer arrays whose elements are used as addresses or lengths."""
         used = self._used().addresses | self._used().loops
         return used & frozenset(self._integers())
 
     def _integers(self) -> list[str]:
-        """Integer arrays without a declared distribution that may hold positions."""
+        """Returns integer arrays without a declared distribution that may hold indices."""
         return [
             a.name for a in self._contract.args
             if a.direction in ("in", "inout") and a.distribution is None
@@ -133,15 +140,15 @@ class InputSelection:
         return self._oracle.context, version.compiled.binary, version.compiled.lowered_name, style
 
     def settle(self, size: Size, shot: PlannedLaunch, *, plainly: bool) -> SelectedInputs:
-        """The launch, on milder inputs than asked for where the baseline and the reference do not agree on those.
+        """Returns the launch, with milder inputs if the baseline and the reference disagree on the requested ones.
 
         Args:
-            size: of the launch.
-            shot: asked for.
-            plainly: ordinary inputs were wrong already, so scalars stay as they are.
+            size: size of the launch.
+            shot: the requested launch.
+            plainly: True if ordinary inputs were wrong already, so that scalars are not varied.
 
         Raises:
-            ReferenceFailed: the reference or the inputs function failed on the mildest.
+            ReferenceFailed: the reference or the inputs function failed on the mildest inputs.
         """
         style = self.level(shot.style, size)
         if plainly and (style.vary or style.planted):
@@ -174,7 +181,7 @@ class InputSelection:
         return SelectedInputs(shot, given, theirs, self._oracle.answer(size, shot, given, theirs))
 
     def instead(self, size: Size, shot: PlannedLaunch, mine: BaselineOutputs, *, plainly: bool) -> InputStyle | None:
-        """Milder inputs for a version judged by itself that is wrong where scalars vary; None where it is not."""
+        """Returns milder inputs for a version without baseline that is wrong on varied scalars; None otherwise."""
         varies = shot.style.vary or shot.style.planted
         if plainly or not varies or not (mine.errors or mine.right is False) or self._bench.over:
             return None
@@ -182,7 +189,7 @@ class InputSelection:
         return None if following is None else self._keep(self.other, following)
 
     def milder(self, size: Size, shot: PlannedLaunch, *, failed: bool) -> InputStyle | None:
-        """The next milder way to draw inputs; None where there is none."""
+        """Returns the next milder style of inputs; None if there is none."""
         style = shot.style
         if not style.vary and not style.planted:
             return milder(style, size, self._integers(), failed=failed)

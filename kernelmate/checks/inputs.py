@@ -1,4 +1,4 @@
-"""Inputs that kernels are tried on: the contract's own distribution, else several, at several scales."""
+"""Input generation: the contract's own distributions, else several distributions at several scales."""
 
 from __future__ import annotations
 
@@ -32,23 +32,24 @@ from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import argument_shapes, evaluate, numpy_dtype, parse_distribution, scalar_values
 
 ON_HOST = frozenset({"mixed", "offset", "patterns", "integers"})
-"""Styles that are drawn on the host always: only small arrays are drawn in them."""
+"""Styles that are always drawn on the host, because only small arrays use them."""
 
 PLANTED_EVERY = 512
-"""One special value for so many elements: enough rows stay without any."""
+"""Number of elements per planted special value, so that enough rows contain none."""
 
 FEWEST_ROWS = 3
-"""Arrays of fewer rows have none that is infinite throughout."""
+"""Minimum of rows in an array for one row to be filled with infinities."""
 
 SMALL_INTEGERS = 8
-"""Undeclared integers are drawn below this and below every size, since they may be positions, counts or shifts."""
+"""Undeclared integers are drawn below this and below every size, since they may be indices, counts or shift amounts."""
 
 
 class DeviceRandom:
-    """A generator of CuPy's with the methods that `draw` uses.
+    """CuPy random generator with the methods that `draw` uses.
 
     Args:
-        module: CuPy. seed: equal seeds give equal numbers on one machine.
+        module: CuPy.
+        seed: equal seeds give equal numbers on one machine.
     """
 
     def __init__(self, module: Any, seed: tuple[int, ...]) -> None:
@@ -57,7 +58,7 @@ class DeviceRandom:
         self._generator = module.random.Generator(module.random.Philox4x3210(int(state[0])))
 
     def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> Any:
-        """Evenly between two bounds, float64."""
+        """Uniform between two bounds, float64."""
         return self._generator.random(shape) * (high - low) + low
 
     def standard_normal(self, shape: tuple[int, ...]) -> Any:
@@ -71,17 +72,17 @@ class DeviceRandom:
     def integers(
         self, low: int, high: int, shape: tuple[int, ...], dtype: Any = np.int64, *, endpoint: bool = False
     ) -> Any:
-        """Whole numbers from `low` to below `high`, which `endpoint` includes."""
+        """Integers from `low` to below `high`, or up to `high` with `endpoint`."""
         drawn = self._generator.integers(int(low), int(high) + endpoint, shape, dtype=np.int64)
         return drawn.astype(dtype)
 
 
 DeviceMaker = Callable[[tuple[int, ...]], DeviceRandom]
-"""Makes a generator on a GPU from a seed."""
+"""Function that creates a generator on a GPU from a seed."""
 
 
 def rng_module(rng: Any) -> Any:
-    """The array module of a generator's arrays."""
+    """Returns the array module of a generator's arrays."""
     return rng.module if isinstance(rng, DeviceRandom) else np
 
 
@@ -89,17 +90,17 @@ def draw(
     contract: Contract, size: Size, seed: tuple[int, ...], style: InputStyle, directory: Path, *, first: bool = False,
     device: DeviceMaker | None = None,
 ) -> Arrays:  # fmt: skip
-    """Contents of all `in` and `inout` arrays, zeros for `out` arrays, and the scalars that vary, by argument.
+    """Draw the contents of all `in` and `inout` arrays, zeros for `out` arrays, and varied scalars, by argument.
 
     Args:
-        contract: says what they hold.
-        size: gives their shapes.
+        contract: defines distributions and dtypes.
+        size: defines shapes.
         seed: equal seeds give equal contents.
-        style: of what the contract leaves open.
-        directory: that files are relative to.
-        first: these are the inputs that live arrays stand in for as they are.
-        device: makes a generator on a GPU, whose arrays are CuPy's; None draws on the host. Equal seeds give other numbers
-            there, of the same distributions. Contents that a function, a file or a notebook gives are not drawn on it.
+        style: style of contents that the contract leaves open.
+        directory: folder that file names are relative to.
+        first: True for the first set, in which live arrays keep their order.
+        device: creates a CuPy generator on a GPU; None draws on the host. Equal seeds give different numbers there, of
+            the same distributions. Contents from a function, a file or a notebook are not drawn on the GPU.
 
     Raises:
         ReferenceFailed: the contract's own `inputs` function or file failed, or gave wrong names, shapes or values.
@@ -130,7 +131,7 @@ def draw(
 
 
 def _tie_equals(made: Arrays, free: Sequence[Argument], rng: Any) -> None:
-    """Let arrays of one dtype and shape have some elements in common, which comparisons between them must bear."""
+    """Makes arrays of equal dtype and shape share some elements, so that comparisons between arrays see equal values."""
     for before, after in itertools.pairwise(free):
         one, two = made[before.name], made[after.name]
         if one.shape == two.shape and one.dtype == two.dtype and one.dtype.kind in "iuf":
@@ -156,7 +157,7 @@ def _array(
 
 
 def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any, style: InputStyle) -> Array:
-    """Bytes over their whole range; wider integers small, unless the style asks for their whole range too."""
+    """Bytes over their whole range; wider integers small, unless the style requests their whole range."""
     if dtype.kind == "b":
         return _cast(rng.integers(0, 2, shape), dtype)
     if dtype.itemsize == 1 and style.name != "integers":
@@ -170,7 +171,7 @@ def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any
     drawn = rng.integers(0, top, shape)
     if not shape or top < 3:
         return _cast(drawn, dtype)
-    # Each row has a largest value of its own: of many small numbers it would be the same in all.
+    # Each row has its own largest value; among many small numbers it would be the same in all rows.
     largest = rng.integers(top // 2, top, (*shape[:-1], 1))
     drawn = np.minimum(drawn, largest)
     return _cast(drawn * rng.choice((-1, 1), shape) if style.negative and dtype.kind == "i" else drawn, dtype)
@@ -192,7 +193,7 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
     if not style.specials and not isinstance(rng, DeviceRandom):
         return _floats_in_blocks(dtype, shape, rng, style)
     values = rng.uniform(-1, 1, shape) if style.name == "uniform" else rng.standard_normal(shape)
-    # What a narrow type cannot hold becomes its largest value, not an infinity that nobody asked for.
+    # A value beyond a narrow type's range becomes its largest value, not an infinity that nobody requested.
     values = np.clip(values * style.scale, -bounds.top, bounds.top)
     if style.specials and values.size:
         places = rng.integers(0, values.size, max(len(style.specials), values.size // PLANTED_EVERY))
@@ -204,14 +205,14 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
 
 
 def _fill_a_row(values: Array, value: float, rng: Any) -> None:
-    """Let a row of several be one value, as where all of it is masked; not in rows of odd length, which do without."""
+    """Fills one of several rows with a single value, as in a fully masked row; skipped for rows of odd length."""
     if values.ndim > 1 and values.shape[-1] % 2 == 0 and values.size >= FEWEST_ROWS * values.shape[-1]:
         rows = values.reshape(-1, values.shape[-1])
         rows[int(rng.integers(0, rows.shape[0], (1,))[0])] = value
 
 
 def _floats_in_blocks(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: InputStyle) -> Array:
-    """Ordinary numbers, drawn, scaled and cast a block at a time."""
+    """Draws ordinary numbers, scaled and cast one block at a time."""
     drawn, top = np.empty(shape, dtype), limits(dtype).top
     out = drawn.reshape(-1)
     for part in blocks_of(out):
@@ -223,7 +224,7 @@ def _floats_in_blocks(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, st
 
 
 def _cast(values: Any, dtype: np.dtype[Any]) -> Array:
-    """Drawn values in a dtype; a scalar's shape gives a number, which has no such method."""
+    """Casts drawn values to a dtype; a scalar shape gives a plain number, which has no `astype`."""
     cast: Array = (values if hasattr(values, "astype") else np.asarray(values)).astype(dtype)
     return cast
 
@@ -289,7 +290,7 @@ def _fitted(argument: Argument, array: Any, shape: tuple[int, ...], where: str) 
 def made_inputs(
     contract: Contract, size: Size, seed: int, shapes: Mapping[str, tuple[int, ...]], directory: Path
 ) -> Arrays:
-    """Inputs from the contract's own `inputs` function: a mapping by argument, or arrays in the arguments' order."""
+    """Calls the contract's `inputs` function, which returns a mapping by argument, or arrays in the arguments' order."""
     process = reference_process.current()
     if process is not None:
         arrays, helpers = process.make(contract, directory, size, seed)

@@ -1,4 +1,4 @@
-"""Is a version right, and honestly so: the whole judgement of one task. Runs in the worker only."""
+"""The complete judgement of one task: correctness, guards and time. Runs only in the worker."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
+from kernelmate.checks.code_sizes import code_sizes
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.guards import assumptions, persistent_variables, surroundings
@@ -39,6 +40,7 @@ from kernelmate.records import (
     Case,
     Contract,
     Finding,
+    FindingCode,
     Judgement,
     JudgeTask,
     Severity,
@@ -48,41 +50,43 @@ from kernelmate.records import (
 from kernelmate.source import size_allowed
 from kernelmate.source.conditions import Condition, own_conditions
 
-STOPPERS = frozenset({"hang", "out-of-memory", "output-flood", "unsupported-instruction"})
+STOPPERS = frozenset(
+    {FindingCode.HANG, FindingCode.OUT_OF_MEMORY, FindingCode.OUTPUT_FLOOD, FindingCode.UNSUPPORTED_INSTRUCTION}
+)
 """Findings after which no further size is tried: each would take as long and say the same."""
 
-RACES = frozenset({"shared-race", "global-race"})
+RACES = frozenset({FindingCode.SHARED_RACE, FindingCode.GLOBAL_RACE})
 
 TIMING_STAGE = "timing"
 """Stage in which versions are timed."""
 
 KEPT_BYTES = 1 << 30
-"""Bytes of arrays that wait to be timed; what does not fit is made again."""
+"""Bytes of arrays kept for timing; other arrays are made again."""
 
 LONGEST_OWN_S = 2.0
-"""Seconds that one evaluation of the reference may take at a larger size of our own."""
+"""Seconds that one evaluation of the reference may take at a larger generated size."""
 
 OWN_SIZES_WITHIN = 0.5
-"""Share of the time for a verdict after which no further size of our own is begun."""
+"""Fraction of the verdict's time limit after which no further generated size is started."""
 
 MOST_PRINTED = 4096
-"""Characters of what a kernel printed that are kept."""
+"""Characters of a kernel's printed output that are kept."""
 
 
 def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, model: Model | None = None) -> Judgement:
-    """Judge a version at every listed size and at sizes of our own.
+    """Judge a version at every listed size and at generated sizes.
 
     Args:
-        task: the version, what it is compared with, and where.
-        backend: where it runs.
-        progress: told (stage, done, total); the stage is `reference` while the user's Python runs.
-        timer: the time of a launch, or None; asked once every size has been judged.
-        model: what such a launch computes and moves, and its predicted time beside a measured one.
+        task: the version, its baseline, and the target.
+        backend: the backend that runs it.
+        progress: called with (stage, done, total); the stage is `reference` while the user's Python runs.
+        timer: times launches, or None; called after all sizes have been judged.
+        model: computes a launch's work and traffic, and its predicted time next to a measured one.
 
     Raises:
         ReferenceFailed: the user's reference or inputs function failed, so there is no judgement.
         ContractError: the contract has no value at a listed size.
-        LaunchTooLarge: the kernel itself, or its reference, is beyond the emulator at a listed size.
+        LaunchTooLarge: the kernel itself, or its reference, exceeds the emulator's limits at a listed size.
     """
     version = task.candidate
     try:
@@ -99,7 +103,7 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, m
 
 
 class _Judge:
-    """One judgement under way."""
+    """One judgement in progress."""
 
     def __init__(
         self, task: JudgeTask, backend: Backend, bench: Bench, progress: Progress, timer: Timer, model: Model | None
@@ -183,11 +187,12 @@ class _Judge:
         if self.compared and self.task.baseline is not None:
             known = [one.size for one in sizes]
             found = further_sizes(self.contract, listed, known, self.version, self.task.baseline)
+            found += code_sizes(self.contract, (*known, *found), self.version, self.task.baseline)
             sizes += [PlannedSize(size, "own", once=True, styled=False) for size in found]
         return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
 
     def _slow(self, size: Size) -> bool:
-        """True if a larger size of our own must be left out for its reference; says so."""
+        """Returns True, and records it, if a larger generated size must be skipped because its reference is slow."""
         seconds = self.oracle.seconds_of(size) if elements_at(self.contract, size) > MEDIUM_ELEMENTS else 0.0
         if seconds <= LONGEST_OWN_S:
             return False
@@ -195,7 +200,7 @@ class _Judge:
         return True
 
     def _short_of_time(self, size: Size) -> bool:
-        """True if sizes of our own must be left out, lest there be no verdict at all; says so."""
+        """Returns True, and records it, if generated sizes must be skipped to finish in time."""
         limit, spent = self.task.timeout_s, time.monotonic() - self.began
         if limit is None or spent < OWN_SIZES_WITHIN * limit:
             return False
@@ -209,7 +214,7 @@ class _Judge:
         size, origin = tried.size, tried.origin
         if not size_allowed(self.version.contract, size):
             if origin == "contract":
-                self._refused(size, "wrong-at-size", "the candidate's `require` excludes this size, which the contract "
+                self._refused(size, FindingCode.WRONG_AT_SIZE, "the candidate's `require` excludes this size, which the contract "
                               "lists: shrinking the problem")  # fmt: skip
             return
         try:
@@ -217,7 +222,7 @@ class _Judge:
         except ContractError as error:
             if origin == "own" and 0 in size.values():
                 return  # nothing to do, so no launch is an answer too
-            self._refused(size, "launch-failure", f"it cannot be launched: {error.message}", origin)
+            self._refused(size, FindingCode.LAUNCH_FAILURE, f"it cannot be launched: {error.message}", origin)
             return
         try:
             check_memory(self.contract, size)
@@ -225,7 +230,7 @@ class _Judge:
         except ReferenceFailed as error:
             if origin == "contract":
                 raise
-            # A reference need not bear sizes that nobody asked for.
+            # A reference need not support sizes outside the contract.
             if min(size.values()) > 0:
                 self.reasons.append(f"not tried at {size_text(size)}, where the reference fails: {error.message}")
             return
@@ -236,7 +241,7 @@ class _Judge:
         for noted in record.noted:
             self._keep(record, noted)
 
-    def _refused(self, size: Size, code: str, message: str, origin: Origin = "contract") -> None:
+    def _refused(self, size: Size, code: FindingCode, message: str, origin: Origin = "contract") -> None:
         self.records.append(CaseRecord(size, origin, launched=False))
         self._add(code, "error", f"at {size_text(size)}: {message}")
 
@@ -244,11 +249,11 @@ class _Judge:
         baseline, mine = self.cases.baseline_longest, error.longest_thread
         if self.cases.baseline_ran and baseline is not None and mine is not None and mine > HUNG_FACTOR * baseline:
             more = f"its longest thread had taken {mine} of them, the baseline's takes {baseline} in all"
-            self._refused(size, "hang", f"{error} By then {more}", origin)
+            self._refused(size, FindingCode.HANG, f"{error} By then {more}", origin)
             self.ended = True
             return
         if origin == "own":
-            self.ended = mine is not None  # it ran into the limit, as it would again
+            self.ended = mine is not None  # it reached the limit, and would do so again
             more = ", nor at the sizes of our own after it" * self.ended
             self.reasons.append(f"not tried at {size_text(size)}{more}: {error}")
             return
@@ -256,7 +261,9 @@ class _Judge:
         if not self.cases.baseline_ran:
             raise LaunchTooLarge(f"At {size_text(size)} {error}", hint=hint) from None
         self.cut_short = True
-        self._add("time-limit", "error", f"at {size_text(size)}: {error} The baseline stays within it. {hint}")
+        self._add(
+            FindingCode.TIME_LIMIT, "error", f"at {size_text(size)}: {error} The baseline stays within it. {hint}"
+        )
 
     def _keep(self, record: CaseRecord, noted: NotedFinding) -> None:
         where = f"at {size_text(record.size)}: {noted.message}"
@@ -268,22 +275,22 @@ class _Judge:
             finding = placed(noted.finding, self.version.unit)
             self.findings.append(replace(finding, severity=noted.severity, message=where))
 
-    def _add(self, code: str, severity: Severity, message: str, buffer: str | None = None) -> None:
+    def _add(self, code: FindingCode, severity: Severity, message: str, buffer: str | None = None) -> None:
         self.findings.append(Finding(code, severity, message, file=self.version.unit.path, buffer=buffer))
 
     def _explain(self) -> None:
-        """Say why the answers that are wrong are wrong."""
+        """Adds the findings that explain wrong answers."""
         weights: tuple[Severity, ...] = ("error", "warning", "note")
         for weight in weights:
             constant = self._constant(weight)
             if constant is not None:
-                self._add("constant-output", weight, constant[1], constant[0])
+                self._add(FindingCode.CONSTANT_OUTPUT, weight, constant[1], constant[0])
                 continue
             cause = cause_of(self.contract, self.records, weight)
             if cause is None:
                 continue
             message = cause.message
-            if weight == "warning" and cause.code == "wrong-at-size":
+            if weight == "warning" and cause.code == FindingCode.WRONG_AT_SIZE:
                 message += (
                     "; these are sizes of our own: if they are not meant, say so with `require` in the contract, "
                 )
@@ -291,7 +298,7 @@ class _Judge:
             self._add(cause.code, weight, message, cause.buffer)
 
     def _constant(self, weight: Severity) -> tuple[str, str] | None:
-        """The output that is the same for different inputs wherever that shows, and nowhere right."""
+        """Returns the output that is equal for different inputs at every telling size and right at none, and a sentence."""
         wrong = [
             r
             for r in self.records
@@ -302,12 +309,12 @@ class _Judge:
         return wrong[0].constant
 
     def _correct(self, findings: tuple[Finding, ...]) -> bool | None:
-        """The verdict over all cases that count; says in `reasons` what a reader of it must know."""
+        """Decides correctness over all cases that count, and adds to `reasons`."""
         counted = self._that_count()
         theirs = [r.size for r in self.records if r.baseline_correct is False]
         if theirs:
             self.reasons.append(f"the baseline itself is wrong at {'; '.join(size_text(size) for size in theirs)}")
-        if False in counted or any(f.severity == "error" and f.code != "time-limit" for f in findings):
+        if False in counted or any(f.severity == "error" and f.code != FindingCode.TIME_LIMIT for f in findings):
             return False
         if self.cut_short or self._left_unjudged() or not self.oracle.known:
             return None
@@ -323,18 +330,18 @@ class _Judge:
         return True
 
     def _say_lacking(self) -> None:
-        """Add a reason for each size without a reference's answer; the baseline's, if any, was compared with."""
+        """Adds a reason for each size without a reference answer, where the baseline was compared with instead."""
         agrees = "agrees with the baseline" if self.compared else "not compared with anything"
         for size, why in self.oracle.lacking.items():
             self.reasons.append(f"{agrees} at {size_text(dict(size))}: {why}")
 
     def _that_count(self, *, telling: bool = False) -> list[bool | None]:
-        """Correctness of each case that counts against the version, or that can tell right from cheap."""
+        """Returns the correctness of each case that counts against the version, or that is not degenerate."""
         held = [r for r in self.records if not r.launched or any(s.weight == "error" for s in r.seen)]
         return [r.correct for r in held if not (telling and r.once)]
 
     def _left_unjudged(self) -> bool:
-        """True if listed sizes were left when the device was lost, to what is no error of the version; says so."""
+        """Returns True, and records it, if listed sizes remain unjudged because the device was lost without the version's fault."""
         if self.lost_at is None:
             return False
         size, origin = self.lost_at
@@ -347,7 +354,7 @@ class _Judge:
         return True
 
     def _say_unraced(self, findings: tuple[Finding, ...]) -> None:
-        """No race seen is no proof, so what was looked at is said."""
+        """Adds the reason that states the extent of the race search, since finding no race is no proof."""
         if any(f.code in RACES for f in findings):
             return
         looked = [(r, s) for r in self.records for s in r.seen if not s.outcome.stopped and s.outcome.result.checked]
@@ -359,7 +366,7 @@ class _Judge:
         self.reasons.extend(f"at {size_text(size)}: {part}" for part, size in reversed(unwatched.items()))
 
     def _all_metrics(self) -> list[SizeMetrics | None]:
-        """Counts and times of each record; None for those that were not counted."""
+        """Returns counts and times of each record; None for those not counted."""
         counted = [r for r in self.records if r.counted is not None and r.seen and not r.seen[0].outcome.stopped]
         if self.task.glance:
             headline = (self.task.sizes or self.contract.sizes)[0]
@@ -392,7 +399,7 @@ class _Judge:
         )
 
     def _timed_launch(self, record: CaseRecord, *, headline: bool, sizes: int) -> TimedLaunch:
-        """A record's first launch for the timer, with the baseline's beside it where that runs right there."""
+        """Returns a record's first launch for the timer, with the baseline's launch if that is right."""
         assert record.counted is not None
         size = record.size
 
@@ -411,7 +418,7 @@ class _Judge:
         )  # fmt: skip
 
     def _hold_to_judged(self, record: CaseRecord, timed: Timed) -> None:
-        """Timed launches must have done what judged ones did; then their arrays are needed no more."""
+        """Checks that timed launches gave the judged outputs, then releases their arrays."""
         kept, record.kept = record.kept, None
         where = f"at {size_text(record.size)}"
         if timed.finding is not None:
@@ -432,7 +439,7 @@ class _Judge:
 
 
 def _with_counters(result: RunResult) -> RunResult:
-    """A result with the counters that were counted beside it, where they are ready."""
+    """Returns a result with the counters that were collected in parallel, if they are ready."""
     seen = None if result.counting is None else result.counting()
     if seen is None:
         return replace(result, counting=None)
@@ -458,7 +465,7 @@ def _shown(contract: Contract, record: CaseRecord, metrics: SizeMetrics | None) 
 
 
 def conditions_under(task: JudgeTask) -> tuple[Condition, ...]:
-    """Conditions of the candidate's text that its baseline's does not have."""
+    """Returns conditions of the candidate's text that its baseline lacks."""
     baseline = "" if task.baseline is None else task.baseline.unit.text
     return tuple(own_conditions(task.candidate.unit.text, baseline, task.candidate.contract.options))
 

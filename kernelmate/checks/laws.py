@@ -1,7 +1,7 @@
-"""Facts about a reference, measured at small sizes once, for every verdict at a large one.
+"""Facts about a reference, measured once at small sizes and used by every verdict at a large one.
 
-How its tolerance is carried (`carried`), whether a GPU evaluates it as NumPy does, and how long it takes. It depends on the
-contract and the reference alone, not on the seed or the kernel.
+The facts are the law of its tolerance (`extrapolation`), whether a GPU evaluates it like NumPy, and its duration. They
+depend only on the contract and the reference, not on the seed or the kernel.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype
 
 LARGE_ELEMENTS = 1 << 17
-"""Elements over all arrays from which a case is large: its reference is evaluated twice, and few launches are made."""
+"""Elements over all arrays from which a case is large: its reference is evaluated twice, with few launches."""
 
 DEVICE_ELEMENTS = 1 << 20
-"""Elements over all arrays from which a GPU, where there is one, computes inputs and answers."""
+"""Elements over all arrays from which a GPU, if present, computes inputs and expected outputs."""
 
 MEDIUM_ELEMENTS, LONG_S = 1 << 13, 0.05
-"""A case of more elements is large as well, and a GPU's, where one evaluation of its reference takes longer than this."""
+"""Elements and seconds of one evaluation of the reference, above both of which a case also counts as large and as the GPU's."""
 
 FORM = 2
-"""Changes with whatever is learnt, so that nothing older is read."""
+"""Version of the stored facts; a change discards older ones."""
 
 BASE_ELEMENTS = (1 << 14, 1 << 12, 1 << 10)
-"""Elements at the smallest size that is learnt from; the next one where an evaluation takes longer than `CHEAP_S`."""
+"""Elements at the smallest sizes that are measured; a smaller one is used if an evaluation takes longer than `CHEAP_S`."""
 
 MOST_BASE_ELEMENTS = 1 << 17
-"""The same where shapes cannot be made as small as that."""
+"""Maximum of elements if shapes cannot be made that small."""
 
 CHEAP_S = 0.01
 
 SAME = 1e-9
-"""Relative difference that NumPy and a GPU may have in float64: they add up in another order."""
+"""Allowed relative difference between NumPy and a GPU in float64, because they add in different orders."""
 
 TRUSTED_STYLES = (NORMAL, UNIFORM, InputStyle("zeros"), InputStyle("integers", bits=10))
 
 MOST_COMPARED = 4
-"""Sizes of our own at which a GPU's reference is held against NumPy's, besides the two that are learnt from."""
+"""Further sizes at which a GPU's reference is compared with NumPy's."""
 
 Draw = Callable[[Size, int, InputStyle], Arrays]
-"""Inputs on the host: of a size, of the set with a number, in a style."""
+"""Function that draws inputs on the host for a size, a set number and a style."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class ReferenceFacts:
     """Facts about a reference that were measured at small sizes.
 
     Attributes:
-        law: how its tolerances are carried.
-        device: a GPU evaluates it as NumPy does, as far as was seen.
-        seconds: of one evaluation on the host, at so many elements each.
+        law: growth law of its tolerances.
+        device: True if a GPU gave the same results as NumPy at all tested sizes.
+        seconds: pairs of elements and duration of one evaluation on the host.
     """
 
     law: Law
@@ -78,7 +78,7 @@ class ReferenceFacts:
     seconds: tuple[tuple[int, float], ...]
 
     def seconds_at(self, elements: int) -> float:
-        """About how long an evaluation on the host takes at a size of so many elements."""
+        """Returns the estimated duration of an evaluation on the host for a number of elements."""
         if not self.seconds:
             return 0.0
         (few, short), (more, long) = self.seconds[0], self.seconds[-1]
@@ -87,14 +87,14 @@ class ReferenceFacts:
 
 
 def kept(key: Hashable, make: Callable[[], ReferenceFacts]) -> ReferenceFacts:
-    """The facts that any process stored under a key, which says all they depend on; else made and stored now."""
+    """Returns the facts stored by any process under a key that covers all dependencies; else computes and stores them."""
     name = hashlib.sha256(f"{FORM} {np.__version__} {key!r}".encode("utf-8", "surrogatepass")).hexdigest()
     base = os.environ.get("KERNELMATE_CACHE_DIR") or platformdirs.user_cache_dir("kernelmate")
     path = Path(base) / "references" / f"{name}.bin"
     with contextlib.suppress(OSError, msgspec.DecodeError, ValueError):
         return msgspec.msgpack.decode(path.read_bytes(), type=ReferenceFacts)
     learnt = make()
-    # A disk that is full or cannot be written to costs the next process some tenths of a second.
+    # If the disk is full or read-only, the next process only loses some tenths of a second.
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
@@ -108,7 +108,7 @@ def kept(key: Hashable, make: Callable[[], ReferenceFacts]) -> ReferenceFacts:
 
 
 def seconds_of(contract: Contract, reference: Reference, size: Size, draw: Draw) -> float:
-    """About how long an evaluation of the reference takes at a size, extrapolated from small ones."""
+    """Returns the estimated duration of an evaluation of the reference at a size, extrapolated from small sizes."""
     _, seconds = _affordable(contract, reference, size, draw)
     return ReferenceFacts(usual_law(contract, size), False, seconds).seconds_at(elements_at(contract, size))
 
@@ -117,16 +117,16 @@ def learn(
     contract: Contract, reference: Reference, size: Size, draw: Draw, seed: int, *, exact: bool,
     to_device: Callable[[Array], Any] | None = None,
 ) -> ReferenceFacts:  # fmt: skip
-    """Study a reference at small sizes.
+    """Measure a reference at small sizes.
 
     Args:
         contract: the one in force.
-        reference: evaluated some hundred times.
-        size: the large one that it is for.
-        draw: gives inputs.
-        seed: of moves.
-        exact: the reference computes in float64; else it is a kernel.
-        to_device: copies an array to the GPU; None where there is none that the reference could run on.
+        reference: evaluated about a hundred times.
+        size: the large size that needs the facts.
+        draw: draws inputs.
+        seed: seed of the perturbations.
+        exact: True if the reference computes in float64; False for a reference kernel.
+        to_device: copies an array to the GPU; None without a usable GPU.
     """
     small, seconds = _affordable(contract, reference, size, draw)
     rounds = contract.tolerance is None and any(
@@ -143,7 +143,7 @@ def learn(
 
 
 def usual_law(contract: Contract, size: Size) -> Law:
-    """The law for sizes that cannot be shrunk: as many terms as the longest axis of an input is long."""
+    """Returns a default law for sizes that cannot be reduced: the longest input axis is the number of terms."""
     shapes = argument_shapes(contract, size)
     longest = max(
         (max(shapes[a.name], default=1) for a in contract.args if a.name in shapes and a.direction != "out"), default=1
@@ -155,14 +155,14 @@ def usual_law(contract: Contract, size: Size) -> Law:
 
 
 def elements_at(contract: Contract, size: Size) -> int:
-    """Elements over all arrays at a size."""
+    """Returns the number of elements over all arrays at a size."""
     return sum(math.prod(extents) for extents in argument_shapes(contract, size).values())
 
 
 def _affordable(
     contract: Contract, reference: Reference, size: Size, draw: Draw
 ) -> tuple[SmallSizes | None, tuple[tuple[int, float], ...]]:
-    """Small sizes at which an evaluation is cheap, and how long it takes there."""
+    """Returns small sizes with cheap evaluations, and the measured durations."""
     found = [small_sizes(contract, size, elements) for elements in BASE_ELEMENTS]
     fitting = [small for small in found if small is not None]
     if not fitting and (small := small_sizes(contract, size, MOST_BASE_ELEMENTS)) is not None:
@@ -183,7 +183,7 @@ def _affordable(
 def _seconds(contract: Contract, reference: Reference, size: Size, draw: Draw) -> tuple[int, float]:
     arrays = draw(size, 0, NORMAL)
     took = math.inf
-    for _ in range(2):  # the first one loads what it needs
+    for _ in range(2):  # the first one includes import time
         began = time.perf_counter()
         reference(arrays, size)
         took = min(took, time.perf_counter() - began)
@@ -194,7 +194,7 @@ def _same_on_device(
     contract: Contract, reference: Reference, size: Size, small: SmallSizes | None, draw: Draw,
     to_device: Callable[[Array], Any],
 ) -> bool:  # fmt: skip
-    """True where a GPU's answers equal NumPy's at all small sizes and styles that NumPy has an answer for."""
+    """Returns True if the GPU's results equal NumPy's at all small sizes and styles that NumPy can evaluate."""
     sizes: list[Size] = [] if small is None else [small.base, small.larger]
     sizes += own_sizes(contract, (size,))[:MOST_COMPARED]
     compared = 0

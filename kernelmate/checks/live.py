@@ -1,4 +1,4 @@
-"""Inputs that a notebook's own arrays stand in for: as they are once, and shuffled, so that no kernel can know them."""
+"""Inputs taken from a notebook's own arrays: unchanged once, then shuffled, so that no kernel can know them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelmate.source.distributions import LIVE
 
 
 def otherwise(argument: Argument) -> str | None:
-    """Distribution of an argument at sizes that its live array does not have: its own if it has no array."""
+    """Returns the distribution of an argument at sizes other than its live array's: its own if it has no array."""
     if argument.distribution is None or not argument.distribution.lstrip().startswith(f"{LIVE}("):
         return argument.distribution
     return parse_distribution(argument.distribution).otherwise
@@ -23,10 +23,10 @@ def otherwise(argument: Argument) -> str | None:
 def live_array(
     argument: Argument, shape: tuple[int, ...], directory: Path, rng: np.random.Generator, *, first: bool
 ) -> Array | None:
-    """A live array's values for one set of inputs; None if the argument has none of this shape.
+    """Returns a live array's values for one set of inputs; None if the argument has no array of this shape.
 
-    The first set has the array as it is. Others have its values in another order, since they must differ and yet be of
-    the same kind; whole numbers that rise all the way, as the starts of rows do, stay where they are.
+    The first set is the array unchanged. Other sets permute its values, so that they differ but keep the distribution;
+    ascending integers, such as row offsets, are not permuted.
 
     Raises:
         ReferenceFailed: the copy cannot be read.
@@ -55,7 +55,7 @@ def _rising(array: Array) -> bool:
 
 
 def _shuffled(array: Array, rng: np.random.Generator) -> Array:
-    """The same values in another order; where they are all alike, which no order changes, ordinary numbers."""
+    """Permutes the values; if all are equal, returns ordinary random numbers instead."""
     flat = array.reshape(-1)
     if flat.size and (flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)).all():
         return np.asarray(rng.standard_normal(array.shape)).astype(array.dtype)
@@ -71,6 +71,6 @@ def _read(path: Path, argument: Argument) -> Array:
         raise ReferenceFailed(
             f"The copy of the array given for {argument.name} cannot be read: {error}.", hint="Run the cell again."
         ) from None
-    # Kept as bytes: a file of NumPy's does not know bfloat16.
+    # Stored as bytes, because NumPy's file format does not know bfloat16.
     array: Array = np.frombuffer(stored.tobytes(), numpy_dtype(argument.dtype)).reshape(shape)
     return array

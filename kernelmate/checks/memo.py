@@ -1,4 +1,4 @@
-"""Results that a warm worker keeps from one judgement to the next, within a number of bytes."""
+"""Cache of results that a warm worker keeps between judgements, limited in bytes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 
 class Memo(Generic[T]):
-    """Values by key; the ones unused for longest go when their arrays take more than `limit` bytes.
+    """A least-recently-used cache: entries are evicted when their arrays exceed `limit` bytes.
 
-    The newest one is kept whatever it takes, until the next: it is asked for again while it is used.
+    The newest entry is kept whatever its size until the next one arrives, because it is requested again while in use.
 
     Args:
-        limit: bytes of arrays that are kept in the host's memory.
-        arrays: the arrays of a value.
-        device_limit: bytes of arrays that are kept on a GPU.
+        limit: bytes of arrays kept in host memory.
+        arrays: returns the arrays of a value.
+        device_limit: bytes of arrays kept on a GPU.
     """
 
     def __init__(self, limit: int, arrays: Callable[[T], Iterable[Array]], device_limit: int = 0) -> None:
@@ -28,7 +28,7 @@ class Memo(Generic[T]):
         self._bytes = [0, 0]
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value that was made for this key before, else made now."""
+        """Returns the cached value for a key, else makes and stores it."""
         if key in self._kept:
             self._kept.move_to_end(key)
             return self._kept[key][0]
@@ -37,7 +37,7 @@ class Memo(Generic[T]):
         return value
 
     def replace(self, key: Hashable, value: T) -> None:
-        """Keep another value for this key from now on."""
+        """Replaces the value of a key."""
         if key in self._kept:
             self._count(self._kept.pop(key)[1], -1)
         self._keep(key, value)
@@ -52,11 +52,11 @@ class Memo(Generic[T]):
             self._count(self._kept.popitem(last=False)[1][1], -1)
 
     def bound_device(self, limit: int) -> None:
-        """Keep no more than so many bytes on a GPU from now on."""
+        """Sets the limit of bytes kept on a GPU."""
         self._limits = self._limits[0], limit
 
     def forget_device(self) -> None:
-        """Give back all that is kept on a GPU."""
+        """Frees all entries kept on a GPU."""
         for key in [key for key, (_, size) in self._kept.items() if size[1]]:
             self._count(self._kept.pop(key)[1], -1)
 
@@ -64,5 +64,5 @@ class Memo(Generic[T]):
         self._bytes = [held + sign * more for held, more in zip(self._bytes, size, strict=True)]
 
     def known(self, key: Hashable) -> T | None:
-        """The value that was made for this key, where it is still kept."""
+        """Returns the cached value for a key; None if it is not there."""
         return self._kept[key][0] if key in self._kept else None

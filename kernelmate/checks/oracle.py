@@ -1,4 +1,4 @@
-"""Expected outputs and their tolerances for one set of inputs, and the baseline's errors on it."""
+"""Expected outputs and tolerances for one set of inputs, and the baseline's errors on it."""
 
 from __future__ import annotations
 
@@ -53,37 +53,37 @@ from kernelmate.source import numpy_dtype
 Progress = Callable[[str, int, int], None]
 
 REFERENCE_STAGE = "reference"
-"""The progress stage in which the user's Python runs; the worker's client holds it to a time limit of its own."""
+"""Progress stage in which the user's Python runs; the worker's client applies a separate time limit to it."""
 
 CASES_STAGE = "cases"
 """The stage in which kernels run."""
 
 GUARDS_STAGE = "guards"
-"""The stage in which what they gave is looked at for false rightness; some guards make launches of their own."""
+"""Stage in which guards examine the outputs; some guards launch kernels."""
 
 SEED_OF_LAWS = 0x1A37
-"""Of the inputs and moves from which is learnt what does not depend on a verdict's own seed."""
+"""Seed of inputs and perturbations for facts that do not depend on a verdict's own seed."""
 
 LOOSENING_FROM = 1 / BASELINE_FACTOR
-"""A baseline whose largest error is below this part of the tolerance widens it nowhere."""
+"""Fraction of the tolerance below which a baseline's largest error widens no tolerance."""
 
 
 _LEARNT: dict[Hashable, ReferenceFacts] = {}
 """Facts measured at small sizes, by contract, reference and size."""
 _SECONDS: dict[Hashable, float] = {}
-"""About how long an evaluation of a reference takes on the host, by size."""
+"""Estimated duration of a reference's evaluation on the host, by size."""
 
 
 class Oracle:
-    """Knows the right answers of one task.
+    """Source of the expected outputs of one task.
 
-    Answers come from the contract's Python reference, else from its reference kernel, else from the baseline.
+    They come from the contract's Python reference, else from its reference kernel, else from the baseline.
 
     Attributes:
-        independent: there is a reference apart from the baseline.
-        known: there is anything to compare with at all.
-        directory: that the contract's files are relative to.
-        lacking: why the reference's answer is not to be had, by size.
+        independent: True with a reference other than the baseline.
+        known: True if there is any source of expected outputs.
+        directory: folder that the contract's files are relative to.
+        lacking: reason for a missing reference answer, by size.
 
     Raises:
         ReferenceFailed: the reference cannot be loaded.
@@ -97,7 +97,7 @@ class Oracle:
         self._task, self._baseline, self._kernel = task, baseline, kernel
         self.directory = Path(task.directory)
         self._tell = tell
-        # Taken before the reference is loaded: what is computed by an older file is never kept as a newer one's.
+        # Computed before the reference is loaded, so that results of an older file are never stored as a newer one's.
         self._context = self._context_of_answers()
         tell(REFERENCE_STAGE, 0, 1)
         self._python = None if kernel is not None else python_reference(self.contract, self.directory)
@@ -108,20 +108,20 @@ class Oracle:
 
     @property
     def context(self) -> Hashable:
-        """All that answers hang on besides inputs and the seed."""
+        """Returns everything that expected outputs depend on besides inputs and the seed."""
         return self._context[:-1]
 
     @property
     def judge_of_inputs(self) -> Version | None:
-        """The baseline: inputs that it does not bear say nothing of a candidate."""
+        """Returns the baseline: inputs that it does not tolerate give no evidence about a candidate."""
         return None if self._baseline is None else self._baseline.version
 
     def enter(self, stage: str) -> None:
-        """Tell of a stage."""
+        """Reports a stage."""
         self._tell(stage, 0, 1)
 
     def theirs(self, size: Size, shot: PlannedLaunch, given: Arrays) -> BaselineOutputs | None:
-        """The baseline's outputs for a launch; None without a baseline."""
+        """Returns the baseline's outputs for a launch; None without a baseline."""
         baseline = self._baseline
         if baseline is None:
             return None
@@ -132,14 +132,17 @@ class Oracle:
         return BASELINES.get(self._of_version(baseline, size, shot), make)
 
     def known_longest(self, size: Size, shot: PlannedLaunch) -> int | None:
-        """Instructions of the longest thread of the baseline's launch; None where that was not made yet, or not counted."""
+        """Returns the instructions of the longest thread in the baseline's launch.
+
+        None if it was not made yet or not counted.
+        """
         if self._baseline is None:
             return None
         known = BASELINES.known(self._of_version(self._baseline, size, shot))
         return None if known is None else known.longest_thread
 
     def learn(self, bench: Bench, size: Size, shot: PlannedLaunch, outcome: LaunchOutcome) -> BaselineOutputs:
-        """Remember a launch of a version judged by itself: candidates of it will ask what it made of that launch."""
+        """Stores a launch of a version judged by itself; later candidates of it need its outputs as baseline."""
         key = self._of_version(bench, size, shot)
         ptx = bench.version.compiled.ptx
         return BASELINES.get(key, lambda: self._made_of(outcome, size, shot, outcome.given, ptx))
@@ -151,12 +154,12 @@ class Oracle:
     def answer(
         self, size: Size, shot: PlannedLaunch, given: Arrays, theirs: BaselineOutputs | None
     ) -> ExpectedOutputs | None:
-        """The wanted outputs, with tolerances that the baseline's own error has widened within bounds.
+        """Returns the expected outputs, with tolerances that the baseline's own error has widened within bounds.
 
-        None where nothing says what is right: without a reference, a baseline that failed here says nothing.
+        None without a source of expected outputs: without a reference, a baseline that failed here gives none.
 
         Raises:
-            ReferenceFailed: the reference raised or gave something else than the contract says.
+            ReferenceFailed: the reference raised an exception or its result does not match the contract.
         """
         if self.independent:
             answer = self._known_answer(size, shot, given)
@@ -177,7 +180,7 @@ class Oracle:
         found: Mapping[str, Difference],
         outputs: Mapping[str, Array],
     ) -> bool:
-        """Measure tolerances and ties more closely where outputs are a little beyond them; True once that is done."""
+        """Measures tolerances and ties more precisely if outputs exceed them slightly; returns True if it did."""
         answer = ANSWERS.known(self._key(size, shot)) if self._python is not None and self._kernel is None else None
         if answer is None or answer.against == "baseline":
             return False
@@ -199,7 +202,7 @@ class Oracle:
 
     @contextmanager
     def _evaluating(self, size: Size, given: Arrays) -> Iterator[Reference]:
-        """The Python reference, at a large size where it is evaluated best."""
+        """Yields the Python reference, placed for a large size on the GPU or the host, whichever suits."""
         assert self._python is not None
         reference = ObservedReference(self._python, lambda: self._tell(REFERENCE_STAGE, 0, 1))
         if self._device is None or not self.large(size):
@@ -209,10 +212,10 @@ class Oracle:
             yield self._placed(reference, size, given, exact=True)
 
     def inputs(self, size: Size, shot: PlannedLaunch) -> Arrays:
-        """The inputs that a shot names; not to be written to.
+        """Returns the inputs that a launch specifies; they must not be written to.
 
         Raises:
-            ReferenceFailed: the contract's own inputs cannot be had.
+            ReferenceFailed: the contract's own inputs cannot be made.
         """
         return INPUTS.get(self._key(size, shot), lambda: self._draw(size, shot))
 
@@ -229,7 +232,7 @@ class Oracle:
         return given
 
     def _drawn_on_device(self, size: Size, shot: PlannedLaunch) -> Arrays | None:
-        """Inputs in the GPU's memory; None where there is no room for them."""
+        """Draws inputs in GPU memory; returns None if there is no room."""
         assert self._device is not None
         with self._device.computing() as cupy:
             maker = partial(DeviceRandom, cupy)
@@ -242,10 +245,10 @@ class Oracle:
         return None
 
     def _context_of_answers(self) -> tuple[Hashable, ...]:
-        """All that inputs and answers hang on besides the size and the shot."""
+        """Returns everything that inputs and expected outputs depend on besides size and launch."""
         kernel = None if self._kernel is None else self._kernel.version.compiled.binary
         files = stamp(self.contract.reference, self.directory), stamp(self.contract.inputs, self.directory)
-        # How it is launched, and where its block stands, makes no difference to what is right.
+        # The launch configuration and the contract block's position do not affect the expected outputs.
         contract = replace(self.contract, grid=(), block=(), shared="", require=(), options=(), line=None)
         return (repr(contract), self._task.backend, self._task.target.arch, str(self.directory), files, kernel,
                 self._task.seed)  # fmt: skip
@@ -254,18 +257,21 @@ class Oracle:
         return self._context, tuple(sorted(size.items())), shot.inputs, shot.style
 
     def large(self, size: Size) -> bool:
-        """True for a size of so many elements, or so long a reference, that it is evaluated twice and not twenty times."""
+        """Returns True for a size with many elements or a slow reference, at which it is evaluated twice instead of twenty times."""
         return elements_at(self.contract, size) > LARGE_ELEMENTS or self._long(size)
 
     def _long(self, size: Size) -> bool:
-        """True where an evaluation of the reference takes long; not asked where the number of elements decides anyway."""
+        """Returns True if an evaluation of the reference is slow.
+
+        Not measured if the number of elements already decides.
+        """
         elements = elements_at(self.contract, size)
         if self._python is None or not MEDIUM_ELEMENTS < elements <= DEVICE_ELEMENTS:
             return False
         return self.seconds_of(size) > LONG_S
 
     def seconds_of(self, size: Size) -> float:
-        """About how long an evaluation of a Python reference takes on the host; 0 where that cannot be told."""
+        """Returns the estimated duration of a Python reference on the host; 0 if unknown."""
         if self._python is None:
             return 0.0
         key = (self._context[:-1], tuple(sorted(size.items())))
@@ -277,18 +283,21 @@ class Oracle:
         return _SECONDS[key]
 
     def _draw_small(self, size: Size, number: int, style: InputStyle) -> Arrays:
-        """Inputs on the host that depend on no verdict's seed."""
+        """Draws inputs on the host that do not depend on a verdict's seed."""
         return inputs_for(self.contract, size, PlannedLaunch(number, style, 0, 0), SEED_OF_LAWS, self.directory)
 
     def _on_device(self, size: Size) -> bool:
-        """True where inputs and answers of a size are computed on the GPU: many elements, of types that CuPy has."""
+        """Returns True if inputs and expected outputs of a size are computed on the GPU.
+
+        Many elements, of types that CuPy has.
+        """
         kinds = (numpy_dtype(a.dtype).kind for a in self.contract.args)
         if self._device is None or any(kind not in "biufc" for kind in kinds):
             return False
         return elements_at(self.contract, size) > DEVICE_ELEMENTS or self._long(size)
 
     def _known_answer(self, size: Size, shot: PlannedLaunch, given: Arrays) -> ExpectedOutputs | None:
-        """The reference's answer; None where it is not to be had at this size."""
+        """Returns the reference's expected outputs; None if unavailable at this size."""
         key = tuple(sorted(size.items()))
         if key in self.lacking:
             return None
@@ -299,10 +308,10 @@ class Oracle:
             return None
 
     def _referenced(self, size: Size, shot: PlannedLaunch, given: Arrays) -> ExpectedOutputs:
-        """The reference's answer.
+        """Returns the reference's expected outputs.
 
         Raises:
-            NotHad: it would take too long or too much memory at this size.
+            ReferenceUnavailable: it would take too long or too much memory at this size.
         """
         kernel = self._kernel
         reference = self._python if kernel is None else kernel_reference(self.contract, kernel, shot)
@@ -315,7 +324,7 @@ class Oracle:
     def _from_baseline(
         self, baseline: Bench, size: Size, shot: PlannedLaunch, given: Arrays, theirs: BaselineOutputs
     ) -> ExpectedOutputs:
-        """The baseline's own outputs as the wanted ones."""
+        """Returns the baseline's own outputs as the expected ones."""
         want = {name: wide(array) for name, array in theirs.outputs.items()}
         reference = kernel_reference(self.contract, baseline, shot)
         key = (self._key(size, shot), "baseline", shot, baseline.version.compiled.binary)
@@ -347,7 +356,10 @@ class Oracle:
         *,
         exact: bool,
     ) -> ExpectedOutputs:
-        """The wanted outputs with their tolerance: the contract's, derived, or at large sizes carried from small ones."""
+        """Returns the expected outputs with their tolerance.
+
+        The contract's, a derived one, or at large sizes a carried one.
+        """
         contract, seed = self.contract, (self._task.seed % 2**64, shot.inputs)
         if contract.tolerance is not None or not rounded_outputs(contract, want):
             return ExpectedOutputs(
@@ -359,7 +371,10 @@ class Oracle:
         return ExpectedOutputs(want, carried(contract, law, reference, given, size, want, seed, exact=exact), "carried")
 
     def _learnt(self, reference: Reference, whose: str, size: Size, *, exact: bool) -> ReferenceFacts:
-        """Facts about a reference from small sizes, measured once; `whose` is the kernel where the reference is one."""
+        """Returns facts about a reference from small sizes, measured once.
+
+        `whose` is the kernel if the reference is one.
+        """
         key = (self._context[:-1], tuple(sorted(size.items())), whose, exact)
         if key not in _LEARNT:
             if exact:
@@ -381,10 +396,10 @@ class Oracle:
             )
 
     def _placed(self, reference: Reference, size: Size, given: Arrays, *, exact: bool) -> Reference:
-        """The reference where it is evaluated at a large size: on the GPU, else on the host where there is time for it.
+        """Returns the reference for a large size: on the GPU, else on the host if its duration is acceptable.
 
         Raises:
-            NotHad: there is not.
+            ReferenceUnavailable: it would take too long on the host.
         """
         learnt = self._learnt(reference, "", size, exact=exact)
         if not exact or (learnt.device and any(on_device(array) for array in given.values())):

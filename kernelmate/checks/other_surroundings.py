@@ -1,4 +1,7 @@
-"""Findings from launches in other surroundings: on another SM, at another time, elsewhere in memory, over other left-overs."""
+"""Findings from launches in other environments.
+
+On another SM, at another time, at other addresses, over other leftovers.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ from kernelmate.records import Contract, Finding, JudgeTask
 from kernelmate.source import argument_shapes
 
 MOST_CASES = 2
-"""Cases that are launched again."""
+"""Number of cases that are launched again."""
 
 MOST_ELEMENTS = 1 << 20
-"""Elements over all arrays of a case that is launched again in the emulator."""
+"""Maximum of elements over all arrays of a case that is launched again in the emulator."""
 
 
 def surroundings_findings(
     task: JudgeTask, bench: Bench, baseline: Bench | None, oracle: Oracle, records: Sequence[CaseRecord]
 ) -> Iterator[Finding]:
-    """Surroundings that a version, right so far, depends on and its baseline does not."""
+    """Yields findings for environment values that a correct version depends on and its baseline does not."""
     if any(record.correct is False for record in records):
         return
     version, contract = bench.version, oracle.contract
@@ -54,13 +57,13 @@ def surroundings_findings(
 
 
 def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, judge: _OutputCheck) -> bool:
-    """True if the baseline depends on its surroundings too."""
+    """Returns True if the baseline depends on its environment too."""
     found = surroundings.reached(baseline.version, contract)
     return found is not None and surroundings.find(baseline.version, found, run, task.target, judge) is not None
 
 
 def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -> list[CaseRecord]:
-    """The largest cases that are cheap to emulate, listed ones first, else the smallest of the others."""
+    """Returns the largest cases that are cheap to emulate, listed ones first, else the smallest others."""
     sized = [
         (record.origin == "contract", elements_of(argument_shapes(contract, record.size).values()), -number)
         for number, record in enumerate(records)
@@ -72,7 +75,7 @@ def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -
 
 
 class _OutputCheck:
-    """Says what is wrong with the outputs of a launch."""
+    """Describes errors in the outputs of a launch."""
 
     def __init__(self, answer: ExpectedOutputs) -> None:
         self._answer = answer

@@ -1,4 +1,4 @@
-"""Inputs moved a little, for measuring how far a reference follows."""
+"""Perturbed inputs, for measuring a reference's sensitivity."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import scalar_values
 
 LARGEST_WHOLE = 2.0**20
-"""Whole numbers up to here may be meant as such; beyond, many numbers of float32 are whole by chance."""
+"""Bound of float32 values that may be meant as integers; above it many are whole numbers by chance."""
 
 
 def movable(contract: Contract, arrays: Arrays) -> list[str]:
-    """Inputs that may be moved a little: floating ones. Integers may be positions, and are exact."""
+    """Returns inputs that may be perturbed: floating ones. Integers may be indices, and are exact."""
     return [
         a.name
         for a in contract.args
@@ -27,11 +27,11 @@ def movable(contract: Contract, arrays: Arrays) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class PerturbedInputs:
-    """Inputs that are moved again and again; references get copies of what they are given, so the others are shared.
+    """Inputs that are perturbed repeatedly; references get copies, so unperturbed arrays are shared.
 
-    `wide` holds them all, in float64 those that move. `fixed` says for each that moves which elements stay: whole numbers
-    may be positions or classes in floating dress, and are exact in any case. Beyond `LARGEST_WHOLE` numbers of a
-    narrow type are whole by chance, and move.
+    `wide` holds all inputs, perturbed ones in float64. `fixed` marks for each the elements that stay: whole numbers may
+    be indices or classes stored as floats, and are exact in any case. Above `LARGEST_WHOLE`, numbers of a narrow type
+    are whole by chance and are perturbed.
     """
 
     wide: Arrays
@@ -39,7 +39,7 @@ class PerturbedInputs:
 
     @staticmethod
     def of(arrays: Arrays, names: list[str]) -> PerturbedInputs:
-        """The inputs, of which those with these names may be moved."""
+        """Creates them from inputs, of which the named ones may be perturbed."""
         widened = {name: wide(array) if name in names else array for name, array in arrays.items()}
         with np.errstate(all="ignore"):
             return PerturbedInputs(
@@ -48,11 +48,11 @@ class PerturbedInputs:
             )
 
     def holding(self, edges: Arrays) -> PerturbedInputs:
-        """The same inputs, of which these elements stay as well."""
+        """Returns a copy in which the given elements are fixed as well."""
         return PerturbedInputs(self.wide, {name: fixed | edges[name] for name, fixed in self.fixed.items()})
 
     def moved(self, move: float, rng: Any) -> dict[str, Array]:
-        """The inputs with those that may be moved by about `move` of each element.
+        """Returns the inputs, perturbed by a relative standard deviation of `move`.
 
         Args:
             move: standard deviation of the relative move.
@@ -73,7 +73,7 @@ class PerturbedInputs:
 
 
 def at_edges(contract: Contract, arrays: Arrays, size: Size, name: str) -> Array:
-    """Elements of a floating input that equal a scalar argument, its negative or a neighbour: comparisons change there."""
+    """Returns elements of a floating input that equal a scalar argument, its negative or a neighbour, where comparisons flip."""
     scalars = scalar_values(contract, size)
     held = arrays[name]
     edges = module_of(held).zeros(held.shape, bool)
@@ -88,7 +88,7 @@ def at_edges(contract: Contract, arrays: Arrays, size: Size, name: str) -> Array
 
 
 def with_one_moved(array: Array, place: int) -> Array:
-    """A copy, of which one element is moved far enough to be seen."""
+    """Returns a copy in which one element is changed enough to be noticed."""
     moved = array.copy()
     one = flat(moved)
     with np.errstate(all="ignore"):

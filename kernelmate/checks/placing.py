@@ -14,15 +14,15 @@ from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Size
 
 LONGEST_REFERENCE_S = 3.0
-"""Beside a GPU, a large size whose reference would take longer on the host is held against the baseline."""
+"""Seconds on the host from which, with a GPU, a large size is compared with the baseline instead of the reference."""
 
 
 class ReferenceUnavailable(Exception):
-    """The reference's answer cannot be had at a size; the message says why."""
+    """The reference's expected outputs are unavailable at a size; the message gives the reason."""
 
 
 def on_host_again(reference: Reference, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
-    """The reference's answer by NumPy, for arrays that lie elsewhere."""
+    """Evaluates the reference by NumPy, for arrays that lie on a GPU."""
     module = module_of(next((array for array in arrays.values() if on_device(array)), None))
     expected = reference({name: on_host(array) for name, array in arrays.items()}, size, working)
     return {name: module.asarray(array) for name, array in expected.items()}
@@ -32,10 +32,10 @@ def on_device_or_host(
     reference: Reference, learnt: ReferenceFacts, elements: int, arrays: Arrays, size: Size,
     working: np.dtype[Any] | None = None,
 ) -> Expected:  # fmt: skip
-    """The reference's answer by the GPU; by NumPy where that has too little memory for it.
+    """Evaluates the reference on the GPU; by NumPy if GPU memory does not suffice.
 
     Raises:
-        NotHad: NumPy would take too long.
+        ReferenceUnavailable: NumPy would take too long.
     """
     try:
         return reference(arrays, size, working)
@@ -47,10 +47,10 @@ def on_device_or_host(
 
 
 def refuse_long(seconds: float) -> None:
-    """Refuse an evaluation on the host that would take too long.
+    """Raises if an evaluation on the host would take too long.
 
     Raises:
-        NotHad: it would.
+        ReferenceUnavailable: it would.
     """
     if seconds > LONGEST_REFERENCE_S:
         raise ReferenceUnavailable(f"the reference would take about {seconds:.0f} s there")

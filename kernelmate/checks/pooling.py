@@ -1,6 +1,7 @@
-"""Root mean squares over elements of an output that have alike scales: nearly equal results, neighbours, rows, columns.
+"""Root mean squares over output elements of similar scale: nearly equal results, neighbours, rows, columns.
 
-One random draw at an element may be near zero by chance; over a pool it is not. `carried` chooses between poolings.
+A single random draw at an element may be near zero by chance, but not over a pool. `extrapolation` chooses between
+poolings.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ import numpy as np
 from kernelmate.checks.precision import Array, Arrays, blocks_of, flat, is_inexact, module_of, on_host, wide
 
 BLOCKS = (8, 64)
-"""Neighbours that are pooled."""
+"""Numbers of neighbours that are pooled."""
 
 LEAST = 64
-"""Elements that a pool of nearly equal results has at least."""
+"""Minimum of elements in a pool of nearly equal results."""
 
 BINS = 1 << 13
-"""Of values of one sign: what float64's exponent and the first two bits after it can be."""
+"""Bins for values of one sign: float64's exponent and the first two bits of the mantissa."""
 
 VECTOR = 8
-"""A last axis of at most so many elements is taken for the parts of vectors."""
+"""Largest last axis that is treated as vector components."""
 
 FEW = 32
-"""A pool of fewer elements than this says little by itself."""
+"""Elements below which a pool is not reliable by itself."""
 
 
 def rms(array: Array) -> float:
@@ -44,9 +45,10 @@ def rms(array: Array) -> float:
 
 
 def poolings(shape: tuple[int, ...], given: Arrays) -> tuple[str, ...]:
-    """Names of the poolings for an output of this shape.
+    """Returns the names of the poolings for an output of this shape.
 
-    Results, results' vectors, or inputs of the same shape that are nearly equal; neighbours; and along or across an axis.
+    Poolings are by nearly equal results, vectors of results, or inputs of the same shape; by neighbours; and along or
+    across an axis.
     """
     axes = [axis for axis, extent in enumerate(shape) if len(shape) > 1 and extent > 1]
     names = [f"{way} {axis}" for axis in axes for way in ("along", "across")]
@@ -56,7 +58,7 @@ def poolings(shape: tuple[int, ...], given: Arrays) -> tuple[str, ...]:
 
 
 def pool_of(pooling: str, step: Array, want: Array, given: Arrays) -> tuple[Array, int]:
-    """The root mean square of the steps that are pooled with each element's, a new array; how many those are at least."""
+    """Returns the pooled root mean square for each element, as a new array, and the size of the smallest pool."""
     way, _, axis = pooling.partition(" ")
     if way == "size":
         return _by_size(step, want)
@@ -75,7 +77,10 @@ def pool_of(pooling: str, step: Array, want: Array, given: Arrays) -> tuple[Arra
 
 
 def _by_size(step: Array, want: Array) -> tuple[Array, int]:
-    """Over elements whose wanted values have the same sign and quarter of a power of two; rare ones with their neighbours."""
+    """Pools elements whose expected values have the same sign and quarter of a power of two.
+
+    Sparse bins include their neighbours.
+    """
     xp, wanted, held = module_of(want), flat(want), flat(step)
     bins = xp.empty(wanted.shape, np.int16)
     count, total = np.zeros(2 * BINS), np.zeros(2 * BINS)
@@ -93,7 +98,7 @@ def _by_size(step: Array, want: Array) -> tuple[Array, int]:
 
 
 def _bins(wanted: Array) -> Array:
-    """The bin of each value, by its size; those of negative ones follow those of others."""
+    """Returns the bin of each value by magnitude; bins of negative values follow those of others."""
     if wanted.dtype.kind == "c":
         with np.errstate(all="ignore"):
             wanted = np.copysign(np.abs(wanted), wanted.real)
@@ -102,7 +107,7 @@ def _bins(wanted: Array) -> Array:
 
 
 def _smoothed(count: Array, total: Array) -> Array:
-    """Roots of means over bins; a bin of few takes those beside it that hold any, as many as make `LEAST`."""
+    """Returns roots of means over bins; a bin with fewer than `LEAST` elements includes neighbouring bins."""
     held, root = np.flatnonzero(count), np.zeros(count.size)
     counts, totals = (np.concatenate([[0.0], np.cumsum(array[held])]) for array in (count, total))
     places, left = np.arange(held.size), np.ones(held.size, bool)
@@ -118,7 +123,7 @@ def _smoothed(count: Array, total: Array) -> Array:
 
 
 def _by_block(step: Array, block: int) -> tuple[Array, int]:
-    """Over so many neighbours in memory."""
+    """Pools blocks of neighbours in memory."""
     xp, flat = module_of(step), step.reshape(-1)
     blocks = -(-flat.size // block)
     padded = xp.zeros(blocks * block)
@@ -131,7 +136,7 @@ def _by_block(step: Array, block: int) -> tuple[Array, int]:
 
 
 def of_vector(step: Array) -> Array:
-    """An element's own step: its vector's root mean square, where the last axis holds the parts of vectors."""
+    """Returns an element's own step: its vector's root mean square if the last axis holds vector components."""
     if step.ndim < 2 or not 1 < step.shape[-1] <= VECTOR:
         return step
     return np.broadcast_to(np.sqrt((step**2).mean(axis=-1, keepdims=True)), step.shape)

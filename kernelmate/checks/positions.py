@@ -1,10 +1,9 @@
-"""Arguments whose values become addresses or lengths of loops, read in a kernel's PTX."""
+"""Arguments whose values become addresses or loop bounds, found in a kernel's PTX."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kernelmate.records import Contract, Version
@@ -12,23 +11,24 @@ from kernelmate.records import Contract, Version
 _ENTRY = r"\.entry\s+{}(?![\w$])\s*\((.*?)\)(.*?)\n\}}"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|reg|pragma)\b[^\n]*", re.DOTALL | re.MULTILINE)
 _PARAMETER = re.compile(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)")
-_STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@!?(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
+_STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
 _REGISTER = re.compile(r"%[\w$]+")
 _ADDRESS = re.compile(r"\[\s*([%\w$]+)[^\]]*\]")
 _ACCESSES = frozenset({"ld", "ldu", "st", "atom", "red", "prefetch", "cp", "ldmatrix", "stmatrix", "tex", "mbarrier"})
 
 
 Taint = tuple[str, int]
-"""`argument` or `element` (of an array, loaded through it), and the parameter's place."""
+"""Source of a value: `argument` or `element` (of an array, loaded through it), and the parameter's position."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArgumentUses:
-    """Arguments by what becomes of their values: of array elements, and of scalars.
+    """Arguments classified by the use of their values: array elements and scalars.
 
     Attributes:
-        addresses: they go into the address of a load or a store. loops: they decide when a loop ends.
-        guards: they decide whether an instruction runs.
+        addresses: used in the address of a load or a store.
+        loops: used in a loop's exit condition.
+        guards: used in an instruction's predicate.
     """
 
     addresses: frozenset[str] = frozenset()
@@ -37,7 +37,7 @@ class ArgumentUses:
 
 
 def uses_of(version: Version, contract: Contract) -> ArgumentUses:
-    """The uses of a version's arguments, by the contract's names; none where there is no PTX to read."""
+    """Returns the uses of a version's arguments, by the contract's names; none without PTX."""
     found = _uses(version.compiled.ptx, version.compiled.lowered_name)
     kinds = {(a.name, "argument" if a.shape is None else "element", place) for place, a in enumerate(contract.args)}
     return ArgumentUses(*(frozenset(name for name, kind, place in kinds if (kind, place) in used) for used in found))
@@ -45,39 +45,42 @@ def uses_of(version: Version, contract: Contract) -> ArgumentUses:
 
 @functools.lru_cache(16)
 def _uses(ptx: str, entry: str) -> tuple[frozenset[Taint], ...]:
-    found = re.search(_ENTRY.format(re.escape(entry)), _COMMENT.sub("", ptx), re.DOTALL) if entry else None
-    if found is None:
-        return frozenset(), frozenset(), frozenset()
-    places = {name: place for place, name in enumerate(_PARAMETER.findall(found[1].strip()))}
-    flow = _ArgumentFlow(places, list(_statements(found[2])))
-    return flow.used()
+    return _ArgumentFlow(*entry_statements(ptx, entry)).used()
 
 
 @dataclass(frozen=True, slots=True)
-class _Statement:
-    """A label, or an instruction with its guard."""
+class Statement:
+    """A label, or an instruction with its guard; `negated` where it runs if the guard is false."""
 
     label: str
+    negated: bool
     guard: str
     opcode: tuple[str, ...]
     operands: str
 
 
-def _statements(body: str) -> Iterator[_Statement]:
-    for label, guard, opcode, operands in _STATEMENT.findall(body):
-        yield _Statement(label, guard, tuple(opcode.split(".")), operands)
+def entry_statements(ptx: str, entry: str) -> tuple[dict[str, int], list[Statement]]:
+    """The parameters of an entry of PTX with their places, and its statements in order; none where it is not found."""
+    found = re.search(_ENTRY.format(re.escape(entry)), _COMMENT.sub("", ptx), re.DOTALL) if entry else None
+    if found is None:
+        return {}, []
+    places = {name: place for place, name in enumerate(_PARAMETER.findall(found[1].strip()))}
+    return places, [
+        Statement(label, negated == "!", guard, tuple(opcode.split(".")), operands)
+        for label, negated, guard, opcode, operands in _STATEMENT.findall(found[2])
+    ]
 
 
 class _ArgumentFlow:
-    """Values of arguments followed through registers, shared and local memory; the order is not looked at."""
+    """Data flow of argument values through registers, shared and local memory; flow-insensitive."""
 
-    def __init__(self, places: dict[str, int], statements: list[_Statement]) -> None:
+    def __init__(self, places: dict[str, int], statements: list[Statement]) -> None:
         self._places, self._statements = places, statements
         self._taints: dict[str, frozenset[Taint]] = {}
         self._changed = True
 
     def used(self) -> tuple[frozenset[Taint], ...]:
-        """Taints of addresses, of what ends loops, and of guards."""
+        """Returns the sources of addresses, of loop conditions, and of predicates."""
         while self._changed:
             self._changed = False
             for statement in self._statements:
@@ -99,7 +102,7 @@ class _ArgumentFlow:
             self._taints[name] = self._of(name) | taints
             self._changed = True
 
-    def _follow(self, statement: _Statement) -> None:
+    def _follow(self, statement: Statement) -> None:
         name, operands = statement.opcode[0], statement.operands
         bases = _ADDRESS.findall(operands) if name in _ACCESSES else []
         if not bases:
@@ -120,7 +123,7 @@ class _ArgumentFlow:
             self._add("shared", frozenset[Taint]().union(*(self._loaded(base, "") for base in bases[1:])))
 
     def _loaded(self, base: str, memory: str) -> frozenset[Taint]:
-        """The taints of what lies at an address."""
+        """Returns the sources of a value loaded from an address."""
         if base in self._places:
             return frozenset({("argument", self._places[base])})
         taints = self._of(base)
@@ -128,7 +131,7 @@ class _ArgumentFlow:
         return through | self._of(memory)
 
     def _loops(self) -> set[Taint]:
-        """Values that guard a branch which leaves or repeats a loop."""
+        """Returns sources of predicates on branches that leave or repeat a loop."""
         labels = {one.label: number for number, one in enumerate(self._statements) if one.label}
         branches = [
             (number, labels[target], one.guard)
@@ -144,7 +147,7 @@ class _ArgumentFlow:
 
 
 def _halves(operands: str) -> tuple[str, str, str]:
-    """The operand that is written, which may be several registers, and those that are read."""
+    """Splits operands into the one written, possibly several registers, and those read."""
     text = operands.strip()
     if text.startswith("{"):
         written, comma, read = text.partition("}")

@@ -1,4 +1,4 @@
-"""Working ahead: the answers that the next verdict will be held against, computed while nobody waits."""
+"""Prefetch: expected outputs of the next verdict, computed while the worker is idle."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from kernelmate.source import argument_shapes, size_allowed
 
 
 class Interrupted(Exception):
-    """Somebody waits for something else now."""
+    """Another request is waiting."""
 
 
 def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
-    """Compute and remember inputs and answers of a task that may come; the number of launches they are for.
+    """Compute and store inputs and expected outputs of a task that may come; returns the number of launches they cover.
 
-    What a kernel is held against depends on its contract, on the reference and on the seed, and not on the kernel: a
-    changed kernel with the same contract finds them there. Nothing is worked out where the reference is a kernel.
+    Expected outputs depend on the contract, the reference and the seed, not on the kernel, so a changed kernel with the
+    same contract reuses them. A reference that is a kernel is not evaluated ahead.
 
     Args:
-        task: what may come; its kernel is not looked at.
-        interrupted: asked between any two calls of the user's reference; True ends the work at once.
+        task: the expected task; its kernel is ignored.
+        interrupted: called between calls of the user's reference; True ends the work at once.
     """
     contract = (task.baseline or task.candidate).contract
     if contract.reference_kind not in ("function", "expression"):
@@ -63,7 +63,7 @@ def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
                 tell()
                 if shot.style == WIDE_INTEGERS and not whole:
                     continue
-                # What a reference does not bear on unusual inputs, the verdict will pass over as well.
+                # Failures of a reference on unusual inputs are ignored, as in the verdict.
                 with contextlib.suppress(KernelmateError):
                     oracle.answer(size, shot, oracle.inputs(size, shot), None)
                     done += 1
@@ -71,9 +71,9 @@ def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:
 
 
 def begin_glance(task: JudgeTask, backend: Backend) -> None:
-    """Begin the launch of a glance that may be asked for next, where the backend makes some beside others.
+    """Start the launch of a quick evaluation that may come next, if the backend can launch in parallel.
 
-    What it cannot be made for, the glance itself will say. Nothing is begun where the reference is a kernel.
+    Errors are left to the quick evaluation itself. Nothing is started if the reference is a kernel.
     """
     if not isinstance(backend, SupportsBackgroundLaunch) or task.reference_version is not None:
         return

@@ -1,4 +1,4 @@
-"""References of contracts, evaluated in float64 on inputs that were rounded to their dtype first."""
+"""References of contracts, evaluated in float64 on inputs that were first rounded to their dtype."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _FILES = frozenset(
         "tofile", "dump", "dumps", "memmap", "ctypeslib", "f2py", "testing", "lib", "DataSource", "ctypes",
     }
 )  # fmt: skip
-"""Names of NumPy that reach beyond arrays: an expression has no use for them."""
+"""NumPy names that access files; an expression must not use them."""
 
 
 def python_reference(contract: Contract, directory: Path) -> Reference | None:
-    """The contract's reference where it is Python, else None: in the process for references where there is one.
+    """Returns the contract's reference if it is Python, else None; it runs in the reference process if there is one.
 
-    On CuPy arrays, and where a type narrower than float64 is asked for, NumPy is replaced in the function
-    (`array_modules`), so that arrays and scalars which it makes itself have that type as well.
+    For CuPy arrays, and for working types narrower than float64, NumPy is replaced in the function (`array_modules`),
+    so that arrays and scalars it creates have that type as well.
 
     Raises:
-        ReferenceFailed: its file or function cannot be loaded, or its expression reaches for what it may not.
+        ReferenceFailed: its file or function cannot be loaded, or its expression uses a forbidden name.
     """
     process = reference_process.current()
     if process is not None and contract.reference_kind in ("function", "expression"):
@@ -52,7 +52,7 @@ def python_reference(contract: Contract, directory: Path) -> Reference | None:
 
 
 def _reference_here(contract: Contract, directory: Path) -> Reference | None:
-    """The reference in this process; see `python_reference`."""
+    """Returns the reference in this process; see `python_reference`."""
     if contract.reference_kind == "function":
         function = load_function(contract.reference or "", directory, contract.line)
         return _PythonReference(contract, directory, _UserFunction(contract, function, directory))
@@ -62,7 +62,7 @@ def _reference_here(contract: Contract, directory: Path) -> Reference | None:
 
 
 class _IsolatedReference:
-    """A reference in a process of its own; arrays of a GPU cannot go there, and are evaluated in this one."""
+    """A reference in a separate process; arrays on a GPU cannot be sent there and are evaluated in this process."""
 
     def __init__(self, contract: Contract, directory: Path, process: reference_process.ReferenceProcess) -> None:
         self._contract, self._directory, self._process = contract, directory, process
@@ -93,15 +93,15 @@ class _IsolatedReference:
 
 
 class _Callable(Protocol):
-    """A reference's Python, for arrays of one module and one floating type."""
+    """A reference's Python code, for arrays of one module and one floating type."""
 
     def __call__(self, values: dict[str, Any], size: Size, *, device: bool, working: np.dtype[Any] | None) -> Expected:
-        """The outputs for these values; `device` and `working` say which NumPy the text is given."""
+        """Returns the outputs for these values; `device` and `working` select the NumPy replacement."""
         ...
 
 
 class _PythonReference:
-    """A reference that is Python: `Reference`, over the function or expression that computes it."""
+    """A Python reference: implements `Reference` over a function or an expression."""
 
     def __init__(self, contract: Contract, directory: Path, python: _Callable) -> None:
         self._contract, self._directory, self._python = contract, directory, python
@@ -121,14 +121,14 @@ class _PythonReference:
             typed = {n: v.view(narrow_type(narrower)) if isinstance(v, np.ndarray) else v for n, v in values.items()}
             return self._python(typed, size, device=False, working=narrower)
         except ReferenceFailed:
-            # Not every function takes a subclass of NumPy's array.
+            # Not every function accepts a subclass of NumPy's array.
             return self._python(_values(self._contract, arrays, size, working), size, device=False, working=None)
 
 
 def _values(contract: Contract, arrays: Arrays, size: Size, working: np.dtype[Any] | None) -> dict[str, Any]:
-    """Sizes, scalars and arrays by name; a word of Python gets a trailing `_`.
+    """Returns sizes, scalars and arrays by name; a Python keyword gets a trailing `_`.
 
-    Arrays are copies, since references may write to what they get.
+    Arrays are copies, since references may modify their arguments.
     """
     dtypes = {a.name: a.dtype for a in contract.args}
     scalars = {name: _scalar(dtypes[name], value) for name, value in scalar_values(contract, size).items()}
@@ -141,18 +141,18 @@ def _values(contract: Contract, arrays: Arrays, size: Size, working: np.dtype[An
 
 
 def spelled(name: str) -> str:
-    """The name that a reference knows an argument by: a word of Python gets a trailing `_`."""
+    """Returns the name by which a reference takes an argument: a Python keyword gets a trailing `_`."""
     return name + "_" if keyword.iskeyword(name) else name
 
 
 def _scalar(dtype: str, value: float) -> Any:
-    """A scalar as the kernel gets it: rounded to its dtype, then widened."""
+    """Returns a scalar as the kernel gets it: rounded to its dtype, then widened."""
     rounded = np.asarray(value).astype(numpy_dtype(dtype))
     return float(rounded) if is_float(rounded.dtype) else rounded.item()
 
 
 class _UserFunction:
-    """A reference that is a function of the user's."""
+    """A reference that is a user's function."""
 
     def __init__(self, contract: Contract, function: Callable[..., Any], directory: Path) -> None:
         self._contract, self._function, self._directory = contract, function, directory
@@ -182,10 +182,10 @@ Parameters = Mapping[str, inspect.Parameter]
 
 
 def named(contract: Contract, parameters: Parameters, values: dict[str, Any]) -> dict[str, Any]:
-    """Those values that a function with these parameters names.
+    """Returns the values that a function with these parameters takes by name.
 
     Raises:
-        ReferenceFailed: it names what there is not.
+        ReferenceFailed: it names a value that does not exist.
     """
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     given = {name: value for name, value in values.items() if takes_all or name in parameters}
@@ -204,7 +204,7 @@ def named(contract: Contract, parameters: Parameters, values: dict[str, Any]) ->
 
 
 def _with_module(contract: Contract, make: Callable[[], Any]) -> Any:
-    """The result of `make`, where every module that the reference names is there.
+    """Returns the result of `make`, with a clear error if the reference names a module that CuPy lacks.
 
     Raises:
         ReferenceFailed: CuPy lacks one.
@@ -218,10 +218,10 @@ def _with_module(contract: Contract, make: Callable[[], Any]) -> Any:
 
 
 def checked_expression(contract: Contract) -> Any:
-    """The compiled expression of a contract.
+    """Returns the compiled expression of a contract.
 
     Raises:
-        ReferenceFailed: it reaches for more than arrays.
+        ReferenceFailed: it uses names beyond arrays and NumPy.
     """
     text = contract.reference or ""
     tree = ast.parse(text, mode="eval")
@@ -262,7 +262,7 @@ class _Expression:
 
 
 def _shaped(contract: Contract, returned: Any, size: Size, *, device: bool = False) -> Expected:
-    """A reference's result as one array per out and inout argument, of the contract's shapes."""
+    """Converts a reference's result to one array per out and inout argument, of the contract's shapes."""
     shapes = argument_shapes(contract, size)
     outputs = [a for a in contract.args if a.direction in ("out", "inout")]
     several = returned if isinstance(returned, tuple | list) else (returned,)
@@ -290,7 +290,7 @@ def _shaped(contract: Contract, returned: Any, size: Size, *, device: bool = Fal
 
 
 def _widely(array: Array, dtype: np.dtype[Any]) -> Array:
-    """In the type that outputs of this dtype are compared in, in memory order; integers as they are."""
+    """Converts to the type in which outputs of this dtype are compared, in memory order; integers unchanged."""
     wanted = np.dtype(np.complex128 if dtype.kind == "c" else np.float64) if is_inexact(dtype) else array.dtype
     return module_of(array).ascontiguousarray(array, wanted)  # type: ignore[no-any-return]
 
@@ -315,9 +315,9 @@ def _size_text(size: Mapping[str, int]) -> str:
 
 
 def kernel_reference(contract: Contract, bench: Bench, shot: PlannedLaunch) -> Reference:
-    """A kernel as the reference: what it gives on inputs cast to their dtypes.
+    """Returns a kernel as the reference: its outputs for inputs cast to their dtypes.
 
-    Its arguments are met by position, whatever they are called there.
+    Its arguments are matched by position, not by name.
 
     Raises:
         ReferenceFailed: its arguments do not match the contract's; or, when called, it does not run cleanly.

@@ -1,4 +1,4 @@
-"""Messages about references between the judging process and the evaluator."""
+"""Messages about references between the judging process and the reference process."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kernelmate.checks.precision import Arrays
 from kernelmate.records import Contract
 
 Described: TypeAlias = tuple[tuple[str, str, tuple[int, ...]], ...]
-"""Name, type by NumPy's name, and shape of each array that follows a header."""
+"""Name, NumPy dtype name and shape of each array that follows a header."""
 
 
 class LoadReference(msgspec.Struct, frozen=True, tag=True):
-    """Load a contract's reference; evaluations name it by this request's number."""
+    """Load a contract's reference; evaluations refer to it by this request's number."""
 
     number: int
     contract: Contract
@@ -36,7 +36,7 @@ class EvaluateReference(msgspec.Struct, frozen=True, tag=True):
 
 
 class MakeInputs(msgspec.Struct, frozen=True, tag=True):
-    """Call the contract's maker of inputs."""
+    """Call the contract's `inputs` function."""
 
     number: int
     contract: Contract
@@ -54,14 +54,17 @@ class TraceReference(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReferenceLoaded(msgspec.Struct, frozen=True, tag=True):
-    """The reference is there; `helpers` are modules that its file imported from its folder, by name."""
+    """Reply: the reference is loaded; `helpers` are modules that its file imported from its folder, by name."""
 
     number: int
     helpers: dict[str, str]
 
 
 class ArraysMade(msgspec.Struct, frozen=True, tag=True):
-    """The arrays that follow, each with its type and shape; `helpers` as in `ReferenceLoaded`, of a maker of inputs."""
+    """Reply: the arrays that follow, each with dtype and shape.
+
+    `helpers` as in `ReferenceLoaded`, for an `inputs` function.
+    """
 
     number: int
     arrays: Described
@@ -69,14 +72,17 @@ class ArraysMade(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReferenceTraced(msgspec.Struct, frozen=True, tag=True):
-    """The graph of a reference, as `kernelmate.synthesis.graph.Graph.text` writes it."""
+    """Reply: the graph of a reference, in the format of `kernelmate.synthesis.graph.Graph.text`."""
 
     number: int
     graph: str
 
 
 class EvaluationFailed(msgspec.Struct, frozen=True, tag=True):
-    """The reference raised, or gave something else than the contract says: a `ReferenceFailed` by its parts."""
+    """Reply: the reference raised an exception or its result does not match the contract.
+
+    The parts of a `ReferenceFailed`.
+    """
 
     number: int
     message: str
@@ -87,14 +93,14 @@ class EvaluationFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class NoMemory(msgspec.Struct, frozen=True, tag=True):
-    """An allocation failed."""
+    """Reply: an allocation failed."""
 
     number: int
     detail: str
 
 
 Call: TypeAlias = tuple[Arrays, np.dtype[Any] | None]
-"""An evaluation: the arguments' arrays, and the floating dtype to compute in; None is float64."""
+"""One evaluation: the arguments' arrays, and the floating dtype to compute in; None is float64."""
 
 Request: TypeAlias = LoadReference | EvaluateReference | MakeInputs | TraceReference
 Answer: TypeAlias = ReferenceLoaded | ArraysMade | ReferenceTraced | EvaluationFailed | NoMemory

@@ -1,7 +1,7 @@
-"""The process in which references and input makers run, as the judging process sees it: arrays go there and come back.
+"""Client of the process in which references and `inputs` functions run: arrays are sent to it and received from it.
 
-What comes back is data and nothing else: a header of fixed form, and arrays of the names, shapes and types that were asked
-for. Anything else is an error, and the process is ended. It holds no descriptor of the verdict's channel.
+Replies are pure data: a header of fixed form, and arrays of the requested names, shapes and types. Anything else is an
+error, and the process is ended. It holds no descriptor of the verdict's channel.
 """
 
 from __future__ import annotations
@@ -47,28 +47,28 @@ MAX_HEADER = 1 << 20
 """Bytes in the largest header that is read."""
 _LENGTH = 4
 TYPES = frozenset(ITEM_BYTES)
-"""Types of arrays that travel, by NumPy's name."""
+"""NumPy names of the array types that can be sent."""
 GRACE_S = 2.0
-"""Wait for a process that closed its channel to end by itself, so that its own exit status can be told."""
+"""Seconds to wait for a process that closed its channel to exit by itself, so that its own exit status can be reported."""
 
 
 _ALIGNED = 64
-"""Bytes that the place of each array is a multiple of."""
+"""Alignment in bytes of each array in shared memory."""
 
 _answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
 
 
 class Violation(Exception):
-    """Bytes that are not what was asked for."""
+    """Received bytes do not match the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One direction of the way between two processes.
+    """One direction of the channel between two processes.
 
     Attributes:
         descriptor: an end of a pipe, for headers and for arrays that do not fit in the area.
-        area: memory that both processes map. Nothing that is read in it is relied on before it was copied.
+        area: memory that both processes map. Data in it is copied before it is trusted.
     """
 
     descriptor: int
@@ -90,7 +90,9 @@ class ReferenceProcess:
         """The end of the process, as half a sentence; None while it lives."""
 
     def load(self, contract: Contract, directory: Path) -> tuple[int, dict[str, str]]:
-        """Load a contract's reference: its number for `evaluate`, and the modules that its file imported from its folder.
+        """Load a contract's reference.
+
+        Returns its number for `evaluate`, and the modules that its file imported from its folder.
 
         Raises:
             ReferenceFailed: it cannot be loaded, or the process is gone.
@@ -103,7 +105,7 @@ class ReferenceProcess:
             return number, answer.helpers
 
     def evaluate(self, loaded: int, contract: Contract, calls: Sequence[Call], size: Size) -> list[Arrays]:
-        """As `Reference.__call__` for each call, of NumPy's arrays.
+        """Evaluate calls on NumPy arrays, each as `Reference.__call__`.
 
         Raises:
             ReferenceFailed: the reference failed, or the process ended or sent something else than its arrays.
@@ -122,7 +124,7 @@ class ReferenceProcess:
         return [{a.name: taken[answer_name(index, a.name)] for a in outputs} for index in range(len(calls))]
 
     def make(self, contract: Contract, directory: Path, size: Size, seed: int) -> tuple[Arrays, dict[str, str]]:
-        """The arrays that the contract's own `inputs` function makes, of the contract's types; modules as of `load`.
+        """Return the arrays of the contract's `inputs` function, of the contract's types; modules as for `load`.
 
         Raises:
             ReferenceFailed: as `evaluate`.
@@ -190,7 +192,7 @@ class ReferenceProcess:
         answer: ReferenceLoaded | ArraysMade | ReferenceTraced,
         wanted: Mapping[str, tuple[tuple[int, ...], frozenset[str]]],
     ) -> Arrays:
-        """The arrays behind a header, where it announces exactly those that are wanted."""
+        """Returns the arrays behind a header after checking that it announces exactly the expected ones."""
         if not isinstance(answer, ArraysMade) or [name for name, _, _ in answer.arrays] != list(wanted):
             self._break(contract, "sent other arrays than were asked for")
         for name, dtype, shape in answer.arrays:
@@ -202,7 +204,7 @@ class ReferenceProcess:
             self._break(contract, None)
 
     def _break(self, contract: Contract, what: str | None) -> NoReturn:
-        """End the process for what it did; without that it ended by itself, and its status is told."""
+        """Kills the process after a protocol violation; if it ended by itself, reports its status."""
         until = time.monotonic() + (GRACE_S if what is None else 0)
         with suppress(ChildProcessError):
             while not (ended := os.waitpid(self._pid, os.WNOHANG))[0]:
@@ -230,7 +232,7 @@ def answer_name(index: int, output: str) -> str:
 
 
 def _shared(calls: Sequence[Call]) -> tuple[Arrays, tuple[tuple[str | None, dict[str, str]], ...]]:
-    """The arrays of all calls, each once, and the calls by the arrays' names."""
+    """Returns the arrays of all calls, each once, and each call as a list of array names."""
     names: dict[int, str] = {}
     arrays: Arrays = {}
     for given, _ in calls:
@@ -250,12 +252,12 @@ def _signal(number: int) -> str:
 
 
 def _waiting(descriptor: int) -> bool:
-    """Bytes wait to be read; False at the end of the stream."""
+    """Returns True if bytes wait to be read; False at the end of the stream."""
     return bool(os.read(descriptor, 1))
 
 
 def _outputs(dtype: str) -> frozenset[str]:
-    """The types in which a reference's output for an argument of this dtype may come (`reference._widely`)."""
+    """Returns the types allowed for a reference's output for an argument of this dtype (`reference._widely`)."""
     declared = numpy_dtype(dtype)
     if not is_inexact(declared):
         return TYPES
@@ -263,14 +265,14 @@ def _outputs(dtype: str) -> frozenset[str]:
 
 
 def described(arrays: Arrays) -> Described:
-    """Name, type and shape of each array, as headers have them."""
+    """Returns name, type and shape of each array, as in headers."""
     return tuple((name, array.dtype.name, array.shape) for name, array in arrays.items())
 
 
 def write(channel: Channel, message: Request | Answer, arrays: Arrays) -> None:
-    """Write a message and the arrays that its header describes: into the area where they all fit, else after the header."""
+    """Writes a message and the arrays that its header describes: into shared memory if all fit, else after the header."""
     header = msgspec.msgpack.encode(message)
-    # Whole in one call where it fits: each further one could wake the other side for a part.
+    # One call if possible: each further one could wake the other side for a partial message.
     parts = [memoryview(len(header).to_bytes(_LENGTH, "big") + header)]
     places = _places(channel, described(arrays))
     for name, array in arrays.items():
@@ -287,7 +289,7 @@ def write(channel: Channel, message: Request | Answer, arrays: Arrays) -> None:
 
 
 def _places(channel: Channel, arrays: Described) -> dict[str, int] | None:
-    """Offset of each array in the area; None where they do not all fit there."""
+    """Returns the offset of each array in shared memory; None if they do not all fit."""
     places, end = {}, 0
     for name, type_name, shape in arrays:
         places[name] = end
@@ -304,11 +306,11 @@ def _held(channel: Channel, place: int, dtype: np.dtype[Any], shape: tuple[int, 
 
 
 def read_header(descriptor: int) -> bytes:
-    """The bytes of a message.
+    """Read the bytes of a message.
 
     Raises:
         EOFError: the other side is gone.
-        Violation: it claims to be too long.
+        Violation: its stated length exceeds the limit.
     """
     length = int.from_bytes(_read_all(descriptor, _LENGTH), "big")
     if length > MAX_HEADER:
@@ -317,7 +319,7 @@ def read_header(descriptor: int) -> bytes:
 
 
 def read_arrays(channel: Channel, arrays: Described) -> Arrays:
-    """The arrays that a header describes, once it is known to be as it should; those in the area are not copied.
+    """Returns the arrays that a checked header describes; those in shared memory are not copied.
 
     Raises:
         EOFError: the other side is gone.
@@ -348,11 +350,11 @@ _current: ReferenceProcess | None = None
 
 
 def use(process: ReferenceProcess | None) -> None:
-    """Let references run in this process from now on; None for the process that judges."""
+    """Sets the process that evaluates references from now on; None for the judging process itself."""
     global _current
     _current = process
 
 
 def current() -> ReferenceProcess | None:
-    """The process that references run in; None where that is this one."""
+    """Returns the process that evaluates references; None if it is this one."""
     return _current

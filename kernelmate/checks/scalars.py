@@ -1,4 +1,4 @@
-"""Values of scalar arguments beside the contract's own."""
+"""Variation of scalar arguments around the contract's values."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, scalar_value
 
 LEAST_FACTOR, MOST_FACTOR = 0.5, 2.0
-"""Bounds of what a floating scalar is multiplied by."""
+"""Bounds of the factor for a floating scalar."""
 
 UNMOVED = 0.8, 1.25
-"""Factors between these would hardly show."""
+"""Factors in this interval are avoided, since their effect would hardly show."""
 
 FOR_ZERO = 0.25, 0.9
-"""Bounds of what a floating scalar becomes that is 0 in the contract."""
+"""Bounds of the replacement for a floating scalar that is 0 in the contract."""
 
 
 def varied_names(contract: Contract, directory: Path) -> tuple[str, ...]:
-    """Scalars that may have another value: literals that are not `fixed`, and that the reference takes, if it is Python.
+    """Returns scalars that may be varied.
+
+    Literals without `fixed` that a Python reference, if there is one, takes as arguments.
 
     Raises:
         ReferenceFailed: the reference's file cannot be loaded.
@@ -39,14 +41,14 @@ def varied_names(contract: Contract, directory: Path) -> tuple[str, ...]:
 
 
 def has_switches(contract: Contract, names: Iterable[str]) -> bool:
-    """Whether a whole scalar among some is 1 or -1, as flags are."""
+    """Returns True if an integer scalar among the named ones is 1 or -1, as flags are."""
     wanted = frozenset(names)
     some = [a for a in contract.args if a.name in wanted and not is_float(numpy_dtype(a.dtype))]
     return any(abs(scalar_value(a, {})) == 1 for a in some)
 
 
 def _literal(argument: Argument) -> bool:
-    """True if a value is a finite number, whatever the sizes are."""
+    """Returns True if a value is a finite number that does not depend on sizes."""
     if argument.value is None:
         return False
     try:
@@ -69,11 +71,11 @@ def _takes(contract: Contract, name: str, directory: Path) -> bool:
 COUNTING = frozenset(
     {"arange", "bincount", "empty", "eye", "full", "histogram", "ones", "range", "repeat", "tile", "zeros"}
 )
-"""Functions whose time and memory follow the values that they are given."""
+"""Functions whose run time and memory grow with the values of their arguments."""
 
 
 def loops(contract: Contract, directory: Path) -> bool:
-    """True if a reference in Python loops, or calls what counts: large integers would take it long, or much memory.
+    """Returns True if a Python reference loops or calls a function of `COUNTING`, so that large integers would be expensive.
 
     Raises:
         ReferenceFailed: the reference's file cannot be loaded.
@@ -100,14 +102,14 @@ def loops(contract: Contract, directory: Path) -> bool:
 def varied(
     contract: Contract, size: Size, names: Iterable[str], seed: tuple[int, ...], *, zeros: bool = False
 ) -> dict[str, Array]:
-    """Other values of some scalars, each an array of no dimensions.
+    """Draw other values for some scalars, each as an array without dimensions.
 
     Args:
         contract: gives the usual values.
         size: that expressions are evaluated at.
         names: of the scalars.
         seed: of what is drawn.
-        zeros: 0 is among the other values of 1 and -1, which are often flags.
+        zeros: True allows 0 as a replacement of 1 and -1, which are often flags.
     """
     wanted = frozenset(names)
     rng = np.random.default_rng(np.random.SeedSequence((*seed, 0x5CA1A)))
@@ -121,12 +123,12 @@ def varied(
 
 
 def _fraction(value: float, rng: np.random.Generator) -> float:
-    """Another floating value: of 0 a positive fraction, else the value times a factor."""
+    """Draws another floating value: a positive fraction for 0, else the value times a factor."""
     return _factor(value, rng) * value if value else float(rng.uniform(*FOR_ZERO))
 
 
 def _factor(value: float, rng: np.random.Generator) -> float:
-    """A factor; fractions stay below 1, since many of them are rates, shares or probabilities."""
+    """Draws a factor; values below 1 stay below 1, since many are rates, shares or probabilities."""
     most = min(MOST_FACTOR, (1 + abs(value)) / 2 / abs(value)) if abs(value) < 1 else MOST_FACTOR
     if most < UNMOVED[1] or rng.integers(0, 2):
         return float(rng.uniform(LEAST_FACTOR, UNMOVED[0]))
@@ -134,7 +136,7 @@ def _factor(value: float, rng: np.random.Generator) -> float:
 
 
 def _whole(value: int, dtype: np.dtype[Any], rng: np.random.Generator, *, zeros: bool) -> int:
-    """A whole number of the same sign near a value; 1 and 2 for each other, 1 for 0."""
+    """Draws an integer of the same sign near a value; 1 and 2 replace each other, 1 replaces 0."""
     if dtype.kind == "b" or value == 0:
         return int(not value)
     info = np.iinfo(dtype)
@@ -146,7 +148,7 @@ def _whole(value: int, dtype: np.dtype[Any], rng: np.random.Generator, *, zeros:
 
 
 def said(contract: Contract, size: Size, given: dict[str, Array]) -> dict[str, tuple[float, float]]:
-    """The value and the contract's own, by name, of each scalar that had another one among the inputs of a launch."""
+    """Returns, for each scalar that the inputs of a launch varied, its value and the contract's."""
     found = {}
     for argument in contract.args:
         if argument.shape is None and argument.name in given:

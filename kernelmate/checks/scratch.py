@@ -1,4 +1,4 @@
-"""Sizes at which memory of the module would have to hold more than it does: scratch that fits the listed sizes alone."""
+"""Sizes that exceed the capacity of `__device__` scratch arrays sized for the listed sizes alone."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kernelmate.source import argument_shapes, launch_shape, size_allowed
 
 MOST_THREADS = 1 << 21
 MOST_ELEMENTS = 1 << 22
-"""Threads of a launch, and elements over all arrays, up to which such a size is tried."""
+"""Maximum of threads of the launch, and of elements over all arrays, at such a size."""
 
 _ARRAY = re.compile(r"^\s*(?:\.visible\s+)?\.global\s+\.align\s+(\d+)\s+\.b8\s+([\w$]+)\[(\d+)\];", re.MULTILINE)
-"""A `__device__` array without initial values, as NVRTC writes it: alignment, name, bytes."""
+"""A `__device__` array without initialiser, in NVRTC's PTX: alignment, name, bytes."""
 
 
 def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size, ...]) -> tuple[Size, ...]:
@@ -22,7 +22,7 @@ def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size
     known = set() if baseline is None else set(_ARRAY.findall(baseline.compiled.ptx))
     lengths = {int(size) // int(align) for align, name, size in _ARRAY.findall(version.compiled.ptx)
                if (align, name, size) not in known and int(size) > int(align)}  # fmt: skip
-    # From the cheapest size, so that loops over other dimensions stay short.
+    # Starts from the cheapest size, so that loops over other dimensions stay short.
     bases = sorted(listed, key=lambda size: math.prod(max(value, 1) for value in size.values()))
     found: list[Size] = []
     for length in sorted(lengths):
@@ -37,10 +37,10 @@ def scratch_sizes(version: Version, baseline: Version | None, listed: tuple[Size
 
 
 def _grown(version: Version, base: Size, length: int, *, per_block: bool) -> Size | None:
-    """A listed size with one name made larger, so that there are more threads or blocks than elements."""
+    """Returns a listed size with one name enlarged until there are more threads or blocks than elements."""
     for name in base:
         size = {**base, name: max(base[name], 1)}
-        # The length of a loop makes neither threads nor elements more, however large it gets.
+        # A name that only lengthens a loop never increases threads or elements.
         while (
             size[name] <= MOST_ELEMENTS
             and _fits(version, size)

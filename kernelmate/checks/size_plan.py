@@ -1,4 +1,4 @@
-"""All sizes of a verdict, and which launches each is for."""
+"""Plan of a verdict's sizes and the purpose of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernelmate.source import argument_shapes
 from kernelmate.source.conditions import Condition
 
 TWICE = 3
-"""Sizes of our own that are tried with a second set of ordinary inputs: each costs evaluations of the reference."""
+"""Generated sizes that get a second set of ordinary inputs, which costs evaluations of the reference."""
 
 MOST_MOVED = 3
 """Sizes at which every shift of base pointers is tried."""
@@ -26,8 +26,9 @@ class PlannedSize(NamedTuple):
     """A size of a verdict.
 
     Attributes:
-        once: it takes one ordinary launch instead of two. styled: and one with unusual inputs.
-        shifts: base pointers are moved so, in a launch each.
+        once: True for one ordinary launch instead of two.
+        styled: True adds a launch with unusual inputs.
+        shifts: base pointer shifts, each in a launch of its own.
     """
 
     size: Size
@@ -45,14 +46,14 @@ def tried_sizes(
     *,
     aligned: bool = False,
 ) -> tuple[list[PlannedSize], tuple[str, ...]]:
-    """The listed sizes, sizes of our own, and those that conditions of a candidate's text ask for.
+    """Returns the listed sizes, generated sizes, and those that exercise conditions of a candidate's text.
 
     Args:
         contract: the baseline's.
         listed: sizes that must be right.
         seed: of sizes that are drawn.
         conditions: of the candidate's text alone.
-        aligned: the candidate looks at low bits of addresses.
+        aligned: True if the candidate reads low bits of addresses.
 
     Returns:
         The sizes in the order in which they are tried, and a sentence for each condition whose sizes are too large.
@@ -78,7 +79,7 @@ def tried_sizes(
 def _moved_at(
     contract: Contract, cheap: Sequence[Size], rounded: Size | None, conditions: Sequence[Condition]
 ) -> list[Size]:
-    """Sizes at which base pointers are moved: a round one, and one for each way that conditions send others."""
+    """Returns sizes at which base pointers are moved: one of round numbers, and one for each outcome of conditions."""
     chosen = [*([] if rounded is None else [rounded]), *cheap][:1]
     lookups = SizeLookup(contract, thread=False)
     for condition in conditions:

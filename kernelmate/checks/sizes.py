@@ -1,4 +1,4 @@
-"""Sizes of our own around those of a contract: where kernels that were only tried at friendly sizes go wrong."""
+"""Generated sizes around those of a contract, which expose kernels that were only tried at convenient sizes."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, launch_shape, scalar_values, size_allowed
 
 ALONE = (1, 0, 127, 33, 257)
-"""Values of one name while the others stay: one, none, and one below and above powers of two."""
+"""Values of one name while the others stay constant: one, zero, and one below and above powers of two."""
 
 TOGETHER = (127, 31, 257, 13, 33, 1)
 """Values of all names: one below and above powers of two, and primes (13, 31, 127, 257)."""
 
 MOST_OWN_SIZES = 6
 MOST_ELEMENTS = 1 << 16
-"""Elements over all arrays at a size of our own."""
+"""Maximum of elements over all arrays at a generated size."""
 
 MOST_THREADS = 1 << 15
-"""Threads of the launch there, unless every listed size already takes more."""
+"""Maximum of threads at a generated size, unless every listed size already uses more."""
 
 KEPT = 16
-"""Names of at most so much are not shrunk, and none below it."""
+"""Names up to this value are not reduced, and none is reduced below it."""
 
 PROBED = 4
-"""A name is made so many times larger to see what grows with it."""
+"""Factor by which a name is enlarged to measure what grows with it."""
 
 MOST_PROBED_ELEMENTS = 1 << 20
-"""Elements over all arrays at a size that is a multiple of a small one."""
+"""Maximum of elements over all arrays at an enlarged small size."""
 
 MODULI = (2, 4, 8, 16, 32)
-"""Residues modulo these are what vector widths and warps care about."""
+"""Moduli whose residues matter to vector widths and warps."""
 
 MOST_COVERING = 6
 DRAWN_FROM = (38, 102)
 DRAWS = 24
-"""Covering sizes, what their names are drawn from, and out of how many draws each is the best."""
+"""Number of covering sizes, the range of their names, and the draws from which each is the best."""
 
 USUAL = 37
-"""Reduced values of the sizes that stay: neither round nor large."""
+"""Value to which constant sizes are reduced: neither round nor large."""
 
 
 def own_sizes(contract: Contract, listed: tuple[Size, ...]) -> tuple[Size, ...]:
-    """Sizes around the listed ones at which the contract can be launched, at most `MOST_OWN_SIZES`.
+    """Returns sizes around the listed ones that the contract allows and can launch, at most `MOST_OWN_SIZES`.
 
-    Each moves all names at once, or one of them, to a probe value. Names that the contract's `require` ties together
-    move together or not at all, since what it excludes is left out. A size that leaves nothing to launch is left out.
+    Each moves all names at once, or one of them, to a probe value. Names linked by the contract's `require` change
+    together or not at all, since excluded sizes are dropped, as are sizes with nothing to launch.
     """
     threads = max(MOST_THREADS, min(threads_at(contract, size) for size in listed))
     seen = {key_of(size) for size in listed}
@@ -66,11 +66,11 @@ def own_sizes(contract: Contract, listed: tuple[Size, ...]) -> tuple[Size, ...]:
 
 @dataclass(frozen=True, slots=True)
 class CoveringSizes:
-    """Sizes for one launch each.
+    """Sizes with one launch each.
 
     Attributes:
-        sizes: residues in every dimension that no other size has. round: all names are multiples of 16, which vector
-            accesses want: base pointers are moved there.
+        sizes: sizes that add residues in every dimension.
+        round: sizes with multiples of 16 only, as vector accesses need; base pointers are moved there.
     """
 
     sizes: tuple[Size, ...]
@@ -78,7 +78,7 @@ class CoveringSizes:
 
 
 def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> CoveringSizes:
-    """Sizes that together have as many residues modulo 2, 4, 8, 16 and 32 in each dimension as few sizes can.
+    """Returns a few sizes that together cover as many residues modulo 2, 4, 8, 16 and 32 in each dimension as possible.
 
     Args:
         contract: says which sizes are allowed.
@@ -114,7 +114,7 @@ def covering_sizes(contract: Contract, tried: Sequence[Size], seed: int) -> Cove
 
 
 def _rounds(names: Sequence[str], listed: Size) -> Iterator[Size]:
-    """Sizes of multiples of 16, no two names alike where that fits."""
+    """Yields sizes with multiples of 16, different for each name if possible."""
     for first, step in ((48, 16), (32, 16), (16, 16), (16, 0)):
         size = {name: first + step * place for place, name in enumerate(names)}
         yield size
@@ -127,20 +127,20 @@ def _every_residue(name: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _residues(size: Size) -> Iterator[tuple[str, int, int]]:
-    """Name, modulus and rest."""
+    """Yields name, modulus and residue."""
     for name, value in size.items():
         yield from ((name, modulus, value % modulus) for modulus in MODULI if value)
 
 
 def _around(listed: tuple[Size, ...]) -> Iterator[list[Size]]:
-    """Candidates, so ordered that few of them already differ in kind; of each list the first usable one is meant."""
+    """Yields lists of candidate sizes, ordered by diversity; the first usable one of each list is taken."""
     names = sorted(listed[0])
     if not names:
         return
     bases: list[Size] = [{name: min(size[name], USUAL) for name in names} for size in listed]
     bases += listed
     for turn in range(len(TOGETHER)):
-        # No two names alike, so that a swap of names shows.
+        # All names differ, so that swapping two names shows.
         yield [{name: TOGETHER[(turn + place) % len(TOGETHER)] for place, name in enumerate(names)}]
         if len(names) > 1 and turn < len(ALONE):
             for name in names:
@@ -154,12 +154,12 @@ def _around(listed: tuple[Size, ...]) -> Iterator[list[Size]]:
 
 
 def key_of(size: Size) -> tuple[tuple[str, int], ...]:
-    """A size as what can be compared and kept in a set."""
+    """Returns a size as a hashable key."""
     return tuple(sorted(size.items()))
 
 
 def threads_at(contract: Contract, size: Size) -> int:
-    """Threads of the launch at a size; 0 where there is none."""
+    """Returns the threads of the launch at a size; 0 without a launch."""
     try:
         shape = launch_shape(contract, size)
     except ContractError:
@@ -168,7 +168,7 @@ def threads_at(contract: Contract, size: Size) -> int:
 
 
 def usable(contract: Contract, size: Size, threads: int, elements: int = MOST_ELEMENTS) -> bool:
-    """The contract allows and can launch a size, with at most so many threads, and elements over all arrays."""
+    """Returns True if the contract allows and can launch a size within these limits of threads and elements."""
     try:
         if min(size.values()) < 0 or not size_allowed(contract, size):
             return False
@@ -182,7 +182,9 @@ def usable(contract: Contract, size: Size, threads: int, elements: int = MOST_EL
 
 
 def holding_size(contract: Contract, listed: tuple[Size, ...], arrays: Sequence[str], values: int) -> Size | None:
-    """A size at which one of some arrays has at least so many elements, and the launch few more; None where none can be had.
+    """Returns a size at which one of the given arrays has at least so many elements and the launch few more.
+
+    None without one.
 
     One name of a listed size is made larger.
     """
@@ -203,11 +205,12 @@ def holding_size(contract: Contract, listed: tuple[Size, ...], arrays: Sequence[
 
 @dataclass(frozen=True, slots=True)
 class SmallSizes:
-    """Sizes at which a reference is cheap, to learn from for a large one.
+    """Small sizes at which a reference is cheap, measured on behalf of a large size.
 
     Attributes:
-        base: the large size with its names shrunk together. larger: between the two.
-        probes: by name, `base` with that name, or with all names where it cannot move alone, so many times larger.
+        base: the large size with all names reduced.
+        larger: a size between the two.
+        probes: by name, `base` with that name enlarged, or with all names if it cannot change alone.
     """
 
     base: Size
@@ -245,7 +248,7 @@ def small_sizes(contract: Contract, size: Size, elements: int) -> SmallSizes | N
 
 
 def _shrinking(size: Size) -> Iterator[Size]:
-    """The size, and all its names divided by higher and higher powers of two."""
+    """Yields the size with all names divided by increasing powers of two."""
     for power in range(64):
         yield {name: _divided(value, 1 << power) for name, value in size.items()}
         if all(value <= KEPT or value >> power <= KEPT for value in size.values()):
@@ -253,7 +256,7 @@ def _shrinking(size: Size) -> Iterator[Size]:
 
 
 def _divided(value: int, by: int) -> int:
-    """About `value / by`, no less than `KEPT`, with the powers of two that divided `value` as far as there is room."""
+    """Returns about `value / by`, at least `KEPT`, keeping powers of two that divide `value` as far as possible."""
     if value <= KEPT or by == 1:
         return value
     wanted = max(KEPT, value // by)
@@ -272,7 +275,7 @@ def _fits(contract: Contract, size: Size, elements: int) -> bool:
 
 
 def _grown(contract: Contract, base: Size, most: Size, names: list[str], times: int) -> Size | None:
-    """A size with some names so many times larger, or half as many; None where that is not allowed."""
+    """Returns a size with some names enlarged by the factor, or by half of it; None if that is not allowed."""
     for factor in (times, times // 2):
         grown = {name: min(value * factor, most[name]) if name in names else value for name, value in base.items()}
         if grown != base and _fits(contract, grown, MOST_PROBED_ELEMENTS):

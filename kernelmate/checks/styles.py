@@ -1,4 +1,4 @@
-"""Styles: the ways to draw what a contract leaves open, and milder ones where a baseline does not bear them."""
+"""Styles of random inputs for arguments without a declared distribution, and milder ones for baselines that fail on them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from kernelmate.source import numpy_dtype
 
 @dataclass(frozen=True, slots=True)
 class InputStyle:
-    """One way to draw what the contract leaves open.
+    """One style of drawing inputs that the contract leaves open.
 
     Attributes:
         name: `normal`, `uniform` (both ways of zero), `zeros`, `denormals`, `mixed` (a kind per row), `offset` (a large
-            mean), `patterns` (of the bits of a narrow type), or `integers` (over their whole range; floats as in `normal`).
-        scale: what values are multiplied by.
+            mean), `patterns` (of the bits of a narrow type), or `integers` (over their whole range; floats as in
+            `normal`).
+        scale: factor of all values.
         specials: values planted at a few random places.
-        stress: beyond what every kernel of the kind must bear: held against a candidate where the baseline bears it,
-            else only said.
-        vary: scalars that have another value than the contract's. zeros: whole ones of 1 may become 0.
-        negative: small integers are of either sign, as nothing uses them as positions.
-        planted: values equal to scalars are among the elements.
-        milder: steps down from the hardest values of `mixed`.
-        bits: of the largest magnitude of `integers`. signed: negative ones as well.
-        positions: integer arguments whose values are positions, below `bound`.
-        bound: the size that bounds them, by rank among the distinct ones, the largest first.
+        stress: True for inputs that not every kernel must support: failures count against a candidate only if the
+            baseline passes, else they are reported.
+        vary: scalars with values other than the contract's.
+        zeros: integer scalars of 1 may become 0.
+        negative: small integers have either sign, since none is used as an index.
+        planted: some elements equal scalar arguments.
+        milder: number of steps down from the hardest values of `mixed`.
+        bits: bits of the largest magnitude in `integers`.
+        signed: True includes negative integers.
+        positions: integer arguments whose values are indices below `bound`.
+        bound: the size that bounds indices, by rank among the distinct sizes, the largest first.
     """
 
     name: str
@@ -49,7 +52,7 @@ class InputStyle:
 
     @property
     def plants_nan(self) -> bool:
-        """NaN is among the inputs."""
+        """Returns True if the inputs contain NaN."""
         return bool(self.specials) and bool(np.isnan(self.specials[0]))
 
     def __str__(self) -> str:
@@ -74,9 +77,9 @@ NORMAL = InputStyle("normal")
 UNIFORM = InputStyle("uniform")
 NEGATIVE_NAN = float(np.copysign(np.nan, -1))
 PAYLOAD_NAN = float(np.uint64(0x7FFB_5A5A_4000_0000).view(np.float64))
-"""NaN with bits of its own, which float32 can hold."""
+"""NaN with a payload that float32 can hold."""
 FULL_NAN = float(np.uint64(0x7FFF_FFFF_FFFF_FFFF).view(np.float64))
-"""NaN of ones alone, which a GPU's arithmetic makes: adding to its bits gives a number."""
+"""NaN with all bits set, as a GPU's arithmetic produces; adding to its bits gives a number."""
 
 STRESS_STYLES = (
     InputStyle("normal", 1e-3, stress=True),
@@ -91,13 +94,13 @@ STRESS_STYLES = (
 PATTERNS = InputStyle("patterns", stress=True)
 WIDE_INTEGERS = InputStyle("integers", stress=True)
 SMALLEST = -1
-"""As a style's `bound`: the smallest size."""
+"""Value of `InputStyle.bound` for the smallest size."""
 NARROWER = (31, 15, 10)
-"""Bits of the largest magnitude, where a baseline and its reference do not agree on all integers."""
+"""Bits of the largest magnitude, tried in order if a baseline and its reference disagree on all integers."""
 
 
 def styles_of(contract: Contract) -> tuple[InputStyle, ...]:
-    """The ways to draw inputs that differ for this contract, beyond `NORMAL`; what it declares is never varied."""
+    """Returns the input styles for this contract beyond `NORMAL`; declared distributions are never varied."""
     free = [
         numpy_dtype(a.dtype)
         for a in contract.args
@@ -110,7 +113,7 @@ def styles_of(contract: Contract) -> tuple[InputStyle, ...]:
 
 
 def narrow_inputs(contract: Contract) -> list[str]:
-    """Inputs of 16 bits whose every value may be tried."""
+    """Returns 16-bit inputs, whose every value may be tried."""
     if contract.inputs is not None:
         return []
     dtypes = {a.name: numpy_dtype(a.dtype) for a in contract.args if is_free(a)}
@@ -118,31 +121,31 @@ def narrow_inputs(contract: Contract) -> list[str]:
 
 
 def is_free(argument: Argument) -> bool:
-    """An input without a declared distribution."""
+    """Returns True for an input without a declared distribution."""
     return argument.direction in ("in", "inout") and argument.distribution is None
 
 
 def _bounds(size: Size) -> list[int]:
-    """The distinct sizes, the largest first; at least 1 each."""
+    """Returns the distinct sizes, the largest first; at least 1 each."""
     return sorted({max(value, 1) for value in size.values()}, reverse=True) or [1]
 
 
 def bound_of(size: Size, style: InputStyle) -> int:
-    """The number that positions are drawn below."""
+    """Returns the exclusive upper bound of drawn indices."""
     bounds = _bounds(size)
     return bounds[min(style.bound, len(bounds) - 1)]
 
 
 def milder(style: InputStyle, size: Size, free: Sequence[str], *, failed: bool) -> InputStyle | None:
-    """The next milder way to draw values, where the baseline fails on these; None where there is none.
+    """Returns the next milder style if the baseline fails on this one; None without one.
 
-    Integers become positions where a launch or the reference failed, and smaller where the answer was wrong.
+    Integers become indices if a launch or the reference failed, and smaller if the output was wrong.
 
     Args:
         style: the one that was tried.
         size: the size of the launch.
         free: integer arguments that may be positions.
-        failed: a launch or the reference came to no answer.
+        failed: True if a launch or the reference gave no output.
     """
     if style.name == "mixed" and style.milder + 1 < len(MILDER):
         return replace(style, milder=style.milder + 1)

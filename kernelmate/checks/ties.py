@@ -1,9 +1,10 @@
-"""Whole numbers that rounding decides: elements of an output that may be one of two, since what is rounded lies near a tie.
+"""Rounding ties: integer output elements that may have either of two values, because the rounded quantity is near a tie.
 
-`rint(x / scale)` of a value that lies within rounding error of a half may be either neighbour, `x * w > t` either truth, and the
-position of the larger of two that are nearly equal either place. Which elements those are the reference shows by itself: its answer
-there changes when its floating inputs move by a few units in the last place, or when it computes in the kernel's type. Where it
-changes with moves far below that as well, the value is a tie on the inputs as they are, and only the reference's own answer is right.
+`rint(x / scale)` of a value that lies within rounding error of a half may be either neighbour, `x * w > t` either
+truth, and the position of the larger of two that are nearly equal either place. The reference itself shows which
+elements these are: their values change when its floating inputs are perturbed by a few units in the last place, or when
+it computes in the kernel's type. If an element also changes under much smaller perturbations, the value is an exact
+tie, and only the reference's own answer is right.
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from kernelmate.checks.reference_messages import Call
 from kernelmate.records import Contract, Size
 
 DRAWS, FEWEST = 24, 6
-"""Draws of moves: so many that an element that follows half of them is hardly ever missed."""
+"""Draws of perturbations: an element that changes in half of them is hardly ever missed. The second is the minimum."""
 
 UNITS = 4.0
-"""Unit roundoffs by which inputs are moved."""
+"""Unit roundoffs by which inputs are perturbed."""
 
 EXACT_MOVE, EXACT_DRAWS = 2.0**-46, 3
-"""Relative moves that change no value but one that lies on a tie."""
+"""Relative perturbations that change only values exactly on a tie, and their number of draws."""
 
 MOST_SHARE, MOST_FEW = 0.01, 4
-"""Near ties are this part of an output at most, or so many elements: more are another way of rounding."""
+"""Maximum of near ties, as a fraction of an output or as a number; more indicate a different rounding."""
 
 Pair = tuple[Array, Array]
 
 
 def few(got: Array, want: Array) -> bool:
-    """True where so few elements differ that near ties may explain them."""
+    """Returns True if so few elements differ that near ties may explain them."""
     different = int((got != want).sum())
     return different <= max(MOST_FEW, MOST_SHARE * got.size)
 
@@ -43,7 +44,7 @@ def measured(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, names: list[str],
     seed: tuple[int, ...], draws: int,
 ) -> dict[str, Pair]:  # fmt: skip
-    """For each named output the smallest and largest value that the reference gives each element under small moves.
+    """Returns for each named output the smallest and largest value of each element under small perturbations.
 
     Args:
         contract: the one in force.
@@ -88,7 +89,7 @@ def measured(
 
 
 def wanted(got: Array, want: Array, pair: Pair | None) -> Array:
-    """The expected output; where two values of an element are right, the one that the output has."""
+    """Returns the expected output; for an element with two right values, the one that the output has."""
     if pair is None:
         return want
     either = (got == pair[0]) | (got == pair[1])

@@ -1,4 +1,4 @@
-"""Launches that are handed over to be timed once they are judged right, and what is made of what comes back."""
+"""Hand-over of launches that were judged right to a timer, and the timer's results."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from kernelmate.records import Finding, LaunchShape, Speedup, Timing, Version, W
 
 @dataclass(frozen=True, slots=True)
 class TimedLaunch:
-    """One listed size of the version under judgement.
+    """One listed size of the version under judgement, to be timed.
 
     Attributes:
-        version: what is judged. shape: its launch at the size. result: of the launch that was counted.
-        sound: nothing was found so far that rejects the version.
-        headline: the first of the listed sizes.
-        sizes: how many listed sizes are timed in all.
-        module: the version, loaded. run: its launch, with inputs as they were when it was judged.
+        version: the version.
+        shape: its launch shape at the size.
+        result: result of the counted launch.
+        sound: True if nothing rejects the version so far.
+        headline: True for the first listed size.
+        sizes: number of listed sizes to time.
+        module: the loaded version.
+        run: its launch, with the inputs that were judged.
         baseline: the version it is compared with, loaded, and its launch; None without one that runs here.
-        restored: arrays that are read and written, which every timed launch must find as they were.
+        restored: arrays that are read and written, which must be reset before every timed launch.
     """
 
     version: Version
@@ -41,14 +44,16 @@ class TimedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A timer's result for a launch.
+    """A timer's results for one launch.
 
     Attributes:
-        timing: of the version. beside: of the baseline in the same blocks. speedup: by those blocks.
-        outputs: what timed launches left, to be held against what was judged; None where nothing was run.
-        finding: why there is no time, where a launch failed.
-        repeats: what many equal launches did, where that was looked at.
-        doubt: why the time is below what is possible at all.
+        timing: the version's time.
+        beside: the baseline's time from the same blocks.
+        speedup: the ratio over those blocks.
+        outputs: outputs of timed launches, to compare with the judged ones; None if nothing ran.
+        finding: the failure of a launch that prevented timing.
+        repeats: results of many equal launches, if measured.
+        doubt: the reason to call the time physically impossible.
     """
 
     timing: Timing | None
@@ -62,12 +67,12 @@ class Timed:
 
 Timer = Callable[[TimedLaunch], Timed | None]
 Model = Callable[[Version, LaunchShape, RunResult], tuple[Work | None, Timing | None]]
-"""Work and traffic of one counted launch, and the predicted time beside a measured one."""
+"""Function that returns work and traffic of one counted launch, and the predicted time next to a measured one."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptLaunch:
-    """An ordinary launch of a listed size that was judged, and what it should have given."""
+    """A judged ordinary launch of a listed size, with its expected outputs."""
 
     outcome: LaunchOutcome
     answer: ExpectedOutputs | None

@@ -1,4 +1,4 @@
-"""Tolerances: the largest error of a right answer from the reference, element by element.
+"""Tolerances: the largest error, relative to the reference, that counts as right, element by element.
 
 With no tolerance in the contract, an element of an output may be off by
 
@@ -80,16 +80,16 @@ MOST_TERMS = 1 << 20
 INNER_FACTOR = 8.0
 
 JUMP = 2.0**-14
-"""A move of an input to which an output answers by this share of the outputs' median size, or more, crosses a step."""
+"""Relative size of an output's change, against the output's median, from which an input perturbation crossed a discontinuity."""
 
 MOVE = 2.0**-22
-"""Relative move of inputs to an exact reference; the answer's move is scaled to the unit roundoff."""
+"""Relative perturbation of inputs to an exact reference; the change of the output is scaled to the unit roundoff."""
 EXACT_DRAWS = 8
 INNER_MOVE = 2.0**-7
-"""Relative move of inputs for the inner loss: enough that roundings fall anew."""
+"""Relative perturbation of inputs for the inner loss: large enough that roundings differ."""
 INNER_DRAWS = 4
 KERNEL_MOVE = 2.0**-12
-"""The same where the reference is a kernel: far above its rounding errors, far below what bends the function."""
+"""The same if the reference is a kernel: far above its rounding errors, and small enough to stay linear."""
 KERNEL_DRAWS = 3
 
 COARSE_ROOT = 2.0
@@ -107,8 +107,8 @@ class Allowed:
 
     Attributes:
         error: the largest |got - want| that passes; 0 for integers.
-        coarse: up to here an error that does not pass is what the next narrower arithmetic (float16 for float32,
-            float32 for float64) or a rough approximation of some per cent would make.
+        coarse: the largest error that the next narrower arithmetic (float16 for float32, float32 for float64) or an
+            approximation good to some per cent would cause.
     """
 
     error: Expected
@@ -116,7 +116,7 @@ class Allowed:
 
 
 def accumulating_dtype(contract: Contract, output: str) -> np.dtype[Any]:
-    """The contract's `accumulate`, else float64 for double precision outputs and float32 for all others."""
+    """Returns the contract's `accumulate`, else float64 for double precision outputs and float32 for all others."""
     if contract.accumulate is not None:
         return numpy_dtype(contract.accumulate)
     return np.dtype(np.float64 if output in ("float64", "complex128") else np.float32)
@@ -127,9 +127,9 @@ class ToleranceParts:
     """Parts of one output's tolerance.
 
     Attributes:
-        moved: the output's move for a relative move of the inputs by 1, per element.
-        inner: its inner loss for a unit roundoff of 1, per element.
-        terms: floating inputs that go into one element.
+        moved: change of the output per relative change of the inputs, per element.
+        inner: its inner loss per unit roundoff, per element.
+        terms: floating inputs per element.
     """
 
     moved: Array
@@ -141,10 +141,10 @@ def derive(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
     *, exact: bool = True, draws: int | None = None,
 ) -> Allowed:  # fmt: skip
-    """The errors that pass at one size on one set of inputs.
+    """Derive the tolerances at one size for one set of inputs.
 
     Args:
-        contract: the one in force; its own tolerance, where it has one, is taken as it is.
+        contract: the contract in force; if it has a tolerance, that is used unchanged.
         reference: what `want` came from, called again on moved inputs.
         arrays: the inputs as drawn.
         size: the size they were drawn for.
@@ -160,12 +160,12 @@ def derive(
 
 
 def rounded_outputs(contract: Contract, want: Expected) -> list[str]:
-    """Outputs whose results are rounded."""
+    """Returns the outputs whose results are rounded."""
     return [a.name for a in contract.args if a.name in want and is_inexact(numpy_dtype(a.dtype))]
 
 
 def stated(contract: Contract, want: Expected) -> Allowed:
-    """The contract's own tolerance; 0 for what is not rounded, and where there is none."""
+    """Returns the contract's own tolerance; 0 for outputs that are not rounded, or without a tolerance."""
     zeros = {name: module_of(w).zeros(w.shape) for name, w in want.items()}
     if contract.tolerance is None:
         return Allowed(zeros, zeros)
@@ -177,7 +177,7 @@ def stated(contract: Contract, want: Expected) -> Allowed:
 def toleranced(
     contract: Contract, want: Expected, found: Mapping[str, ToleranceParts], *, exact: bool = True
 ) -> Allowed:
-    """The module's formula for all outputs; what `found` does not hold is not rounded.
+    """Apply the module's formula to all outputs; outputs missing in `found` are not rounded.
 
     Args:
         contract: says the dtypes.
@@ -196,7 +196,7 @@ def toleranced(
 def _in_blocks(
     contract: Contract, output: str, want: Array, found: ToleranceParts, times: float
 ) -> tuple[Array, Array]:
-    """`_derived`, block by block; where the reference is NaN or infinite, no error passes."""
+    """Applies `_derived` block by block; elements for which the reference is NaN or infinite get tolerance 0."""
     error, coarse = module_of(want).empty(want.shape), module_of(want).empty(want.shape)
     wanted, moved, inner = (flat(array) for array in (want, found.moved, found.inner))
     for part in blocks_of(want):
@@ -215,7 +215,7 @@ def measured(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
     *, exact: bool = True, draws: int | None = None,
 ) -> dict[str, ToleranceParts]:  # fmt: skip
-    """Sensitivity, inner loss and number of terms of each output that is rounded; arguments as of `derive`."""
+    """Measure sensitivity, inner loss and number of terms of each rounded output; arguments as for `derive`."""
     usual = (EXACT_DRAWS if exact else KERNEL_DRAWS, INNER_DRAWS)
     moved, inner = _sensitivity(
         contract, reference, arrays, size, want, seed, exact, (draws, draws) if draws else usual
@@ -254,7 +254,7 @@ def _narrower(accumulate: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _finite(errors: dict[str, Array]) -> Expected:
-    """Elements for which the reference is NaN or infinite allow no error: an answer is the same or wrong."""
+    """Sets the tolerance to 0 where the reference is NaN or infinite: such an element is equal or wrong."""
     return {name: np.nan_to_num(error, nan=0.0, posinf=0.0) for name, error in errors.items()}
 
 
@@ -268,9 +268,9 @@ def _sensitivity(
     exact: bool,
     draws: tuple[int, int],
 ) -> tuple[Expected, Expected]:
-    """Change of each output per relative change of the inputs, and its inner loss per unit roundoff.
+    """Returns the change of each output per relative change of the inputs, and its inner loss per unit roundoff.
 
-    Each is the largest of its number of draws of moves. A kernel's inner loss is not to be had, and 0.
+    Each is the maximum over its draws. A kernel's inner loss cannot be measured and is 0.
     """
     names = movable(contract, arrays)
     moves, across, inner = ({name: module_of(w).zeros(w.shape) for name, w in want.items()} for _ in range(3))
@@ -290,7 +290,7 @@ def _sensitivity(
     if exact:
         double = all(accumulating_dtype(contract, a.dtype) == np.float64 for a in contract.args if a.name in want)
         working = np.dtype(np.float64 if double else np.float32)
-        # GPUs have nothing finer than float64: what a reference loses in that is not measured there.
+        # GPUs have no type wider than float64, so the reference's loss in float64 is not measured there.
         finer = np.dtype(np.longdouble if double and not on_device(arrays[names[0]]) else np.float64)
         nearby = _near(inputs, names, working, rng, draws[1])
         both = evaluations(reference, ((near, dtype) for near in nearby for dtype in (finer, working)), size)
@@ -300,7 +300,7 @@ def _sensitivity(
 
 
 def _near(inputs: PerturbedInputs, names: list[str], working: np.dtype[Any], rng: Any, draws: int) -> Iterator[Arrays]:
-    """Sets of inputs near the given ones, exact in the working type."""
+    """Yields sets of inputs near the given ones, exact in the working type."""
     for _ in range(draws):
         near = inputs.moved(INNER_MOVE, rng)
         near.update({name: wide(near[name], working) for name in names})
@@ -308,7 +308,10 @@ def _near(inputs: PerturbedInputs, names: list[str], working: np.dtype[Any], rng
 
 
 def _keep_smooth(moves: Array, across: Array, want: Array, move: float) -> None:
-    """Count moves of elements at an edge as well, except where they cross a step: there one side alone is right."""
+    """Also counts perturbations of elements at an edge, except where they cross a discontinuity.
+
+    There only one side is right.
+    """
     sizes = np.abs(want[np.isfinite(want) & (want != 0)])
     step = JUMP * float(np.median(sizes)) if sizes.size else 0.0
     np.fmax(moves, np.where(across * move > step, 0.0, across), out=moves)
@@ -325,9 +328,11 @@ def terms_of(
     contract: Contract, reference: Reference, arrays: Arrays, size: Size, want: Expected, seed: tuple[int, ...],
     *, exact: bool = True, of_places: Callable[[list[int]], float] = max,
 ) -> float:  # fmt: skip
-    """Number of floating inputs that go into one output: outputs that follow a single input, times inputs per output.
+    """Returns the number of floating inputs per output element.
 
-    `of_places` makes one number of the outputs that follow inputs at several places.
+    Outputs that change with a single input, times inputs per output.
+
+    `of_places` combines the counts of several probed inputs into one.
     """
     rng = np.random.default_rng(np.random.SeedSequence((*seed, 0xFA)))
     outputs = max(1, sum(w.size for w in want.values()))
@@ -348,9 +353,9 @@ def terms_of(
 
 
 def loosened(allowed: Expected, baseline_error: Expected) -> Expected:
-    """The tolerance where the baseline's own error uses it up: at most `BASELINE_BOUND` times wider.
+    """Returns the tolerance, widened by at most `BASELINE_BOUND` where the baseline's own error nearly exhausts it.
 
-    A candidate that does what the baseline does in another order must not fail where the baseline passes narrowly.
+    A candidate that reorders the baseline's operations must not fail where the baseline passes narrowly.
     """
     return {
         name: np.maximum(tolerance, np.minimum(BASELINE_FACTOR * baseline_error[name], BASELINE_BOUND * tolerance))

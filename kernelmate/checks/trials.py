@@ -1,4 +1,4 @@
-"""Launches of a case: their selection, and making one of them."""
+"""Launches of a case: their plan, and their execution."""
 
 from __future__ import annotations
 
@@ -29,32 +29,38 @@ from kernelmate.checks.guards import own_launches
 from kernelmate.checks.inputs import DeviceMaker, draw
 from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, words
 from kernelmate.checks.styles import NORMAL, InputStyle, narrow_inputs, styles_of
-from kernelmate.records import Contract, Finding, JudgeTask, LaunchShape, Size, Version
+from kernelmate.records import Contract, Finding, FindingCode, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, scalar_values
 
 FLOAT_POISONS = (0xFF, 0x5A)
-"""Bytes that floating outputs are filled with: NaN in every type, so that reading it shows; and large numbers."""
+"""Fill bytes of floating outputs: the first is NaN in every type, so that reads of it show.
+
+The second gives large numbers.
+"""
 INTEGER_POISONS = (0xA5, 0x5A)
-"""Bytes that integer outputs are filled with: each has the bits that the other lacks."""
+"""Fill bytes of integer outputs: complementary bit patterns."""
 
 HUNG_FROM = 500_000
 HUNG_FACTOR = 1000
-"""Instructions of one thread beyond which a candidate hangs: so many times the baseline's, and at least so many."""
+"""Limit of instructions per thread beyond which a candidate counts as hung.
+
+A multiple of the baseline's, and a minimum.
+"""
 
 REPEATED_ELEMENTS = 1 << 20
 REPEATED_SCHEDULES = range(1001, 1005)
-"""On a GPU, listed cases with at most so many array elements are launched again under each of these schedules."""
+"""Schedules under which listed cases of limited size are launched again on a GPU."""
 
 KEPT_POISON_BYTES = 4 << 20
-"""Outputs of at most so many bytes share the bytes that they are filled with."""
+"""Outputs up to this size share cached fill bytes."""
 
 CHEAP_ELEMENTS = 1 << 15
-"""Listed cases with at most this many array elements are tried with every style, and off alignment."""
+"""Elements up to which listed cases are tried with every style and with misaligned pointers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedLaunch:
-    """One launch: `inputs` numbers a set of inputs, drawn in `style`; `poison` numbers a pattern of the outputs.
+    """One launch: `inputs` numbers a set of inputs drawn in `style`, `poison` a fill pattern of the outputs.
 
     `misalign` moves base pointers.
     """
@@ -67,7 +73,7 @@ class PlannedLaunch:
 
     @property
     def plain(self) -> bool:
-        """Aligned, with inputs as ordinary as the contract allows: what every version must bear."""
+        """Returns True for aligned pointers and ordinary inputs, which every version must support."""
         return not self.misalign and not self.style.stress
 
     def __str__(self) -> str:
@@ -75,7 +81,7 @@ class PlannedLaunch:
 
 
 FIRST, OTHER = 0, 1
-"""The two sets of ordinary inputs that every case has."""
+"""Numbers of the two sets of ordinary inputs of every case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +94,24 @@ class LaunchOutcome:
 
     @property
     def stopped(self) -> bool:
-        """The launch did not run to its end, so its outputs say nothing."""
+        """Returns True if the launch did not finish, so that its outputs are meaningless."""
         return any(f.severity == "error" and f.code in STOPPING for f in self.result.findings)
 
     @property
     def errors(self) -> frozenset[str]:
-        """Codes of the errors that the backend saw."""
+        """Codes of the errors that the backend reported."""
         return frozenset(f.code for f in self.result.findings if f.severity == "error")
 
 
 STOPPING = frozenset(
     {
-        "hang",
-        "trap",
-        "illegal-address",
-        "launch-failure",
-        "out-of-memory",
-        "divergent-barrier",
-        "unsupported-instruction",
+        FindingCode.HANG,
+        FindingCode.TRAP,
+        FindingCode.ILLEGAL_ADDRESS,
+        FindingCode.LAUNCH_FAILURE,
+        FindingCode.OUT_OF_MEMORY,
+        FindingCode.DIVERGENT_BARRIER,
+        FindingCode.UNSUPPORTED_INSTRUCTION,
     }
 )
 
@@ -124,10 +130,9 @@ def plan(
     styled: bool = True,
     shifts: Sequence[Shift] = (),
 ) -> tuple[PlannedLaunch, ...]:
-    """The launches of one case: the same inputs twice with others between, and more where they cost little.
+    """Plan the launches of one case: the same inputs twice with others between, and more if they are cheap.
 
-    Sizes of our own, of which there are several, take turns with the styles. A large case has one set of inputs: variety
-    is for small ones.
+    The generated sizes take turns with the styles. A large case has one set of inputs; small ones provide variety.
 
     Args:
         contract: says which inputs may be varied.
@@ -160,7 +165,7 @@ def plan(
     ]
     styles = tuple(enumerate(styles_of(contract), start=2))
     if not (listed or once) and elements > CHEAP_ELEMENTS and narrow_inputs(contract):
-        # Such a size is there to hold every value of a narrow type; the small ones ask the rest.
+        # Such a size exists to hold every value of a narrow type; small sizes cover the rest.
         return tuple(PlannedLaunch(i, one, 0, schedule) for i, one in styles if one.name in ("patterns", "integers"))
     if listed and elements <= CHEAP_ELEMENTS:
         shots += [PlannedLaunch(index, style, index % 2, schedule + index) for index, style in styles]
@@ -178,16 +183,16 @@ class Bench:
     """One version loaded on a backend, and its launches at one size.
 
     Attributes:
-        hung: one of its launches did not end.
+        hung: True if one of its launches did not end.
 
     Raises:
-        UnsupportedInstruction: the backend cannot run it, or it would launch work that nothing here could follow.
+        UnsupportedInstruction: the backend cannot run it, or it launches device-side work that cannot be tracked.
     """
 
     def __init__(self, backend: Backend, task: JudgeTask, version: Version) -> None:
         launching = own_launches.find(version.compiled.ptx)
         if launching is not None:
-            raise UnsupportedInstruction(Finding("unsupported-instruction", "error", launching))
+            raise UnsupportedInstruction(Finding(FindingCode.UNSUPPORTED_INSTRUCTION, "error", launching))
         self.version = version
         self._backend, self._task = backend, task
         self._module: Module = backend.load(version.compiled, task.target)
@@ -195,31 +200,34 @@ class Bench:
 
     @property
     def poisoned(self) -> bool:
-        """The backend has lost its device, so that further launches say nothing of any kernel."""
+        """Returns True if the backend has lost its device, so that further launches say nothing about any kernel."""
         return self._backend.poisoned
 
     @property
     def over(self) -> bool:
-        """No further launch is to be made: the device is lost, or one hung, and each hang takes a whole time limit."""
+        """Returns True if no further launch will be made.
+
+        The device is lost, or a launch hung, and each hang takes a whole time limit.
+        """
         return self.poisoned or self.hung
 
     @property
     def on_hardware(self) -> bool:
-        """Launches run on a GPU, where the order of threads is nobody's choice."""
+        """Returns True if launches run on a GPU, where thread order cannot be controlled."""
         return self._backend.name == "cuda"
 
     @property
     def module(self) -> Module:
-        """The version, loaded."""
+        """Returns the loaded version."""
         return self._module
 
     def reload(self) -> None:
-        """Forget whatever the module remembers."""
+        """Discards all state that the module keeps."""
         self.foresee(lambda: ())
         self._module = self._backend.load(self.version.compiled, self._task.target)
 
     def shape(self, size: Size) -> LaunchShape:
-        """The version's own launch at a size.
+        """Return the version's own launch shape at a size.
 
         Raises:
             ContractError: it cannot be launched there.
@@ -227,7 +235,7 @@ class Bench:
         return launch_shape(self.version.contract, size)
 
     def once_more(self, outcome: LaunchOutcome, size: Size, schedule: int) -> LaunchOutcome:
-        """A launch that was made, made again under another schedule; nothing is looked for but its outputs."""
+        """Repeats a launch under another schedule; only its outputs are examined."""
         run = self.launch(size, outcome.shot, outcome.given)
         again = self._module.run(replace(run, schedule_seed=schedule, check=False, key=None))
         return self._seen(LaunchOutcome(replace(outcome.shot, schedule=schedule), outcome.given, again))
@@ -235,7 +243,7 @@ class Bench:
     def run(
         self, size: Size, shot: PlannedLaunch, given: Arrays, *, count: bool = False, others_longest: int | None = None
     ) -> LaunchOutcome:
-        """Launch once on `given`; outputs are poisoned first.
+        """Launch once on `given`, with poisoned outputs.
 
         `others_longest` are the instructions of the longest thread of the version it is compared with: a thread that
         takes `HUNG_FACTOR` times as many counts as hung.
@@ -244,13 +252,13 @@ class Bench:
         return self._seen(LaunchOutcome(shot, given, self._module.run(run)))
 
     def _seen(self, outcome: LaunchOutcome) -> LaunchOutcome:
-        self.hung |= "hang" in outcome.errors
+        self.hung |= FindingCode.HANG in outcome.errors
         return outcome
 
     def launch(
         self, size: Size, shot: PlannedLaunch, given: Arrays, *, count: bool = False, others_longest: int | None = None
     ) -> Run:
-        """The launch that `run` makes."""
+        """Returns the `Run` that `run` launches."""
         contract = self.version.contract
         scalars = scalar_values(contract, size)
         arguments: list[ArrayArgument | ScalarArgument] = []
@@ -281,7 +289,7 @@ class Bench:
         return replace(run, step_limit=limit, limited_by=f"the baseline's longest takes {others_longest}")
 
     def seen_first(self, size: Size) -> bool:
-        """The emulator makes launches of wary inputs at this size, before a GPU does."""
+        """Returns True if the emulator runs risky inputs at this size before a GPU does."""
         contract = self.version.contract
         shapes = argument_shapes(contract, size)
         held = sum(
@@ -290,18 +298,18 @@ class Bench:
         return small(self.shape(size), held)
 
     def foresee(self, launches: Callable[[], Iterable[Run]]) -> None:
-        """Tell a module that gains by it which launches will come; none of them is made."""
+        """Announces coming launches to a module that can use that; none of them is made here."""
         if isinstance(self._module, SupportsPrefetch):
             self._module.foresee(launches())
 
 
 def trusted(backend: Backend) -> Backend:
-    """The backend for references and baselines, apart from kernels under judgement where there is such a place."""
+    """Returns the backend for references and baselines, separate from kernels under judgement if possible."""
     return backend.trusted if isinstance(backend, SupportsArrayComputing) else backend
 
 
 def bench_of(backend: Backend, task: JudgeTask, version: Version | None) -> Bench | None:
-    """A baseline's bench, out of the reach of candidates; None where there is no version, or the backend cannot run it."""
+    """Returns a baseline's bench, isolated from candidates; None without a version, or if the backend cannot run it."""
     if version is None:
         return None
     try:
@@ -311,14 +319,14 @@ def bench_of(backend: Backend, task: JudgeTask, version: Version | None) -> Benc
 
 
 def poison_byte(dtype: np.dtype[Any], poison: int) -> int:
-    """The byte that outputs of a dtype are filled with."""
+    """Returns the fill byte for outputs of a dtype."""
     if dtype.kind == "b":
-        return poison  # any other byte is no value of the type
+        return poison  # any other byte is an invalid value of the type
     return (FLOAT_POISONS if is_inexact(dtype) else INTEGER_POISONS)[poison]
 
 
 def poisoned(array: Array, poison: int) -> Array:
-    """An array of the same kind, every byte of it a poison's; not to be written to."""
+    """Returns a read-only array of the same shape and type, filled with a poison byte."""
     byte = poison_byte(array.dtype, poison)
     if on_device(array):
         return filled_with(byte, array.dtype, array.shape)
@@ -332,19 +340,22 @@ def _fill(size: int, byte: int) -> Array:
 
 @functools.lru_cache(16)
 def _filled(size: int, byte: int) -> Array:
-    """So many bytes of a poison: most launches of a verdict are of a few sizes, and fresh memory is slow to fill."""
+    """Returns a cached block of fill bytes.
+
+    Most launches of a verdict need few sizes, and fresh memory is slow to fill.
+    """
     filled = _fill(size, byte)
     filled.setflags(write=False)
     return filled
 
 
 def still_poisoned(array: Array, poison: int) -> Array:
-    """Mask of the elements that still hold all of the poison's bytes."""
+    """Returns the mask of elements that still hold only fill bytes."""
     if array.size == 0:
         return np.zeros(array.shape, bool)
     held = words(array)
     whole = held == int.from_bytes(bytes([poison_byte(array.dtype, poison)]) * held.dtype.itemsize, "little")
-    # Along so short an axis a reduction takes many times what looking at its only word does.
+    # Reducing along so short an axis is many times slower than testing its only word.
     unchanged: Array = whole[..., 0] if whole.shape[-1] == 1 else whole.all(axis=-1)
     return unchanged
 
@@ -357,7 +368,7 @@ def elements_of(shapes: Iterable[tuple[int, ...]]) -> int:
 def inputs_for(
     contract: Contract, size: Size, shot: PlannedLaunch, seed: int, directory: Path, device: DeviceMaker | None = None
 ) -> Arrays:
-    """The inputs that a shot names: equal for equal seed, size, number and style, and equal `device`.
+    """Returns the inputs of a launch: equal for equal seed, size, number, style and `device`.
 
     Raises:
         ReferenceFailed: the contract's own inputs cannot be had.
@@ -367,5 +378,5 @@ def inputs_for(
 
 
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:
-    """Those of severity error."""
+    """Returns the findings of severity error."""
     return [f for f in findings if f.severity == "error"]

@@ -1,4 +1,4 @@
-"""Loading and calling the user's own Python: references and input makers. Only ever done inside the worker."""
+"""Loading and calling the user's Python code: references and `inputs` functions. Used only inside the worker."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kernelmate.errors import ReferenceFailed
 
 
 def load_function(where: str, directory: Path, line: int | None) -> Callable[..., Any]:
-    """The function that `path:function` names, relative to `directory`.
+    """Return the function that `path:function` names, relative to `directory`.
 
-    A file is loaded once, and again when it has changed, or a module has that it imports from its own folder. No bytecode is
+    A file is loaded once, and again after it or a module imported from its own folder has changed. No bytecode is
     written beside it.
 
     Raises:
@@ -45,7 +45,7 @@ def load_function(where: str, directory: Path, line: int | None) -> Callable[...
 
 
 def stamp(where: str | None, directory: Path) -> object:
-    """Changes when the file behind `path:function`, a data file, or a module that the file imports does; None without a file."""
+    """Returns a value that changes with the file behind `path:function`, a data file, or a module that the file imports; None without a file."""
     if where is None:
         return None
     path = directory / (where.rpartition(":")[0] or where)
@@ -56,7 +56,10 @@ def stamp(where: str | None, directory: Path) -> object:
 
 
 def content(where: str | None, directory: Path) -> str | None:
-    """A digest of the file behind `path:function` and of the modules that it imports from its folder; None without a file."""
+    """Returns a digest of the file behind `path:function` and of modules that it imports from its folder.
+
+    None without a file.
+    """
     if where is None:
         return None
     path = (directory / (where.rpartition(":")[0] or where)).resolve()
@@ -69,7 +72,7 @@ def content(where: str | None, directory: Path) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """A file as it was loaded: `stamps` are its own and those of the modules that it imported from its folder."""
+    """A loaded file: `stamps` are those of the file and of the modules that it imported from its folder."""
 
     module: ModuleType
     stamps: tuple[tuple[str, int], ...]
@@ -77,11 +80,11 @@ class _Loaded:
 
 _LOADED: dict[Path, _Loaded] = {}
 _HELPERS: dict[str, Path] = {}
-"""Modules that users' files imported from their own folders, by the name in `sys.modules`."""
+"""Modules that users' files imported from their own folders, by their name in `sys.modules`."""
 
 
 def note_helpers(where: str | None, directory: Path, helpers: Mapping[str, str]) -> None:
-    """Note which modules `path:function` imported from its folder where it was loaded in another process."""
+    """Records the modules that `path:function` imported from its folder when another process loaded it."""
     folder = (directory / (where or "").rpartition(":")[0]).resolve().parent
     _HELPERS.update({name: path for name, one in helpers.items() if folder in (path := Path(one)).parents})
 
@@ -141,7 +144,7 @@ def _load(path: Path) -> ModuleType:
 
 @contextlib.contextmanager
 def _helpers_noted(folder: Path) -> Iterator[None]:
-    """Note which modules are imported meanwhile from a folder: packages installed below it are nobody's helpers."""
+    """Context manager that records imports from a folder; packages installed below it do not count."""
     before = set(sys.modules)
     try:
         yield
@@ -154,10 +157,10 @@ def _helpers_noted(folder: Path) -> Iterator[None]:
 
 
 def call_user(function: Callable[..., Any], keywords: Mapping[str, Any], where: str, directory: Path) -> Any:
-    """Call a user's function; what it prints is dropped.
+    """Call a user's function; its printed output is discarded.
 
     Raises:
-        ReferenceFailed: it raised; says what, and the line.
+        ReferenceFailed: it raised an exception; the message names it and the line.
     """
     try:
         with _quiet():
@@ -171,7 +174,10 @@ def call_user(function: Callable[..., Any], keywords: Mapping[str, Any], where: 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """A reference is called many times, and its prints would count as the kernel's."""
+    """Context manager that discards printed output.
+
+    A reference is called many times, and its output would count as the kernel's.
+    """
     with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 

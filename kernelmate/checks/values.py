@@ -1,4 +1,4 @@
-"""Values that ordinary draws hardly ever hold: edges, mixed magnitudes, large means, ties, every pattern of bits."""
+"""Input values that random draws rarely contain: edges, mixed magnitudes, large means, ties, every bit pattern."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import evaluate, numpy_dtype, parse_distribution
 
 KINDS = ("offset", "sorted", "outlier", "ties", "equal", "faint", "tiny", "wide", "large")
-"""Kinds of floating values of a mixed array, row by row; the first one is in every array."""
+"""Kinds of floating values of a mixed array, row by row; the first kind is in every array."""
 
 MILDER = (KINDS, KINDS[:7], KINDS[:5], KINDS[1:5])
-"""The kinds that are left at each step down: without large magnitudes, without small ones, without a large mean."""
+"""Kinds that remain at each milder step: without large magnitudes, without small ones, without a large mean."""
 
 MEAN = 1000.0
-"""Of values with a large mean; their deviation is 1."""
+"""Mean of values with a large mean; their standard deviation is 1."""
 
 OUTLIER = 10000.37
 STEP = 0.7
-"""Tied values are multiples of this: whole numbers would be taken for positions, and held to more digits."""
+"""Tied values are multiples of this: integers would be taken for indices and compared more strictly."""
 
 BLOCK = 8
-"""Elements at least of one kind in an array of one dimension."""
+"""Minimum number of consecutive elements of one kind in a one-dimensional array."""
 
 REACH = 0.8
-"""Share of a type's exponents that wide magnitudes span: sums of them stay finite."""
+"""Fraction of a type's exponent range that wide magnitudes span, so that sums stay finite."""
 
 PLANTED_ONE_IN = 16
 LARGEST_PLANTED = 1e4
-"""Scalars up to here are planted among the elements: one in so many; larger ones stand for infinity."""
+"""Largest scalar that is planted among the elements; larger ones stand for infinity. One element in so many is planted."""
 
 NEIGHBOURS = 64
-"""Integers that differ by less than this are neighbours: of large ones a floating type cannot tell them apart."""
+"""Integers that differ by less than this are neighbours, which a floating type cannot distinguish if they are large."""
 
 EVERY_BYTE, EVERY_HALF = 1 << 8, 1 << 16
 
 
 def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: int, *, signed: bool) -> Array:
-    """Integers over the whole range, of mixed magnitudes, and edges; every 16-bit value where there is room.
+    """Draw integers over the whole range, of mixed magnitudes, with edges; every 16-bit value if there is room.
 
     Some rows, or stretches where there is one dimension, are of neighbours, of equal ones, or sorted.
 
@@ -75,7 +75,7 @@ def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: 
 
 
 def _in_stretches(drawn: Array, shape: tuple[int, ...], bounds: tuple[int, int], rng: Any) -> Array:
-    """Integers of which half of the rows stay, and each third of the others is of neighbours, of equal ones, and sorted."""
+    """Leaves half of the rows as drawn; the others become neighbours, equal values, or sorted, a third each."""
     along = _row(shape)
     rows = -(-drawn.size // max(along, 1))
     padded: Array = np.resize(drawn, (rows, along)) if drawn.size else drawn.reshape(0, along)
@@ -91,12 +91,12 @@ def _in_stretches(drawn: Array, shape: tuple[int, ...], bounds: tuple[int, int],
 
 
 def _row(shape: tuple[int, ...]) -> int:
-    """Elements of a row of one kind."""
+    """Returns the number of elements in a row of one kind."""
     return shape[-1] if len(shape) > 1 else max(BLOCK, -(-math.prod(shape) // (2 * len(KINDS))))
 
 
 def every_byte(drawn: Array, rng: Any) -> Array:
-    """Bytes as drawn, with each of the 256 values among them where there is room."""
+    """Returns the drawn bytes with each of the 256 values among them if there is room."""
     flat = drawn.reshape(-1)
     if flat.size >= EVERY_BYTE:
         start = int(rng.integers(0, flat.size - EVERY_BYTE + 1))
@@ -105,7 +105,7 @@ def every_byte(drawn: Array, rng: Any) -> Array:
 
 
 def every_pattern(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Array:
-    """Finite patterns of bits of a floating type of 8 or 16 bits, spread evenly: all of them where there is room."""
+    """Returns evenly spread finite bit patterns of an 8-bit or 16-bit floating type: all of them if there is room."""
     count, whole = math.prod(shape), 1 << (8 * dtype.itemsize)
     words = np.arange(whole, dtype=np.uint32).astype(f"u{dtype.itemsize}")
     with np.errstate(all="ignore"):
@@ -118,7 +118,7 @@ def every_pattern(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Arr
 
 
 def mixed_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, milder: int) -> Array:
-    """Rows, or stretches where there is one dimension, of one kind each of `MILDER[milder]`; not yet of the dtype."""
+    """Returns rows (or stretches of a one-dimensional array), each of one kind of `MILDER[milder]`, before casting to the dtype."""
     count, bounds = math.prod(shape), limits(dtype)
     along = _row(shape)
     rows = -(-count // max(along, 1))
@@ -133,7 +133,7 @@ def mixed_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, milder:
 
 
 def offset_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Array:
-    """Normal numbers about a large mean of either sign."""
+    """Draws normal numbers around a large mean of either sign."""
     mean = MEAN if rng.integers(0, 2) else -MEAN
     values: Array = np.clip(rng.standard_normal(shape) + mean, -limits(dtype).top, limits(dtype).top)
     return values
@@ -163,9 +163,10 @@ def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
 
 
 def plant(argument: Argument, array: Array, size: Size, scalars: Sequence[float], rng: Any) -> Array:
-    """An array with values among its elements at which comparisons or rounding change.
+    """Plant values among an array's elements at which comparisons or rounding change.
 
-    Those are scalars, their neighbours, odd multiples of their halves, and the ends of a range. What a declared distribution cannot give is not planted.
+    Those are scalars, their neighbours, odd multiples of their halves, and the ends of a range. Values outside a
+    declared distribution are not planted.
     """
     dtype = numpy_dtype(argument.dtype)
     flat = array.reshape(-1)
@@ -203,7 +204,10 @@ def _about(scalars: Sequence[float], dtype: np.dtype[Any]) -> Array:
 
 
 def _halves(scalars: Sequence[float], dtype: np.dtype[Any]) -> Array:
-    """Odd multiples of half a scalar, and of half its inverse, that the dtype holds exactly: quotients that rounding decides."""
+    """Returns odd multiples of half a scalar, and of half its inverse, that the dtype holds exactly.
+
+    Their quotients are rounding ties.
+    """
     own = [float(dtype.type(value)) for value in scalars]
     units = [unit for value in own if value for unit in (value, 1 / value) if abs(unit) <= LARGEST_PLANTED]
     wanted = np.array([place * unit for unit in units for place in (-2.5, -1.5, -0.5, 0.5, 1.5, 2.5)])
@@ -228,7 +232,7 @@ def _in_support(text: str, values: Array, size: Size) -> Array:
 
 
 def tie(array: Array, other: Array, rng: Any) -> Array:
-    """An array of which some elements equal those of another one of its kind, or are next to them."""
+    """Makes some elements of an array equal, or adjacent, to those of another array of its kind."""
     flat, theirs = array.reshape(-1), other.reshape(-1)
     places = rng.integers(0, max(flat.size, 1), flat.size // PLANTED_ONE_IN)
     taken = theirs[places]
@@ -240,7 +244,7 @@ def tie(array: Array, other: Array, rng: Any) -> Array:
 
 
 def plantable(contract: Contract) -> bool:
-    """True if anything may be planted: there is a scalar that no size gives, or a range of integers with two ends."""
+    """Returns True if anything can be planted: a scalar that no size gives, or an integer range with two ends."""
     if contract.inputs is not None:
         return False
     inputs = [a for a in contract.args if a.direction in ("in", "inout")]

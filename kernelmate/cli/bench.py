@@ -1,4 +1,4 @@
-"""`kernelmate bench`: the verdict of one kernel."""
+"""`kernelmate bench`: judges one kernel."""
 
 from __future__ import annotations
 

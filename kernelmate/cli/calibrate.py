@@ -1,4 +1,4 @@
-"""`kernelmate calibrate`: measure the roofs of this machine's GPU."""
+"""`kernelmate calibrate`: measures the peak rates of this machine's GPU."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _show(measured: Calibration, path: Path, output: Output) -> None:
 
 
 def _sheet(measured: Calibration) -> Roofs | None:
-    """Data-sheet figures of this GPU model; None for a GPU that is not in the table."""
+    """Returns the data-sheet figures of this GPU model; None for a GPU that is not in the table."""
     from kernelmate.compiler import find_target
     from kernelmate.measure.roofline import table_roofs
 

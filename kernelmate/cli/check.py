@@ -1,4 +1,4 @@
-"""`kernelmate check`: compile, and say what the kernel takes of an SM."""
+"""`kernelmate check`: compiles kernels, and shows resources and occupancy."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _show(verdicts: list[tuple[Kernel, Verdict]], target: Target, output: Output
 
 
 def _checked(kernel: Kernel, verdict: Verdict, target: Target) -> CheckedKernel:
-    """The verdict with what would lift its occupancy, and which launch that occupancy is for."""
+    """Returns the verdict with changes that would raise its occupancy, and the launch that the occupancy refers to."""
     from kernelmate.compiler import what_would_lift
     from kernelmate.report.tables import CheckedKernel
     from kernelmate.source import launch_shape
@@ -94,7 +94,7 @@ def _contract(kernel: Kernel) -> Contract | None:
 
 
 def _offer_contract(kernel: Kernel, output: Output) -> None:
-    """Shows the inferred contract as text to put above a kernel that has none."""
+    """Shows the inferred contract as text, to be put above a kernel without one."""
     from kernelmate.report.console import Verbatim, heading, show
     from kernelmate.source import render_contract
 

@@ -1,4 +1,4 @@
-"""`kernelmate ci`: judge every kernel that a change touches, and fail where one got worse."""
+"""`kernelmate ci`: judges every kernel that a change touches, and fails if one got worse."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def ci(
 
 
 def _from_root(root: Path, path: str) -> str:
-    """A path of the command line, from the repository's root.
+    """Return a path of the command line relative to the repository's root.
 
     Raises:
-        UsageError: it is outside.
+        UsageError: the path is outside the repository.
     """
     whole = Path(os.path.abspath(path))
     for place in (whole, whole.resolve()):
@@ -119,7 +119,7 @@ def _from_root(root: Path, path: str) -> str:
 
 
 def _check_file(option: str, path: str | None) -> None:
-    """Find what would keep a report from being written before minutes are spent on it."""
+    """Checks that a report can be written, before minutes are spent on it."""
     if path is None:
         return
     if Path(path).is_dir() or not Path(path).absolute().parent.is_dir():
@@ -143,7 +143,7 @@ def _show(gate: Gate, output: Output) -> None:
 
 
 def _write(gate: Gate, files: dict[str, str | None], output: Output) -> None:
-    """Write the reports that were asked for.
+    """Write the requested reports.
 
     Raises:
         UsageError: one cannot be written.

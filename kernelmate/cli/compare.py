@@ -1,4 +1,4 @@
-"""`kernelmate compare`: the verdict of a changed kernel against the one it would replace."""
+"""`kernelmate compare`: judges a changed kernel against the one it would replace."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def compare(
 
 
 def _candidate(spec: str, baseline: Kernel) -> Kernel:
-    """The kernel of the candidate's file: the one named, else the baseline's namesake, else the only one there is.
+    """Return the kernel of the candidate's file: the named one, else the baseline's namesake, else the only one.
 
     Raises:
         SourceError: the file holds no such kernel.

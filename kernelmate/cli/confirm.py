@@ -1,4 +1,4 @@
-"""`kernelmate confirm`: judge again, on a GPU, what could only be promised without one."""
+"""`kernelmate confirm`: judges promising versions again, on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernelmate.records import ConfirmationReport, PortableJudgement
 
 LARGEST_DOCUMENT = 64 << 20
-"""Bytes of the largest document that is read."""
+"""Maximum bytes of a document."""
 
 HINT = "Or use the GPU of another machine: --device ssh:HOST."
 
@@ -117,7 +117,7 @@ def _path(carried: PortableJudgement) -> Path:
 
 
 def _accept(carried: PortableJudgement, confirmed: ConfirmationReport, output: Output) -> None:
-    """Write the best confirmed version into the file that it was made for, if that still holds what it was made from.
+    """Write the best confirmed version into its file if the file still has the original text.
 
     Raises:
         SourceError: the file changed meanwhile, is gone, or cannot be written.

@@ -1,4 +1,4 @@
-"""`kernelmate doctor`: what this machine has, and what to do about what it lacks."""
+"""`kernelmate doctor`: shows what this machine has, and how to get what it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kernelmate explain`: what limits a kernel, at which line, and what would help."""
+"""`kernelmate explain`: shows the limiters of a kernel by line, with remedies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kernelmate export`: an accepted kernel as files that stand by themselves, with a test that judges it again."""
+"""`kernelmate export`: writes an accepted kernel as self-contained files, with a test that judges it again."""
 
 from __future__ import annotations
 

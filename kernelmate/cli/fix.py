@@ -1,4 +1,4 @@
-"""`kernelmate fix`: a kernel that does not compile or is wrong, made right, and proved to be."""
+"""`kernelmate fix`: repairs a kernel that does not compile or is wrong, and proves the repair."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kernelmate history`: every version ever judged, and how to get one back."""
+"""`kernelmate history`: lists judged versions, and restores them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ LIST = "list"
 
 
 class HistoryGroup(click.Group):
-    """Without a subcommand's name, what is given is a kernel to list."""
+    """Command group that treats a first argument other than a subcommand as a kernel to list."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put `list` before anything that is no subcommand and no help."""
+        """Inserts `list` before anything that is neither subcommand nor help option."""
         if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
             args = [LIST, *args]
         return super().parse_args(ctx, args)
@@ -182,7 +182,7 @@ def export(kernel: str | None, jsonl: bool, accepted: bool, out: str | None) -> 
 
 
 def _write(path: Path, made: Iterator[str]) -> int:
-    """Write the lines, whole or not at all, and count them."""
+    """Writes the lines, as a whole or not at all, and counts them."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     count = 0
     try:
@@ -225,7 +225,7 @@ def forget(kernel: str | None, everything: bool, older_than: float | None, yes: 
 
 @contextlib.contextmanager
 def _opened() -> Iterator[History]:
-    """The history of the settings; what it has to say about itself is told."""
+    """Context manager for the history of the settings; prints its notices."""
     from kernelmate.config import load_settings
     from kernelmate.history import History
 
@@ -238,10 +238,10 @@ def _opened() -> Iterator[History]:
 
 
 def _numbers(kept: History, kernel: str) -> list[int]:
-    """The kernels that a word of the user's names.
+    """Return the numbers of the kernels that a user's word names.
 
     Raises:
-        UsageError: none of the history is meant by it.
+        UsageError: no kernel of the history matches.
     """
     from kernelmate.source import load_kernel, load_kernels
 

@@ -1,4 +1,4 @@
-"""`kernelmate lift`: a function in NumPy that computes what a kernel does, as its reference."""
+"""`kernelmate lift`: derives a NumPy reference from a kernel."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ def lift(file: str, writes: bool, to: str | None, **options: Any) -> int:
 
 
 def _named(path: Path, kernel: Kernel) -> str:
-    """The file as a contract names it: from the kernel's folder."""
+    """Returns the file as a contract names it, relative to the kernel's folder."""
     folder = Path(kernel.unit.path).resolve().parent
     target = path.resolve()
     return target.relative_to(folder).as_posix() if target.is_relative_to(folder) else str(target)
 
 
 def _written(kernel: Kernel, found: LiftOutcome, path: Path, line: str) -> list[str]:
-    """The files that were written: the function's, then the kernel's.
+    """Write the function's file and then the kernel's; returns the written files.
 
     Raises:
         InputError: the contract is a guess or has a reference, or a file cannot be written.

@@ -1,7 +1,7 @@
-"""The `kernelmate` command: which commands there are, and how anything that stops one is told.
+"""The `kernelmate` command: the list of commands, and the reporting of errors that stop one.
 
 Exit codes: 0 clean, accepted or promising; 1 judged and not good; 2 the file, its contract or an option needs a change;
-3 this machine lacks something; 70 a defect of KernelMate; 130 interrupted; 141 nobody reads the output any more;
+3 this machine lacks something; 70 a defect of KernelMate; 130 interrupted; 141 the reader of the output is gone;
 143 terminated.
 """
 
@@ -59,14 +59,17 @@ def added() -> dict[str, importlib.metadata.EntryPoint]:
 
 
 class LazyGroup(click.Group):
-    """The commands of `COMMANDS`, and of other packages, each imported on first use; whatever stops one is told in a line or two."""
+    """Command group of `COMMANDS` and other packages.
+
+    Each command is imported on first use, and errors are shown in a line or two.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they are learned, then those of other packages."""
+        """Lists the commands in learning order, then those of other packages."""
         return [*COMMANDS, *added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one command; None when there is none of this name."""
+        """Imports one command; None if there is none of this name."""
         if cmd_name in COMMANDS:
             module, _, name = COMMANDS[cmd_name][0].partition(":")
             command: click.Command = getattr(importlib.import_module(module), name)
@@ -75,7 +78,7 @@ class LazyGroup(click.Group):
         return None if other is None else other.load()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list in the help, without importing what it lists."""
+        """Writes the command list of the help text, without importing the commands."""
         with formatter.section("Commands"):
             lines = [(name, help_line) for name, (_, help_line) in COMMANDS.items()]
             lines += [(name, str(one.dist.metadata["Summary"] if one.dist else "")) for name, one in added().items()]
@@ -84,7 +87,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, and with the nearest command where the name is mistyped."""
+        """Resolves a command; for a mistyped name, suggests the nearest one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -97,7 +100,7 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"There is no command {args[0]!r}. {hint}", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a reader that went away ends it quietly."""
+        """Runs the command; if the reader of the output is gone, ends it quietly."""
         try:
             result = super().invoke(ctx)
             if sys.stdout is not None:
@@ -108,9 +111,9 @@ class LazyGroup(click.Group):
         return result
 
     def main(self, *positional: Any, **named: Any) -> Any:
-        """Run as a program, and exit with the code that the module names.
+        """Run as a program, and exit with a code of the list above.
 
-        With `standalone_mode=False` click's own way is kept: the code is returned and exceptions are raised.
+        With `standalone_mode=False` click's behaviour applies: the code is returned and exceptions are raised.
         """
         run: Callable[..., Any] = super().main
         if not named.pop("standalone_mode", True):
@@ -147,7 +150,10 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Set streams and signals up, run the command, exit. A second Ctrl-C, or one after the command, ends it at once."""
+    """Sets up streams and signals, runs the command, and exits.
+
+    A second Ctrl-C, or one after the command, ends the process at once.
+    """
     _mend_streams()
     with contextlib.suppress(ValueError, AttributeError):
         signal.signal(signal.SIGTERM, _terminate)
@@ -172,18 +178,18 @@ def main() -> NoReturn:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 -- the signal's signature
-    """Leave at once and quietly: workers end with their parent."""
+    """Signal handler that exits at once; workers end with their parent."""
     os._exit(INTERRUPTED)
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 -- the signal's signature
-    """Leave by an exception, so that every `with` closes what it opened: no worker outlives its session."""
+    """Signal handler that raises an exception, so that every `with` closes its resources and no worker outlives its session."""
     signal.signal(number, signal.SIG_IGN)
     raise SystemExit(TERMINATED)
 
 
 def _mend_streams() -> None:
-    """Make writing safe: closed streams swallow what is written, and no text is too foreign for an encoding."""
+    """Makes writing safe: closed streams discard text, and characters outside the encoding are replaced."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 -- lives as long as the process
     if sys.stderr is None:
@@ -194,7 +200,7 @@ def _mend_streams() -> None:
 
 
 def _discard(stream: TextIO | None) -> None:
-    """Send what is still buffered nowhere, so that the interpreter's last flush is quiet too."""
+    """Discards buffered output, so that the interpreter's last flush raises no error."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""`kernelmate model`: which local models there are, which one is used, and whether it works here."""
+"""`kernelmate model`: lists, selects and tests local models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernelmate.suggest.local.serving import ModelServer
 
 WORTH_TELLING = 100 << 20
-"""Bytes from which on progress is told where there is no terminal."""
+"""Bytes from which progress is printed if there is no terminal."""
 
 
 @click.group(
@@ -195,7 +195,7 @@ def stop() -> int:
 
 
 def _tell_differing(models: Sequence[LocalModelFile]) -> None:
-    """A line for each model that was taught with other recipes than those installed."""
+    """Prints a line for each model that was trained with other recipes than those installed."""
     from kernelmate.suggest.codec.fingerprint import differing
 
     for one in models:
@@ -205,7 +205,7 @@ def _tell_differing(models: Sequence[LocalModelFile]) -> None:
 
 
 def _starter_words() -> str:
-    """Reason that there is no starter model."""
+    """Returns the reason for the missing starter model."""
     from kernelmate.suggest.local.starter import MISSING, shipped
 
     return MISSING if shipped() is None else "not wanted (the setting starter is false)"
@@ -241,7 +241,7 @@ def _library() -> ModelLibrary:
 
 
 def _chosen(library: ModelLibrary, name: str | None) -> LocalModelFile:
-    """The model of a name, else the one in use.
+    """Return the named model, else the one in use.
 
     Raises:
         UsageError: there is none.
@@ -260,14 +260,14 @@ def _words(added: LocalModelFile) -> str:
 
 @contextlib.contextmanager
 def _bytes(what: str) -> Iterator[OnBytes]:
-    """A bar on standard error for reading a file of gigabytes."""
+    """Shows a progress bar on standard error while a large file is read."""
     with _stages() as told:
         yield lambda done, total: told(what, done, total)
 
 
 @contextlib.contextmanager
 def _stages() -> Iterator[OnStage]:
-    """A bar on standard error for what takes long; a line for each tenth of it where it is no terminal."""
+    """Shows a progress bar on standard error for long steps; without a terminal, a line for each tenth."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     from kernelmate.report.console import make_console

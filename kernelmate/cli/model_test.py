@@ -1,4 +1,4 @@
-"""`kernelmate model test`: does the model answer, and how fast."""
+"""`kernelmate model test`: asks the model a question, and measures its speed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test(name: str | None, **options: Any) -> int:
 
 
 def _speed(settings: Settings, name: str | None) -> dict[str, Any]:
-    """Ask the model something short.
+    """Ask the model a short question.
 
     Raises:
         UsageError: there is no model. EnvironmentFailed: it does not answer.

@@ -1,4 +1,4 @@
-"""`kernelmate optimize`: ask for what you want, see what was found and judged, and take it or leave it."""
+"""`kernelmate optimize`: searches for better versions of a kernel, and writes the best one on request."""
 
 from __future__ import annotations
 

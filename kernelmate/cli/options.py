@@ -1,4 +1,4 @@
-"""Options that several commands share, and what becomes of them."""
+"""Options that several commands share, and their conversion to settings."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ Decorator = Callable[[Command], Command]
 
 
 class KernelSpec(click.ParamType[str]):
-    """FILE or FILE::KERNEL; read by `kernelmate.source`, which knows what a file holds."""
+    """Parameter type FILE or FILE::KERNEL; `kernelmate.source` resolves it."""
 
     name = "FILE[::KERNEL]"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Files, as the shell completes them."""
+        """Completes file names."""
         return [CompletionItem(incomplete, type="file")]
 
 
 class Size(click.ParamType[Mapping[str, int]]):
-    """One problem size: `rows=37,cols=853`."""
+    """Parameter type of one problem size: `rows=37,cols=853`."""
 
     name = "NAME=N,..."
     _PART = re.compile(r"\s*([^\W\d]\w*)\s*=\s*([+-]?[\d_]+)\s*\Z")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, int]:
-        """Names and whole numbers, in the order given."""
+        """Returns names and whole numbers, in the order given."""
         if isinstance(value, Mapping):
             return value
         size: dict[str, int] = {}
@@ -58,13 +58,13 @@ class Size(click.ParamType[Mapping[str, int]]):
 
 
 class SweepRange(click.ParamType[tuple[str, int, int]]):
-    """Values of one size: `rows=1..65536`."""
+    """Parameter type of the values of one size: `rows=1..65536`."""
 
     name = "NAME=A..B"
     _WHOLE = re.compile(r"\s*([^\W\d]\w*)\s*=\s*([\d_]+)\s*\.\.\s*([\d_]+)\s*\Z")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int, int]:
-        """The name, the first value and the last one."""
+        """Returns the name, the first value and the last one."""
         if isinstance(value, tuple):
             return value
         match = self._WHOLE.match(str(value))
@@ -74,12 +74,12 @@ class SweepRange(click.ParamType[tuple[str, int, int]]):
 
 
 class TargetName(click.ParamType[str]):
-    """The name of a GPU of the table, or an architecture."""
+    """Parameter type of a GPU's name in the table, or an architecture."""
 
     name = "GPU"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Names of the table that go on as typed."""
+        """Completes names of the table."""
         from kernelmate.compiler.targets import TARGETS
 
         names = [target.name for target in TARGETS] + sorted({target.arch for target in TARGETS})
@@ -91,9 +91,9 @@ class Output:
     """Options of the output.
 
     Attributes:
-        as_json: one document on standard output, nothing else there.
-        quiet: one line for each verdict, no progress.
-        color: False for none; None leaves it to the terminal.
+        as_json: print one JSON document and nothing else on standard output.
+        quiet: print one line for each verdict, and no progress.
+        color: False for no colours; None lets the terminal decide.
     """
 
     as_json: bool
@@ -101,13 +101,13 @@ class Output:
     color: bool | None
 
     def stdout(self) -> Console:
-        """The console for results."""
+        """Returns the console for results."""
         from kernelmate.report.console import make_console
 
         return make_console(sys.stdout, color=self.color)
 
     def stderr(self) -> Console:
-        """The console for progress."""
+        """Returns the console for progress."""
         from kernelmate.report.console import make_console
 
         return make_console(sys.stderr, color=self.color)
@@ -120,7 +120,7 @@ class Output:
 
 
 def together(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    """Several decorators as one, in their order."""
+    """Combines several decorators, in their order."""
 
     def decorate(command: Command) -> Command:
         for decorator in reversed(decorators):
@@ -142,7 +142,7 @@ def output_options(*, quiet: bool = True) -> Callable[[Command], Command]:
 
 
 def output_of(options: dict[str, Any]) -> Output:
-    """Take the output's options out of a command's."""
+    """Removes the output options from a command's options, and returns them."""
     options.pop("debug", None)
     no_color = options.pop("no_color", False) or bool(os.environ.get("NO_COLOR"))
     return Output(options.pop("as_json", False), options.pop("quiet", False), False if no_color else None)
@@ -158,10 +158,10 @@ compile_options = together(
     click.option("--build", metavar="PATH", help="Take flags from this compile_commands.json, or the folder with it."),
     click.option("--timeout", "timeout", type=float, metavar="SECONDS", help="Seconds for one compilation, and for judging one version."),
 )  # fmt: skip
-"""Options of the compilation and its target; read them with `settings_of`."""
+"""Options of the compilation and its target; `settings_of` reads them."""
 
 device_option = click.option("--device", metavar="DEVICE", help="The GPU: its number, or ssh:HOST or ssh:HOST:N for one of another machine.")  # fmt: skip
-"""Option that selects the GPU; read it with `settings_of`."""
+"""Option that selects the GPU; `settings_of` reads it."""
 
 judging_options = together(
     click.option("--backend", type=click.Choice(["auto", "cuda", "emulator"]), help="The backend that runs kernels."),
@@ -173,11 +173,11 @@ judging_options = together(
     click.option("--profile/--no-profile", default=None, help="Also read hardware counters by ncu (GPU), if the driver permits it."),
     click.option("--seed", type=int, metavar="N", help="Seed of the inputs; drawn and reported if not given."),
 )  # fmt: skip
-"""Options of judging; `sizes` and `reference` stay with the command, the rest is for `settings_of`."""
+"""Options of judging: `sizes` and `reference` stay with the command, `settings_of` reads the rest."""
 
 
 def settings_of(options: dict[str, Any]) -> Settings:
-    """Take the settings' options out of a command's and load the settings with them on top.
+    """Remove the settings' options from a command's options, and return the settings with them applied.
 
     Raises:
         UsageError: a value, or a settings file, is wrong.
@@ -209,7 +209,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
 
 
 def tell_notices(session: Session) -> None:
-    """Say on standard error what a session has to say beside its verdicts."""
+    """Prints a session's notices on standard error."""
     from kernelmate.cli.stopping import note
 
     for notice in session.notices:

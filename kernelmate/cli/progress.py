@@ -1,4 +1,4 @@
-"""Progress on standard error: only on a terminal, and only for work that lasts."""
+"""Progress on standard error, only on a terminal and only for long work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernelmate.records import Judged, Objective, SearchState
 
 MOST_WRITTEN = 40
-"""Characters of what a model writes that are shown."""
+"""Maximum of characters of a model's output that are shown."""
 AFTER_S = 2.0
 """Seconds of work before anything is shown."""
 
@@ -27,7 +27,7 @@ AFTER_S = 2.0
 class TerminalProgress:
     """Shows how far the work is, and candidates as they are judged.
 
-    A context manager: what it drew is gone when it is left.
+    A context manager that erases its output at the end.
 
     Args:
         console: of standard error.
@@ -54,7 +54,7 @@ class TerminalProgress:
         self._read = ""
 
     def __enter__(self) -> TerminalProgress:
-        """Begin to count the seconds."""
+        """Starts the time until progress is shown."""
         if self._enabled:
             self._timer = threading.Timer(self._after_s, self._start)
             self._timer.daemon = True
@@ -64,7 +64,7 @@ class TerminalProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wipe what was drawn."""
+        """Erases the output."""
         with self._lock:
             self._over = True
             if self._timer is not None:
@@ -99,7 +99,7 @@ class TerminalProgress:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Nothing is drawn meanwhile, so that a question can be asked."""
+        """Context manager that suspends drawing, so that a question can be asked."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()

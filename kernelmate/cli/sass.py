@@ -21,6 +21,7 @@ from kernelmate.cli.options import (
     settings_of,
 )
 from kernelmate.errors import UsageError
+from kernelmate.records import FindingCode
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -184,7 +185,7 @@ def _as_json(listings: Sequence[Listing], failed: Sequence[Compiled], output: Ou
     place = (None, None, None) if first is None else (first.file, first.line, first.column)
     message = f"{failed[0].name} does not compile" + ("" if first is None else f": {first.message}")
     output.document(
-        error_document("compile-error", message, *place, hint="`kernelmate check --json` has every message.")
+        error_document(FindingCode.COMPILE_ERROR, message, *place, hint="`kernelmate check --json` has every message.")
     )
     return 1
 

@@ -1,6 +1,6 @@
-"""From CUDA text to PTX, CUBIN and what a kernel takes of a GPU. Needs neither a GPU nor a toolkit.
+"""Compiles CUDA text to PTX and CUBIN, and determines a kernel's resources. Needs neither a GPU nor a toolkit.
 
-What compiles is loaded when it is first used: who wants the table of GPUs does not wait for the compiler.
+The compiler is imported on first use, so that reading the table of GPUs does not wait for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Include paths, defines, standard and flags of a file from `compile_commands.json`."""
+"""Reads a file's include paths, defines, standard and flags from `compile_commands.json`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _VALUED = {
 _SKIPPED = frozenset({"-o", "-MF", "-MT", "-MQ", "-ccbin", "--compiler-bindir", "-Xcompiler", "--compiler-options",
                       "-Xlinker", "-gencode", "--generate-code", "-arch", "--gpu-architecture", "-code", "-x", "-Xclang",
                       "-L", "-l", "-include-pch", "--options-file", "-optf"})  # fmt: skip
-"""Options whose value, in the next word, is nothing to the device compiler."""
+"""Options with a value in the next word that does not concern the device compiler."""
 
 _FAST = frozenset({"-use_fast_math", "--use_fast_math", "-ffast-math", "-fcuda-approx-transcendentals"})
 _TAKEN = re.compile(
@@ -37,18 +37,18 @@ _TAKEN = re.compile(
 )
 _MEANS = {"-ffp-contract=off": "--fmad=false", "-fgpu-flush-denormals-to-zero": "--ftz=true",
           "-fcuda-flush-denormals-to-zero": "--ftz=true"}  # fmt: skip
-"""NVRTC's names of clang's options."""
+"""NVRTC's equivalents of clang's options."""
 
 
 def read_build(build: Path, file: Path) -> CompileOptions:
-    """Options of a file in a build; `build` is a folder with `compile_commands.json`, or that file.
+    """Return a file's options in a build; `build` is `compile_commands.json`, or its folder.
 
-    A file that is not in it gets the options of the first CUDA file there, or of the first file in its own folder.
+    A file without an entry gets the options of the first CUDA file, or of the first file in its own folder.
 
     Response files (`@file`, `--options-file`) are not followed.
 
     Raises:
-        UsageError: the file cannot be read, is no compilation database, or has no command to go by.
+        UsageError: the file cannot be read, is not a compilation database, or has no usable command.
     """
     path = build / "compile_commands.json" if build.is_dir() else build
     try:
@@ -115,7 +115,7 @@ _STANDARDS = frozenset({"c++11", "c++14", "c++17", "c++20", "c++23"})
 
 
 def _read_words(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Kind and value of each option that the device compiler has to know, in nvcc's and clang's spellings."""
+    """Yields kind and value of each option that concerns the device compiler, in nvcc's and clang's spellings."""
     waiting = iter(words[1:])
     for word in waiting:
         name, equals, value = word.partition("=")

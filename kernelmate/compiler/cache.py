@@ -1,6 +1,6 @@
-"""Cache of compilations on disk, by content.
+"""Content-addressed disk cache of compilations.
 
-A damaged entry is made again; a disk that cannot be written is done without.
+A damaged entry is compiled again; without a writable disk there is no cache.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import msgspec
 from kernelmate.compiler.child import CompileOutput
 
 MOST_BYTES = 512 << 20
-"""Beyond this the oldest entries go."""
+"""Size in bytes from which the oldest entries are removed."""
 
 _SUFFIX = ".compiled"
 _PART = "new-"
 _ABANDONED_S = 3600.0
-"""Age of a part of an entry whose writer cannot be alive any more: an entry is written in milliseconds."""
+"""Age in seconds from which a partial entry counts as abandoned; writing takes milliseconds."""
 _VERSION = 2
 _LOOK_AFTER = 64
-"""Entries are counted once for this many that are stored."""
+"""Number of stored entries between two checks of the size."""
 
 
 def default_directory() -> Path:
-    """`KERNELMATE_CACHE_DIR`, else the user's cache folder."""
+    """Returns `KERNELMATE_CACHE_DIR`, else the user's cache folder."""
     named = os.environ.get("KERNELMATE_CACHE_DIR")
     if named:
         return Path(named)
@@ -39,7 +39,7 @@ def default_directory() -> Path:
 
 
 def key_of(*parts: object) -> str:
-    """A name for a result from everything that it depends on; parts are told apart by their `repr`."""
+    """Returns a hash of everything a result depends on; parts are distinguished by their `repr`."""
     digest = hashlib.sha256()
     for part in (_VERSION, *parts):
         text = repr(part).encode(errors="surrogatepass")
@@ -51,7 +51,7 @@ class Cache:
     """Results below one folder.
 
     Attributes:
-        writable: False from the first time that the disk would not take an entry.
+        writable: False after the first failed write.
     """
 
     def __init__(self, directory: Path, most_bytes: int = MOST_BYTES) -> None:
@@ -61,7 +61,7 @@ class Cache:
         self._stored = 0
 
     def load(self, key: str) -> CompileOutput | None:
-        """The result kept under a key; None where there is none that can be read whole."""
+        """Returns the result for a key; None without an intact one."""
         path = self.directory / (key + _SUFFIX)
         try:
             raw = path.read_bytes()
@@ -71,12 +71,12 @@ class Cache:
         except (OSError, msgspec.MsgspecError):
             return None
         with contextlib.suppress(OSError):
-            # What is used stays: the oldest entries are the ones that nobody asked for.
+            # Renews the time of use, because the least recently used entries are removed first.
             os.utime(path)
         return product
 
     def store(self, key: str, product: CompileOutput) -> bool:
-        """Keep a result, whole or not at all; False where the disk would not take it."""
+        """Stores a result atomically; returns False if it could not be written."""
         body = msgspec.msgpack.encode(product)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ class Cache:
         return True
 
     def prune(self) -> None:
-        """Drop the least recently used entries until those left fit in three quarters of the room, and what killed processes left."""
+        """Removes the least recently used entries until the rest fills three quarters of the limit, and partial files of killed processes."""
         with contextlib.suppress(OSError):
             for left in self.directory.glob(f"{_PART}*"):
                 if time.time() - left.stat().st_mtime > _ABANDONED_S:

@@ -1,7 +1,9 @@
-"""The compiler's own process: `python -m kernelmate.compiler.child`. NVRTC cannot be interrupted, so it is killed.
+"""The compiler process, `python -m kernelmate.compiler.child`.
 
-Frames over the standard streams: four bytes of length, big-endian, then msgpack of `CompileJob` or `CompileOutput`. It ends when its
-input does, in the middle of a compilation too: a reader of its own waits for that.
+NVRTC cannot be interrupted, so the process is killed instead.
+
+Frames over the standard streams: four bytes of length, big-endian, then msgpack of `CompileJob` or `CompileOutput`. It
+ends with its input, even during a compilation, because a separate thread reads the input.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ MOST_BYTES = 512 << 20
 
 
 class CompileJob(msgspec.Struct, frozen=True):
-    """One compilation: text, in-memory headers by the name they are included by, and NVRTC's options."""
+    """One compilation: text, in-memory headers by include name, and NVRTC's options."""
 
     text: str
     name: str
@@ -29,9 +31,9 @@ class CompileJob(msgspec.Struct, frozen=True):
 
 
 class CompileOutput(msgspec.Struct, frozen=True):
-    """Result of a compilation. `missing` says why NVRTC cannot be used at all; then there is nothing else.
+    """Result of a compilation. `missing` is the reason if NVRTC cannot be used at all; all else is then empty.
 
-    Where only ptxas failed, `ptx` is there with `ok` false.
+    If only ptxas failed, `ptx` is set and `ok` is False.
     """
 
     ok: bool
@@ -43,13 +45,13 @@ class CompileOutput(msgspec.Struct, frozen=True):
 
 
 def pack(message: CompileJob | CompileOutput) -> bytes:
-    """A message as it goes over the stream."""
+    """Serialises a message with its length."""
     body = msgspec.msgpack.encode(message)
     return struct.pack(">I", len(body)) + body
 
 
 def read_frame(stream: BinaryIO) -> bytes:
-    """One message's body. Raises EOFError at the end of the stream or at a length that no message has."""
+    """Reads one message's body. Raises EOFError at the end of the stream or at an invalid length."""
     (size,) = struct.unpack(">I", _read_exactly(stream, 4))
     if size > MOST_BYTES:
         raise EOFError
@@ -68,11 +70,11 @@ def _read_exactly(stream: BinaryIO, size: int) -> bytes:
 
 
 def main() -> int:
-    """Serve jobs until the input ends."""
-    # Line information holds the working folder: code must not differ by where it was compiled.
+    """Serves jobs until the input ends."""
+    # Line information contains the working folder, and code must not depend on where it was compiled.
     os.chdir(os.path.abspath(os.sep))
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # Whatever NVRTC or a library prints must not get between the frames.
+    # Output of NVRTC or a library must not corrupt the frames.
     os.dup2(2, 1)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_jobs, args=(requests, jobs), daemon=True).start()
@@ -82,7 +84,7 @@ def main() -> int:
 
 
 def _read_jobs(requests: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
-    """Hand on what comes in; end the process with the stream, as the parent's death closes it."""
+    """Queues incoming jobs; ends the process at the end of the stream, which the parent's death closes."""
     try:
         while True:
             jobs.put(read_frame(requests))

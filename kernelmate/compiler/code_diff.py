@@ -1,8 +1,8 @@
-"""Differences between two versions' SASS, with names of registers, labels and addresses set aside.
+"""Differences between two versions' SASS, ignoring names of registers, labels and addresses.
 
-Two instructions are the same where opcode, modifiers, immediates, constant-bank offsets and the kinds of their operands
-are, and where the same sources are one register: `FMUL R3, R5, R5` is `FMUL R0, R2, R2` and not `FMUL R0, R2, R4`. What
-the assembler decides by itself (register numbers, `.reuse`, where a branch lands) makes no difference.
+Two instructions are equal if opcode, modifiers, immediates, constant-bank offsets and operand kinds are equal, and the
+same sources share a register: `FMUL R3, R5, R5` is `FMUL R0, R2, R2` and not `FMUL R0, R2, R4`. The assembler's own
+choices (register numbers, `.reuse`, branch targets) do not count.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _RETURN = re.compile(r"(?<=MOV )(R\d+), 0x[0-9a-f]+0$")
 _STORES = re.compile(
     r"(?:@!?\w+ )?(?:ST|RED|BRA|BSSY|BSYNC|CALL|RET|EXIT|BAR|MEMBAR|SYNCS|DEPBAR|LDGDEPBAR|WARPSYNC|NANOSLEEP)"
 )
-"""Opcodes whose first operand is no result."""
+"""Opcodes whose first operand is not a result."""
 
 _ANCHOR = 4
-"""Instructions in a row that, where they stand once in each version, are taken to correspond."""
+"""Length of an instruction sequence that, if unique in each version, is taken to correspond."""
 _NEAR = 64
-"""Instructions that two stretches walked along in step may differ by before they are given up as different."""
+"""Maximum distance in instructions when two long stretches are resynchronised."""
 _MOST_PAIRS = 4_000_000
-"""Instructions of one stretch times those of the other up to which it is compared instruction by instruction."""
+"""Largest product of two stretches' lengths that is compared instruction by instruction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class CodeDiff:
-    """Two versions, the stretches that make them up in order, and the classes with their counts before and after."""
+    """Two versions, the stretches that form them in order, and instruction classes with counts before and after."""
 
     old: Listing
     new: Listing
@@ -55,7 +55,7 @@ class CodeDiff:
 
     @property
     def same(self) -> bool:
-        """Nothing differs but names."""
+        """Returns True if only names differ."""
         return all(change.op == "equal" for change in self.changes)
 
 
@@ -69,7 +69,7 @@ def compare_code(old: Listing, new: Listing) -> CodeDiff:
 
 
 def normal_form(instruction: SassInstruction, symbol: str) -> str:
-    """An instruction without what the assembler is free to choose.
+    """Return an instruction without the assembler's free choices.
 
     Args:
         instruction: to be compared.
@@ -92,7 +92,7 @@ def normal_form(instruction: SassInstruction, symbol: str) -> str:
 
 
 def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
-    """Stretches in order, neighbours of one kind joined."""
+    """Yields stretches in order, with neighbours of one kind joined."""
     merged: list[Change] = []
     for change in _stretches(old, new):
         if change.old[0] == change.old[1] and change.new[0] == change.new[1]:
@@ -115,7 +115,7 @@ def _op(old: tuple[int, int], new: tuple[int, int], *, equal: bool) -> Op:
 
 
 def _stretches(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
-    """Compare between anchors, so that long code is not compared each with each."""
+    """Compares between anchors, so that long code is not compared pairwise."""
     at_old = at_new = 0
     for index, other in [*_anchors(old, new), (len(old), len(new))]:
         yield from _compared(old, new, (at_old, index), (at_new, other))
@@ -123,7 +123,7 @@ def _stretches(old: Sequence[str], new: Sequence[str]) -> Iterator[Change]:
 
 
 def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Places that correspond, rising in both: runs of `_ANCHOR` instructions that stand once in each (patience diff)."""
+    """Returns corresponding positions, increasing in both: unique sequences of `_ANCHOR` instructions (patience diff)."""
     if len(old) * len(new) <= _MOST_PAIRS:
         return []
     runs_old, runs_new = _runs(old), _runs(new)
@@ -142,7 +142,7 @@ def _runs(code: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The longest subsequence of pairs (in order of the second) that rises in the first as well."""
+    """Returns the longest subsequence of pairs, ordered by the second member, that increases in the first as well."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int | None] = []
@@ -178,9 +178,9 @@ def _compared(
 def _in_step(
     old: Sequence[str], new: Sequence[str], of_old: tuple[int, int], of_new: tuple[int, int]
 ) -> Iterator[Change]:
-    """Walk along both at once and, where they part, go on at the nearest place at which a run is the same again.
+    """Compare linearly and, after a difference, continue at the nearest position with equal sequences.
 
-    For long stretches of much the same instructions, which have no anchors: linear in their length.
+    Used for long, repetitive stretches without anchors; takes linear time.
     """
     (at, high), (beside, above) = of_old, of_new
     while at < high and beside < above:
@@ -200,7 +200,7 @@ def _in_step(
 
 
 def _next_run(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Smallest total distance to an equal run in both versions; to the ends if none is near."""
+    """Returns the smallest total distance to an equal sequence in both versions; to the ends if none is near."""
     for distance in range(1, 2 * _NEAR):
         for gone in range(max(0, distance - _NEAR), min(distance, _NEAR) + 1):
             come = distance - gone

@@ -1,8 +1,8 @@
-"""CUDA text as a tree of declarations: where each begins and ends, what it is, what it declares.
+"""Declarations of CUDA text as a tree: extent, kind and declared names of each.
 
-This is no C++ parser. It knows where declarations end, which of them are functions, types, variables, and in which
-namespace or class they stand. It reads tokens and not tree-sitter's tree for the reason given in
-`kernelmate.source.tokens`: unexpanded macros must not merge a kernel with the host function beside it.
+This is not a C++ parser. It finds the ends of declarations, their kind (function, type, variable), and their namespace
+or class. It works on tokens and not on tree-sitter's tree for the reason given in `kernelmate.source.tokens`:
+unexpanded macros must not merge a kernel with the host function beside it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kernelmate.source.tokens import Token, closing_angle, lex
 Kind = Literal["function", "variable", "type", "alias", "namespace", "linkage", "using", "assert", "macro", "other"]
 
 SPACES = frozenset({"__global__", "__device__", "__constant__", "__managed__", "__shared__"})
-"""Specifiers of device declarations. `__host__` beside them changes nothing; alone it makes a host declaration."""
+"""Specifiers of device declarations. `__host__` in addition changes nothing; alone it makes a host declaration."""
 
 _CLASS_KEYS = frozenset({"struct", "class", "union", "enum"})
 _ATTRIBUTES = words_of(
     "__align__ alignas __attribute__ __declspec __launch_bounds__ __cluster_dims__ __maxnreg__ __block_size__ "
     "decltype noexcept requires explicit throw"
 )
-"""Words whose parentheses are no parameter list."""
+"""Words whose parentheses are not a parameter list."""
 
 _ACCESS = frozenset({"public", "private", "protected"})
 
@@ -37,10 +37,12 @@ class Declaration:
     """One declaration; indices are into `Parsed.code`.
 
     Attributes:
-        start: its first token. stop: one past its last.
-        names: what it declares, last parts only: a function's, a type's with unscoped enumerators, a variable's.
-        head: index one past what comes before body or initialiser.
-        body: indices of the braces of a function, type, namespace or linkage block; the closing one may be past the end.
+        start: its first token.
+        stop: one past its last token.
+        names: unqualified names that it declares: of a function, a type with its unscoped enumerators, or a variable.
+        head: index after the tokens before body or initialiser.
+        body: indices of the braces of a function, type, namespace or linkage block; the closing one may be past the
+            end.
         members: of a type, namespace or linkage block.
     """
 
@@ -70,7 +72,7 @@ class Parsed:
 
 @lru_cache(maxsize=64)
 def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
-    """Take a text apart. Never raises: what is not understood comes out as `other`.
+    """Parse a text. Never raises: unknown constructs become `other`.
 
     Args:
         text: CUDA text.
@@ -89,7 +91,7 @@ def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
 
 
 class _Parser:
-    """One pass over the tokens of a text."""
+    """Parser state of one pass over a text's tokens."""
 
     def __init__(
         self, text: str, code: Sequence[Token], closers: dict[int, int], function_macros: frozenset[str]
@@ -110,7 +112,10 @@ class _Parser:
         return self.code[index].text if 0 <= index < len(self.code) else ""
 
     def _after(self, opening: int, end: int) -> int:
-        """Index past the bracket that closes the one at `opening`; past the opening one where it is never closed."""
+        """Returns the index after the bracket that closes the one at `opening`.
+
+        After the opening one if it is not closed.
+        """
         closer = self.closers.get(opening)
         return opening + 1 if closer is None else min(closer + (self._closes(closer)), end)
 
@@ -133,7 +138,7 @@ class _Parser:
         return macro if macro is not None else self._general(index, end, in_class=in_class)
 
     def _statement_end(self, index: int, end: int) -> int:
-        """Past the next `;` or closing brace outside brackets."""
+        """Returns the index after the next `;` or closing brace outside brackets."""
         while index < end:
             word = self._word(index)
             if word in OPENING and self.code[index].kind == "symbol":
@@ -249,7 +254,7 @@ class _Parser:
         return self._ended(index, end, end, parameters, key, end)
 
     def _past(self, at: int, end: int) -> int:
-        """Past one token, or past the square brackets or template arguments that begin with it."""
+        """Returns the index after one token, or after the square brackets or template arguments that it opens."""
         if self._word(at) == "[":
             return self._after(at, end)
         if self._word(at) == "<" and self.code[at - 1].kind == "word":
@@ -270,7 +275,7 @@ class _Parser:
         return before is not None and before.text not in _ATTRIBUTES and (before.kind == "word" or before.text in ">])")
 
     def _operator(self, at: int, end: int) -> tuple[int | None, int]:
-        """Start of an operator function's parameters, and the next position."""
+        """Returns the start of an operator function's parameters, and the next position."""
         at += 1
         if self._word(at) == "(" and self._word(at + 1) == ")":
             at += 2
@@ -279,7 +284,7 @@ class _Parser:
         return (at, self._after(at, end)) if self._word(at) == "(" else (None, at)
 
     def _past_initialisers(self, at: int, end: int) -> int:
-        """Past a constructor's member initialisers, at the brace of its body."""
+        """Skips a constructor's member initialisers, up to the brace of its body."""
         while at < end:
             while at < end and self._word(at) not in ("(", "{", ";", "}"):
                 at += 1
@@ -325,7 +330,7 @@ class _Parser:
         return Declaration("variable", index, stop, self._variable_names(index, stop), brace)
 
     def _names_before(self, brace: int) -> bool:
-        """True if `name {` or `name[3] {`: a variable with a braced initialiser, and no body."""
+        """Returns True for `name {` or `name[3] {`: a variable with a braced initialiser."""
         return brace >= 2 and (self.code[brace - 1].text == "]" or self.code[brace - 1].kind == "word")
 
     def _class_members(self, key: str, brace: int, closer: int) -> tuple[Declaration, ...]:
@@ -355,7 +360,7 @@ class _Parser:
         return (self._word(at),) if at >= 0 and self.code[at].kind == "word" else ()
 
     def _variable_names(self, index: int, stop: int) -> tuple[str, ...]:
-        """Words that stand where a declarator ends."""
+        """Returns the words at the ends of declarators."""
         names = []
         at = self._past_templates(index, stop)
         while at < stop and at < len(self.code):
@@ -392,7 +397,10 @@ class _Parser:
 
 
 def _template_close(code: Sequence[Token], opening: int) -> int | None:
-    """The `>` that closes a template parameter list; defaults may hold brackets, comparisons stand in parentheses."""
+    """Returns the `>` that closes a template parameter list.
+
+    Defaults may contain brackets, and comparisons must be parenthesised.
+    """
     depth, index = 0, opening
     brackets = 0
     while index < len(code):

@@ -1,9 +1,9 @@
-"""The device part of a real file: host code blanked line for line, so that positions stay those of the user's file.
+"""Device part of a source file: host code is blanked line by line, so that positions stay those of the user's file.
 
-NVRTC compiles device code only. Kept are the asked-for kernel, all device functions and variables, and what these name:
-types, constants, aliases, macros. Everything else (host functions with their launches, host headers, host globals, the
-file's other kernels, comments) becomes blanks. Project headers get the same treatment and are handed to NVRTC in memory.
-What is not understood stays, and NVRTC has the last word on it.
+NVRTC compiles device code only. Kept are the requested kernel, all device functions and variables, and everything that
+they name: types, constants, aliases, macros. Everything else (host functions with their launches, host headers, host
+globals, the file's other kernels, comments) becomes blanks. Project headers are treated likewise and passed to NVRTC in
+memory. Text that is not understood is kept, and NVRTC decides about it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _IDLE_PRAGMAS = frozenset(
     {"omp", "acc", "warning", "GCC", "clang", "comment", "region", "endregion", "STDC", "message"}
 )
 _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
-"""Tokens, other than `<`, after an unqualified name that `std::` is meant for."""
+"""Tokens, other than `<`, that may follow an unqualified name of `std::`."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingHeader:
-    """A header that was not found, and left out: where it is included, by line and column of that text."""
+    """A header that was not found and was left out: line and column of the `#include`."""
 
     name: str
     included_by: str | None
@@ -50,14 +50,14 @@ class DevicePart:
     """Device code of a unit, and of the project headers that it includes.
 
     Attributes:
-        text: as long, in lines, as the unit.
-        headers: device part of each project header, by the name it is included by.
-        paths: the file that each of them came from.
-        std_names: what the code names of `std::`, and `CUtensorMap` where it comes from `cuda.h`.
-        default_device: unannotated `constexpr` functions are kept, and are to be compiled for the device.
+        text: the device code, with as many lines as the unit.
+        headers: device part of each project header, by include name.
+        paths: the file of each header.
+        std_names: names of `std::` in the code, and `CUtensorMap` if it comes from `cuda.h`.
+        default_device: True if unannotated `constexpr` functions were kept and must be compiled for the device.
         host_functions: names of functions that were blanked.
         missing: headers that were not found.
-        raw_digest: a hash of the user's headers that NVRTC reads as they are; empty when there are none.
+        raw_digest: a hash of the user's headers that NVRTC reads unchanged; empty if there are none.
     """
 
     text: str
@@ -80,16 +80,16 @@ def device_part(
     system: Sequence[Path] = (),
     everything: bool = False,
 ) -> DevicePart:
-    """The device part of CUDA text. Reads headers, and executes nothing.
+    """Extract the device part of CUDA text. Reads headers, and executes nothing.
 
     Args:
-        text: the unit's.
-        directory: where its quoted includes begin.
+        text: the unit's text.
+        directory: folder of its quoted includes.
         include_paths: folders of the user's headers, searched next.
-        kernel: the kernel that is asked for; None keeps every kernel.
-        named: words that count as used: those of a template instance, of defines.
+        kernel: the requested kernel; None keeps every kernel.
+        named: words that count as used, such as those of a template instance or of defines.
         system: folders of CUDA's own headers.
-        everything: blank no declaration (text that was written for NVRTC).
+        everything: True blanks no declaration (for text that was written for NVRTC).
     """
     files = load_files(text, directory, IncludeSearch(tuple(include_paths), tuple(system)))
     rules = Rules(files, kernel, everything=everything)
@@ -100,7 +100,7 @@ def device_part(
 
 
 class _Plan:
-    """Kept declarations of all files: those that the device needs by name."""
+    """Selection of the declarations, in all files, that the device code needs by name."""
 
     def __init__(self, files: Files, rules: Rules, named: frozenset[str]) -> None:
         self.files = files
@@ -109,7 +109,7 @@ class _Plan:
         self.named = named
 
     def result(self, system: tuple[Path, ...]) -> DevicePart:
-        """Everything, rendered."""
+        """Returns the rendered device part."""
         kept, words = self._kept()
         texts = {id(file): self._render(file, kept, words) for file in self.files.files}
         headers = [(file.name, texts[id(file)]) for file in self.files.files if file.name is not None]
@@ -133,7 +133,7 @@ class _Plan:
     # ------------------------------------------------------------------------------------------------ reachability
 
     def _kept(self) -> tuple[list[DeclarationNode], frozenset[str]]:
-        """The nodes that stay, and every word in them and in the macros they use."""
+        """Returns the kept nodes, and every word in them and in the macros they use."""
         by_name: dict[str, list[DeclarationNode]] = {}
         for node in self.nodes:
             if node.rule == "if-named" and node.declaration.kind != "assert":
@@ -150,7 +150,7 @@ class _Plan:
             for macro in self.files.macros.get(word, ()):
                 waiting.extend(macro.words)
                 if macro.pastes:
-                    # Names are glued together somewhere: anything may be meant.
+                    # Names are pasted together somewhere, so any declaration may be meant.
                     waiting.extend(name for name in by_name if name not in words)
             for node in by_name.get(word, ()):
                 if id(node) not in kept:
@@ -161,7 +161,7 @@ class _Plan:
         return [node for node in self.nodes if id(node) in kept], frozenset(words)
 
     def _drop_what_needs_the_host(self, kept: dict[int, DeclarationNode]) -> None:
-        """A constant whose value comes from a host function is none of the device's."""
+        """Drops constants whose value comes from a host function."""
         available = _declared(kept.values())
         for node in list(kept.values()):
             if node.rule == "if-named" and node.declaration.kind == "variable":
@@ -170,7 +170,7 @@ class _Plan:
                     del kept[id(node)]
 
     def _keep_assertions(self, kept: dict[int, DeclarationNode]) -> None:
-        """An assertion stays where all that it speaks of stays."""
+        """Keeps an assertion if everything that it mentions is kept."""
         declared = _declared(self.nodes)
         available = _declared(kept.values())
         for node in self.nodes:
@@ -179,7 +179,7 @@ class _Plan:
                 kept[id(node)] = node
 
     def _std_names(self, kept: Iterable[DeclarationNode], words: frozenset[str]) -> frozenset[str]:
-        """Names taken from `std::`, with `using namespace std` also unqualified ones that nothing here declares."""
+        """Returns names used from `std::`; with `using namespace std` also unqualified ones that nothing here declares."""
         opened = any(node.declaration.kind == "using" and "std" in _words(node) for node in kept)
         own = _declared(self.nodes) | set(self.files.macros)
         found: set[str] = set()
@@ -214,7 +214,7 @@ class _Plan:
         return laid_out(file.text, sorted(pieces))
 
     def _gone(self, file: File, kept: Sequence[DeclarationNode]) -> Iterator[tuple[int, int]]:
-        """Spans, in characters, of what is blanked."""
+        """Yields spans, in characters, of the text to blank."""
         code = file.parsed.code
         stays = {id(node) for node in kept}
         for node in self.nodes:
@@ -252,12 +252,12 @@ def _is_pragma(line: Sequence[Token]) -> bool:
 
 
 def _declared(nodes: Iterable[DeclarationNode]) -> set[str]:
-    """All names that these nodes declare."""
+    """Returns all names that these nodes declare."""
     return {name for node in nodes for name in node.declaration.names}
 
 
 def _words(node: DeclarationNode) -> Iterator[str]:
-    """Words of what stays of a node, those of its pragmas included: `#pragma unroll kSteps`."""
+    """Yields the words of a node's kept text, including those of its pragmas: `#pragma unroll kSteps`."""
     code = node.file.parsed.code
     cut = {index for start, stop in node.cut for index in range(start, stop)}
     for index in range(node.declaration.start, node.declaration.stop):

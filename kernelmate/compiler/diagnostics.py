@@ -1,4 +1,4 @@
-"""NVRTC's log as diagnostics in the user's files."""
+"""Parses NVRTC's log into diagnostics in the user's files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelmate.compiler.prelude import PRELUDE_NAME
 from kernelmate.records import Diagnostic, Severity, Unit
 
 UNIT_NAME = "kernel.cu"
-"""Name of the unit's text in the compiler, independent of the user's file name: code then depends on content only."""
+"""Name of the unit's text in the compiler, independent of the user's file name, so that code depends on content only."""
 
 _HEAD = re.compile(
     r"^(?:(?P<file>[^\n]*?)\((?P<line>\d+)\)|(?P<end>At end of source)): "
@@ -35,14 +35,14 @@ _SEVERITIES: Mapping[str, Severity] = {
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Information needed to name places in the user's files.
+    """Mapping from the compiler's places to the user's files.
 
     Attributes:
-        unit: the text that was compiled, as `UNIT_NAME`.
-        headers: for each in-memory header, the file that it came from.
-        host_functions: functions that were left out as the host's.
-        ptx: the PTX that ptxas was given, or empty.
-        place: line and column in the unit for what has no place of its own.
+        unit: the compiled text, called `UNIT_NAME`.
+        headers: the file of each in-memory header.
+        host_functions: host functions that were left out.
+        ptx: the PTX given to ptxas, or empty.
+        place: line and column in the unit for messages without a place.
     """
 
     unit: Unit
@@ -52,14 +52,14 @@ class Sources:
     place: tuple[int, int] = (1, 1)
 
     def locate(self, file: str, line: int, column: int | None) -> tuple[str, int, int | None]:
-        """A place as the compiler names it, in the user's files."""
+        """Converts the compiler's place to the user's files."""
         if file == UNIT_NAME:
             return (self.unit.path, *self.unit.locate(line, column))
         return self.headers.get(file, file), line, column
 
 
 def read_log(log: str, sources: Sources) -> tuple[Diagnostic, ...]:
-    """Diagnostics of a compilation, each once, in the log's order; notes are part of what they explain."""
+    """Returns each diagnostic of a compilation once, in the log's order; notes are part of the message they explain."""
     found: list[Diagnostic] = []
     for lines in _messages(log):
         message = _read_message(lines, sources)
@@ -69,12 +69,12 @@ def read_log(log: str, sources: Sources) -> tuple[Diagnostic, ...]:
             found[-1] = _explained(found[-1], message, sources)
         else:
             found.append(message)
-    # Headers that define again what the prelude has are none of the user's business.
+    # Redefinitions by headers of declarations in the prelude do not concern the user.
     return tuple(d for d in dict.fromkeys(found) if PRELUDE_NAME not in d.message or d.severity == "error")
 
 
 def _messages(log: str) -> Iterator[list[str]]:
-    """The log's lines in groups, each beginning with the line that says what is the matter."""
+    """Yields groups of the log's lines, each starting with the message line."""
     group: list[str] = []
     for line in log.replace("\0", "").splitlines():
         idle = not line.strip() or _SUMMARY.match(line)
@@ -121,7 +121,10 @@ def _from_front_end(head: re.Match[str], body: Sequence[str], sources: Sources) 
 
 
 def _column(shown: str, caret: str) -> int:
-    """The column, in characters, that a caret points at. Line and caret are indented by two; carets count bytes."""
+    """Returns the column, in characters, that a caret points at.
+
+    Line and caret are indented by two; carets count bytes.
+    """
     before = shown[2:].encode()[: max(caret.index("^") - 2, 0)]
     return len(before.decode(errors="ignore")) + 1
 
@@ -131,7 +134,7 @@ def _indent(line: str) -> str:
 
 
 def _with_places(text: str, file: str, sources: Sources) -> str:
-    """The lines that a message speaks of, as the user counts them."""
+    """Returns the lines of a message with the user's line numbers."""
 
     def user_place(match: re.Match[str]) -> str:
         named = match["file"] or file
@@ -150,7 +153,7 @@ def _host_hint(message: str, sources: Sources) -> str:
 
 
 def _explained(found: Diagnostic, note: Diagnostic, sources: Sources) -> Diagnostic:
-    """A diagnostic with a note of its own at the end of its message; one without a place takes the note's."""
+    """Returns a diagnostic with a note appended; a diagnostic without a place takes the note's."""
     file = "" if note.file == found.file else f" of {note.file}"
     text = f"{found.message}\n  note: {note.message} (line {note.line}{file})"
     at_end = found.column is None and found.file == sources.unit.path and note.column is not None
@@ -174,7 +177,7 @@ def _from_assembler(match: re.Match[str], sources: Sources) -> Diagnostic:
 
 
 def _source_of_ptx(ptx: str, line: int, known_names: Iterable[str]) -> tuple[str, int, int | None] | None:
-    """File, line and column that a line of PTX was made from, by the `.loc` before it."""
+    """Returns file, line and column of a PTX line, from the `.loc` before it."""
     locations = [(number, m) for number, m in _matches(ptx, r"\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")]
     index = bisect_right([number for number, _ in locations], line) - 1
     if index < 0:

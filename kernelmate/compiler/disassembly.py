@@ -1,4 +1,4 @@
-"""Disassembly of the CUBIN by `nvdisasm`, and instructions counted by class."""
+"""Disassembles CUBIN by `nvdisasm`, and counts instructions by class."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _CLASSES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
                 r"|BREV|BMSK|SGXT|IDP\w*|ISCADD|IADD3|VABSDIFF\w*)"),
     )
 )  # fmt: skip
-"""Classes by opcode; the first that fits counts. Opcodes: CUDA Binary Utilities, "Instruction Set Reference"."""
+"""Instruction classes by opcode; the first match counts. Opcodes: CUDA Binary Utilities, "Instruction Set Reference"."""
 
 
 def disassemble(compiled: Compiled, *options: str) -> str:
-    """All code of a kernel's CUBIN, as `nvdisasm --print-code` prints it with further options.
+    """Disassemble a kernel's CUBIN, as `nvdisasm --print-code` with further options prints it.
 
     Raises:
         CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
@@ -63,10 +63,10 @@ def disassemble(compiled: Compiled, *options: str) -> str:
 
 
 def disassembling(compiled: Compiled, *options: str) -> Callable[[], str]:
-    """Begin what `disassemble` does, which takes half a second; what is returned waits for it.
+    """Start `disassemble` in the background (it takes half a second); the returned function waits for the result.
 
     Raises:
-        CompilerUnavailable: there is no `nvdisasm`, or it cannot be started. What is returned raises it as well.
+        CompilerUnavailable: there is no `nvdisasm`, or it cannot be started. The returned function raises it as well.
         ValueError: the kernel was not compiled.
     """
     if not compiled.ok:
@@ -79,14 +79,14 @@ def disassembling(compiled: Compiled, *options: str) -> Callable[[], str]:
 
 @lru_cache(maxsize=32)
 def _begun(tool: Path, cubin: bytes, options: tuple[str, ...]) -> Callable[[], str]:
-    """One run of `nvdisasm`: versions that differ in their launch alone share their code, and so this."""
+    """Starts one run of `nvdisasm`, cached: versions that differ only in their launch share their code."""
     return _Running(tool, cubin, options).text
 
 
 class _Running:
-    """An `nvdisasm` that runs beside this process; both its texts go to files, so that it never waits for a reader.
+    """An `nvdisasm` process in the background; both its outputs go to files, so that it never waits for a reader.
 
-    On Linux the files have no names, so that nothing of them is left when this process is killed.
+    On Linux the files are unnamed, so that none remains if this process is killed.
     """
 
     def __init__(self, tool: Path, cubin: bytes, options: tuple[str, ...]) -> None:
@@ -107,7 +107,7 @@ class _Running:
             raise CompilerUnavailable(f"nvdisasm did not run: {error}.", hint="Install it again.") from None
 
     def _named(self, cubin: bytes) -> tuple[str, tuple[int, ...]]:
-        """A path under which the tool finds the code, and the open files that it must inherit for that."""
+        """Returns a path under which the tool finds the code, and the open files that it must inherit."""
         if sys.platform == "linux":
             file = self._files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 -- likewise
             file.write(cubin)
@@ -118,7 +118,7 @@ class _Running:
         return str(folder / "kernel.cubin"), ()
 
     def text(self) -> str:
-        """Its output, once it has ended."""
+        """Waits for the end, and returns the output."""
         if self._text is None:
             self._text = self._read()
             self._files.close()
@@ -147,7 +147,7 @@ def _text_of(file: IO[bytes]) -> str:
 
 
 def sass(compiled: Compiled) -> str:
-    """The kernel's instructions with the source lines they came from, as `nvdisasm` prints them.
+    """Return the kernel's instructions with source lines, as `nvdisasm` prints them.
 
     Raises:
         CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
@@ -157,7 +157,7 @@ def sass(compiled: Compiled) -> str:
 
 
 def sass_mix(compiled: Compiled) -> Mapping[str, int]:
-    """Instructions of the kernel's code by class, each counted once however often it is executed; padding left out.
+    """Count the kernel's instructions by class, statically; padding is left out.
 
     Raises:
         CompilerUnavailable: there is no `nvdisasm`, or it failed on this code.
@@ -167,19 +167,19 @@ def sass_mix(compiled: Compiled) -> Mapping[str, int]:
 
 
 def mix_of(opcodes: Iterable[str]) -> Mapping[str, int]:
-    """Opcodes counted by class, the most frequent class first; padding left out."""
+    """Counts opcodes by class, the most frequent class first; padding is left out."""
     counts = Counter(class_of(opcode) for opcode in opcodes)
     del counts["none"]
     return dict(counts.most_common())
 
 
 def class_of(opcode: str) -> str:
-    """The class of a SASS opcode (`LDG.E.128`): what part of an SM it keeps busy; `other` where none is known."""
+    """Returns the class of a SASS opcode (`LDG.E.128`), by the SM unit that it uses; `other` if unknown."""
     return next((name for name, pattern in _CLASSES if pattern.match(opcode)), "other")
 
 
 def _section(text: str, symbol: str) -> str:
-    """The part of a disassembly that is one function's code."""
+    """Returns one function's part of a disassembly."""
     starts = list(re.finditer(r"^\s*\.section\s+\.text\.(\S+?),", text, re.MULTILINE))
     for index, match in enumerate(starts):
         if match[1] == symbol:

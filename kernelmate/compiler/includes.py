@@ -1,4 +1,4 @@
-"""Selection of the `#include` lines that device code needs, and the search for their headers."""
+"""Selects the `#include` lines that device code needs, and finds their headers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STANDARD = words_of(
     "unistd.h pthread.h fcntl.h getopt.h dirent.h dlfcn.h execinfo.h libgen.h netdb.h poll.h sched.h semaphore.h "
     "termios.h windows.h io.h direct.h process.h intrin.h immintrin.h x86intrin.h omp.h mpi.h zlib.h"
 )
-"""Standard, POSIX and Windows headers: the prelude has what device code can use of them."""
+"""Standard, POSIX and Windows headers: the prelude provides what device code can use of them."""
 
 _HOST = re.compile(
     r"""(?: sys/ | arpa/ | net/ | netinet/ | linux/ | bits/ | boost/ | Eigen/ | gtest/ | gmock/ | benchmark/ | opencv
@@ -42,7 +42,7 @@ _HOST = re.compile(
         | helper_ | cuda_occupancy\.h )""",
     re.VERBOSE,
 )
-"""Headers of host libraries, and those of CUDA that NVRTC has built in."""
+"""Headers of host libraries, and CUDA headers that NVRTC has built in."""
 
 _NEEDED_BY: tuple[tuple[str, str], ...] = (
     ("cooperative_groups", "cooperative_groups"),
@@ -54,27 +54,30 @@ _NEEDED_BY: tuple[tuple[str, str], ...] = (
     ("cutlass/", "cutlass"),
     ("cute/", "cute"),
 )
-"""Slow headers, and the name without which nothing of them is used."""
+"""Headers that are slow to compile, each with the name that indicates its use."""
 
 _RAW = ("cub/", "thrust/", "cuda/", "nv/", "cutlass/", "cute/", "cooperative_groups")
-"""Libraries made for NVRTC too: it reads them as they are."""
+"""Libraries that support NVRTC and are passed to it unchanged."""
 
 UMBRELLA = "kernelmate_cub.h"
-"""Stands for `cub/cub.cuh`, which refuses to be compiled by NVRTC."""
+"""Replacement for `cub/cub.cuh`, which NVRTC cannot compile."""
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 _MOST_RAW = 4000
 HEADERS = frozenset(
     {".h", ".hh", ".hpp", ".hxx", ".h++", ".cuh", ".cu", ".inl", ".inc", ".ipp", ".tpp", ".tcc", ".def", ".in"}
 )
-"""Endings of the names of headers."""
+"""File name suffixes of headers."""
 
 Fate = Literal["project", "raw", "blank", "missing"]
 
 
 @dataclass(frozen=True, slots=True)
 class Include:
-    """One `#include`: the name as written, whether in quotes, and the offsets of its line; `computed` by a macro."""
+    """One `#include`: the name as written, whether in quotes, and the offsets of its line.
+
+    `computed` if a macro gives the name.
+    """
 
     name: str
     quoted: bool
@@ -85,14 +88,14 @@ class Include:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedInclude:
-    """Treatment of an include, and the header's file if there is one."""
+    """Treatment of an include, and the header's file if it was found."""
 
     fate: Fate
     path: Path | None = None
 
 
 def read_include(text: str, line: Sequence[Token]) -> Include | None:
-    """The include that a preprocessor line is; None for another line."""
+    """Parses a preprocessor line as an include; None for another line."""
     if len(line) < 3 or line[1].text not in ("include", "include_next", "import"):
         return None
     written = text[line[2].start : line[-1].end]
@@ -104,15 +107,15 @@ def read_include(text: str, line: Sequence[Token]) -> Include | None:
 
 @dataclass(frozen=True, slots=True)
 class IncludeSearch:
-    """Search path of headers: the user's folders, then CUDA's own."""
+    """Search path of headers: the user's folders, then CUDA's."""
 
     user: tuple[Path, ...]
     system: tuple[Path, ...]
 
     def readable(self, path: Path, beside: Path) -> bool:
-        """A text may be compiled that names this file: it is a header by its name, or one of the project's files.
+        """Return True if compiled text may include this file: its name is a header's, or it belongs to the project.
 
-        Whoever opens a file has not chosen what it includes, and what is compiled may be quoted.
+        Whoever opens a file has not chosen its includes, and compiler messages may quote included text.
         """
         real = path.resolve()
         if real.suffix.lower() in HEADERS or any(real.is_relative_to(place.resolve()) for place in self.system):
@@ -124,7 +127,7 @@ class IncludeSearch:
         """Resolves an include of a file in the folder `beside`."""
         name = include.name
         if include.computed:
-            # What a macro names is known to the compiler alone, which reads any file of the machine.
+            # Only the compiler knows the name that a macro gives, and it would read any file of the machine.
             return ResolvedInclude("missing")
         places = (beside, *self.user) if include.quoted else self.user
         mine = next((place / name for place in places if (place / name).is_file()), None)
@@ -148,7 +151,7 @@ def is_needed(name: str, words: Collection[str]) -> bool:
 
 
 def cub_umbrella(words: Collection[str], system: Sequence[Path]) -> str:
-    """The headers of CUB for the classes among these words (`BlockReduce` gives `cub/block/block_reduce.cuh`)."""
+    """Returns the CUB headers of the classes among these words (`BlockReduce` gives `cub/block/block_reduce.cuh`)."""
     lines = []
     for word in sorted(words):
         if not re.fullmatch(r"(?:Block|Warp|Thread|Grid)[A-Z]\w*", word):
@@ -161,9 +164,9 @@ def cub_umbrella(words: Collection[str], system: Sequence[Path]) -> str:
 
 
 def digest_of_raw(paths: Sequence[Path], search: IncludeSearch) -> str:
-    """A hash of the user's headers that NVRTC reads as they are, and of all that they include.
+    """Return a hash of the user's headers that NVRTC reads unchanged, and of everything they include.
 
-    CUDA's own are left out: their version stands for them.
+    CUDA's own headers are represented by their version.
     """
     digest = hashlib.sha256()
     for path in sorted(_closure(paths, search)):
@@ -197,7 +200,7 @@ def _names_in(path: Path, changed: int) -> tuple[str, ...]:  # noqa: ARG001
 
 
 def includes_of(text: str) -> Iterator[Include]:
-    """All includes of a text, in order."""
+    """Yields all includes of a text, in order."""
     for line in directive_lines(text):
         include = read_include(text, line)
         if include is not None:

@@ -1,4 +1,4 @@
-"""Kept pieces of a text where they stood, and blanks for the rest."""
+"""Renders kept parts of a text at their original positions, with blanks elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmate.source.tokens import Token
 
 
 def laid_out(text: str, pieces: Sequence[tuple[int, str]]) -> str:
-    """Pieces of a text at the lines and columns where they stood, and blanks between them."""
+    """Returns parts of a text at their lines and columns, with blanks between them."""
     out: list[str] = []
     at = 0
     for start, piece in pieces:
@@ -20,7 +20,7 @@ def laid_out(text: str, pieces: Sequence[tuple[int, str]]) -> str:
         newlines = piece.count("\n")
         at = start + len(piece)
         if newlines != text.count("\n", start, at):
-            # A rewritten include is longer or shorter than what stood there; the rest of its line is blank anyway.
+            # A rewritten include may be longer or shorter than the original; the rest of its line is blank anyway.
             at = start
         end = text.find("\n", start)
         if piece.startswith("#include"):
@@ -34,7 +34,7 @@ def _blank(text: str) -> str:
 
 
 def shells(parsed: Parsed) -> set[int]:
-    """Tokens of namespaces and linkage blocks around their contents."""
+    """Returns the tokens of namespaces and linkage blocks around their contents."""
     found: set[int] = set()
     waiting = list(parsed.declarations)
     while waiting:
@@ -48,7 +48,7 @@ def shells(parsed: Parsed) -> set[int]:
 
 
 def lambda_annotations(code: Sequence[Token], stays: set[int]) -> Iterator[int]:
-    """`__device__` of lambdas: NVRTC compiles each of them for the device, and refuses to be told so."""
+    """Yields `__device__` tokens of lambdas: NVRTC compiles every lambda for the device, and rejects the annotation."""
     for index in sorted(stays):
         if code[index].text == "]" and index + 1 < len(code):
             at = index + 1

@@ -1,4 +1,4 @@
-"""NVRTC itself, by `cuda.bindings` or, with CuPy for CUDA 12, by CuPy's own binding. Loaded in the child only."""
+"""Binding of NVRTC: `cuda.bindings` or, with CuPy for CUDA 12, CuPy's own. Loaded only in the compiler process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from kernelmate.compiler.places import cuda_major
 
 
 class NvrtcLibrary(Protocol):
-    """Something that compiles."""
+    """Interface of a binding that compiles."""
 
     def compile(self, job: CompileJob) -> CompileOutput:
-        """Compile; never raises for what is wrong with the text."""
+        """Compiles; never raises for errors in the text."""
         ...
 
     def version(self) -> tuple[int, int]:
@@ -31,11 +31,11 @@ class NvrtcLibrary(Protocol):
 
 @functools.lru_cache(maxsize=1)
 def load_library() -> NvrtcLibrary:
-    """The NVRTC of this machine.
+    """Return this machine's NVRTC binding.
 
     Raises:
         ImportError: the binding is not installed.
-        RuntimeError: the binding is there, and its library is not.
+        RuntimeError: the binding is installed, but its library is not.
     """
     return CupyBinding() if cuda_major() == 12 else CudaBindings()
 
@@ -121,13 +121,13 @@ class CupyBinding:
     """NVRTC by `cupy_backends.cuda.libs.nvrtc`, as cupy-cuda12x brings it."""
 
     def __init__(self) -> None:
-        # By name, as CuPy is an extra.
+        # Imported by name, because CuPy is optional.
         self._nvrtc: Any = importlib.import_module("cupy_backends.cuda.libs.nvrtc")
 
     def compile(self, job: CompileJob) -> CompileOutput:
         """Compile to PTX and CUBIN."""
         nvrtc = self._nvrtc
-        # The binding keeps no reference to these bytes, so they stay here until the program is gone.
+        # The binding keeps no reference to these bytes, so they must live until the program is destroyed.
         names = [name.encode() for name, _ in job.headers]
         contents = [content.encode() for _, content in job.headers]
         program = nvrtc.createProgram(job.text, job.name, contents, names)
@@ -135,7 +135,7 @@ class CupyBinding:
             for expression in job.expressions:
                 nvrtc.addNameExpression(program, expression)
             try:
-                # Only NVRTC of CUDA 13 takes a seed.
+                # Only CUDA 13's NVRTC supports a seed.
                 nvrtc.compileProgram(program, tuple(option for option in job.options if option != SEED))
             except nvrtc.NVRTCError as error:
                 return CompileOutput(False, _text(nvrtc.getProgramLog(program)) or str(error))

@@ -21,23 +21,23 @@ _TYPE = re.compile(r"^\s*\.type\s+([^\s,]+),@function")
 _ENTRY = re.compile(r'^\s*\.other\s+([^\s,]+),@"[^"]*STO_CUDA_ENTRY')
 _CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*(?:/\* 0x[0-9a-f]{16} \*/\s*)?(?://\s*\|(.*)\|\s*)?$")
 _UPPER = re.compile(r"^\s*/\* 0x([0-9a-f]{16}) \*/\s*$")
-"""The upper half of an instruction's 128 bits, which stands on a line of its own below it."""
+"""Upper half of an instruction's 128 bits, on a separate line below it."""
 
 _CONTROL_FROM = 41
-"""The bit of the upper half from which on it holds control information: 4 bits stall, 1 yield (0 means it does), 3 each of
-scoreboard set and read (7 for none), 6 waited for, 4 reuse. Z. Jia et al., "Dissecting the NVIDIA Volta GPU Architecture via
-Microbenchmarking" (arXiv:1804.06826), section 2.1; the same since, up to sm_120."""
+"""First bit of control information in the upper half: 4 bits stall, 1 yield (0 means it does), 3 each of
+scoreboard set and read (7 for none), 6 waited for, 4 reuse. Z. Jia et al., "Dissecting the NVIDIA Volta GPU
+Architecture via Microbenchmarking" (arXiv:1804.06826), section 2.1; the same since, up to sm_120."""
 
 _FILE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)(?: inlined at "[^"]*", line \d+)?')
 _PTX_FILE = ".nv_debug_ptx_txt"
 _PREDICATED = re.compile(r"(?:@!?\w+\s+)?([A-Z][A-Z0-9_.]*)")
 _TARGET = re.compile(r"`\(([^()`]*)\)")
 _INTERNAL = "$__internal_"
-"""Prefixes of ptxas's own functions (slow paths of division and the like); they belong to no source line."""
+"""Prefix of ptxas's own functions (slow paths of division and the like), which have no source line."""
 
 
 def read_listing(compiled: Compiled, unit: Unit) -> Listing:
-    """A kernel's PTX and SASS.
+    """Return a kernel's PTX and SASS.
 
     Args:
         compiled: the kernel.
@@ -73,12 +73,13 @@ def read_listing(compiled: Compiled, unit: Unit) -> Listing:
 
 
 def reading_code(compiled: Compiled) -> Callable[[], tuple[SassInstruction, ...]]:
-    """Begin to read a kernel's SASS with the lines of PTX that it was made from; what is returned waits for it.
+    """Start reading a kernel's SASS with PTX lines in the background; the returned function waits for it.
 
-    There are no source lines in it, and no live registers.
+    The result has no source lines and no live registers.
 
     Raises:
-        CompilerUnavailable: there is no `nvdisasm`, or it failed on this code, which what is returned may raise as well.
+        CompilerUnavailable: there is no `nvdisasm`, or it failed on this code, which the returned function may raise as
+        well.
         ValueError: the kernel was not compiled.
     """
     text = disassembling(compiled, "--print-line-info-ptx")
@@ -87,13 +88,13 @@ def reading_code(compiled: Compiled) -> Callable[[], tuple[SassInstruction, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Places in the compiler's words as places in the user's files."""
+    """Converts the compiler's places to places in the user's files."""
 
     unit: Unit
     headers: Mapping[str, str]
 
     def of(self, file: str, line: int) -> SourcePlace | None:
-        """The user's line; None for line 0, which stands for no line at all."""
+        """Returns the user's line; None for line 0, which means no line."""
         if line <= 0:
             return None
         if self._is(file, UNIT_NAME):
@@ -110,7 +111,7 @@ class _Places:
 
 
 class _ListingReader:
-    """Reads one disassembly: the kernel's section first, then those of functions that it calls."""
+    """Parses one disassembly: the kernel's section first, then those of functions that it calls."""
 
     def __init__(self, symbol: str, places: _Places | None, live: Mapping[tuple[str, int], Live]) -> None:
         self._symbol = symbol
@@ -120,7 +121,7 @@ class _ListingReader:
         self._forget()
 
     def read(self, text: str) -> Iterator[SassInstruction]:
-        """The instructions in the order of their addresses, without the padding behind each section."""
+        """Yields the instructions by address, without the padding after each section."""
         sections: dict[str, list[SassInstruction]] = {}
         functions: set[str] = set()
         entries: set[str] = set()
@@ -142,7 +143,7 @@ class _ListingReader:
             yield from _without_padding(sections.get(name, []))
 
     def _forget(self) -> None:
-        """Line information reaches to the next directive, and not across functions."""
+        """Resets line information, which does not extend across functions."""
         self._place: SourcePlace | None = None
         self._inlined: tuple[SourcePlace, ...] = ()
         self._ptx_line: int | None = None
@@ -167,7 +168,7 @@ class _ListingReader:
                 self._labels.append(name)
 
     def _take_place(self, match: re.Match[str]) -> None:
-        """Directives before one instruction make a block: a line, then the lines that it was inlined at, then PTX's."""
+        """Parses the directives before an instruction: a line, then its inlining call sites, then the PTX line."""
         line = int(match["line"])
         if match["file"] == _PTX_FILE:
             self._ptx_line = line or None
@@ -198,7 +199,7 @@ class _ListingReader:
 
 
 def _control(upper: int) -> Control:
-    """The control information in the upper half of an instruction."""
+    """Decodes the control information in an instruction's upper half."""
     bits = upper >> _CONTROL_FROM
     sets, reads, waits = bits >> 5 & 7, bits >> 8 & 7, bits >> 11 & 63
     return Control(
@@ -211,7 +212,7 @@ def _control(upper: int) -> Control:
 
 
 def _without_padding(code: list[SassInstruction]) -> list[SassInstruction]:
-    """Without what fills a section up: a branch to itself and empty instructions that nothing reaches."""
+    """Removes padding: a branch to itself and unreachable empty instructions."""
     end = len(code)
     while end and code[end - 1].opcode == "NOP":
         end -= 1
@@ -221,7 +222,7 @@ def _without_padding(code: list[SassInstruction]) -> list[SassInstruction]:
 
 
 def _live(compiled: Compiled) -> Mapping[tuple[str, int], Live]:
-    """Live registers by section and address; empty where nvdisasm's analysis fails, which the code itself survives."""
+    """Returns live registers by section and address; empty if nvdisasm's analysis fails."""
     try:
         text = disassemble(compiled, "--life-range-mode", "count")
     except CompilerUnavailable:
@@ -251,7 +252,7 @@ _MOST_CALLS = 64
 
 
 def _ptx(text: str, places: _Places) -> Iterator[PtxInstruction]:
-    """The instructions of a PTX text; directives, labels and braces are left out."""
+    """Yields the instructions of a PTX text, without directives, labels and braces."""
     files = dict(_PTX_FILES.findall(text))
     callers: dict[tuple[str, ...], tuple[str, ...]] = {}
     at: tuple[str, ...] | None = None
@@ -281,12 +282,12 @@ def _ptx(text: str, places: _Places) -> Iterator[PtxInstruction]:
 
 
 def _is_code(line: str) -> bool:
-    """The line begins an instruction, whose name may have a predicate before it."""
+    """Returns True if the line starts an instruction, possibly after a predicate."""
     return bool(line) and (line[0].isalpha() or line[0] == "@") and not line.endswith(":")
 
 
 def _chain(at: tuple[str, ...] | None, callers: Mapping[tuple[str, ...], tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """A place, and outwards the places that it was inlined at."""
+    """Returns a place, followed by its inlining call sites from inside out."""
     chain: list[tuple[str, ...]] = []
     while at is not None and at not in chain and len(chain) < _MOST_CALLS:
         chain.append(at)

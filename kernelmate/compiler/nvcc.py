@@ -1,7 +1,7 @@
-"""A kernel as nvcc builds it from the user's whole file, host code included: what the program will run.
+"""Compiles a kernel by nvcc from the user's whole file, host code included, as the user's program will.
 
-NVRTC sees the device part of a file under names of its own. A file can tell the two apart, and their versions may differ, so
-what was judged and what is built need not be the same code.
+NVRTC compiles only the device part. A file can distinguish the two compilers, and their versions may differ, so the
+judged code and the built code may differ.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ def as_nvcc_builds(
     options: CompileOptions,
     timeout_s: float = 60,
 ) -> Compiled:
-    """The kernel's code from nvcc, with the options that NVRTC was given.
+    """Compile a kernel by nvcc with the options that NVRTC was given.
 
-    Nothing of the file is run. The host compiler preprocesses it.
+    The file is preprocessed by the host compiler; none of its code runs.
 
     Args:
         kernel: in a CUDA file.
-        compiled: by NVRTC, which says the kernel's symbol.
-        contract_options: from the contract, after all others.
-        target: its `arch` is compiled for.
+        compiled: NVRTC's result, which has the kernel's symbol.
+        contract_options: options from the contract, after all others.
+        target: the GPU, whose `arch` is used.
         options: standard, defines, include paths and flags.
         timeout_s: seconds until nvcc is killed.
 
@@ -106,7 +106,7 @@ def _flags(kernel: Kernel, contract_options: Sequence[str], target: Target, opti
 
 
 def _run(tool: Path, arguments: Sequence[str], folder: str, timeout_s: float, kernel: Kernel) -> tuple[str, int]:
-    """Output and exit status of nvcc; it and its children are killed at the time limit."""
+    """Runs nvcc and returns its output and exit status; at the time limit it is killed with its children."""
     try:
         process = subprocess.Popen(
             [tool, *arguments], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""Kernels through NVRTC: PTX and CUBIN from one compilation, with what the log tells."""
+"""Compiles kernels by NVRTC to PTX and CUBIN, and reads resources and diagnostics from the log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INTERNAL = re.compile(r"\bstatic\b|\bnamespace\s*\{")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One kernel of several to compile: its contract's options, and the template instance or None."""
+    """One of several kernels to compile: its contract's options, and its template instance or None."""
 
     kernel: Kernel
     contract_options: tuple[str, ...] = ()
@@ -49,14 +49,14 @@ def compile_kernel(
 
     Args:
         kernel: within its unit; relative includes start at the unit's file.
-        contract_options: NVRTC spellings from the contract, after all others.
-        instance: for a template, its instance as `name<float, 256>`.
-        target: its `arch` is compiled for.
+        contract_options: options from the contract in NVRTC's spelling, after all others.
+        instance: a template instance such as `name<float, 256>`.
+        target: the GPU, whose `arch` is used.
         options: standard, defines, include paths and flags.
         timeout_s: seconds until the compiler is killed.
-        use_cache: look the result up on disk, and keep it there.
-        cache_dir: where; None for `KERNELMATE_CACHE_DIR`, else the user's cache folder.
-        compiler: the child that compiles.
+        use_cache: read and write the disk cache.
+        cache_dir: its folder; None for `KERNELMATE_CACHE_DIR`, else the user's cache folder.
+        compiler: the compiler's child process.
 
     Raises:
         CompileTimeout: the compiler was killed at the time limit.
@@ -91,15 +91,15 @@ def compile_many(
     use_cache: bool = True,
     cache_dir: Path | None = None,
 ) -> tuple[Compiled, ...]:
-    """Compile several kernels or instances, each by itself, so that code and hash do not depend on the others.
+    """Compile several kernels or instances independently, so that code and hash do not depend on the others.
 
     Args:
-        requests: what to compile.
-        target: for which GPU.
-        options: for all of them.
+        requests: the kernels or instances.
+        target: the GPU.
+        options: options for all of them.
         timeout_s: seconds for each.
-        use_cache: look results up on disk, and keep them there.
-        cache_dir: where; None for the usual place.
+        use_cache: read and write the disk cache.
+        cache_dir: its folder; None for the default.
 
     Raises:
         CompileTimeout: the compiler was killed at the time limit.
@@ -115,7 +115,7 @@ def compile_many(
 
 
 def bench_inputs(kernel: Kernel, target: Target) -> tuple[str, list[bytes]]:
-    """The unit's text as it stands, and the options with which NVRTC alone would be called on it."""
+    """Returns the unit's unchanged text, and the options for calling NVRTC directly on it."""
     directory = str(Path(kernel.unit.path).resolve().parent)
     flags = flags_for(target, CompileOptions(), ())
     includes = [f"--include-path={path}" for path in (directory, *system_includes())]
@@ -182,7 +182,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
 
 
 def _expression(kernel: Kernel, instance: str | None) -> str:
-    """Name expression for NVRTC: the kernel's name, or its instance with the kernel's namespaces in front."""
+    """Returns NVRTC's name expression: the kernel's name, or its instance qualified by the kernel's namespaces."""
     if instance is None:
         return kernel.name
     space, _, last = kernel.name.rpartition("::")

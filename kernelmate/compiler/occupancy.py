@@ -1,7 +1,7 @@
-"""Theoretical occupancy: how many blocks an SM holds at once, what limits them, and what would lift the limit.
+"""Theoretical occupancy: blocks resident on an SM, the limiter, and changes that would lift it.
 
-The arithmetic is that of the CUDA Occupancy Calculator: registers are given to warps in units and by sub-partition,
-shared memory to blocks in units with what the system reserves, blocks and threads by fixed limits.
+The arithmetic is that of the CUDA Occupancy Calculator: registers are allocated to warps in units and by sub-partition,
+shared memory to blocks in units plus the system's reserve, blocks and threads by fixed limits.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from kernelmate.compiler.targets import SmLimits, sm_limits
 from kernelmate.records import LaunchShape, Occupancy, Resources, Target
+from kernelmate.records.compiled import Limiter
 
 WARP = 32
 _UNLIMITED = 1 << 30
@@ -18,9 +19,9 @@ _BLOCK_SIZES = (32, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 
 def occupancy(target: Target, resources: Resources, shape: LaunchShape) -> Occupancy:
-    """The theoretical occupancy of a launch on a target.
+    """Compute the theoretical occupancy of a launch on a target.
 
-    `shape.shared_bytes` are the dynamic shared bytes that count; `resources.dynamic_shared_bytes` is not looked at.
+    Dynamic shared bytes are taken from `shape.shared_bytes`, not from `resources`.
     A block that cannot be launched at all has occupancy 0 and the limiter `launch`.
     """
     limits = sm_limits(target.capability)
@@ -34,7 +35,7 @@ def occupancy(target: Target, resources: Resources, shape: LaunchShape) -> Occup
 
 
 def last_wave(shown: Occupancy) -> float | None:
-    """Fill of the last wave of blocks, in (0, 1]; None if the block cannot be launched.
+    """Return the fill of the last wave of blocks, in (0, 1]; None if the block cannot be launched.
 
     A grid of 1.1 waves takes about as long as one of 2: its last round is 10% full.
     """
@@ -48,8 +49,8 @@ def _up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
-def _blocks_by_limit(limits: SmLimits, resources: Resources, shape: LaunchShape) -> dict[str, int] | None:
-    """Blocks an SM holds by each limit alone; None where not even one can be launched."""
+def _blocks_by_limit(limits: SmLimits, resources: Resources, shape: LaunchShape) -> dict[Limiter, int] | None:
+    """Returns the blocks per SM by each limit alone; None if not even one fits."""
     shared = resources.shared_bytes + shape.shared_bytes
     warps = _up(shape.threads, WARP) // WARP
     if shape.threads > limits.threads_per_block or shape.threads > resources.max_threads or shape.threads < 1:
@@ -79,10 +80,10 @@ def _by_registers(limits: SmLimits, registers: int, warps: int) -> int:
 
 
 def what_would_lift(target: Target, resources: Resources, shape: LaunchShape) -> tuple[str, ...]:
-    """The smallest changes that would raise occupancy, one at a time, each with what it would give.
+    """Describe the smallest single changes that would raise occupancy, with the result of each.
 
-    Sentences such as "2 registers fewer per thread (62): 50% -> 62.5%"; none where occupancy is full already or no one
-    change helps.
+    Sentences such as "2 registers fewer per thread (62): 50% -> 62.5%"; empty if occupancy is full or no single change
+    helps.
     """
     now = occupancy(target, resources, shape).theoretical
     if now >= 1:
@@ -123,7 +124,7 @@ def _less_shared(target: Target, resources: Resources, shape: LaunchShape, now: 
 
 
 def _other_blocks(target: Target, resources: Resources, shape: LaunchShape, now: float) -> Iterator[tuple[str, float]]:
-    """The nearest smaller and the nearest larger block that helps; shared memory taken as it is."""
+    """Yields the nearest smaller and larger block size that helps, with shared memory unchanged."""
     sizes = [size for size in _BLOCK_SIZES if size <= resources.max_threads]
     below = [size for size in reversed(sizes) if size < shape.threads]
     above = [size for size in sizes if size > shape.threads]

@@ -1,4 +1,4 @@
-"""NVRTC's command line for one kernel, and the names under which a figure remembers it."""
+"""NVRTC's command line for one kernel, and the part of it that results record."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from kernelmate.records import CompileOptions, Target
 ALWAYS = ("--generate-line-info", "--ptxas-options=--verbose")
 DEFAULT_DEVICE = "--device-as-default-execution-space"
 SEED = "--frandom-seed=1"
-"""Names of internal linkage hold a random part (the process id, it seems); with a seed they are the same every time."""
+"""Names with internal linkage contain a random part; with a seed they are reproducible."""
 
 _PATHS = re.compile(r"-I|--include-path")
 _ONCE = frozenset({"std", "maxrregcount"})
-"""Options of which NVRTC takes one only: the last one given counts."""
+"""Options that NVRTC accepts once: the last one counts."""
 
 
 def flags_for(target: Target, options: CompileOptions, contract_options: Sequence[str]) -> tuple[str, ...]:
-    """All that the compiled code depends on; the contract's options come last and win.
+    """Return all options that the compiled code depends on; the contract's options come last and win.
 
     Raises:
-        UsageError: an option is not on the list of those that are taken.
+        UsageError: an option is not on the allow-list.
     """
     flags = [f"--std={options.std}"]
     flags += [f"--define-macro={define}" for define in options.defines]
@@ -44,18 +44,18 @@ def flags_for(target: Target, options: CompileOptions, contract_options: Sequenc
 
 
 def shown(flags: Sequence[str]) -> str:
-    """The flags that a figure depends on, without paths of this machine; the architecture stands beside them."""
+    """Returns the recorded options, without paths of this machine; the architecture is recorded separately."""
     return " ".join(flag for flag in flags if not _PATHS.match(flag) and not flag.startswith("--gpu-architecture"))
 
 
 def unseen_flags(user: Sequence[str], system: Sequence[str], *, default_device: bool, seeded: bool) -> tuple[str, ...]:
-    """Flags of every kernel that are not shown: header search, printed output, names.
+    """Return options of every kernel that are not recorded: header search, printed output, names.
 
     Args:
         user: folders of the user's headers.
         system: folders of CUDA's.
-        default_device: take unannotated functions for the device's.
-        seeded: make names of internal linkage the same every time.
+        default_device: compile unannotated functions for the device.
+        seeded: make names with internal linkage reproducible.
     """
     found = [*ALWAYS, f"--pre-include={PRELUDE_NAME}", *(f"--include-path={path}" for path in (*user, *system))]
     found += [DEFAULT_DEVICE] if default_device else []

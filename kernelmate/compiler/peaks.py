@@ -1,6 +1,6 @@
-"""Peak rates of a GPU, which no launch exceeds.
+"""Upper bounds of a GPU's rates, which no launch exceeds.
 
-They are upper bounds and no estimates, so that a time below what they allow is proof that something was not done.
+They are not estimates: a time below their minimum proves that work was not done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernelmate.records import Target
 
 L2_SM_BYTES = 64
-"""Bytes a clock, for each SM, that L2 cannot exceed: above what the slices of all L2 take together.
+"""Upper bound of L2 bandwidth in bytes per cycle and SM, above the throughput of all L2 slices together.
 
 Nsight Compute states 7,680 bytes a clock for an H100's 132 SMs (`lts__t_bytes.sum.peak_sustained`, read on one), "NVIDIA
 A100 Tensor Core GPU Architecture" 5,120 for an A100's 108."""
@@ -33,7 +33,7 @@ class Peaks:
 
 
 def peaks_of(target: Target) -> Peaks:
-    """The peaks of a GPU of the table: data sheet bandwidth, and everything else at boost clock."""
+    """Returns the peaks of a GPU of the table: data-sheet bandwidth, and everything else at boost clock."""
     flops = {"fp16": target.fp16_tflops, "fp32": target.fp32_tflops, "fp64": target.fp64_tflops}
     return Peaks(
         dram_bytes=target.memory_gbps * 1e3,
@@ -43,11 +43,11 @@ def peaks_of(target: Target) -> Peaks:
 
 
 def raised(peaks: Peaks, target: Target, memory_gbps: float, sms: int, clock_mhz: float) -> Peaks:
-    """The same for a GPU whose driver states more than the table does, as where the table's nearest row stands in for it.
+    """Raise the peaks for a GPU whose driver reports more than the table, as for a GPU represented by the nearest entry.
 
     Args:
-        peaks: of the table's row.
-        target: that row.
+        peaks: the table entry's peaks.
+        target: the table entry.
         memory_gbps: bandwidth by the driver's memory clock and bus width, 10^9 bytes/s.
         sms: multiprocessors.
         clock_mhz: the highest clock of an SM.

@@ -1,4 +1,4 @@
-"""Locations of CUDA's own headers and tools, and the identity of the compiler."""
+"""Locations of CUDA's headers and tools, and the compiler's version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADERS = {
     12: ("nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12"),
     13: ("nvidia-cuda-runtime", "nvidia-cuda-cccl"),
 }
-"""Distributions whose headers device code includes, by CUDA's major version."""
+"""Packages with the headers that device code includes, by CUDA's major version."""
 
 _FURTHER_HEADERS = ("nvidia-cuda-crt", "cupy-cuda12x")
 _HINT = "Run: pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime nvidia-cuda-cccl"
@@ -38,16 +38,19 @@ def require_platform() -> None:
 
 @functools.lru_cache
 def cuda_major() -> int:
-    """The CUDA that compiles: 12 where CuPy is the wheel for it, since its driver loads nothing newer; else 13."""
+    """Returns the CUDA major version to compile with: 12 with CuPy's CUDA 12 wheel, whose driver loads nothing newer.
+
+    Else 13.
+    """
     return 12 if _version("cupy-cuda12x") is not None and _version("cupy-cuda13x") is None else 13
 
 
 @functools.lru_cache
 def compiler_version() -> str:
-    """NVRTC's version: as its wheel states it, else that of a toolkit's library.
+    """Return NVRTC's version, from its wheel, else from a toolkit's library.
 
     Raises:
-        CompilerUnavailable: there is none.
+        CompilerUnavailable: NVRTC is not installed.
     """
     require_platform()
     for name in _LIBRARIES[cuda_major()]:
@@ -61,9 +64,11 @@ def compiler_version() -> str:
 
 
 def library_version() -> str | None:
-    """The version of the NVRTC that `cuda.bindings` finds without a wheel (a toolkit's, conda's); None if there is none.
+    """Return the version of the NVRTC that `cuda.bindings` finds without a wheel (of a toolkit or conda).
 
-    The library is loaded for it, by the same search as in the compiler child, so that the version is of the very file.
+    None without one.
+
+    The library is loaded by the same search as in the compiler process, so that the version belongs to the file in use.
     """
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
@@ -81,7 +86,7 @@ def library_version() -> str | None:
 
 @functools.lru_cache
 def header_versions() -> tuple[str, ...]:
-    """Versions of the headers that a kernel may include: of the wheels, and of a toolkit's where a wheel is missing."""
+    """Returns versions of the headers that a kernel may include: of wheels, and of a toolkit for missing wheels."""
     own = HEADERS[cuda_major()]
     found = tuple(f"{name} {version}" for name in (*own, *_FURTHER_HEADERS) if (version := _version(name)) is not None)
     toolkit = toolkit_root()
@@ -107,7 +112,7 @@ def _version(name: str) -> str | None:
 
 @functools.lru_cache
 def system_includes() -> tuple[str, ...]:
-    """Folders with CUDA's own headers: those of the wheels, then those of an installed toolkit.
+    """Return folders with CUDA's headers: those of the wheels, then those of an installed toolkit.
 
     The wheels lack the `crt` headers that `mma.h` needs; a toolkit has them.
     """
@@ -128,7 +133,10 @@ def system_includes() -> tuple[str, ...]:
 
 
 def toolkit_root() -> Path | None:
-    """The folder of an installed CUDA toolkit: `CUDA_HOME`, `CUDA_PATH`, the nvcc on PATH, or the usual place."""
+    """Returns the folder of an installed CUDA toolkit.
+
+    `CUDA_HOME`, `CUDA_PATH`, that of nvcc on PATH, or the usual place.
+    """
     nvcc = shutil.which("nvcc")
     named = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH")]
     beside = str(Path(nvcc).resolve().parents[1]) if nvcc else None
@@ -139,7 +147,7 @@ def toolkit_root() -> Path | None:
 
 
 def find_tool(name: str) -> Path | None:
-    """A tool of the wheels, else of a toolkit, else on PATH; None where there is none."""
+    """Returns the path of a tool, from the wheels, a toolkit or PATH; None without one."""
     file = f"{name}.exe" if sys.platform == "win32" else name
     toolkit = toolkit_root()
     places = [site / "nvidia" / "cu13" / "bin" / file for site in _sites()]

@@ -1,8 +1,8 @@
 """Declarations that nvcc adds to a .cu file, and parts of the standard library, for NVRTC, which has neither.
 
-nvcc includes `cuda_runtime.h` in front of every file, and with it the C headers: fixed-width integers, limits, `INFINITY`,
-`M_PI` are just there. Of `std::`, a text gets the parts it names: small ones from here, others from libcu++, which is
-correct and costs a second or two.
+nvcc includes `cuda_runtime.h` in front of every file, and with it the C headers: fixed-width integers, limits,
+`INFINITY` and `M_PI` are always available. A text gets the parts of `std::` that it names: small ones from this module,
+others from libcu++, which takes a second or two to compile.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ using ::uint8_t; using ::uint16_t; using ::uint32_t; using ::uint64_t; using ::i
 _TENSOR_MAP = """\
 typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUtensorMap;
 """
-"""All that device code takes from `cuda.h`, which NVRTC cannot read."""
+"""The only declaration of `cuda.h` that device code uses; NVRTC cannot read `cuda.h`."""
 
 TENSOR_MAP = "CUtensorMap"
 
@@ -107,7 +107,7 @@ _BASE_NAMES = words_of(
     "size_t ptrdiff_t nullptr_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t "
     "intmax_t uintmax_t move forward initializer_list"
 )
-"""Of these NVRTC itself brings `move`, `forward` and `initializer_list`."""
+"""Names of `std::` provided here; NVRTC itself provides `move`, `forward` and `initializer_list`."""
 
 _FUNCTIONS = words_of(
     "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 fabs fdim floor fma "
@@ -116,7 +116,7 @@ _FUNCTIONS = words_of(
     "fabsf sqrtf expf logf powf sinf cosf tanhf floorf ceilf fmaxf fminf fmodf "
     "memcpy memset malloc free printf clock"
 )
-"""In the global namespace NVRTC has all of them, with C++ overloads."""
+"""Functions that NVRTC has in the global namespace, with C++ overloads."""
 
 _ALGORITHMS = """\
 namespace std {
@@ -222,7 +222,7 @@ _LIBCUXX: dict[str, frozenset[str]] = {
         "atomic": "atomic memory_order memory_order_relaxed memory_order_acquire memory_order_release memory_order_seq_cst",
     }.items()
 }
-"""libcu++ headers (`cuda/std/...`) and what is taken from each."""
+"""libcu++ headers (`cuda/std/...`) with the names taken from each."""
 
 _IN_STD = frozenset({"tuple_size", "tuple_element"})
 """Declarations of libcu++ in `std::` itself, for structured bindings."""
@@ -230,11 +230,11 @@ _IN_STD = frozenset({"tuple_size", "tuple_element"})
 STD_NAMES = frozenset().union(
     _BASE_NAMES, _FUNCTIONS, _ALGORITHM_NAMES, _TRAIT_NAMES, *_LIBCUXX.values()
 )  # fmt: skip
-"""All of `std::` that device code can be given."""
+"""All names of `std::` that can be provided to device code."""
 
 
 def prelude_for(names: Collection[str]) -> str:
-    """The prelude for device code that uses these names of `std::`, or `CUtensorMap` of `cuda.h`."""
+    """Returns the prelude for device code that uses these names of `std::`, or `CUtensorMap` of `cuda.h`."""
     return "".join(_parts(frozenset(names)))
 
 
@@ -260,4 +260,4 @@ EMPTY_HEADERS = (
     "assert.h", "cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring", "float.h",
     "limits.h", "math.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h", "string.h",
 )  # fmt: skip
-"""Headers that libraries include without need under NVRTC; what they would bring is in the prelude."""
+"""Headers that libraries include unnecessarily under NVRTC; the prelude has their contents."""

@@ -1,4 +1,4 @@
-"""Preprocessor lines of CUDA text, and its brackets as they stand before any of them has been obeyed."""
+"""Preprocessor lines of CUDA text, and bracket structure before preprocessing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from kernelmate.compiler.words import words_of
 from kernelmate.source.tokens import Token, lex
 
 STATEMENTS = words_of("if else for while do switch case return break continue goto try catch asm")
-"""Words that begin a statement, and no declaration."""
+"""Words that start a statement, not a declaration."""
 
 OPENING = {"(": ")", "[": "]", "{": "}"}
-"""Brackets, each with the one that closes it."""
+"""Opening brackets with their closing ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """One `#define`: `words` are the words of its body, `pastes` whether it glues names together."""
+    """One `#define`: `words` are the words of its body; `pastes` is True if it uses `##`."""
 
     name: str
     function: bool
@@ -28,13 +28,13 @@ class Macro:
 
 
 def directive_lines(text: str) -> tuple[tuple[Token, ...], ...]:
-    """The tokens of each preprocessor line of a text."""
+    """Returns the tokens of each preprocessor line of a text."""
     return _by_line(lex(text).tokens)
 
 
 @lru_cache(maxsize=256)
 def macros_of(text: str) -> tuple[Macro, ...]:
-    """The macros that a text defines, in order."""
+    """Returns the macros that a text defines, in order."""
     return tuple(macro for macro in map(_macro, directive_lines(text)) if macro is not None)
 
 
@@ -57,10 +57,10 @@ def _macro(line: Sequence[Token]) -> Macro | None:
 
 
 def find_closers(text: str, code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> dict[int, int]:
-    """Index of the bracket that closes each opening one.
+    """Returns the index of the closing bracket for each opening one.
 
-    A brace that is never closed is taken to end where the next line begins at its first column with a word: that is how
-    a person sees where a function with a lost brace ends.
+    An unclosed brace is assumed to end before the next line that starts with a word in the first column, as a reader
+    would see it.
     """
     found: dict[int, int] = {}
     stack: list[int] = []
@@ -85,7 +85,7 @@ def find_closers(text: str, code: Sequence[Token], directives: Sequence[Sequence
 
 
 def _branch(stack: list[int], saved: list[tuple[int, ...]], lost: list[int], kind: str) -> list[int]:
-    """Each branch of an `#if` begins with the brackets that were open before it."""
+    """Resets the stack: each branch of an `#if` starts with the brackets that were open before it."""
     if kind == "if":
         saved.append(tuple(stack))
     elif kind.startswith("el") and saved:
@@ -110,7 +110,7 @@ def _conditions(code: Sequence[Token], directives: Sequence[Sequence[Token]]) ->
 def _close(code: Sequence[Token], stack: list[int], found: dict[int, int], index: int) -> None:
     text = code[index].text
     if text == "}":
-        # A brace outweighs round and square brackets left open before it.
+        # A closing brace also closes round and square brackets left open before it.
         while stack and code[stack[-1]].text != "{":
             stack.pop()
     if stack and OPENING[code[stack[-1]].text] == text:

@@ -1,4 +1,4 @@
-"""The compiler's children, seen from their parent: kept warm, killed at the time limit, replaced at once."""
+"""Manages the compiler's child processes: kept warm, killed at the time limit, and replaced at once."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from kernelmate.compiler.places import require_platform
 from kernelmate.errors import CompilerUnavailable, CompileTimeout
 
 MOST_CHILDREN = 8
-"""Children at most: each takes about 110 MB once it has loaded NVRTC, and more for large templates."""
+"""Maximum of child processes: each takes about 110 MB with NVRTC loaded, and more for large templates."""
 
 
 class _Child:
-    """One started child and the thread that reads what it answers.
+    """One started child process and the thread that reads its replies.
 
-    It ends with its input, so with this process too, however that ends; in a session of its own it does not get the
+    It ends with its input, and therefore with this process; it runs in its own session, so that it does not get the
     terminal's Ctrl-C.
     """
 
@@ -43,7 +43,7 @@ class _Child:
         threading.Thread(target=self._read, daemon=True, name="kernelmate-compiler").start()
 
     def ask(self, job: CompileJob, timeout_s: float) -> CompileOutput | None:
-        """The answer; None when the child died. Raises `queue.Empty` when the time is up."""
+        """Returns the reply; None if the child died. Raises `queue.Empty` at the time limit."""
         assert self.popen.stdin is not None
         try:
             self.popen.stdin.write(pack(job))
@@ -54,7 +54,7 @@ class _Child:
         return None if body is None else msgspec.msgpack.decode(body, type=CompileOutput)
 
     def kill(self) -> None:
-        """Kill it and wait for it. In a fork of this process, only forget it."""
+        """Kills it and waits for its end. In a fork of this process, only drops the handle."""
         if os.getpid() != self.owner:
             return
         if self.popen.poll() is None:
@@ -77,22 +77,24 @@ class _Child:
 
 
 class Abandoned(Exception):
-    """A compilation was killed because nobody wants its result any more."""
+    """A compilation was killed because its result is no longer needed."""
 
 
 def _own_group() -> dict[str, Any]:
-    """Arguments of `Popen` that keep the terminal's Ctrl-C from the child."""
+    """Returns arguments of `Popen` that keep the terminal's Ctrl-C from the child."""
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     return {"start_new_session": True}
 
 
 class _ChildSlot:
-    """One child of a `CompilerProcess`, started when first needed; whoever holds the seat compiles alone in it.
+    """One child of a `CompilerProcess`, started on first use; the thread that holds the slot compiles alone in it.
 
     Attributes:
-        child: the process; None while there is none. thread: who waits for it, by `threading.get_ident`.
-        abandoned: what it compiles is not wanted any more. another: but the next text will come soon.
+        child: the process; None without one.
+        thread: the waiting thread, by `threading.get_ident`.
+        abandoned: True if the result is no longer needed.
+        another: True if the next job will come soon.
     """
 
     def __init__(self) -> None:
@@ -101,7 +103,7 @@ class _ChildSlot:
         self.abandoned = self.another = False
 
     def compile(self, job: CompileJob, timeout_s: float) -> CompileOutput | None:
-        """The product; None where the job has killed the child twice.
+        """Return the result; None if the job has killed the child twice.
 
         Raises:
             CompileTimeout: it did not end in time, and was killed. CompilerUnavailable: the child cannot be started.
@@ -115,7 +117,7 @@ class _ChildSlot:
                     self.started()
                 raise Abandoned
             if product is None:
-                # The child may have died while it was idle; a job that kills it twice is at fault itself.
+                # The child may have died while idle; a job that kills it twice is at fault itself.
                 product = self._ask(job, timeout_s)
         except Abandoned:
             raise
@@ -126,13 +128,13 @@ class _ChildSlot:
                 hint="Look for templates or constant expressions that unfold without end, or allow it more time.",
             ) from None
         except BaseException:
-            # Ctrl-C among them: what the child is busy with is not wanted any more.
+            # Also for Ctrl-C: the child's current job is no longer needed.
             self.kill()
             raise
         return product
 
     def started(self) -> _Child:
-        """The child, alive.
+        """Return the live child.
 
         Raises:
             CompilerUnavailable: it cannot be started.
@@ -163,9 +165,9 @@ class _ChildSlot:
 
 
 class CompilerProcess:
-    """The compiler of this process. Safe to use from several threads, as many of which compile at once as there are children.
+    """The compiler of this process. Thread-safe; as many threads compile at once as there are children.
 
-    A child is started when all others are busy; who compiles one text after another has one child.
+    A child is started when all others are busy, so sequential compilations use one child.
 
     Args:
         children: the most there are; None for one per core, up to `MOST_CHILDREN`.
@@ -179,7 +181,7 @@ class CompilerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The first child's process id; None while there is none."""
+        """The first child's process id; None without one."""
         child = self._seats[0].child
         return None if child is None else child.popen.pid
 
@@ -206,7 +208,8 @@ class CompilerProcess:
         """Kill the compilations that other threads wait for; those threads get `Abandoned`.
 
         Args:
-            threads: whose, by `threading.get_ident`; None for all, and to start their children again at once.
+            threads: the waiting threads, by `threading.get_ident`; None for all, whose children are then restarted at
+                once.
         """
         for seat in self._seats:
             child, thread = seat.child, seat.thread
@@ -224,14 +227,14 @@ class CompilerProcess:
             seat.started()
 
     def close(self) -> None:
-        """Leave no process behind."""
+        """Ends all child processes."""
         with contextlib.ExitStack() as held:
             for seat in [held.enter_context(self._seat()) for _ in self._seats]:
                 seat.kill()
 
     @contextlib.contextmanager
     def _seat(self) -> Iterator[_ChildSlot]:
-        """A seat for this thread alone, the one that was used last; waits for one where all are taken."""
+        """Context manager that reserves a slot for this thread, preferably the one used last; waits if all are taken."""
         with self._changed:
             self._changed.wait_for(lambda: self._free)
             seat = self._free.pop()
@@ -250,6 +253,6 @@ def _cores() -> int:
 
 
 COMPILER = CompilerProcess()
-"""The children of this process, started when first needed."""
+"""The compiler processes of this program, started on first use."""
 
 atexit.register(COMPILER.close)

@@ -1,4 +1,4 @@
-"""The texts of one compilation: a unit and the project headers that it reaches, each read once."""
+"""The texts of one compilation: a unit and the project headers that it includes, each read once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_PROJECT_CHARACTERS = 64 << 20
 
 @dataclass(slots=True)
 class File:
-    """One text of the compilation; `name` is what it is included by, None for the unit itself."""
+    """One text of the compilation; `name` is its include name, None for the unit itself."""
 
     name: str | None
     path: Path | None
@@ -29,7 +29,7 @@ class File:
 
 @dataclass(slots=True)
 class Files:
-    """All texts of a compilation, the unit first; `names` are those that project headers are included by."""
+    """All texts of a compilation, the unit first; `names` are the include names of project headers."""
 
     files: list[File]
     names: dict[Path, str]
@@ -38,7 +38,7 @@ class Files:
 
 
 def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
-    """The unit and every project header that it reaches, each once."""
+    """Loads the unit and every project header that it includes, each once."""
     loaded = Files([], {}, search, {})
     waiting: list[tuple[str | None, Path | None, str, Path]] = [(None, None, text, directory)]
     characters = 0
@@ -69,7 +69,7 @@ def load_files(text: str, directory: Path, search: IncludeSearch) -> Files:
 
 
 def header_words(text: str, directory: Path, include_paths: Iterable[Path] = ()) -> frozenset[str]:
-    """The words of all of the user's headers that a text reaches.
+    """Return the words of all user headers that a text includes.
 
     Args:
         text: of a unit.
@@ -81,7 +81,7 @@ def header_words(text: str, directory: Path, include_paths: Iterable[Path] = ())
 
 
 def _served_name(name: str, taken: Iterable[str]) -> str:
-    """The name as written, made different from those of other files."""
+    """Returns the name as written, made distinct from those of other files."""
     plain = name.replace("\\", "/")
     known = set(taken)
     served, count = plain, 1

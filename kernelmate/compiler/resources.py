@@ -14,7 +14,7 @@ from kernelmate.records import Resources
 
 REGCOUNT, FRAME_SIZE, MAX_THREADS, REQNTID, PARAM_CBANK = 0x2F, 0x11, 0x05, 0x10, 0x0A
 RESERVED_SHARED_BYTES = 1024
-"""Included in `.nv.shared` sections from sm_90 on, and not the kernel's own."""
+"""Bytes included in `.nv.shared` sections from sm_90 on that are not the kernel's own."""
 
 DEFAULT_MAX_THREADS = 1024
 _FORMAT_SIZED = 4
@@ -30,7 +30,9 @@ class _Section:
 
 
 def read_resources(cubin: bytes, symbol: str, log: str, capability: tuple[int, int]) -> Resources:
-    """The resources of one kernel; `dynamic_shared_bytes` is 0, and spills are None where the log does not tell.
+    """Return the resources of one kernel.
+
+    `dynamic_shared_bytes` is 0, and spills are None if the log does not state them.
 
     Raises:
         ValueError: this is no CUBIN, or the kernel is not in it.
@@ -59,7 +61,7 @@ def read_resources(cubin: bytes, symbol: str, log: str, capability: tuple[int, i
 
 
 def parameter_offset(cubin: bytes, symbol: str) -> int | None:
-    """Byte offset of a kernel's parameters in constant bank 0; None where the CUBIN does not say.
+    """Return the byte offset of a kernel's parameters in constant bank 0; None if the CUBIN does not state it.
 
     Raises:
         ValueError: this is no CUBIN.
@@ -72,7 +74,7 @@ def parameter_offset(cubin: bytes, symbol: str) -> int | None:
 
 
 def _spills(log: str, symbol: str) -> int | None:
-    """Bytes of spill stores and loads per thread that ptxas reports."""
+    """Returns the bytes of spill stores and loads per thread that ptxas reports."""
     found = re.search(
         rf"Function properties for {re.escape(symbol)}\n[^\n]*?\d+ bytes stack frame, (\d+) bytes spill stores, "
         r"(\d+) bytes spill loads", log,

@@ -1,4 +1,4 @@
-"""Classification of declarations: for the device always, if something kept names them, or never."""
+"""Classification of declarations: kept for the device always, kept if something kept names them, or never kept."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Rule = Literal["keep", "if-named", "drop"]
 
 @dataclass(slots=True)
 class DeclarationNode:
-    """A declaration of a namespace's scope: what is to become of it, and which of its tokens are blanked anyway."""
+    """A declaration at namespace scope: its rule, and the tokens of it that are blanked in any case."""
 
     file: File
     declaration: Declaration
     rule: Rule
     cut: list[tuple[int, int]] = field(default_factory=list)
     relaxed: bool = False
-    """It has unannotated functions that are kept, because they are constexpr."""
+    """True if it has unannotated functions that are kept because they are constexpr."""
 
 
 class Rules:
@@ -98,7 +98,7 @@ class Rules:
         file, declaration = node.file, node.declaration
         code = file.parsed.code
         if code[declaration.start].text == "template" and code[declaration.start + 1].text != "<":
-            # An explicit instantiation: instances are asked for by name.
+            # An explicit instantiation is dropped, because instances are requested by name.
             return "drop"
         head = texts_of(file, declaration.start, declaration.head)
         if self._is_annotated(file, declaration):
@@ -134,7 +134,7 @@ class Rules:
         return "keep" if device and clean else "if-named"
 
     def _prune(self, file: File, declaration: Declaration, cut: list[tuple[int, int]]) -> bool:
-        """Cut the host's members out of a type; whether constexpr functions without annotation stay in it."""
+        """Removes the host members of a type; returns True if unannotated constexpr functions stay in it."""
         relaxed = False
         code = file.parsed.code
         for member in declaration.members:
@@ -160,7 +160,7 @@ class Rules:
         return not texts_of(file, declaration.start, declaration.head).isdisjoint(SPACES | self._device_macros)
 
     def _is_host(self, file: File, start: int, stop: int) -> bool:
-        """True if these tokens name what only a host compiler has."""
+        """Returns True if these tokens use names that only a host compiler has."""
         code = file.parsed.code
         for index in range(start, min(stop, len(code))):
             token = code[index]
@@ -181,7 +181,7 @@ class Rules:
 
 
 def flat(declarations: Iterable[Declaration]) -> Iterator[Declaration]:
-    """Declarations and, below each, those inside it."""
+    """Yields declarations, each followed by those inside it."""
     for declaration in declarations:
         yield declaration
         yield from flat(declaration.members)
@@ -200,7 +200,7 @@ def _is_defaulted(code: Sequence[Token], declaration: Declaration) -> bool:
 
 
 def _prototype(parsed: Parsed, declaration: Declaration) -> tuple[str, ...]:
-    """A function's name and parameters as written, to find a definition that leaves the annotation to the declaration."""
+    """Returns a function's name and parameters as written, to match a definition whose annotation is at its declaration."""
     code = parsed.code[declaration.start : declaration.head]
     name = declaration.names[:1]
     at = next((i for i, t in enumerate(code[:-1]) if (t.text,) == name and code[i + 1].text == "("), len(code))
@@ -208,7 +208,7 @@ def _prototype(parsed: Parsed, declaration: Declaration) -> tuple[str, ...]:
 
 
 def _expanding_to(macros: dict[str, list[Macro]], words: Iterable[str]) -> frozenset[str]:
-    """Macros whose expansion holds one of the words, through other macros too."""
+    """Returns macros whose expansion contains one of the words, also through other macros."""
     found: set[str] = set()
     wanted = set(words)
     grown = True

@@ -1,4 +1,4 @@
-"""Real GPUs: what compiling, occupancy and prediction are for.
+"""GPUs for which kernels are compiled, and occupancy and times are predicted.
 
 Each row names the document its figures come from. SM counts, boost clocks, memory and L2 are the vendor's data sheet
 values; peak rates are 2 x FMA lanes x SMs x boost clock. Limits of an SM are those of the CUDA C++ Programming Guide,
@@ -19,8 +19,8 @@ from kernelmate.records import Target
 class SmLimits:
     """Limits of one streaming multiprocessor; bytes and counts.
 
-    `shared_reserved` is what the system takes of each block's shared memory; `shared_unit` is the granularity in which
-    shared memory is given to blocks, `register_unit` that in which registers are given to a warp.
+    `shared_reserved` is the shared memory per block that the system reserves; `shared_unit` is the allocation
+    granularity of shared memory per block, `register_unit` that of registers per warp.
     """
 
     shared_per_sm: int
@@ -37,7 +37,7 @@ class SmLimits:
 
     @property
     def warps_per_sm(self) -> int:
-        """Warps that an SM holds."""
+        """Maximum warps per SM."""
         return self.threads_per_sm // 32
 
 
@@ -119,13 +119,13 @@ _FOR_ARCH = {
     "sm_120": "RTX 5090",
 }  # fmt: skip
 _FIRST_SPECIFIC = 90
-"""From here on there is code for one architecture (`sm_90a`) or its family (`sm_100f`) only."""
+"""Compute capability from which code can be specific to one architecture (`sm_90a`) or its family (`sm_100f`)."""
 
 _SHORT = {"a100": "A100 80GB SXM", "h100": DEFAULT, "b100": "B200"}
 
 
 def sm_limits(capability: tuple[int, int]) -> SmLimits:
-    """The limits of an SM.
+    """Return the limits of an SM.
 
     Raises:
         UsageError: the table does not have this compute capability.
@@ -140,13 +140,13 @@ def sm_limits(capability: tuple[int, int]) -> SmLimits:
 
 _ARCH = re.compile(r"(?:sm|compute)_?(\d{2,3})([af]?)")
 _KINDS = frozenset({"rtx", "gtx", "ti", "sxm", "pcie"})
-"""Words that name no GPU by themselves."""
+"""Words that do not identify a GPU by themselves."""
 
 _NOISE = frozenset({"nvidia", "geforce", "tesla", "tensor", "core", "gpu", "graphics", "hbm2e", "hbm3", "hbm3e"})
 
 
 def find_target(name: str | None) -> Target:
-    """The GPU of a name, or of an architecture: `sm_90a` is the H100 SXM, compiled for sm_90a.
+    """Return the GPU of a name or an architecture: `sm_90a` is the H100 SXM, compiled for sm_90a.
 
     Args:
         name: as in the table or shorter, in any case (`h100`, `a100 40gb`, `rtx4090`), or as a driver spells it
@@ -178,7 +178,10 @@ def _named(name: str) -> Target:
 
 
 def _by_words(wanted: list[str]) -> Target | None:
-    """The GPU whose name has all these words; of several the default or the first; a memory size may be left over."""
+    """Returns the GPU whose name has all these words; of several the default or the first.
+
+    A memory size may be unmatched.
+    """
     spelled = [(target, _words(target.name.lower())) for target in sorted(TARGETS, key=lambda t: t.name != DEFAULT)]
     exact = [target for target, words in spelled if set(words) == set(wanted)]
     holding = [target for target, words in spelled if set(wanted) <= set(words)]

@@ -1,1 +1,1 @@
-"""Objectives, metrics, acceptance and ranking: what a prompt asks for, and which versions meet it."""
+"""Objectives, metrics, acceptance and ranking of candidates."""

@@ -1,8 +1,8 @@
 """Acceptance of candidates: the objective met beyond its noise, and nothing else made worse beyond its limit.
 
-Of time, the headline decides, or the weighted geometric mean over the sizes where the contract has `weights`. No other listed
-size may get slower by more than the contract's `slowdown`; sizes of weight 0, and without weights those at which both versions
-mostly launch, are only told of.
+For time, the headline size decides, or the weighted geometric mean over the sizes if the contract has `weights`. No
+other listed size may get slower by more than the contract's `slowdown`; sizes of weight 0, and without weights sizes
+dominated by launch overhead, are reported but never reject.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ Basis = Literal["measured", "counted", "predicted"]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that a metric may get worse, as a fraction of the baseline's; None: any amount. `reason` says why."""
+    """Allowed deterioration of a metric, as a fraction of the baseline's value; None is unlimited.
+
+    `reason` explains it.
+    """
 
     fraction: float | None
     reason: str
@@ -48,12 +51,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision about a candidate.
+    """Decision on a candidate.
 
-    `accepted` is None where nothing speaks against it but what there is to go by is not enough: a predicted time (whose gain
-    may be undecided: then `objective.met` is None too), a guessed contract, no reference. `trade_offs` are what got worse and
-    is not held against it. `times` are both versions' at each listed size. `speedup` is by the contract's weights; None without
-    weights, or where a size has no ratio.
+    `accepted` is None if nothing rejects the candidate but the evidence does not suffice: a predicted time
+    (`objective.met` is None too if the prediction's error hides the gain), a guessed contract, or no reference.
+    `trade_offs` are figures that got worse without rejecting it. `times` are both versions' times at each listed size.
+    `speedup` is weighted by the contract's weights; None without weights, or if a size has no ratio.
     """
 
     objective: ObjectiveResult | None
@@ -73,17 +76,17 @@ NOISE: Mapping[MetricName, float] = {
     "occupancy": 0.0,
     "accuracy": 0.02,
 }
-"""The fraction by which a metric must improve to count as improved.
+"""Fraction by which a metric must improve to count as improved.
 
-Time carries its own interval; the compiler's figures and occupancy have no noise; sectors move by where buffers happen to
-lie; errors move by the order in which threads add.
+Times have confidence intervals of their own; the compiler's figures and occupancy have no noise; sector counts vary
+with buffer addresses; errors vary with the order of additions among threads.
 """
 
 LEAST_GAIN = 1.02
-"""The least that the lower end of a measured ratio's 95% interval must be to count as faster."""
+"""Smallest lower end of a measured speedup's 95% interval that counts as faster."""
 
 TOLD = 0.02
-"""A predicted time that rises by more than this fraction is told of, though it may be within the prediction's error."""
+"""Fraction by which a predicted time must rise to be reported, even within the prediction's error."""
 
 KEPT = 0.02
 """Allowed slowdown, beyond its interval, of a version whose objective cannot be measured."""
@@ -109,9 +112,10 @@ DEFAULT_LIMITS: Mapping[Literal["time", "counted"], Mapping[MetricName, Limit]] 
         "accuracy": Limit(None, "the tolerance is the limit"),
     },
 }
-"""Allowed change of each metric for the worse, if time is the objective and if another metric is.
+"""Allowed deterioration of each metric: `time` if time is the objective, `counted` for any other objective.
 
-An objective's own `limits` ("without using more shared memory") go before these, and of time a contract's `slowdown`.
+An objective's own `limits` ("without using more shared memory") take precedence, as does a contract's `slowdown` for
+time.
 """
 
 
@@ -125,17 +129,17 @@ def decide(
     contract: Contract | None = None,
     error: RatioError = ANY,
 ) -> Decision:
-    """Decides on the acceptance of a candidate.
+    """Decide whether a candidate is accepted.
 
     Args:
-        objective: what was asked for; None asks only for a right kernel without findings.
-        baseline: the verdict of the kernel as it was; only None without an objective.
-        candidate: the verdict of the version in question; its own `objective`, `accepted`, `reasons` are not read.
+        objective: the objective; None requires only a correct kernel without findings.
+        baseline: the original kernel's verdict; None only without an objective.
+        candidate: the candidate's verdict; its `objective`, `accepted` and `reasons` are ignored.
         baseline_sizes: counts and times of the baseline at every listed size.
-        candidate_sizes: the candidate's.
-        contract: gives weights and `slowdown`; where it is a guess nothing is accepted, only called promising. None: no
-            weights, and the default slowdown.
-        error: of the predicted ratio of the two.
+        candidate_sizes: likewise of the candidate.
+        contract: source of weights and `slowdown`; with an inferred contract a candidate is at most promising. None
+            means no weights and the default slowdown.
+        error: error factor of the predicted speedup.
     """
     broken = tuple(_broken(candidate))
     result: ObjectiveResult | None = None
@@ -184,7 +188,7 @@ def _doubts(verdict: Verdict, result: ObjectiveResult | None, inferred: bool) ->
 def _meets(
     objective: Objective, baseline: Verdict, candidate: Verdict, times: Sequence[SizeTimes]
 ) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
-    """The result, what is missing (empty when met), and what is worth knowing though it is met."""
+    """Returns the objective's result, the reasons for not meeting it (empty when met), and remarks."""
     metric = objective.metric
     before, after = metric_value(metric, baseline), metric_value(metric, candidate)
     if metric == "time":
@@ -205,7 +209,10 @@ def _meets(
 
 
 def _meets_time(times: Sequence[SizeTimes], *, keep: bool) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
-    """True if the headline, or the weighted mean, is faster; to `keep` the time, true if it is not slower."""
+    """Returns the result of a time objective: met if the headline, or the weighted mean, is faster.
+
+    With `keep`, if it is not slower.
+    """
     headline = next(one for one in times if one.headline)
     weighted = any(one.weight for one in times)
     ratio = mean_by_weights(times) if weighted else headline.ratio
@@ -244,7 +251,7 @@ def _made_worse(
     times: Sequence[SizeTimes],
     slowdown: float,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Metrics that got worse beyond their limits, and those that got worse within them (trade-offs are always shown)."""
+    """Returns sentences on metrics that got worse beyond their limits, and on those that got worse within them (trade-offs)."""
     worse: list[str] = []
     traded: list[str] = []
     worse += [f"did not run at {_at(size.size)}" for size, other in pairs if other is None]
@@ -282,9 +289,11 @@ def _made_worse(
 
 
 def _slower_sizes(times: Sequence[SizeTimes], limit: float | None, *, asked: bool) -> tuple[list[str], list[str]]:
-    """Sizes that are too slow, and trade-offs. Where time was asked for, what decides is held to more than this.
+    """Returns sentences on sizes that are too slow, and on trade-offs.
 
-    Of a measured ratio that is not slower beyond its interval nothing is known; a predicted one may be right, and is told of.
+    If time is the objective, the deciding size has a stricter limit.
+
+    A measured slowdown within its interval is not significant and is not reported; a predicted one is reported.
     """
     weighted = any(one.weight for one in times)
     worse: list[str] = []
@@ -312,7 +321,7 @@ def _limit(objective: Objective, metric: MetricName, slowdown: float) -> float |
 
 
 def _loss(metric: MetricName, before: float, after: float) -> float:
-    """By what fraction a metric got worse; negative when it got better."""
+    """Returns the fraction by which a metric got worse; negative if it improved."""
     rise = after - before if better(metric) == "lower" else before - after
     if rise == 0:
         return 0.0

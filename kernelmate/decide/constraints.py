@@ -1,4 +1,4 @@
-"""Constraints held against versions, and preferences against the authors that propose them."""
+"""Checks of versions against a prompt's constraints, and of authors against its preferences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kernelmate.decide.metrics import metric_value
 from kernelmate.decide.objective import NOT_MEASURED
-from kernelmate.records import Compiled, MetricName, Objective, Verdict
+from kernelmate.records import Compiled, FindingCode, MetricName, Objective, Verdict
 
 _ENTRY = re.compile(r"^(?=(?:\.(?:visible|weak|extern) +)?\.entry\s+([\w$]+))", re.MULTILINE)
 _ATOMIC = re.compile(r"^\s*(?:@!?%\w+\s+)?(?:atom|red)\.(?!async)[\w.:]+", re.MULTILINE)
@@ -16,12 +16,12 @@ _FLOATS = re.compile(r"\.add[\w.:]*\.b?f(?:16|32|64)|\.b?f(?:16|32|64)[\w.:]*\.a
 
 
 def broken_by(objective: Objective, verdict: Verdict, compiled: Compiled) -> tuple[str, ...]:
-    """Constraints that a version violates, in words; an unknown figure violates none.
+    """Returns the constraints that a version violates, as text; an unknown figure violates none.
 
     Args:
-        objective: what was asked for.
-        verdict: on the version.
-        compiled: the version.
+        objective: the objective with its constraints.
+        verdict: the version's verdict.
+        compiled: the compiled version.
     """
     reasons: list[str] = []
     for one in objective.constraints:
@@ -36,28 +36,32 @@ def broken_by(objective: Objective, verdict: Verdict, compiled: Compiled) -> tup
             reasons.append(f"asked for {one.words}, has {len(atomics)} in its PTX")
         elif one.kind == "deterministic" and any(_FLOATS.search(atomic) for atomic in atomics):
             reasons.append(f"asked for {one.words}, adds floats by atomics, in any order")
-        elif one.kind == "deterministic" and any(finding.code == "nondeterministic" for finding in verdict.findings):
+        elif one.kind == "deterministic" and any(
+            finding.code == FindingCode.NONDETERMINISTIC for finding in verdict.findings
+        ):
             reasons.append(f"asked for {one.words}, equal launches gave different answers")
     return tuple(reasons)
 
 
 def holds_already(objective: Objective, baseline: Verdict, compiled: Compiled) -> bool:
-    """Only constraints were asked for, and the kernel as it is breaks none."""
+    """Returns True if the objective has only constraints and the baseline already meets them."""
     only = objective.keep and bool(objective.constraints) and not objective.preferences
     return only and not objective.reading.startswith(NOT_MEASURED) and not broken_by(objective, baseline, compiled)
 
 
 def suits(objective: Objective, author: str) -> int:
-    """Number of preferred structures that an author's versions have; negative if they have one to be avoided."""
+    """Returns the number of preferred structures in an author's versions; negative if they have one to be avoided."""
     named = [one for one in objective.preferences if re.search(one.authors, author)]
     avoided = sum(one.avoid for one in named)
     return -avoided if avoided else len(named)
 
 
 def aimed_at(objective: Objective, metrics: Collection[MetricName], verdict: Verdict) -> Objective | None:
-    """The objective as a recipe for these metrics is asked: for a figure that a constraint bounds and a version exceeds.
+    """Returns the objective to give to a recipe that improves the given metrics.
 
-    None where the recipe serves neither the objective nor such a constraint.
+    An exceeded constraint becomes the objective.
+
+    Returns None if the recipe serves neither the objective nor an exceeded constraint.
     """
     for one in objective.constraints:
         if one.kind == "registers" or one.kind == "shared_bytes":
@@ -68,7 +72,7 @@ def aimed_at(objective: Objective, metrics: Collection[MetricName], verdict: Ver
 
 
 def _own_ptx(compiled: Compiled) -> str:
-    """The PTX of a version without other kernels in its file."""
+    """Returns a version's PTX without the other kernels of its file."""
     parts = _ENTRY.split(compiled.ptx)
     own = [parts[0]]
     own += [text for name, text in zip(parts[1::2], parts[2::2], strict=True) if name == compiled.lowered_name]

@@ -1,4 +1,4 @@
-"""Choice of a version for each size, of few versions, and a rule over the sizes that makes the same choices."""
+"""Selection of a version for each size, with few distinct versions, and a rule over the sizes that makes the same choices."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from kernelmate.records import DispatchRule
 
 NEAR = 0.03
-"""A version within this fraction of the fastest one at a size is as good there."""
+"""A version within this fraction of the fastest one at a size counts as equally fast."""
 
 
 def few_versions(times_us: Sequence[Sequence[float | None]]) -> tuple[int | None, ...]:
-    """The version to launch at each size.
+    """Returns the version to launch at each size.
 
-    As few versions as a greedy cover finds, such that each size is within `NEAR` of its fastest time. Of versions that
-    cover equally many sizes the earlier one is taken, so that the kernel itself stays where nothing is gained.
+    A greedy set cover keeps the number of versions small, with each size within `NEAR` of its fastest time. Among
+    versions that cover equally many sizes the earlier one wins, so that the kernel itself stays if nothing is gained.
 
     Args:
         times_us: by version, then by size; None where a version has no time at a size.
@@ -39,9 +39,11 @@ def _near_fastest(times: Sequence[float | None]) -> frozenset[int]:
 
 
 def dispatch_rule(sizes: Sequence[Mapping[str, int]], chosen: Sequence[int | None]) -> DispatchRule | None:
-    """The simplest rule that makes these choices: of fewest intervals, over one size before products of several.
+    """Returns the simplest rule that makes these choices.
 
-    Returns None where sizes of equal measure have different versions for every measure, or nothing was chosen.
+    Fewest intervals first, then one size before a product of several.
+
+    Returns None if no measure separates the versions, or nothing was chosen.
     """
     known = [(size, version) for size, version in zip(sizes, chosen, strict=True) if version is not None]
     if not known:
@@ -52,13 +54,13 @@ def dispatch_rule(sizes: Sequence[Mapping[str, int]], chosen: Sequence[int | Non
 
 
 def _measures(sizes: Sequence[Mapping[str, int]]) -> list[tuple[str, ...]]:
-    """Names that vary over the sizes, alone, then together."""
+    """Returns the names that vary over the sizes: single names first, then products."""
     names = [name for name in sizes[0] if len({size[name] for size in sizes}) > 1] or list(sizes[0])[:1]
     return [some for count in range(1, len(names) + 1) for some in itertools.combinations(names, count)]
 
 
 def _intervals(names: tuple[str, ...], known: Sequence[tuple[Mapping[str, int], int]]) -> DispatchRule | None:
-    """The rule over the product of some sizes; None where one value has several versions."""
+    """Returns the rule over the product of the given sizes; None if one value would need several versions."""
     by_value: dict[int, int] = {}
     for size, version in known:
         if by_value.setdefault(math.prod(size[name] for name in names), version) != version:

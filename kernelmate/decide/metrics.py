@@ -1,12 +1,14 @@
-"""Metrics of a verdict: the one number that each objective is measured by."""
+"""Metrics of a verdict: the number that decides each objective."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from kernelmate.records import Counters, MetricName, Verdict
+from kernelmate.records import Counters, FindingCode, MetricName, Verdict
 
-NOT_THE_KERNELS = frozenset({"time-limit", "out-of-memory", "worker-crash", "unsupported-instruction"})
+NOT_THE_KERNELS = frozenset(
+    {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
+)
 """Findings that say that nothing could be found out, where correctness is left open."""
 
 SECTOR_BYTES = 32
@@ -21,7 +23,7 @@ METRICS: tuple[MetricName, ...] = (
     "occupancy",
     "accuracy",
 )
-"""Metrics that right versions are compared by, in the order in which they are shown."""
+"""Metrics by which correct versions are compared, in display order."""
 
 WORDS: dict[MetricName, str] = {
     "time": "time",
@@ -33,7 +35,7 @@ WORDS: dict[MetricName, str] = {
     "accuracy": "largest error (in tolerances)",
     "correct": "rightness",
 }
-"""Name of each metric's number in text for people."""
+"""Display name of each metric."""
 
 UNITS: dict[MetricName, str] = {
     "time": "us",
@@ -48,24 +50,24 @@ UNITS: dict[MetricName, str] = {
 
 
 def better(metric: MetricName) -> Literal["lower", "higher"]:
-    """Direction in which the metric's number improves. Accuracy's number is an error, so it improves downwards."""
+    """Returns the direction in which the metric's number improves. Accuracy's number is an error, so lower is better."""
     return "higher" if metric in {"occupancy", "correct"} else "lower"
 
 
 def global_bytes(counters: Counters | None) -> float | None:
-    """Bytes that loads and stores of global memory move, in whole sectors; None where they were not counted."""
+    """Returns the bytes that global loads and stores move, in whole sectors; None if they were not counted."""
     if counters is None or counters.global_load_sectors is None or counters.global_store_sectors is None:
         return None
     return float(SECTOR_BYTES * (counters.global_load_sectors + counters.global_store_sectors))
 
 
 def metric_value(name: MetricName, verdict: Verdict) -> float | None:
-    """The number that stands for a metric in a verdict, at the headline size.
+    """Returns a metric's number in a verdict, at the headline size.
 
     Microseconds for `time`; bytes per block for `shared_bytes` (static and dynamic together); bytes per thread for
     `local_bytes`; bytes of the whole launch for `global_bytes`; 0 to 1 for `occupancy`; for `accuracy` the largest
     error over its tolerance among all cases (lower is better); 1 for a right version and 0 for one that is not, for
-    `correct`. None where the verdict does not know it.
+    `correct`. None if the verdict does not contain it.
     """
     if name == "correct":
         return rightness(verdict)
@@ -89,7 +91,7 @@ def metric_value(name: MetricName, verdict: Verdict) -> float | None:
 
 
 def rightness(verdict: Verdict) -> float | None:
-    """1 for a version that is right, 0 for one that is not or does not compile; None where nothing shows which."""
+    """Returns 1 for a correct version, 0 for one that is wrong or does not compile, None if undecided."""
     errors = [finding.code for finding in verdict.findings if finding.severity == "error"]
     if verdict.correct is None and verdict.compiled and set(errors) <= NOT_THE_KERNELS:
         return None
@@ -97,7 +99,7 @@ def rightness(verdict: Verdict) -> float | None:
 
 
 def format_value(metric: MetricName, value: float | None) -> str:
-    """A metric's number as people read it: `16384 bytes`, `75%`, `12.1 us`."""
+    """Formats a metric's number with its unit: `16384 bytes`, `75%`, `12.1 us`."""
     if value is None:
         return "unknown"
     if metric == "correct":

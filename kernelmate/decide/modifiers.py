@@ -1,4 +1,4 @@
-"""Modifiers in a prompt beside its metric: constraints, preferred structure, and the sizes that decide."""
+"""Modifiers of a prompt beside its metric: constraints, preferred structure, and the sizes that decide."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT = (
     r"(?:(?:no|without|avoid\w*|not|never|don'?t|do not|remov\w+|get rid of|getting rid of|eliminat\w+|drop|free of|instead of)"
     r" (?:(?:the|any|all|use|using|used|usage of|of|need\w*|rely\w*|on|to|do|doing|global|these|those|my|more calls to) )*)"
 )
-"""Words that turn what follows into what must not be."""
+"""Words that negate what follows."""
 
 AT_MOST = (
     r"(?:at most|(?:a )?max(?:imum)?(?: of)?|(?:no|not) more than|up to|within|limit(?:ed)? (?:it )?to|capped at|cap (?:it )?at|<=|≤"
@@ -31,7 +31,7 @@ BOUNDS: tuple[tuple[str, int], ...] = (
     (rf"(\d+) {REGISTERS}(?: per thread)?,? (?:or (?:fewer|less|below|under)|at most|max(?:imum)?|tops)", 0),
     (rf"{REGISTERS}(?: count| usage| per thread)?(?: down)? ?(?:{AT_MOST}|to|at) ?(\d+)", 0),
 )
-"""Patterns of an upper bound of registers, and the amount to subtract from the number."""
+"""Patterns of an upper bound of registers, each with the amount to subtract from its number."""
 
 SHARED_BOUND = (
     rf"(?:{AT_MOST}|{BELOW}) (\d+) ?(k|kb|kib|bytes?|b)(?: of)? {SHARED}"
@@ -125,7 +125,10 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
     ("atomics", r"atomic", r"(?:use|using|with|by) (?:block[ -]level )?atomics?(?: ?adds?)?"),
     ("launch bounds", r"launch-bounds", r"launch[ -]bounds|max ?n?reg\w*"),
 )  # fmt: skip
-"""Structure that prompts name: how it is called, which authors' versions have it, and the words; the most specific first."""
+"""Code structures that prompts can name: display name, regular expression of authors, and pattern.
+
+The most specific first.
+"""
 
 BLOCK = r"(?:blocks? (?:of |size (?:of |= ?)?)|use |with )?(\d+) threads(?: per| a| in a| in each)? ?(?:block)?|block ?size (?:of |= ?|to )?(\d+)"
 
@@ -150,7 +153,7 @@ _QUESTION = re.compile(
 
 @dataclass(slots=True)
 class PromptModifiers:
-    """Modifiers of a prompt, and the folded text that is left of it."""
+    """Modifiers found in a prompt, and the rest of its folded text."""
 
     text: str
     constraints: list[Constraint] = field(default_factory=list)
@@ -158,19 +161,19 @@ class PromptModifiers:
     limits: dict[str, float] = field(default_factory=dict)
 
     def take(self, pattern: str) -> re.Match[str] | None:
-        """The first stretch of the text that a pattern matches, which is then read no more."""
+        """Matches a pattern and removes the matched text, so that it is read only once."""
         found = re.search(rf"(?<!\w)(?:{pattern})(?!\w)", self.text)
         if found is not None:
             self.text = f"{self.text[: found.start()]} \0 {self.text[found.end() :]}"
         return found
 
     def __bool__(self) -> bool:
-        """Something is asked for, and not only what must not be lost."""
+        """Returns True if there is any modifier beside limits."""
         return bool(self.constraints or self.preferences)
 
 
 def read_modifiers(text: str) -> PromptModifiers:
-    """The modifiers in a folded prompt."""
+    """Returns the modifiers in a folded prompt."""
     modifiers = PromptModifiers(text)
     while modifiers.take(NEED_NOT):
         pass
@@ -210,13 +213,16 @@ def _structures(modifiers: PromptModifiers) -> None:
         found = pattern.search(modifiers.text)
         if found is not None:
             modifiers.text = pattern.sub(" \0 ", modifiers.text)
-            # "reading it twice" is only ever what shall not be
+            # "reading it twice" only ever names something to avoid.
             avoid = found["no"] is not None and words != "input read once"
             modifiers.preferences.append(Preference(words, authors, avoid))
 
 
 def read_sizes(prompt: str) -> tuple[str, tuple[Mapping[str, int], ...]]:
-    """The prompt without the sizes that it names, and those: `rows = 8, cols = 64` is one, `rows = 8 and 16` are two."""
+    """Returns the prompt without the sizes that it names, and those sizes.
+
+    `rows = 8, cols = 64` is one, `rows = 8 and 16` are two.
+    """
     sizes: list[dict[str, int]] = []
     spans: list[tuple[int, int]] = []
     for found in SIZE.finditer(prompt):
@@ -237,13 +243,13 @@ def read_sizes(prompt: str) -> tuple[str, tuple[Mapping[str, int], ...]]:
 
 
 def without_questions(text: str) -> str:
-    """The sentences of a folded prompt that ask for something; empty where all of them only want to know."""
+    """Returns the sentences of a folded prompt that are requests; empty if all of them are questions."""
     sentences = re.findall(r"[^?!;\n]+?(?:[?!;\n]|\.(?=\s|$)|$)", text)
     return "".join(one for one in sentences if not _QUESTION.match(one)).strip()
 
 
 def unknown_words(text: str, known: re.Pattern[str]) -> tuple[str, ...]:
-    """Stretches of a folded prompt that nothing was read from: neither known phrases nor stopwords."""
+    """Returns the parts of a folded prompt that were not understood: neither known phrases nor stopwords."""
     found: list[str] = []
     for stretch in re.split(r"[\0,;:!?()\"]|\.(?=\s|$)", known.sub(" \0 ", text)):
         words = re.findall(r"[\w'/+.-]*\w", stretch)
@@ -263,7 +269,7 @@ def wishes_sentence(
     sizes: tuple[Mapping[str, int], ...],
     unknown: tuple[str, ...],
 ) -> str:
-    """Restates the modifiers, in sentences that follow the metric's."""
+    """Returns sentences that restate the modifiers, to follow the metric's sentence."""
     parts = []
     if constraints:
         parts.append(f"Must hold: {', '.join(one.words for one in constraints)}.")

@@ -1,4 +1,4 @@
-"""Objectives from prompts: the metric that a prompt asks for, repeated in one sentence."""
+"""Interpretation of prompts: the metric that a prompt asks for, with a sentence that says how it was read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ PHRASES: tuple[tuple[Asked, str], ...] = (
     ),
     ("memory", r"memory(?: usage| use| footprint| consumption)?|\bmem\b|vram|\bram\b"),
 )
-"""English phrases, the most specific first: a stretch of the prompt that one of them has taken is not read again."""
+"""English phrases, the most specific first; text that one phrase has matched is not matched again."""
 
 FOREIGN: tuple[tuple[Asked, str], ...] = (
     (
@@ -85,7 +85,7 @@ FOREIGN: tuple[tuple[Asked, str], ...] = (
     ),
     ("memory", r"speicher\w*|memoire|memoria"),
 )
-"""The commonest words in German, French and Spanish, accents taken off."""
+"""The most common words in German, French and Spanish, without accents."""
 
 UNSPACED: tuple[tuple[Asked, str], ...] = (
     ("shared_bytes", "共享内存|共享存储器?|共享記憶體|共有メモリ|シェアードメモリ"),
@@ -101,22 +101,22 @@ UNSPACED: tuple[tuple[Asked, str], ...] = (
     ("time", "快|速|性能|优化|耗时|延迟|実行時間|遅|最適化"),
     ("memory", "内存|显存|記憶體|メモリ"),
 )
-"""The commonest words in Chinese and Japanese, which put no spaces between words."""
+"""The most common words in Chinese and Japanese, which do not separate words by spaces."""
 
 MEND = r"\b(?:fix\w*|repair\w*|mend\w*|debug\w*|broken|bugs?|incorrect|repariere\w*|behebe\w*|korrigiere\w*|corrige\w*|repare\w*|arregla\w*|fehler\w*|errores?|erreurs?|absturz\w*)\b|修复|修正|修理|直して|直す|错误|バグ|エラー"
-"""Words that ask for a right kernel where nothing that can be measured is named: "fix the spills" is about spills."""
+"""Words that ask for a correct kernel, used only if the prompt names no metric: "fix the spills" is about spills."""
 
 READABLE = r"\b(?:readab\w*|legib\w*|clean(?:er)?|simpl(?:er|ify)|tidy|refactor\w*|lesbar\w*|lisible)\b"
-"""Words that ask for what no metric tells; they count where nothing else is named."""
+"""Words that ask for readability, which no metric measures; used only if the prompt names nothing else."""
 
 PERMITTED = re.compile(
     r"\b(?:(?:low(?:er)?|less|reduced) )?(?:precision|accuracy|tolerance|errors?)\b[^.;,]{0,30}?"
     r"\b(?:to|of|within|below|under) (\d+(?:\.\d*)?(?:e-\d+)?) ?(%|percent\b)?"
 )
-"""Patterns of an allowed error, in the user's words: "lower precision is fine to 1e-3", "an error of 0.1 % is fine"."""
+"""Patterns of a permitted error, such as "lower precision is fine to 1e-3" or "an error of 0.1 % is fine"."""
 
 WEAK = r"\b(?:optimi[sz]\w*|tun(?:e|ed|ing)|efficien\w+|improv\w*|perform\w*|better)\b"
-"""Words that ask for speed only where nothing else is named: "optimize memory usage" is about memory."""
+"""Words that ask for speed only if nothing else is named: "optimize memory usage" is about memory."""
 
 _VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (
     *((metric, re.compile(pattern)) for metric, pattern in UNSPACED),
@@ -126,7 +126,7 @@ _VOCABULARY: tuple[tuple[Asked, re.Pattern[str]], ...] = (
 GUARD_WORDS = (
     r"\b(?:without|while keeping|keeping|but (?:do not|don'?t|not)|and not|not at the cost of|ohne|sans|sin)\b"
 )
-"""Words before a metric that must not get worse, and is not the objective."""
+"""Words before a metric that must not get worse and is not the objective."""
 
 LOWER = r"\b(?:less|fewer|lower\w*|reduc\w*|decreas\w*|cut\w*|sav\w*|shrink\w*|smaller|minimi[sz]\w*|drop|weniger|moins|menos|redui\w*|reduzier\w*|verringer\w*|senk\w*|disminu\w*|baiss\w*)\b|减少|降低|減ら|削減|下げ"
 RAISE = r"\b(?:more|higher|increas\w*|rais\w*|grow\w*|bigger|larger|maximi[sz]\w*|mehr|plus de|mas|erhoh\w*|augment\w*|aument\w*)\b|增加|提高|増や|上げ|高め"
@@ -137,7 +137,10 @@ _ABROAD = re.compile(
     )
     + r"|\b(?:repariere|behebe|korrigiere|corrige|repare|arregla|fehler|errores|erreurs?|absturz)\w*|[\u3040-\u30ff\u4e00-\u9fff]"
 )
-"""Prompts in other languages, of which only the commonest words are known: the others are not told of as unknown."""
+"""Words of other languages.
+
+In prompts that contain one, unknown words are not reported, since only the most common are known.
+"""
 
 _KNOWN = re.compile(
     "|".join((*(pattern.pattern for _, pattern in _VOCABULARY), MEND, READABLE, WEAK, GUARD_WORDS, LOWER, RAISE))
@@ -181,7 +184,7 @@ SPELLED = [
     "unroll",
     "loads",
 ]
-"""Words that a mistyped one is taken for."""
+"""Key words to which mistyped words are corrected."""
 
 NOT_MEASURED = "How a kernel reads cannot be measured, so versions are held to being right and no slower; which reads best is yours to say."
 
@@ -205,15 +208,15 @@ UNDERSTOOD: dict[Asked, str] = {
 
 
 def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | None = None) -> Objective:
-    """Reads the objective of a prompt.
+    """Read the objective of a prompt.
 
     Args:
         prompt: the user's words.
         baseline: the kernel's verdict; decides which memory "memory usage" means (shared, else local, else global).
-        name: the metric, where the user gave it by name; then the prompt is only kept.
+        name: the metric if the user named it directly; the prompt is then stored but not interpreted.
 
     Raises:
-        UsageError: the prompt is empty, only a question, or nothing in it is understood; or `name` is no metric.
+        UsageError: the prompt is empty, only a question or not understood, or `name` is no metric.
     """
     if name is not None:
         return _named(prompt, name)
@@ -247,7 +250,7 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
         if "time" in asked and not re.search(r"\b(?:by|with|using|durch|via)\b", asked_text):
             limits |= dict.fromkeys(others, 0.0)
     limits.pop(metric, None)
-    limits.pop(CORRECT, None)  # no version is taken that is not right, whatever is asked for
+    limits.pop(CORRECT, None)  # a wrong version is never accepted, whatever the prompt says
     if limits:
         reading += " Not to be made worse: " + ", ".join(WORDS[other] for other in METRICS if other in limits) + "."
     if tolerance is not None:
@@ -261,7 +264,7 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
 
 
 def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tuple[MetricName, bool, str]:
-    """Metric, whether it need only be kept, and the sentence, where a prompt names only constraints, structure or sizes."""
+    """Returns metric, whether it must only be kept, and the sentence, for a prompt of only constraints, structure or sizes."""
     bounded = [
         one for one in modifiers.constraints if one.most is not None and one.kind in ("registers", "shared_bytes")
     ]
@@ -276,7 +279,10 @@ def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tup
 
 
 def _permitted(text: str) -> tuple[str, float | None]:
-    """The folded prompt without the words that allow an error, and that error; None where none is allowed, or too much."""
+    """Returns the folded prompt without the words that permit an error, and that error.
+
+    None if there is none or it is too large.
+    """
     found = PERMITTED.search(text)
     if found is None:
         return text, None
@@ -298,7 +304,7 @@ def _direction(metric: MetricName) -> Literal["decrease", "increase"]:
 
 
 def _settle(asked: list[Asked], asked_text: str, baseline: Verdict | None) -> tuple[MetricName, str]:
-    """The one metric, and the sentence that says how the prompt was read."""
+    """Returns the chosen metric and the sentence that says how the prompt was read."""
     if not asked:
         return "time", "Less time per launch."
     if CORRECT in asked and (baseline is None or not metric_value(CORRECT, baseline)):
@@ -327,7 +333,7 @@ def _single(asked: Asked, baseline: Verdict | None) -> MetricName:
 
 
 def _memory(baseline: Verdict | None) -> tuple[MetricName, str]:
-    """The memory that "memory usage" refers to: shared, else local, else global."""
+    """Returns the metric that "memory usage" means for this kernel (shared, else local, else global), and a sentence."""
     if baseline is None:
         return "shared_bytes", "since nothing is known of the kernel yet"
     shared = metric_value("shared_bytes", baseline)
@@ -340,7 +346,7 @@ def _memory(baseline: Verdict | None) -> tuple[MetricName, str]:
 
 
 def _asked(text: str) -> list[Asked]:
-    """Every metric that a text names, in the order of the tables; each stretch of text is read once."""
+    """Returns every metric that a text names, in the order of the tables; each part of the text is matched once."""
     named: list[Asked] = []
     for metric, pattern in _VOCABULARY:
         shorter = pattern.sub(" \0 ", text)
@@ -351,7 +357,7 @@ def _asked(text: str) -> list[Asked]:
 
 
 def _fold(prompt: str) -> str:
-    """Lower case, accents off, and each mistyped key word put right."""
+    """Converts to lower case, strips accents, and corrects mistyped key words."""
     decomposed = unicodedata.normalize("NFKD", prompt.casefold().replace("ß", "ss"))
     plain = re.sub("[\u0300-\u036f]", "", decomposed)
     plain = unicodedata.normalize("NFKC", plain)
@@ -366,7 +372,10 @@ def _spell(word: str) -> str:
 
 
 def _one_slip(word: str, known: str) -> bool:
-    """One letter changed, missing, doubled or too many, or two neighbours swapped (two such slips from 9 letters on)."""
+    """Returns True for words one typing error apart.
+
+    A changed, missing, doubled or extra letter, or two neighbours swapped (two errors from 9 letters on).
+    """
     allowed = 2 if len(known) >= 9 else 1
     if word[0] != known[0] or abs(len(word) - len(known)) > allowed:
         return False
@@ -374,7 +383,7 @@ def _one_slip(word: str, known: str) -> bool:
 
 
 def _slips(left: str, right: str) -> int:
-    """Damerau's distance with neighbouring swaps counted once (optimal string alignment)."""
+    """Optimal string alignment distance (Damerau's, with each swap of neighbours counted once)."""
     before: list[int] = []
     row = list(range(len(right) + 1))
     for i, a in enumerate(left, 1):
@@ -390,7 +399,7 @@ def _slips(left: str, right: str) -> int:
 
 
 def _other_target(prompt: str, baseline: Verdict | None) -> str:
-    """A remark where the prompt names another GPU than the one that figures are for."""
+    """Returns a remark if the prompt names another GPU than the one that figures refer to."""
     named = re.search(r"\b([ahbl]\d{2,3}s?|rtx ?\d{4}|t4|v100|gh200|gb200)\b", prompt, re.IGNORECASE)
     if named is None or baseline is None:
         return ""

@@ -1,4 +1,4 @@
-"""Ranking of candidates: by the objective first and, within its noise, by preferred structure and simplicity."""
+"""Ranking of candidates: by the objective and, within its noise, by preferred structure and simplicity."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from kernelmate.measure.statistics import EDITED
 from kernelmate.records import Contract, Judged, Kernel, Objective, Speedup, Verdict
 
 TELLING_CHARACTERS = 8
-"""A line of fewer characters is in every kernel, and says nothing of a copy."""
+"""Shortest line, in characters, that counts as evidence of a copied kernel body."""
 
 
 def best_first(found: Sequence[Judged], objective: Objective, kernel: Kernel, contract: Contract) -> list[Judged]:
-    """Candidates, the best first: by standing, then the objective and, within its noise, preferred structure, then the simpler one.
+    """Sort candidates, the best first.
+
+    By standing, then objective, and within its noise by preferred structure and simplicity.
 
     Args:
-        found: judged against one baseline.
-        objective: what was asked for.
+        found: candidates judged against one baseline.
+        objective: the objective.
         kernel: the baseline.
         contract: the baseline's.
     """
@@ -41,7 +43,7 @@ def best_first(found: Sequence[Judged], objective: Objective, kernel: Kernel, co
 
 
 def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float]:
-    """Sort key of versions: standing, then right before wrong, then the objective's metric, the best first."""
+    """Returns the sort key of a version: standing, then correct before wrong, then the objective's metric."""
     standing = 2 if verdict.undecided else {True: 0, None: 1, False: 3}[verdict.accepted]
     value = _value(verdict, objective)
     sign = 1.0 if better(objective.metric) == "lower" else -1.0
@@ -49,7 +51,10 @@ def rank(verdict: Verdict, objective: Objective) -> tuple[int, bool, bool, float
 
 
 def complexity(judged: Judged, kernel: Kernel, contract: Contract) -> tuple[int, bool, int]:
-    """Complexity of a version, to be minimised: new assumptions, a second copy of the kernel, changed lines."""
+    """Returns the complexity of a version, to be minimised.
+
+    New assumptions, a second copy of the kernel, changed lines.
+    """
     candidate = judged.candidate
     assumed = len(set(candidate.contract.require) - set(contract.require))
     before, after = kernel.unit.text, candidate.kernel.unit.text
@@ -59,7 +64,7 @@ def complexity(judged: Judged, kernel: Kernel, contract: Contract) -> tuple[int,
 
 @functools.lru_cache(1024)
 def changed_lines(before: str, after: str) -> int:
-    """Lines that differ between two texts: of each changed stretch as many as its longer side has."""
+    """Returns the number of lines that differ: for each changed stretch the length of its longer side."""
     matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=False)
     changed = (code for code in matcher.get_opcodes() if code[0] != "equal")
     return sum(max(end - start, other_end - other) for _, start, end, other, other_end in changed)
@@ -67,12 +72,14 @@ def changed_lines(before: str, after: str) -> int:
 
 @functools.lru_cache(1024)
 def second_copy(name: str, source: str, before: str, after: str) -> bool:
-    """A version's text holds the kernel twice: another function with its parameters, or half of its lines once more.
+    """Returns True if a version contains the kernel twice.
+
+    Another function with its parameters, or half of its lines repeated.
 
     Args:
-        name: the kernel's, without namespaces.
+        name: the kernel's name without namespaces.
         source: its definition.
-        before: the text that the definition stands in.
+        before: the text that contains the definition.
         after: the version's text.
     """
     parameters = _parameters(name, source)
@@ -86,7 +93,7 @@ def second_copy(name: str, source: str, before: str, after: str) -> bool:
 
 
 def _parameters(name: str, source: str) -> str:
-    """The kernel's parameter list without blanks; empty where it is too short to tell it from others."""
+    """Returns the kernel's parameter list without blanks; empty if it is too short to be distinctive."""
     found = re.search(rf"\b{re.escape(name)}\s*(\([^{{]*)", source)
     listed = "" if found is None else _squeezed(found[1])
     return listed if "," in listed else ""
@@ -105,10 +112,10 @@ def _value(verdict: Verdict, objective: Objective) -> float | None:
 
 
 def _within_noise(best: Verdict, other: Verdict, objective: Objective) -> bool:
-    """Both have the same standing, and the objective does not tell them apart.
+    """Returns True if both have the same standing and the objective does not distinguish them.
 
-    Measured times are not told apart where the intervals of their ratios to the baseline overlap; predicted ones where the
-    interval of their own ratio holds 1; counted figures where they differ by no more than their noise.
+    Measured times are equal if the intervals of their ratios to the baseline overlap, predicted times if the interval
+    of their ratio contains 1, counted figures if they differ by no more than their noise.
     """
     if rank(best, objective)[:3] != rank(other, objective)[:3]:
         return False

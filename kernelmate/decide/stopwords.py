@@ -1,4 +1,4 @@
-"""Stopwords of prompts: the words left of a prompt beside them were not understood."""
+"""Stopwords of prompts: words that carry no request and are not reported as unknown."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ _WORDS = """
 """
 
 FILLERS = frozenset(_WORDS.split())
-"""English words around a request, and words about kernels that ask for nothing by themselves."""
+"""English words around a request, and words about kernels that request nothing by themselves."""

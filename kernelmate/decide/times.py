@@ -11,7 +11,7 @@ from kernelmate.measure.statistics import RatioError, speedup, weighted_mean
 from kernelmate.records import MOSTLY_LAUNCHING, Contract, Size, SizeMetrics, Speedup, Timing, Verdict
 
 LAUNCH_US = 1.0
-"""Microseconds of slowdown that are tolerated if both versions spend most of their time on the launch itself."""
+"""Microseconds of slowdown that are tolerated if launch overhead dominates both versions' times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class SizeTimes:
     """Both versions' times at one listed size.
 
     Attributes:
-        size: None where only the verdicts' own times are known.
-        weight: in the contract; None without weights.
-        headline: it is the contract's first size.
-        before, after: the baseline's and the candidate's.
-        ratio: before over after; None where they cannot be compared.
+        size: the size; None if only the verdicts' own times are known.
+        weight: its weight in the contract; None without weights.
+        headline: True for the contract's first size.
+        before, after: times of the baseline and the candidate.
+        ratio: before over after; None if they cannot be compared.
     """
 
     size: Size | None
@@ -42,9 +42,11 @@ def times_at(
     contract: Contract | None,
     error: RatioError,
 ) -> tuple[SizeTimes, ...]:
-    """Both versions' times at every listed size at which both ran, the headline first; else those of the verdicts.
+    """Returns both versions' times at every listed size at which both ran, the headline first.
 
-    Ratios are by the blocks that both were timed in, where there were such, else by the two times.
+    Else the verdicts' times.
+
+    Ratios come from timing blocks that contain both versions, else from the two times.
     """
     found = []
     for number, (before, after) in enumerate(pair_sizes(baseline_sizes, candidate_sizes)):
@@ -64,7 +66,7 @@ def times_at(
 
 
 def mean_by_weights(times: Sequence[SizeTimes]) -> Speedup | None:
-    """The weighted geometric mean of the ratios; None without weights, or where one that counts is not known."""
+    """Returns the weighted geometric mean of the ratios; None without weights, or if a size that counts has no ratio."""
     ratios = [one.ratio for one in times if one.weight]
     known = [ratio for ratio in ratios if ratio is not None]
     if not known or len(known) < len(ratios):
@@ -73,7 +75,7 @@ def mean_by_weights(times: Sequence[SizeTimes]) -> Speedup | None:
 
 
 def mean_us(times: Sequence[SizeTimes], of: Literal["before", "after"]) -> float | None:
-    """The weighted geometric mean of one version's times, in microseconds."""
+    """Returns the weighted geometric mean of one version's times, in microseconds."""
     weights = [one.weight for one in times if one.weight]
     medians = [median_us(one, of) for one in times if one.weight]
     if not all(medians):
@@ -83,13 +85,16 @@ def mean_us(times: Sequence[SizeTimes], of: Literal["before", "after"]) -> float
 
 
 def median_us(times: SizeTimes, of: Literal["before", "after"]) -> float | None:
-    """One version's median at a size, in microseconds; None where it has no time."""
+    """Returns one version's median time at a size, in microseconds; None without a time."""
     timing = times.before if of == "before" else times.after
     return None if timing is None else timing.median_us
 
 
 def never_vetoes(times: SizeTimes) -> bool:
-    """A size of weight 0, or one without a weight at which both versions mostly launch and differ by less than 1 us."""
+    """Returns True for a size that never rejects.
+
+    Weight 0, or unweighted with times dominated by launch overhead and under 1 us apart.
+    """
     if times.weight is not None:
         return times.weight == 0
     if times.headline or times.before is None or times.after is None or not mostly_launching(times):
@@ -98,7 +103,7 @@ def never_vetoes(times: SizeTimes) -> bool:
 
 
 def mostly_launching(times: SizeTimes) -> bool:
-    """Both times are mostly that of the launch itself: less than twice an empty kernel's."""
+    """Returns True if launch overhead dominates both times: each is less than twice an empty kernel's."""
     both = (times.before, times.after)
     return all(timing is not None and any(n.startswith(MOSTLY_LAUNCHING) for n in timing.notes) for timing in both)
 
@@ -106,7 +111,7 @@ def mostly_launching(times: SizeTimes) -> bool:
 def pair_sizes(
     baseline: Sequence[SizeMetrics], candidate: Sequence[SizeMetrics]
 ) -> list[tuple[SizeMetrics, SizeMetrics | None]]:
-    """The baseline's figures at each listed size with the candidate's; None where that did not run."""
+    """Pairs the baseline's figures at each listed size with the candidate's; None where the candidate did not run."""
     by_size = {tuple(sorted(size.size.items())): size for size in candidate}
     return [(size, by_size.get(tuple(sorted(size.size.items())))) for size in baseline]
 

@@ -1,4 +1,4 @@
-"""Every version ever judged: kept in one SQLite file per user, shared by all processes."""
+"""History of every judged version: one SQLite file per user, shared by all processes."""
 
 from __future__ import annotations
 

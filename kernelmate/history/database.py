@@ -1,4 +1,4 @@
-"""The history's file: opened so that many processes share it, and replaced when it is damaged."""
+"""Access to the history's SQLite file: shared by many processes, replaced when damaged."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from kernelmate.errors import HistoryUnavailable
 from kernelmate.history.migrations import SCHEMA, migrate, schema_of
 
 BUSY_S = 30.0
-"""Longest wait for another process's transaction; ours take milliseconds."""
+"""Longest wait for another process's transaction, in seconds; transactions take milliseconds."""
 
 _DAMAGED = frozenset({"SQLITE_CORRUPT", "SQLITE_NOTADB"})
 _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
 def default_path() -> Path:
-    """`history.db` in the user's data folder."""
+    """Returns the path of `history.db` in the user's data folder."""
     import platformdirs
 
     return platformdirs.user_data_path("kernelmate") / "history.db"
 
 
 class Damaged(Exception):
-    """The file is no SQLite database, or one that contradicts itself."""
+    """The file is not an SQLite database, or is corrupt."""
 
 
 def connect(path: Path, *, write: bool) -> sqlite3.Connection:
-    """A connection in autocommit mode to an up-to-date file.
+    """Returns a connection in autocommit mode to a file of the current schema.
 
     Args:
-        path: the file; made, with its folder, where `write` is set.
-        write: the caller means to change it.
+        path: the file; created, with its folder, if `write` is set.
+        write: True for a connection that writes.
 
     Raises:
-        Damaged: the file cannot be used any more.
-        HistoryUnavailable: it cannot be read or written here, or a newer version has made it.
-        FileNotFoundError: there is none, and nothing is to be written.
+        Damaged: the file is corrupt.
+        HistoryUnavailable: the file cannot be read or written, or a newer version created it.
+        FileNotFoundError: the file does not exist and `write` is not set.
     """
     if write:
         _make_folder(path)
     elif not path.exists():
         raise FileNotFoundError(path)
     with translated(path):
-        # Where nothing can be written beside it, SQLite reads a file only if told that nobody else writes it either.
+        # In a read-only folder, SQLite opens a file only with the promise (`immutable`) that nobody else writes it.
         frozen = not os.access(path.parent, os.W_OK)
         name = f"{path.absolute().as_uri()}?immutable=1" if frozen and not write else str(path)
         connection = sqlite3.connect(
@@ -65,19 +65,19 @@ def connect(path: Path, *, write: bool) -> sqlite3.Connection:
 
 
 class Snapshot(sqlite3.Connection):
-    """A copy of the file in memory, for one reading; the next one reads the file again."""
+    """A copy of the file in memory for one read; the next read loads the file again."""
 
 
 def _snapshot(path: Path, unusual: Exception) -> Snapshot:
-    """A copy of a file that cannot be opened in the usual way, as on a full disk, which has no room for its side files.
+    """Copies a file into memory that cannot be opened normally, for example because a full disk has no room for side files.
 
     Args:
         path: the file.
-        unusual: what kept it from being opened; raised again where this cannot be done either.
+        unusual: the error of opening it; raised again if copying fails too.
     """
     memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Snapshot)
-    # With a lock on the whole file SQLite keeps the index of what was written last in memory. Without it, only what has
-    # reached the file itself can be read.
+    # With an exclusive lock, SQLite keeps the write-ahead log's index in memory. Without it, only data that has reached
+    # the main file can be read.
     for mode, pragma in (("mode=rw", "locking_mode = EXCLUSIVE"), ("immutable=1", "query_only = ON")):
         try:
             with contextlib.closing(_opened_for_copying(path, mode)) as source:
@@ -95,7 +95,7 @@ def _snapshot(path: Path, unusual: Exception) -> Snapshot:
 def _opened_for_copying(path: Path, mode: str) -> sqlite3.Connection:
     source = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", timeout=1, isolation_level=None, uri=True)
     if sys.version_info >= (3, 12):
-        # Closing must not move what the side file holds into a file that has no room for it.
+        # Closing must not checkpoint the write-ahead log into a file that has no room for it.
         source.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
     return source
 
@@ -103,7 +103,7 @@ def _opened_for_copying(path: Path, mode: str) -> sqlite3.Connection:
 def _make_folder(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Prompts and kernels are the user's alone; SQLite gives its side files the mode of the file.
+        # Prompts and kernels are private to the user; SQLite gives its side files the mode of the main file.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise _unavailable(path, error.strerror or str(error)) from error
@@ -114,19 +114,20 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
     if _known_schema(connection, path) == SCHEMA:
         return
-    # SQLite does not wait for others while it changes the journal, so whoever sets the file up does it alone.
+    # SQLite does not wait for other connections while it changes the journal mode, so one process sets the file up
+    # alone.
     with _lock(path):
-        # Readers never wait for a writer, and a process killed in the middle of a write costs that write alone. Where
-        # a file system cannot do it, SQLite keeps its own older way.
+        # With a write-ahead log, readers never wait for a writer, and a process killed during a write loses that write
+        # alone. On a file system without support for it, SQLite keeps its rollback journal.
         connection.execute("PRAGMA journal_mode = WAL")
         migrate(connection)
 
 
 def _known_schema(connection: sqlite3.Connection, path: Path) -> int:
-    """The schema version of the file; rows are accessible by name from now on.
+    """Returns the schema version of the file, and makes rows accessible by column name.
 
     Raises:
-        HistoryUnavailable: a newer version has made it.
+        HistoryUnavailable: a newer version created the file.
     """
     connection.row_factory = sqlite3.Row
     schema = schema_of(connection)
@@ -140,11 +141,11 @@ def _known_schema(connection: sqlite3.Connection, path: Path) -> int:
 
 @contextlib.contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors as ours.
+    """Context manager that translates SQLite's errors into ours.
 
     Raises:
-        Damaged: the file is no database, or a contradictory one.
-        HistoryUnavailable: anything else that keeps it from being read or written.
+        Damaged: the file is no database, or is corrupt.
+        HistoryUnavailable: any other error of reading or writing it.
     """
     try:
         yield
@@ -169,15 +170,15 @@ def _unavailable(path: Path, why: str) -> HistoryUnavailable:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Move a damaged file out of the way, its side files with it.
+    """Move a damaged file and its side files out of the way.
 
-    Of several processes that find the damage at once one moves it; the others find a good file or none.
+    If several processes find the damage at once, one moves the file; the others find a good file or none.
 
     Returns:
-        Where it is now; None when there was nothing damaged any more.
+        Its new path; None if the file was no longer damaged.
 
     Raises:
-        HistoryUnavailable: it cannot be moved.
+        HistoryUnavailable: the file cannot be moved.
     """
     try:
         with _lock(path):
@@ -195,7 +196,10 @@ def set_aside(path: Path) -> Path | None:
 
 
 def _sound(path: Path) -> bool:
-    """The file is a database without contradictions; only asked once damage was met, for it reads all of it."""
+    """Returns True if the file is an intact database.
+
+    Called only after damage was met, because it reads the whole file.
+    """
     try:
         with contextlib.closing(sqlite3.connect(path, timeout=BUSY_S)) as connection:
             return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
@@ -207,7 +211,7 @@ def _sound(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with the process; on systems without `flock` processes only hope."""
+    """Context manager that holds a lock which ends with the process; without `flock` there is no lock."""
     with os.fdopen(os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600), "r+b") as handle:
         with contextlib.suppress(ImportError):
             import fcntl

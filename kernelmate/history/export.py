@@ -1,4 +1,4 @@
-"""The history as examples that a model can be taught with: one JSON object for each candidate, in JSON Lines."""
+"""Export of the history as training examples: one JSON object for each candidate, in JSON Lines."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from kernelmate.history.store import History
 from kernelmate.records import Recorded
 
 FORMAT = 1
-"""Version of the objects; it grows when a key changes its meaning or goes away."""
+"""Version of the format; it increases when a key changes its meaning or is removed."""
 
 
 def lines(history: History, kernel: int | None = None, *, accepted_only: bool = False) -> Iterator[str]:
-    """One line for each judged version that was made from another.
+    """Yields one line for each judged version that was derived from another.
 
     Args:
-        history: where from.
-        kernel: only this one's.
-        accepted_only: leave out what was rejected or only promising.
+        history: the history to read.
+        kernel: number of the only kernel to export; None for all.
+        accepted_only: leave out versions that were rejected or only promising.
 
     Raises:
         HistoryUnavailable: the file cannot be read.
@@ -67,7 +67,7 @@ def _example(before: Recorded, after: Recorded) -> dict[str, Any]:
 
 
 def _outcome(verdict: Mapping[str, Any]) -> dict[str, Any]:
-    """Result of judging the changed version, without the figures that both sides have."""
+    """Returns the result of judging the changed version, without the figures that both versions have."""
     return {
         "accepted": verdict.get("accepted"),
         "correct": verdict.get("correct"),

@@ -1,4 +1,4 @@
-"""Identity of a kernel across versions: renamed, edited, or moved to another file."""
+"""Identity of a kernel across versions: after renaming, editing, or moving it to another file."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from kernelmate.source.tokens import lex
 
 
 def place_of(kernel: Kernel) -> str:
-    """The kernel's file as an absolute path; text without a file keeps the name that it goes by."""
+    """Returns the kernel's file as an absolute path; text without a file keeps its display name."""
     path = kernel.unit.path
     place = path if kernel.unit.language == "text" else os.path.realpath(path)
     return place.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def fingerprint(kernel: Kernel) -> str:
-    """A definition without its name, comments and layout."""
+    """Returns a hash of a definition that ignores its name, comments and layout."""
     short = kernel.name.rpartition("::")[2]
     words = ("\0" if token.text == short else token.text for token in lex(kernel.source).tokens)
     return hashlib.sha256("\n".join(words).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def find(connection: sqlite3.Connection, kernel: Kernel) -> int | None:
-    """The number of a kernel in the history, None when it is new there.
+    """Returns the number of a kernel in the history; None if it is new.
 
-    The same place and name are the same kernel. Otherwise it was renamed or moved where an equal definition is known
-    whose own place holds it no longer; and it was renamed and edited at once where its file has lost exactly one known
-    kernel and gained this one.
+    A kernel of the same file and name is the same kernel. It counts as renamed or moved if the history has an equal
+    definition that its own file no longer contains, and as renamed and edited at once if its file has lost exactly one
+    known kernel and gained this one.
     """
     path = place_of(kernel)
     row = connection.execute("SELECT kernel FROM places WHERE path = ? AND name = ?", (path, kernel.name)).fetchone()
@@ -49,7 +49,7 @@ def find(connection: sqlite3.Connection, kernel: Kernel) -> int | None:
 
 
 def _still_there(connection: sqlite3.Connection, number: int, kernel: Kernel) -> bool:
-    """The known kernel stands in a place of its own yet, so that this one is a copy of it."""
+    """Returns True if the known kernel still exists in its own place, so that this one is a copy."""
     places = connection.execute("SELECT path, name FROM places WHERE kernel = ?", (number,)).fetchall()
     return any(_holds(row["path"], row["name"], kernel) for row in places)
 
@@ -73,7 +73,7 @@ def _renamed(connection: sqlite3.Connection, kernel: Kernel, path: str) -> int |
     standing = {int(row["kernel"]) for row in rows if row["name"] in present}
     lost = {int(row["kernel"]) for row in rows} - standing
     new = present - known
-    # Two units of one Python file share a path, so what one of them lacks may stand in the other.
+    # Two units of one Python file share a path, so a kernel missing in one unit may be in the other.
     if kernel.unit.language != "cuda" or len(lost) != 1 or new != {kernel.name}:
         return None
     return lost.pop()

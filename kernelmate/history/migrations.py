@@ -1,7 +1,7 @@
-"""The history's tables, and how a file of an older version is brought to this one.
+"""Tables of the history, and migrations of files from older versions.
 
-`MIGRATIONS[n]` leads from schema n to n + 1; `PRAGMA user_version` says where a file stands. A migration is never
-changed once it has been released: there are files that it has made.
+`MIGRATIONS[n]` leads from schema n to n + 1; `PRAGMA user_version` holds a file's schema. A released migration is never
+changed, because files made by it exist.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ CREATE INDEX judgements_parent ON judgements (parent);
 _STEPS = """
 ALTER TABLE judgements ADD COLUMN steps TEXT;
 """
-"""The author's steps to a version, as a JSON list of sentences; NULL if unknown."""
+"""Schema change: the author's steps to a version, as a JSON list of sentences; NULL if unknown."""
 
 MIGRATIONS: tuple[str, ...] = (_FIRST, _STEPS)
 
@@ -74,12 +74,12 @@ SCHEMA = len(MIGRATIONS)
 
 
 def schema_of(connection: sqlite3.Connection) -> int:
-    """Schema of a file; 0 for an empty one."""
+    """Returns the schema of a file; 0 for an empty one."""
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a file to `SCHEMA`, whole or not at all; does nothing where it stands there or beyond.
+    """Migrate a file to `SCHEMA` in one transaction; does nothing if it is already there or newer.
 
     Args:
         connection: in autocommit mode.
@@ -88,7 +88,7 @@ def migrate(connection: sqlite3.Connection) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have been first.
+        # Another process may have migrated it first.
         for script in MIGRATIONS[schema_of(connection) :]:
             for statement in script.split(";"):
                 if statement.strip():

@@ -1,4 +1,4 @@
-"""The history of one user: what was judged goes in, and comes out by kernel and by version."""
+"""Store of one user's history: judgements are recorded, and read by kernel and by version."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FROM judgements JOIN versions ON versions.id = judgements.version JOIN texts ON 
 
 
 class History:
-    """One history file. Any number of processes and threads may use it at once; every call stands by itself.
+    """One history file. Any number of processes and threads may use it at once; every call is one transaction.
 
-    A file that is damaged is moved aside and a new one begun; `notices` then says so.
+    A damaged file is moved aside and a new one started; `notices` then says so.
 
     Args:
-        path: the file; None for the user's own. Nothing is opened, and no folder made, before it is needed.
+        path: the file; None for the user's own. Files and folders are opened or created on first use.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -45,7 +45,7 @@ class History:
         self._turn = threading.Lock()
 
     def __enter__(self) -> History:
-        """Nothing is opened before it is needed."""
+        """Opens nothing yet: the file is opened on first use."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,13 +58,13 @@ class History:
             self._disconnect()
 
     def record(self, kernel: Kernel, judged: JudgementEntry) -> int:
-        """Keep one judgement. Once this returns it outlives this process, however that ends.
+        """Store one judgement. After this returns, it survives a crash of the process.
 
-        A power cut may cost the last few judgements, whole ones: waiting for the disk each time is not worth it.
+        A power cut may lose the last few judgements, each as a whole, because writes do not wait for the disk.
 
         Args:
             kernel: the version, within its whole unit.
-            judged: what was found out about it; with a `parent`, it is a version of the parent's kernel.
+            judged: the judgement; with a `parent`, it is recorded as a version of the parent's kernel.
 
         Returns:
             The number of the version, the same for the same text and launch of a kernel.
@@ -75,7 +75,7 @@ class History:
         return self._do(lambda connection: _record(connection, kernel, judged), write=True)
 
     def kernels(self) -> list[KnownKernel]:
-        """All kernels, the one judged last first.
+        """Return all kernels, the most recently judged first.
 
         Raises:
             HistoryUnavailable: the file cannot be read.
@@ -92,7 +92,7 @@ class History:
         ]
 
     def find(self, kernel: Kernel) -> int | None:
-        """The number of a kernel as it is now, across renames and moves; None when it was never judged.
+        """Return the number of a kernel as it is now, across renames and moves; None if it was never judged.
 
         Raises:
             HistoryUnavailable: the file cannot be read.
@@ -100,7 +100,7 @@ class History:
         return self._read(lambda connection: identity.find(connection, kernel))
 
     def judgements(self, kernel: int | None = None, version: int | None = None) -> Iterator[Recorded]:
-        """Judgements in the order in which they were made: all of them, a kernel's, or a version's.
+        """Iterate over judgements in chronological order: all, those of a kernel, or those of a version.
 
         Raises:
             HistoryUnavailable: the file cannot be read.
@@ -119,7 +119,7 @@ class History:
             rows = page(rows[-1]["id"])
 
     def latest_of(self, kernel: int, most: int) -> list[Recorded]:
-        """A kernel's latest judgements, the last one first.
+        """Return a kernel's latest judgements, the most recent first.
 
         Raises:
             HistoryUnavailable: the file cannot be read.
@@ -129,7 +129,7 @@ class History:
         return [_recorded(row) for row in rows or ()]
 
     def version(self, number: int) -> Recorded:
-        """A version with its latest judgement.
+        """Return a version with its latest judgement.
 
         Raises:
             UsageError: there is no such version. HistoryUnavailable: the file cannot be read.
@@ -143,7 +143,7 @@ class History:
         return _recorded(row)
 
     def version_at(self, number: int, at_us: int) -> Recorded | None:
-        """A version with the judgement that stood at a time; None where it had none yet, or is forgotten.
+        """Return a version with the judgement in force at a time; None if it had none yet or was deleted.
 
         Raises:
             HistoryUnavailable: the file cannot be read.
@@ -153,7 +153,9 @@ class History:
         return None if row is None else _recorded(row)
 
     def forget(self, *, kernel: int | None = None, before_us: int | None = None) -> int:
-        """Delete for good: a kernel, or what was judged before a time, or both, or everything. Returns the judgements deleted.
+        """Delete permanently: a kernel, all judgements before a time, both, or everything.
+
+        Returns the number of deleted judgements.
 
         Raises:
             HistoryUnavailable: the file cannot be written.
@@ -161,13 +163,13 @@ class History:
         if not self.path.exists():
             return 0
         gone = self._do(lambda connection: _forget(connection, kernel, before_us), write=True)
-        # What was deleted must not stay readable in free pages of the file.
+        # Deleted data must not stay readable in free pages of the file.
         self._do(lambda connection: connection.execute("VACUUM").fetchall(), write=True)
         self._do(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall(), write=True)
         return gone
 
     def _read(self, work: Callable[[sqlite3.Connection], Answer]) -> Answer | None:
-        """None where there is no history yet."""
+        """Runs a read on the file; returns None if there is no history yet."""
         try:
             return self._do(work, write=False)
         except FileNotFoundError:
@@ -204,7 +206,7 @@ class History:
                     self._disconnect()
 
     def _moved(self) -> bool:
-        """Another process has moved the file aside, so that what is written here would be written there."""
+        """Returns True if another process has moved the file aside, so that writes would go to the moved one."""
         return _identity(self.path) != self._file
 
     def _replace(self, damage: Damaged) -> None:
@@ -220,7 +222,7 @@ class History:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Identity of the file that a path names now; None if there is none."""
+    """Returns device and inode of the file that a path names now; None without a file."""
     try:
         status = path.stat()
     except OSError:
@@ -229,7 +231,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _clean(text: str | None) -> str | None:
-    """Text as a database can hold it: half of a surrogate pair, as in the name of a file that is not UTF-8, is spelled out."""
+    """Returns text that a database can hold: lone surrogates, as in a file name that is not UTF-8, are escaped."""
     return None if text is None else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -264,13 +266,13 @@ def _record(connection: sqlite3.Connection, kernel: Kernel, judged: JudgementEnt
 
 
 def _existing(connection: sqlite3.Connection, version: int | None) -> int | None:
-    """A version's number, None once it is forgotten."""
+    """Returns the version's number; None if it was deleted."""
     row = connection.execute("SELECT id FROM versions WHERE id = ?", (version,)).fetchone()
     return None if row is None else int(row["id"])
 
 
 def _kernel(connection: sqlite3.Connection, kernel: Kernel, parent: int | None, now: int) -> int:
-    """The kernel's number, with its place kept up to date; a candidate is where its parent is."""
+    """Returns the kernel's number and updates its place; a candidate gets its parent's place."""
     if parent is not None:
         row = connection.execute("SELECT kernel FROM versions WHERE id = ?", (parent,)).fetchone()
         connection.execute("UPDATE kernels SET seen_us = ? WHERE id = ?", (now, row["kernel"]))

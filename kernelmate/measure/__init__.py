@@ -1,1 +1,1 @@
-"""Times of kernels, measured or predicted."""
+"""Measured and predicted times of kernels."""

@@ -1,8 +1,8 @@
-"""From blocks of launches to a time and a ratio with their intervals.
+"""Times and ratios with confidence intervals, from blocks of launches.
 
-A block is a few launches of each version close together, in turns A B B A B A A B, in a placement of code and arrays of its
-own. What drifts slower than a block (clocks, temperature) meets both versions of it alike, so a ratio is taken block by
-block, and blocks, not launches, are what is drawn again in the bootstrap: launches of one block have their errors in common.
+A block is a few launches of each version close together, alternating A B B A B A A B, with its own placement of code
+and arrays in memory. Drifts slower than a block (clocks, temperature) affect both versions alike, so ratios are taken
+per block. The bootstrap resamples blocks, not launches, because launches of one block share their errors.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy.typing as npt
 from kernelmate.records import Speedup
 
 BOOTSTRAP_FROM = 6
-"""Blocks from which the bootstrap is used: the median of six lies between their extremes in 97 of 100 cases."""
+"""Number of blocks from which the bootstrap is used: the median of six lies between their extremes in 97 of 100 cases."""
 
 RESAMPLES = 2000
 
 SYSTEMATIC = 0.001
-"""Half-width, as a fraction, that every measured ratio's interval has beside what the blocks show.
+"""Systematic half-width, as a fraction, that every measured ratio's interval gets in addition to its statistical one.
 
-Equal code at two places in memory does not run equally fast: instruction caches and the order of blocks differ. What
-more blocks would not average out is taken to be this large.
+Equal code at two places in memory does not run equally fast: instruction caches and block order differ. This is the
+assumed part that more blocks would not average out.
 """
 
 T95 = (math.inf, 12.706, 4.303, 3.182, 2.776)
@@ -32,7 +32,9 @@ T95 = (math.inf, 12.706, 4.303, 3.182, 2.776)
 
 
 def midmean(values: Sequence[float]) -> float:
-    """Mean of the middle half. Time stamps come in steps of 32 ns, over which a mean averages and a median does not.
+    """Returns the mean of the middle half.
+
+    Time stamps have a resolution of 32 ns, which a mean smooths and a median does not.
 
     Raises:
         ValueError: there are no values.
@@ -46,10 +48,10 @@ def midmean(values: Sequence[float]) -> float:
 
 
 def time_of(blocks: Sequence[float]) -> tuple[float, tuple[float, float]]:
-    """The Hodges-Lehmann median over the blocks, and its 95% interval. Microseconds.
+    """Returns the Hodges-Lehmann median over the blocks and its 95% interval, in microseconds.
 
-    It is the median of the means of all pairs of blocks. Some kernels have one time in half of the placements and another
-    one in the other half; there the plain median is either, by chance, and this one lies between, where it stays.
+    It is the median of the means of all pairs of blocks. Some kernels have one time in half of the placements and
+    another in the rest; a plain median then picks either by chance, while this one stays stable between them.
 
     Args:
         blocks: one time for each block, positive.
@@ -62,7 +64,7 @@ def time_of(blocks: Sequence[float]) -> tuple[float, tuple[float, float]]:
 
 
 def ratio_of(before: Sequence[float], after: Sequence[float]) -> Speedup:
-    """Speedup of `after`, by the median of the blocks' ratios, with its 95% interval.
+    """Returns the speedup of `after`: the median of the blocks' ratios, with its 95% interval.
 
     Args:
         before: one time for each block.
@@ -91,9 +93,9 @@ def _hodges_lehmann(rows: Floats) -> Floats:
 
 
 def _interval(values: Sequence[float], middle_of: Callable[[Floats], Floats]) -> tuple[float, float, float]:
-    """Middle and 95% interval of the logarithms: bootstrap of the middle, or Student's t where blocks are few.
+    """Returns centre and 95% interval of the logarithms, by bootstrap, or by Student's t if blocks are few.
 
-    The resamples are the same in every call, so that equal blocks have equal intervals.
+    The resampling has a fixed seed, so that equal blocks have equal intervals.
     """
     if not values or not all(0 < value < math.inf for value in values):
         raise ValueError(f"times must be positive: {list(values)}")

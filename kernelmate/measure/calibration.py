@@ -1,4 +1,4 @@
-"""Storage of measured roofs, and their assignment to GPUs of the table.
+"""Storage of measured peak rates, and their assignment to GPUs of the target table.
 
 One JSON file in the user's data folder holds an entry for each GPU by its UUID; measuring again replaces it.
 """
@@ -23,14 +23,14 @@ FORMAT = 1
 
 
 def default_path() -> Path:
-    """`calibration.json` in the user's data folder."""
+    """Returns the path of `calibration.json` in the user's data folder."""
     import platformdirs
 
     return platformdirs.user_data_path("kernelmate") / "calibration.json"
 
 
 def load(path: Path | None = None) -> tuple[Calibration, ...]:
-    """All that was measured, the newest first; what cannot be read is as if it had not been measured."""
+    """Returns all measurements, the newest first; unreadable entries are skipped."""
     try:
         document = json.loads((path or default_path()).read_text(encoding="utf-8"))
         entries = document["gpus"].values() if document["format"] == FORMAT else ()
@@ -44,10 +44,12 @@ def load(path: Path | None = None) -> tuple[Calibration, ...]:
 
 
 def save(calibration: Calibration, path: Path | None = None) -> Path:
-    """Keep what was measured in the place of what was known of this GPU, all of it or nothing; gives the file.
+    """Store a measurement, replacing an earlier one of the same GPU, and return the file's path.
+
+    The file is replaced atomically.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     path = path or default_path()
     known = {one.uuid: one for one in load(path)} | {calibration.uuid: calibration}
@@ -65,12 +67,15 @@ def save(calibration: Calibration, path: Path | None = None) -> Path:
 
 
 def calibration_of(target: Target, path: Path | None = None) -> Calibration | None:
-    """The newest measurement of such a GPU; None where there is none, or only of a part or another build of it."""
+    """Returns the newest measurement of a GPU of this model.
+
+    None without one, or if it was of a partition or another variant.
+    """
     return next((one for one in load(path) if _is(one, target)), None)
 
 
 def roofs_of(target: Target, path: Path | None = None) -> Roofs:
-    """A GPU's roofs: as measured on such a GPU, else those of the table."""
+    """Returns a GPU's peak rates: measured on such a GPU if available, else those of the table."""
     measured = calibration_of(target, path)
     return table_roofs(target) if measured is None else measured.roofs
 

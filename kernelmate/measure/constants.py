@@ -1,7 +1,7 @@
-"""Figures that predictions are made of and that documents state, each with its source; `fit.py` has those that are fitted.
+"""Constants of the performance model that documents state, each with its source; `fit.py` has the fitted ones.
 
-"Guide" is NVIDIA's CUDA C++ Programming Guide 13.0, "Tuning" its tuning guides. What says "Assumption" is stated nowhere.
-`statistics.MODEL_FACTOR` is what all of them together are allowed to be wrong by.
+"Guide" is NVIDIA's CUDA C++ Programming Guide 13.0, "Tuning" its tuning guides. Entries marked "Assumption" have no
+published source. `statistics.MODEL_FACTOR` bounds the error of all of them together.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ L2_BYTES_PER_SM: Mapping[tuple[int, int], Constant] = {
     (10, 0): Constant(40, "bytes/clock/SM", "Assumption"),
     (12, 0): Constant(16, "bytes/clock/SM", "Assumption"),
 }
-"""What L2 gives, spread over the SMs, for the ratio to that of the GPU of the fit; an architecture that is not listed takes the nearest lower one's."""
+"""L2 bandwidth per SM, used relative to the GPU of the fit.
+
+An architecture that is not listed uses the nearest lower one's.
+"""
 
 UNIFIED_L1_BYTES: Mapping[tuple[int, int], Constant] = {
     (7, 5): Constant(96 * 1024, "bytes/SM", "Guide, Technical Specifications per Compute Capability"),
@@ -65,11 +68,11 @@ UNIFIED_L1_BYTES: Mapping[tuple[int, int], Constant] = {
     (10, 0): Constant(256 * 1024, "bytes/SM", "Guide, Technical Specifications per Compute Capability"),
     (12, 0): Constant(128 * 1024, "bytes/SM", "Guide, Technical Specifications per Compute Capability"),
 }
-"""L1 and shared memory together; what resident blocks take as shared memory is not there as a cache."""
+"""Combined capacity of L1 and shared memory; the shared memory of resident blocks is not available as cache."""
 
 
 def for_capability(table: Mapping[tuple[int, int], Constant], capability: tuple[int, int]) -> float:
-    """The table's value for an architecture, or for the nearest lower one (the lowest where there is none lower)."""
+    """Returns the table's value for an architecture, or for the nearest lower one (the lowest if none is lower)."""
     known = sorted(table)
     at = max((entry for entry in known if entry <= capability), default=known[0])
     return table[at].value

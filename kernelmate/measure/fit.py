@@ -1,4 +1,4 @@
-"""The fitted part of the prediction: figures that no document states, with what they were fitted to and how well.
+"""Fitted constants of the performance model, which no document states, with the data and quality of the fit.
 
 `fit.json` beside this module holds the values, the GPU and the launches behind them, and the error on families of kernels
 that were held out; `python -m benchmarks.prediction report --write` writes it.
@@ -16,25 +16,29 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Figures of the model, in clocks of an SM unless said otherwise.
+    """Fitted constants, in SM clock cycles unless stated otherwise.
 
     Attributes:
-        launch_floor: microseconds of a launch that does nothing.
+        launch_floor: microseconds of an empty launch.
         dram_efficiency: share of peak bandwidth that a streaming kernel reaches.
-        dram_latency, l2_latency, l1_latency: of a load that L2 misses, that hits L2, that hits L1, waiting included.
-        shared_latency: of a load of shared memory without conflicts. shuffle_latency: of an exchange within a warp.
-        sfu_latency: of a result of the special function unit.
+        dram_latency, l2_latency, l1_latency: latency of a load that misses L2, hits L2, or hits L1, with queueing.
+        shared_latency: latency of a shared-memory load without conflicts.
+        shuffle_latency: latency of a warp shuffle.
+        sfu_latency: latency of the special function unit.
         issue_latency: mean gap between two instructions of one warp.
-        barrier_latency: one barrier of a block; barrier_per_warp: what each of its warps adds.
-        block_start: from a block's slot becoming free to its successor's first instruction.
-        block_rate: blocks that the whole GPU can start in a clock.
-        int_survivors: share of PTX's integer instructions that is left for the integer pipe.
-        atomic_rate: sectors on which the whole GPU does atomics in a clock; atomic_place_rate: likewise on one sector.
-        divergence_cost: issue slots of one warp whose threads part.
-        l2_bytes: bytes that L2 gives or takes in a clock for each SM (on the GPU of the fit).
-        partial_store: how many times a sector that is stored to in part costs L2 what a whole one does.
-        overlap_norm: where blocks follow each other, parts of the GPU overlap, and their times are joined by this norm;
-            alone_norm: where all blocks start together, so that their phases meet the same part at once.
+        barrier_latency: cost of one block-wide barrier.
+        barrier_per_warp: additional cost per warp of the block.
+        block_start: time from the end of a block to the first instruction of its successor in the same slot.
+        block_rate: blocks that the whole GPU starts per cycle.
+        int_survivors: fraction of PTX integer instructions that remain as integer instructions in SASS.
+        atomic_rate: sectors per cycle on which the whole GPU performs atomics.
+        atomic_place_rate: likewise on a single sector.
+        divergence_cost: issue slots that one divergent branch costs a warp.
+        l2_bytes: L2 bandwidth in bytes per cycle and SM (on the GPU of the fit).
+        partial_store: cost in L2 of a partially written sector, relative to a fully written one.
+        overlap_norm: order of the norm that combines the times of overlapping parts of the GPU if blocks follow each
+            other.
+        alone_norm: likewise if all blocks start together, so that their phases use the same part at once.
     """
 
     launch_floor: float
@@ -62,7 +66,7 @@ class Fit:
 
 @cache
 def stored() -> Mapping[str, Any]:
-    """All that `fit.json` holds: `values`, `provenance` and `error`."""
+    """Returns the contents of `fit.json`: `values`, `provenance` and `error`."""
     text = resources.files("kernelmate.measure").joinpath("fit.json").read_text(encoding="utf-8")
     found: Mapping[str, Any] = json.loads(text)
     return found
@@ -70,5 +74,5 @@ def stored() -> Mapping[str, Any]:
 
 @cache
 def stored_fit() -> Fit:
-    """The fit that predictions are made with."""
+    """Returns the fit that predictions use."""
     return Fit(**stored()["values"])

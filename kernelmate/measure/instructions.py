@@ -1,4 +1,4 @@
-"""Executed instructions of a launch: PTX by class, weighted by how often each basic block was entered."""
+"""Executed instructions of a launch: PTX by class, weighted by the execution count of each basic block."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ CLASSES = (
     "fp32", "fp64", "fp16", "sfu", "int", "convert64", "shuffle", "control", "global_load", "global_store", "shared_load",
     "shared_store", "shared_atomic", "local_load", "local_store", "atomic", "reduction", "barrier", "tensor",
 )  # fmt: skip
-"""Classes of instructions; each is limited by another part of an SM."""
+"""Instruction classes; each is limited by a different part of an SM."""
 
 WAITED_FOR = frozenset({"global_load", "shared_load", "shared_atomic", "local_load", "atomic", "shuffle"})
-"""Classes whose result comes late enough that a warp stands still for it."""
+"""Classes with a latency long enough to stall a warp that needs the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class CostedInstruction:
-    """Translation of one PTX instruction.
+    """Cost of one PTX instruction.
 
     Attributes:
-        kind: the class that its results count towards.
-        issue: SASS instructions that ptxas makes of it, roughly.
-        work: results of its class (the double-precision operations of a division, say).
-        sfu: results of the special function unit that it needs besides.
-        flops: floating-point operations a person would count (2 for a fused multiply-add).
+        kind: its class.
+        issue: approximate number of SASS instructions that ptxas generates for it.
+        work: results of its class (for example the double-precision operations of a division).
+        sfu: results of the special function unit that it also needs.
+        flops: floating-point operations by convention (2 for a fused multiply-add).
     """
 
     kind: str
@@ -45,10 +45,10 @@ class CostedInstruction:
 
 @dataclass(frozen=True, slots=True)
 class CountedBlock:
-    """One basic block of PTX as the emulator counts it.
+    """One PTX basic block with the instruction counts that the emulator multiplies.
 
-    `region` numbers stretches of code without a barrier or the edge of a loop: what a stretch loads is asked for at once,
-    as ptxas turns short conditional blocks into predicated instructions and moves loads up.
+    `region` numbers stretches of code without a barrier or loop boundary. Loads of one stretch are assumed to be issued
+    together, since ptxas predicates short conditional blocks and hoists loads.
     """
 
     label: str
@@ -58,14 +58,14 @@ class CountedBlock:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Instructions that all threads of one launch execute together.
+    """Instruction counts over all threads of one launch.
 
     Attributes:
-        work: results by class, in threads.
-        issue: SASS instructions, in threads.
+        work: results by class, summed over threads.
+        issue: SASS instructions, summed over threads.
         flops: floating-point operations by precision (`fp32`, `fp64`, `fp16`, `tensor`).
-        rounds: how often threads waited, by class of what they waited for: loads of one stretch of code overlap and cost
-            one latency, exchanges and atomics cost one for each block that holds some.
+        rounds: number of exposed latencies by class: loads of one stretch of code overlap and cost one latency;
+            shuffles and atomics cost one per basic block that contains some.
     """
 
     work: Mapping[str, float]
@@ -89,18 +89,21 @@ EXPANSIONS: tuple[tuple[re.Pattern[str], CostedInstruction], ...] = tuple(
         (r"(add|sub|shl|shr|setp\.\w+|selp|min|max|and|or|xor)\.[usb]64", CostedInstruction("int", 2, 2)),
     )
 )
-"""PTX instructions that ptxas replaces by a sequence, with the sequence's length.
+"""PTX instructions that ptxas expands into a sequence, with the sequence's length.
 
 Counted in nvdisasm's output for sm_90, fast paths only; rounded.
 """
 
 
 ASKED_AT_ONCE = frozenset({"global_load", "shared_load", "local_load"})
-"""Classes of which all of a stretch are waited for together; the others follow from one another."""
+"""Classes whose instructions in one stretch overlap and are waited for together.
+
+Those of other classes depend on one another.
+"""
 
 
 def classify(opcode: str) -> CostedInstruction | None:
-    """Classifies a PTX opcode (`fma.rn.f32`); None if it has no cost of its own."""
+    """Returns the cost of a PTX opcode (`fma.rn.f32`); None if it has no cost of its own."""
     for pattern, expansion in EXPANSIONS:
         if pattern.match(opcode):
             return expansion
@@ -137,7 +140,10 @@ def _memory(head: str, rest: str) -> CostedInstruction | None:
 
 
 def _matrix(rest: str) -> CostedInstruction:
-    """One thread's share of a warp's `mma.sync...m16n8k16...`: two operations for each of its m x n x k products."""
+    """Returns one thread's share of a warp's `mma.sync...m16n8k16...`.
+
+    Two operations for each of its m x n x k products.
+    """
     sides = re.search(r"\bm(\d+)n(\d+)k(\d+)\b", rest)
     products = math.prod(int(side) for side in sides.groups()) if sides else 0
     return CostedInstruction("tensor", 1, 1, 0, 2 * products / 32)
@@ -158,9 +164,9 @@ def _arithmetic(head: str, rest: str) -> CostedInstruction:
 
 @lru_cache(maxsize=256)
 def basic_blocks(ptx: str, entry: str) -> tuple[CountedBlock, ...]:
-    """The basic blocks of an entry with its calls inlined, labelled as `RunResult.block_counts` labels them.
+    """Returns the basic blocks of an entry with calls inlined, labelled as in `RunResult.block_counts`.
 
-    None at all where the emulator cannot read the PTX; then nothing was counted either.
+    Empty if the emulator cannot read the PTX; then there are no counts either.
     """
     try:
         decoded = decode(link(parse_program(ptx, entry), entry))
@@ -182,10 +188,10 @@ def basic_blocks(ptx: str, entry: str) -> tuple[CountedBlock, ...]:
 
 
 def _regions(decoded: Decoded) -> list[int]:
-    """For each block the number of its stretch.
+    """Returns the number of each block's stretch (see `CountedBlock.region`).
 
-    A new one starts at a loop's head, after its end, after a barrier, and where a loop may be left in its midst: what stands
-    behind such an exit is loaded only once it is known that it is needed, as in loops that are unrolled with every test kept.
+    A new one starts at a loop's head, after its end, after a barrier, and at an exit in the middle of a loop: loads
+    behind such an exit are issued only after its test, as in unrolled loops that keep every test.
     """
     lasts = [decoded.steps[block.end - 1].operation for block in decoded.blocks]
     loops = [(last.target, block.end) for block, last in zip(decoded.blocks, lasts, strict=True)
@@ -207,7 +213,7 @@ def _regions(decoded: Decoded) -> list[int]:
 
 
 def count(blocks: Iterable[CountedBlock], entered: Mapping[str, int]) -> Mix:
-    """Add up blocks, each as often as threads entered it."""
+    """Sums blocks, each weighted by the number of threads that entered it."""
     work: defaultdict[str, float] = defaultdict(float)
     flops: defaultdict[str, float] = defaultdict(float)
     rounds: defaultdict[tuple[str, str | int], float] = defaultdict(float)

@@ -1,4 +1,4 @@
-"""Number of launches of a timing: decided by the cost of a few launches and the budget, before the first that counts."""
+"""Launch counts of a timing run: planned from the cost of a few trial launches and the time budget."""
 
 from __future__ import annotations
 
@@ -7,38 +7,41 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LONG_US = 1e6
-"""From here on a kernel is launched as rarely as an interval allows, and warm only."""
+"""Kernel time in microseconds from which launches are as few as an interval allows, and only with warm L2."""
 
 BLOCKS, FEWEST_BLOCKS = 12, 6
-"""Blocks of a timing, each in a placement of its own, and those it has where the budget does not reach for more."""
+"""Number of timing blocks, each with its own memory placement; the second is the minimum for small budgets."""
 
 SLOW_US, SLOW_BLOCKS, LONG_BLOCKS = 20_000.0, 4, 2
-"""From so many microseconds on there are fewer blocks still; Student's t makes the interval of them wider."""
+"""Kernel time in microseconds from which fewer blocks are used, and those counts; Student's t then widens the interval."""
 
 ORDER = (0, 1, 1, 0, 1, 0, 0, 1)
-"""Whose turn it is in a block: drifts that are straight or bent cancel. Half of it, A B B A, cancels straight ones."""
+"""Order of the two versions' launches in a block: it cancels linear and quadratic drift.
+
+Its first half, A B B A, cancels linear drift.
+"""
 
 TURNS, FEWEST_TURNS = 4, 2
-"""Times that each version has its turn in a block, and where the budget does not reach for more."""
+"""Turns of each version in a block; the second is the minimum for small budgets."""
 
 MOST_LAUNCHES = 32
-"""Counted launches of a turn at most, and in proportion more for a budget over `USUAL_BUDGET_US`."""
+"""Maximum of timed launches per turn; it grows in proportion to a budget over `USUAL_BUDGET_US`."""
 
 USUAL_BUDGET_US = 0.2e6
 
 LEAD, LEAD_TO_US = 8, 200.0
-"""Launches that are not counted at the head of a block, in whose placement nothing ran just before; of short kernels."""
+"""Untimed launches at the head of a block, whose placement has just changed; for kernels up to the given time."""
 
 WARM_UP, WARM_UP_TO_US = 2, 1_000.0
-"""Launches that are not counted at the head of each turn, for kernels up to so long; longer ones warm L2 themselves."""
+"""Untimed launches at the head of each turn, for kernels up to the given time; longer kernels warm L2 themselves."""
 
 GRAPH_US, FEWEST_IN_GRAPH, MOST_IN_GRAPH = 1_000.0, 10, 500
-"""A graph should take so long, since starting one costs about 10 us, and have so many launches."""
+"""Desired duration of a CUDA graph in microseconds (starting one costs about 10 us), and bounds of its number of launches."""
 
 PERIOD_ROUNDS = 7
 COLD_LAUNCHES, FEWEST_COLD = 144, 5
 WARM_SHARE, COLD_SHARE, PERIOD_SHARE = 0.55, 0.15, 0.3
-"""Parts of the budget where all of it is measured."""
+"""Fractions of the budget for warm, cold and replay-period measurements if all are made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +49,14 @@ class TimingPlan:
     """The launches of a timing.
 
     Attributes:
-        blocks: how many. lead: launches at the head of each block that are not counted.
-        turns: of each version in a block. warm_up: launches at the head of each turn that are not counted.
-        counted: launches of each turn that are.
-        cold: launches with an empty L2, for each version; 0 for none.
-        period_rounds: replays of each version's graph; 0 for none. in_graph: launches in one, for each version.
+        blocks: number of blocks.
+        lead: untimed launches at the head of each block.
+        turns: turns of each version in a block.
+        warm_up: untimed launches at the head of each turn.
+        counted: timed launches of each turn.
+        cold: launches of each version with a cold L2; 0 for none.
+        period_rounds: replays of each version's graph; 0 for none.
+        in_graph: launches in each graph.
     """
 
     blocks: int
@@ -63,7 +69,7 @@ class TimingPlan:
     in_graph: tuple[int, ...]
 
     def order(self, block: int, versions: int) -> tuple[int, ...]:
-        """The versions of a block's launches; in every other block both versions change places."""
+        """Returns the version of each launch in a block; every other block swaps the two versions."""
         turns = ORDER[: 2 * self.turns] if versions > 1 else (0,) * self.turns
         if versions > 1 and block % 2:
             turns = tuple(1 - version for version in turns)
@@ -71,20 +77,20 @@ class TimingPlan:
         return turns[:1] * self.lead + launches
 
     def counts(self, position: int) -> bool:
-        """True if the launch at a place of the order is counted."""
+        """Returns True if the launch at a position of the order is timed."""
         after_lead = position - self.lead
         return after_lead >= 0 and after_lead % (self.warm_up + self.counted) >= self.warm_up
 
 
 def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_us: float, full: bool) -> TimingPlan:
-    """The launches that a budget allows.
+    """Plan the launches that a budget allows.
 
     Args:
-        times_us: about how long a launch of each version takes.
-        cost_us: what a launch costs on average, making it included.
-        budget_us: for everything.
-        flush_us: what emptying L2 costs.
-        full: with cold durations and replay periods.
+        times_us: approximate duration of a launch of each version.
+        cost_us: average cost of a launch, host overhead included.
+        budget_us: the whole budget.
+        flush_us: cost of emptying L2.
+        full: also plan cold launches and replay periods.
     """
     longest, versions = max(times_us), len(times_us)
     warm_up, lead = WARM_UP if longest <= WARM_UP_TO_US else 0, LEAD if longest <= LEAD_TO_US else 0
@@ -112,7 +118,7 @@ def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_u
 
 
 def graph_launches(time_us: float) -> int:
-    """Launches in a graph of a version that takes so long; one or two where it takes very long."""
+    """Returns the number of launches in a graph of a version with the given time; one or two for very long kernels."""
     wanted = math.ceil(GRAPH_US / max(time_us, 0.1))
     fewest = FEWEST_IN_GRAPH if time_us < SLOW_US else 2
     return max(fewest, min(MOST_IN_GRAPH, wanted))

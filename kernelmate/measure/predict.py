@@ -1,10 +1,10 @@
-"""A launch's time from what an emulated run of it counted. A prediction, never to be shown as a measurement.
+"""Predicted time of a launch from the counts of its emulated run. Never shown as a measurement.
 
 Each part of the GPU gets the time that it alone would need: DRAM, L2, L1, shared memory, issue slots, arithmetic pipes,
-atomics. A part inside an SM counts for the SM with the most blocks, so a ragged last wave costs what it costs. Beside
-them stands latency: with few warps per SM (low occupancy, small grids) nothing is used to its limit, and the time is
+atomics. Parts inside an SM are computed for the SM with the most blocks, which accounts for a partial last wave.
+Latency is one more part: with few warps per SM (low occupancy, small grids) no part reaches its limit, and the time is
 the number of rounds of resident blocks times what one warp needs from start to end (Little's law, per warp). The parts
-overlap imperfectly, which a norm of high order stands for, and the launch floor is added.
+overlap imperfectly, so a norm of high order combines them, and the launch floor is added.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ FITTED_ON = (9, 0)
 
 
 ALONE_US = 1.2
-"""Microseconds from a launch's start to its end, between the GPU's own stamps, beyond its period among launches like it.
+"""Microseconds by which an isolated launch's duration, between GPU time stamps, exceeds its period in back-to-back launches.
 
-The median over 30 kernels of a few microseconds, measured on an H100 (half of them between 1.1 and 1.5): `benchmarks/recipes_gpu`.
+The median over 30 kernels of a few microseconds, measured on an H100 (half of them between 1.1 and 1.5):
+`benchmarks/recipes_gpu`.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchFacts:
-    """All that is known of one launch before any fitted figure is used."""
+    """Facts about one launch that do not depend on fitted constants."""
 
     target: Target
     shape: LaunchShape
@@ -51,10 +52,10 @@ class Breakdown:
     Attributes:
         parts_us: microseconds that each part of the GPU would need alone, L2 warm; `latency` is one of them.
         parts_cold_us: likewise with an empty L2.
-        floor_us: what any launch takes.
-        rounds: how many times an SM's slots are filled, one after the other.
-        occupancy: of the launch.
-        traffic: bytes at each level.
+        floor_us: time of an empty launch.
+        rounds: number of waves of blocks on an SM.
+        occupancy: the launch's occupancy.
+        traffic: bytes at each memory level.
         mix: instructions of all threads.
         fit: the fitted figures behind it.
     """
@@ -70,17 +71,17 @@ class Breakdown:
 
     @property
     def warm_us(self) -> float:
-        """The predicted time where an equal launch went just before."""
+        """The predicted time directly after an equal launch."""
         return self.floor_us + _join(self.parts_us, self.rounds, self.fit)
 
     @property
     def cold_us(self) -> float:
-        """The predicted time with nothing in L2."""
+        """The predicted time with a cold L2."""
         return self.floor_us + _join(self.parts_cold_us, self.rounds, self.fit)
 
     @property
     def limiter(self) -> str:
-        """The part that needs longest with a warm L2, or `launch` where the floor is more than all of them."""
+        """The part with the longest time for a warm L2, or `launch` if the launch floor exceeds all of them."""
         if not self.parts_us:
             return "launch"
         part, longest = max(self.parts_us.items(), key=lambda item: item[1])
@@ -88,11 +89,11 @@ class Breakdown:
 
 
 def predict(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Timing:
-    """The time that one launch would take on the target.
+    """Predict the time of one launch on the target.
 
     The interval is the model's own error (`statistics.MODEL_FACTOR`), not a spread of runs: two predictions of the same
-    kernel share most of it, which `statistics.speedup` accounts for. What a measured time is, from a launch's start to its
-    end, the model's period of back-to-back launches becomes by `ALONE_US`.
+    kernel share most of it, which `statistics.speedup` accounts for. The model predicts the period of back-to-back
+    launches; adding `ALONE_US` gives the duration that a measurement reports.
     """
     made_of = explain(target, compiled, shape, result)
     warm, cold = made_of.warm_us + ALONE_US, made_of.cold_us + ALONE_US
@@ -112,12 +113,12 @@ def predict(target: Target, compiled: Compiled, shape: LaunchShape, result: RunR
 
 
 def explain(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> Breakdown:
-    """The prediction's parts: what limits a launch, and what would if that were gone."""
+    """Returns the prediction's parts, which show the limiter of a launch and the next one if it were removed."""
     return estimate(known(target, compiled, shape, result), stored_fit())
 
 
 def known(target: Target, compiled: Compiled, shape: LaunchShape, result: RunResult) -> LaunchFacts:
-    """Counts of the launch, without any fitted figure."""
+    """Returns the facts about the launch, without fitted constants."""
     resources = compiled.resources
     assert resources is not None, "only a kernel that compiled can have run"
     resources = replace(resources, dynamic_shared_bytes=shape.shared_bytes)
@@ -128,7 +129,7 @@ def known(target: Target, compiled: Compiled, shape: LaunchShape, result: RunRes
 
 
 def estimate(launch: LaunchFacts, fit: Fit) -> Breakdown:
-    """The parts' times by a fit."""
+    """Returns the times of all parts for a fit."""
     target, shape, moved = launch.target, launch.shape, launch.traffic
     per_clock = target.clock_mhz  # clocks of one SM in a microsecond
     busiest = _share_of_busiest(target, shape)
@@ -153,33 +154,36 @@ def _join(parts: Mapping[str, float], rounds: int, fit: Fit) -> float:
 
 
 def _share_of_busiest(target: Target, shape: LaunchShape) -> float:
-    """The part of the whole work that the SM with the most blocks gets."""
+    """Returns the fraction of the whole work on the SM with the most blocks."""
     blocks = max(shape.blocks, 1)
     return -(-blocks // target.sms) / blocks
 
 
 def _rounds(target: Target, shape: LaunchShape, fits: Occupancy) -> int:
-    """Number of waves: times that an SM's slots are filled, one after the other."""
+    """Returns the number of waves of blocks on an SM."""
     resident = max(fits.blocks_per_sm, 1)
     on_busiest = -(-max(shape.blocks, 1) // target.sms)
     return -(-on_busiest // resident)
 
 
 def _l2_per_clock(target: Target, fit: Fit) -> float:
-    """Bytes of L2 in a clock; other GPUs' tables are relative to the one that the fit was made on."""
+    """Returns L2 bytes per cycle; other GPUs scale the fitted value by the ratio of their table entries."""
     per_sm = constants.for_capability(constants.L2_BYTES_PER_SM, target.capability)
     return target.sms * fit.l2_bytes * per_sm / constants.for_capability(constants.L2_BYTES_PER_SM, FITTED_ON)
 
 
 def _l2_bytes(launch: LaunchFacts, fit: Fit) -> float:
-    """Bytes through L2, where a sector that is stored to in part costs more than a whole one."""
+    """Returns bytes through L2, with partially written sectors weighted by their higher cost."""
     stored = sum(line.global_store_sectors for line in launch.result.lines) * constants.SECTOR_BYTES
     filled = sum(line.global_bytes_stored for line in launch.result.lines)
     return launch.traffic.l2 + max(stored - filled, 0) * (fit.partial_store - 1)
 
 
 def _atomic_clocks(launch: LaunchFacts, fit: Fit) -> float:
-    """Clocks of the atomics on global memory, a sector of each request at a time, fewer sectors being fewer at once."""
+    """Returns clock cycles of global atomics.
+
+    Requests proceed one sector at a time, and few distinct sectors limit parallelism.
+    """
     counters, result = launch.result.counters, launch.result
     requests = float((counters and counters.global_atomic_requests) or 0)
     sectors = sum(line.global_atomic_sectors for line in result.lines) or requests
@@ -189,7 +193,7 @@ def _atomic_clocks(launch: LaunchFacts, fit: Fit) -> float:
 
 
 def _l1_clocks(result: RunResult) -> float:
-    """Clocks of an SM's L1, which looks up one 128-byte line per clock."""
+    """Returns clock cycles of an SM's L1, which looks up one 128-byte line per cycle."""
     if result.lines or result.counters is None:
         return float(sum(line.l1_lines for line in result.lines))
     counters = result.counters
@@ -199,18 +203,18 @@ def _l1_clocks(result: RunResult) -> float:
 
 
 def _lanes(target: Target, tflops: float) -> float:
-    """Results per clock and SM of a pipe whose peak (two operations per result) is given."""
+    """Returns results per cycle and SM of a pipe with the given peak (two operations per result)."""
     return max(tflops * 1e6 / (2 * target.sms * target.clock_mhz), 0.5)
 
 
 def _warp_fill(shape: LaunchShape) -> float:
-    """Lanes in a block's warps over its threads: 1 for whole warps, 32 for a block of one thread."""
+    """Returns warp lanes over threads of a block: 1 for whole warps, 32 for a block of one thread."""
     warps = -(-shape.threads // constants.WARP)
     return warps * constants.WARP / max(shape.threads, 1)
 
 
 def _shared_passes(result: RunResult) -> float:
-    """Passes over the banks of shared memory, those of atomics too."""
+    """Returns shared-memory wavefronts, atomics included."""
     counters = result.counters
     if counters is None:
         return 0.0
@@ -219,7 +223,7 @@ def _shared_passes(result: RunResult) -> float:
 
 
 def _inside_sm(launch: LaunchFacts, fit: Fit) -> dict[str, float]:
-    """Clocks that each part of an SM needs for the whole launch's work, as if one SM did it all."""
+    """Returns clock cycles that each part of an SM needs for the whole launch's work, as if one SM did it all."""
     target, mix, counters = launch.target, launch.mix, launch.result.counters
     fill = _warp_fill(launch.shape)
     divergent = float((counters and counters.divergent_branches) or 0)
@@ -240,7 +244,7 @@ def _inside_sm(launch: LaunchFacts, fit: Fit) -> dict[str, float]:
 
 
 def _warp_clocks(launch: LaunchFacts, fit: Fit, *, warm: bool) -> float:
-    """Clocks from a block's start to its end, if it had the SM for itself: the path of a mean thread."""
+    """Returns clock cycles from a block's start to its end if it had the SM to itself: the path of an average thread."""
     shape, mix, moved = launch.shape, launch.mix, launch.traffic
     threads = max(shape.blocks * shape.threads, 1)
     l2_hits = moved.l2_hits if warm else _cold_l2_hits(moved)
@@ -268,7 +272,7 @@ def _cold_l2_hits(moved: Traffic) -> float:
 
 
 def _conflicts_each(launch: LaunchFacts) -> float:
-    """Clocks that bank conflicts add to one access of shared memory, on average."""
+    """Returns the average clock cycles that bank conflicts add to one shared-memory access."""
     conflicts = float((launch.result.counters and launch.result.counters.bank_conflicts) or 0)
     requests = max(_shared_passes(launch.result) - conflicts, 1.0)
     return conflicts / requests

@@ -1,8 +1,8 @@
-"""Position of a launch under the roofline: operations per byte, the roof above it, and the distance below that.
+"""Position of a launch in the roofline model: arithmetic intensity, the roof above it, and the distance to the roof.
 
-Operations and different bytes are counted by the emulator; bytes of L2 come from a model of L1, and what limits a launch
-from the predicted time. After S. Williams, A. Waterman, D. Patterson, "Roofline" (CACM 52(4), 2009), and for several
-levels of memory C. Yang, "Hierarchical Roofline Analysis" (arXiv:2009.02449).
+The emulator counts operations and distinct bytes; L2 bytes come from a model of L1, and the limiter from the predicted
+time. After S. Williams, A. Waterman, D. Patterson, "Roofline" (CACM 52(4), 2009), and for several levels of memory C.
+Yang, "Hierarchical Roofline Analysis" (arXiv:2009.02449).
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ LATENCY_PARTS = frozenset({"latency", "launch", "blocks"})
 
 
 def table_roofs(target: Target) -> Roofs:
-    """A GPU's roofs by its data sheet; those of caches by `constants`, which say what each rests on."""
+    """Returns a GPU's peak rates from its data sheet.
+
+    Cache bandwidths come from `constants`, which gives their sources.
+    """
     l2 = constants.for_capability(constants.L2_BYTES_PER_SM, target.capability) * target.sms * target.clock_mhz / 1e3
     tflops = {
         "fp16": target.fp16_tflops,
@@ -31,13 +34,13 @@ def table_roofs(target: Target) -> Roofs:
 
 
 def place(work: Work, roofs: Roofs, timing: Timing | None, l2_size: int) -> Roofline:
-    """Put a launch under a GPU's roofs.
+    """Place a launch in a GPU's roofline model.
 
     Args:
-        work: of the launch.
-        roofs: of the GPU.
-        timing: of the launch; None where there is none.
-        l2_size: bytes that L2 holds: beyond them DRAM is asked again, however often the launch is repeated.
+        work: the launch's operations and traffic.
+        roofs: the GPU's peak rates.
+        timing: the launch's time; None without one.
+        l2_size: capacity of L2 in bytes; data beyond it comes from DRAM at every repetition.
     """
     done = sum(work.flops.values())
     compute_us = _compute_us(work.flops, roofs)
@@ -82,5 +85,8 @@ def _bound(limiter: str) -> Bound:
 
 
 def _compute_us(flops: Mapping[str, float], roofs: Roofs) -> float:
-    """Microseconds that the operations need at peak; the precisions have pipes of their own, so the longest counts."""
+    """Returns the microseconds that the operations need at peak.
+
+    Each precision has its own pipe, so the longest time counts.
+    """
     return max((flops.get(name, 0.0) / (peak * 1e6) for name, peak in roofs.tflops.items()), default=0.0)

@@ -1,4 +1,4 @@
-"""Intervals of ratios: when one version may be called faster than another."""
+"""Confidence intervals of ratios, and the criterion for calling one version faster than another."""
 
 from __future__ import annotations
 
@@ -12,30 +12,31 @@ Z95 = 1.959964
 """Half-width of a 95% interval of the normal distribution, in standard deviations."""
 
 SHORT_TIMES = 2.0
-"""A kernel that takes less than so many times what an empty one does is mostly its own launch."""
+"""A kernel is dominated by launch overhead if it takes less than this multiple of an empty kernel's time."""
 
 MODEL_FACTOR = 1.6
-"""A predicted time is taken to be within this factor, either way, of the measured one.
+"""Error factor of predictions: a predicted time is assumed within this factor of the measured one, either way.
 
-So are 95 of 100 times of kernels whose family was held out from the fit (`measure/fit.json`, 134 variants on an H100). GPUs
-that it was not fitted to may do worse.
+This held for 95% of kernels whose family was held out from the fit (`measure/fit.json`, 134 variants on an H100).
+Errors on GPUs other than the fitted one may be larger.
 """
 
 RATIO_FACTOR = 1.8
-"""A predicted ratio of two versions of one kernel is taken to be within this factor, either way, of the measured one.
+"""Error factor of predicted ratios of two versions of one kernel, either way.
 
-So are 95 of 100 ratios within families that were held out from the fit (`fit.json`, `ratio`); half of them are within 1.2.
-Versions that are predicted to lie closer to each other than this are undecided.
+This held for 95% of ratios within families that were held out from the fit (`fit.json`, `ratio`); half of them are
+within 1.2. Versions with a predicted ratio closer to 1 than this are undecided.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class RatioError:
-    """Error of a predicted ratio relative to the measured one, on the natural logarithm, either way.
+    """Error of a predicted ratio relative to the measured one, as natural logarithms, separately for each direction.
 
     Attributes:
-        over: how much less the change may be than predicted; over_slope: more of that for each e-fold of the prediction.
-        under, under_slope: likewise how much more it may be.
+        over: allowed overestimation of the change.
+        over_slope: its increase for each e-fold of the predicted ratio.
+        under, under_slope: likewise for underestimation.
     """
 
     over: float
@@ -44,7 +45,7 @@ class RatioError:
     under_slope: float
 
     def interval(self, ratio: float) -> tuple[float, float]:
-        """The 95% interval of a predicted ratio (before over after)."""
+        """Returns the 95% interval of a predicted ratio (before over after)."""
         change = abs(math.log(ratio))
         large = min(change, 1.0)
         less, more = self.over + self.over_slope * large, self.under + self.under_slope * large
@@ -55,21 +56,22 @@ class RatioError:
 
 
 EDITED = RatioError(over=0.09, over_slope=0.47, under=0.35, under_slope=1.1)
-"""Of a version that one of our own rewrites made, or that only the launch was changed of, against the version it was made from.
+"""Error of a predicted ratio between a version and the one it was derived from by a built-in rewrite or a changed launch.
 
-Chosen on 351 such pairs of 44 kernels (`benchmarks.prediction_intervals`), none of which the model was fitted to, measured on an H100, so that 95 of 100 of the
-measured ratios lie within; chosen without a kernel's own pairs 93.4 to 94.9 of 100 do. Of 119 other pairs of the same kernels,
-measured afterwards, 92.4 % lie within (`benchmarks/results/recipes_gpu.txt`), which is less than the 95 that an interval should
-hold; one gained less than was claimed, by 0.3 %, after which `over_slope` was raised from 0.45. The model sees neither float
-atomics on one address as slow as they are, nor one thread that works much longer than the others.
+Chosen so that 95% of the measured ratios of 351 such pairs lie within. The pairs are of 44 kernels outside the fit,
+measured on an H100 (`benchmarks.prediction_intervals`). With each kernel's own pairs left out of the choice, 93.4 to
+94.9% lie within. Of 119 other pairs of the same kernels, measured afterwards, 92.4 % lie within
+(`benchmarks/results/recipes_gpu.txt`), less than the nominal 95 %; one gained 0.3 % less than claimed, after which
+`over_slope` was raised from 0.45. The model underestimates float atomics on one address, and threads that work much
+longer than the others.
 """
 
 ANY = RatioError(over=math.log(RATIO_FACTOR), over_slope=0.0, under=math.log(RATIO_FACTOR), under_slope=0.0)
-"""Of any two kernels that do the same work."""
+"""Error of a predicted ratio of any two kernels that do the same work."""
 
 
 def log_half_width(timing: Timing) -> float:
-    """Half the 95% interval of a time, in units of its natural logarithm."""
+    """Returns half the 95% interval of a time, as a natural logarithm."""
     low, high = timing.ci95_us
     if not (0 < low <= high < math.inf):
         return math.inf
@@ -77,10 +79,10 @@ def log_half_width(timing: Timing) -> float:
 
 
 def speedup(before: Timing, after: Timing, error: RatioError = ANY) -> Speedup:
-    """Speedup of `after` over `before`, with its 95% interval.
+    """Returns the speedup of `after` over `before`, with its 95% interval.
 
-    Measured times have independent errors, which add in quadrature on the logarithm. Predicted ones share most of theirs, so
-    that what their ratio may be wrong by was found by itself (`error`), and is less than what the times may be wrong by.
+    Measured times have independent errors, which add in quadrature on the logarithm. Predicted times share most of
+    their errors, so the error of their ratio was determined separately (`error`) and is smaller than that of the times.
 
     Raises:
         ValueError: one is measured and the other predicted, or a time is not a positive number.
@@ -98,7 +100,7 @@ def speedup(before: Timing, after: Timing, error: RatioError = ANY) -> Speedup:
 
 
 def weighted_mean(ratios: Sequence[Speedup], weights: Sequence[float]) -> Speedup:
-    """The weighted geometric mean of the ratios r_i of several sizes, with its 95% interval.
+    """Returns the weighted geometric mean of the ratios r_i of several sizes, with its 95% interval.
 
     With weights normalised to w_i = weight_i / sum of weights, the mean is exp(sum of w_i ln r_i). An end of the interval
     lies as far from it, on the logarithm, as the distances d_i = |ln r_i - ln end_i| of the sizes' own ends give: of
@@ -133,20 +135,20 @@ def _log_distance(one: float, other: float) -> float:
 
 
 def undecided(ratio: Speedup) -> bool:
-    """Neither faster nor slower can be claimed: the interval holds 1."""
+    """Returns True if neither faster nor slower can be claimed: the interval contains 1."""
     return ratio.ci95[0] <= 1 <= ratio.ci95[1]
 
 
 def faster(ratio: Speedup) -> bool:
-    """The whole interval is above 1."""
+    """Returns True if the whole interval is above 1."""
     return ratio.ci95[0] > 1
 
 
 def slower(ratio: Speedup, limit: float = 0.0) -> bool:
-    """The whole interval is below 1, and the time rose by more than `limit` (a fraction)."""
+    """Returns True if the whole interval is below 1 and the time rose by more than `limit` (a fraction)."""
     return ratio.ci95[1] < 1 and 1 / ratio.median > 1 + limit
 
 
 def show(ratio: Speedup) -> str:
-    """A ratio as people read it: `1.42x [1.40, 1.44]`."""
+    """Formats a ratio with its interval: `1.42x [1.40, 1.44]`."""
     return f"{ratio.median:.3g}x [{ratio.ci95[0]:.3g}, {ratio.ci95[1]:.3g}]"

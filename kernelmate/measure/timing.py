@@ -1,9 +1,9 @@
-"""Timing of versions: measured, side by side, by a rule that is fixed before the first counted launch.
+"""Timing of versions: measured side by side, with the number of launches fixed before the first timed one.
 
-What a time is: the Hodges-Lehmann median over blocks of a launch's duration, as `kernelmate.backends.timed` defines it. Beside it stand,
-never mixed with it, the duration with nothing in L2, the replay period less that of an empty kernel, and what CUPTI's
-records say. How many blocks there are follows from a few launches before them and the budget, and from nothing that the
-blocks show: who stops when the interval looks good gets intervals that look good.
+A time is the Hodges-Lehmann median over blocks of a launch's duration, as `kernelmate.backends.timed` defines it.
+Reported separately are the duration with a cold L2, the replay period minus that of an empty kernel, and CUPTI's
+durations. The number of blocks follows from a few trial launches and the budget, never from the blocks' own times,
+since stopping at a good interval would bias the interval.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from kernelmate.measure.statistics import SHORT_TIMES
 from kernelmate.records import MOSTLY_LAUNCHING, Speedup, Timing
 
 REPEATS = 3
-"""Number of times that a block is taken again whose clocks were held down, before it is kept and labelled."""
+"""Maximum of repetitions of a block with throttled clocks, before it is kept and labelled."""
 
 CLOCK_DROP = 0.03
-"""A clock lower than the highest of this timing by more than this fraction is held down, whatever the driver says."""
+"""Fraction below this timing's highest clock from which a block counts as throttled, whatever the driver reports."""
 
 SETTLED = 0.01
 MOST_PROBES = 200
-"""The clock has settled when three probes in a row are within this fraction; after so many it is taken as it is."""
+"""Clock probes: three in a row within the given fraction mean a stable clock; after the maximum, timing starts anyway."""
 
 PILOT_LAUNCHES = 4
 
 TRACED_LAUNCHES, FEWEST_TRACED, EMPTY_LAUNCHES = 10, 2, 10
-"""Launches of each version that CUPTI records, those of kernels of at least `SLOW_US`, and launches of an empty kernel."""
+"""Launches that CUPTI records: of each version, of versions of at least `SLOW_US`, and of an empty kernel."""
 
 PLACES_APART = 1.1
 """Ratio of the second slowest block to the second fastest from which a note is added."""
 
 FLUSH_US = 150.0
-"""About what emptying L2 costs; only for planning."""
+"""Approximate cost of emptying L2 in microseconds; used only for planning."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredVersions:
-    """Versions timed side by side.
+    """Times of versions measured side by side.
 
     Attributes:
-        timings: one for each version of the timer.
-        speedup: the first version's time over the last one's, by blocks; None for a single version.
-        outputs: what the last version's last timed launch left, where launches before it had left poison; None where that
-            was not asked for.
+        timings: one per version of the timer.
+        speedup: the first version's time over the last one's, from the blocks' ratios; None for a single version.
+        outputs: outputs of the last version's last timed launch, whose buffers were poisoned before; None unless
+            requested.
     """
 
     timings: tuple[Timing, ...]
@@ -65,8 +65,9 @@ class _Blocks:
     """Measurements of the blocks.
 
     Attributes:
-        times: for each version, a time for each block. conditions: of the GPU after each block.
-        held_down: for each block that was kept although its clocks were held down, why.
+        times: for each version, one time per block.
+        conditions: state of the GPU after each block.
+        held_down: the reason for each block that was kept in spite of throttled clocks.
     """
 
     times: list[list[float]]
@@ -75,7 +76,7 @@ class _Blocks:
 
     @property
     def slow(self) -> bool:
-        """A launch of some version takes `SLOW_US` or longer."""
+        """Returns True if a launch of some version takes `SLOW_US` or longer."""
         return max(max(times) for times in self.times) >= SLOW_US
 
 
@@ -86,10 +87,11 @@ def measure(
 
     Args:
         timer: one version, or the baseline and the version that is compared with it.
-        budget_s: seconds that this should take; kernels of some milliseconds and more take what a few blocks need.
-        full: measure cold durations and replay periods too.
-        alone: no other timing of KernelMate ran on the GPU; else that is said of the times.
-        outputs: copy what the last version leaves to the host.
+        budget_s: time budget in seconds; kernels of several milliseconds may exceed it, since a few blocks are always
+            measured.
+        full: also measure cold durations and replay periods.
+        alone: False adds the note that another timing of KernelMate ran on the GPU.
+        outputs: copy the last version's outputs to the host.
 
     Raises:
         TimedFault: a launch failed.
@@ -115,7 +117,7 @@ def measure(
 
 
 def settle(probe: Callable[[], GpuState]) -> None:
-    """Keep the GPU busy until its clock stays where it is."""
+    """Keeps the GPU busy until its clock is stable."""
     last: list[float] = []
     for _ in range(MOST_PROBES):
         clock = probe().sm_clock_mhz
@@ -127,7 +129,7 @@ def settle(probe: Callable[[], GpuState]) -> None:
 
 
 def _planned(timer: TimingDevice, budget_s: float, *, full: bool) -> TimingPlan:
-    """The plan, from a few launches that count for nothing else."""
+    """Plans the timing from a few trial launches, which are not timed results."""
     order = [version for version in range(timer.versions) for _ in range(2)]
     seen = timer.durations(order)
     times = [seen[2 * version + 1] for version in range(timer.versions)]
@@ -141,9 +143,9 @@ def _planned(timer: TimingDevice, budget_s: float, *, full: bool) -> TimingPlan:
 
 
 def _take_blocks(timer: TimingDevice, chosen: TimingPlan) -> _Blocks:
-    """All blocks; one whose clocks were held down is taken again, up to `REPEATS` times in a row.
+    """Measures all blocks; a block with throttled clocks is repeated, up to `REPEATS` times.
 
-    Where that has not helped once, it will not help later in the same timing.
+    If repeating did not help once, later blocks are not repeated.
     """
     blocks = _Blocks([[] for _ in range(timer.versions)])
     repeats, highest = REPEATS, 0.0
@@ -165,7 +167,7 @@ def _take_blocks(timer: TimingDevice, chosen: TimingPlan) -> _Blocks:
 
 
 def held_down(condition: GpuState, highest_mhz: float) -> tuple[str, ...]:
-    """Reason that the clocks are below their maximum; empty if they are not."""
+    """Returns the reasons for clocks below their maximum; empty if clocks are not throttled."""
     if condition.throttle_reasons:
         return condition.throttle_reasons
     clock = condition.sm_clock_mhz
@@ -175,7 +177,7 @@ def held_down(condition: GpuState, highest_mhz: float) -> tuple[str, ...]:
 
 
 def _take_block(timer: TimingDevice, chosen: TimingPlan, number: int) -> list[float]:
-    """One block's time of each version."""
+    """Measures one block and returns the time of each version."""
     order = chosen.order(number, timer.versions)
     seen = timer.durations(order, placement=number % timer.placements)
     counted = [(version, one) for at, (version, one) in enumerate(zip(order, seen, strict=True)) if chosen.counts(at)]
@@ -183,7 +185,7 @@ def _take_block(timer: TimingDevice, chosen: TimingPlan, number: int) -> list[fl
 
 
 def _cold(timer: TimingDevice, chosen: TimingPlan) -> list[float | None]:
-    """The duration of each version with an empty L2, spread over all placements; versions take turns."""
+    """Measures each version with a cold L2, in all memory placements; versions take turns."""
     if chosen.cold == 0:
         return [None] * timer.versions
     each: list[list[float]] = [[] for _ in range(timer.versions)]
@@ -197,14 +199,14 @@ def _cold(timer: TimingDevice, chosen: TimingPlan) -> list[float | None]:
 
 
 def _last_outputs(timer: TimingDevice, chosen: TimingPlan) -> Mapping[str, npt.NDArray[Any]]:
-    """Outputs of the last version, launched as it was when it was timed, on outputs that held nothing."""
+    """Returns outputs of the last version, launched as in timing, with poisoned output buffers."""
     timer.poison()
     timer.durations([timer.versions - 1] * (chosen.warm_up + chosen.counted))
     return timer.outputs()
 
 
 def _traced(timer: TimingDevice, launches: int) -> list[float | None]:
-    """CUPTI's records of each version; empty if there are none."""
+    """Returns CUPTI's duration of each version; empty without CUPTI."""
     each = 1 + launches
     try:
         seen = timer.traced([version for version in range(timer.versions) for _ in range(each)])
@@ -214,9 +216,9 @@ def _traced(timer: TimingDevice, launches: int) -> list[float | None]:
 
 
 def _periods(timer: TimingDevice, chosen: TimingPlan) -> tuple[list[float | None], tuple[str, ...]]:
-    """The replay period of each version less an empty kernel's, and why there is none where there is none.
+    """Returns the replay period of each version minus an empty kernel's, and reasons for missing ones.
 
-    A difference that is not larger than the empty kernel's own spread tells nothing and is left out.
+    A difference within the empty kernel's own spread is not significant and is left out.
     """
     found: list[float | None] = [None] * timer.versions
     if chosen.period_rounds == 0:
@@ -249,7 +251,10 @@ def _timing(
     empty: float,
     words: tuple[str, ...],
 ) -> Timing:
-    """One version's figures; `others` are the cold one, the period and CUPTI's, `empty` an empty kernel's duration."""
+    """Builds one version's `Timing`.
+
+    `others` are cold time, period and CUPTI's duration, `empty` an empty kernel's duration.
+    """
     median, interval = time_of(blocks.times[version])
     runs = chosen.blocks * chosen.turns * chosen.counted
     clocks = [one.sm_clock_mhz for one in blocks.conditions if one.sm_clock_mhz is not None]
@@ -276,7 +281,7 @@ def _timing(
 
 
 def _placed_words(times: Sequence[float]) -> tuple[str, ...]:
-    """Spread of the placements, if it is large and more than one block shows it at either end."""
+    """Describes the spread between placements if it is large and more than one block shows it at either end."""
     ordered = sorted(times)
     if len(ordered) < FEWEST_BLOCKS or ordered[-2] < PLACES_APART * ordered[1]:
         return ()

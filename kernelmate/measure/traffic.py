@@ -1,8 +1,7 @@
-"""Sources of global bytes: a small model of L1, L2 and DRAM over counted sectors and footprints.
+"""Memory traffic at each level: a small model of L1, L2 and DRAM over counted sectors and footprints.
 
-Counted are sectors asked of L1 and the unique bytes touched; how much L1 gives is sampled by the emulator. Where no sample
-could be taken, the share of repeated reads that L1 catches is guessed from how what lives at the same time compares with
-its size.
+The emulator counts L1 sector requests and unique bytes touched, and samples L1's hits. Without a sample, the L1 hit
+rate of repeated reads is estimated from the resident working set relative to L1's size.
 """
 
 from __future__ import annotations
@@ -22,10 +21,11 @@ class Traffic:
     Attributes:
         l1: through L1, loads and stores, in whole sectors.
         l2: through L2.
-        dram_cold: from and to DRAM with an empty L2.
-        dram_warm: likewise with L2 as an equal launch just before left it.
-        unique: different bytes touched.
-        l1_hits: share of load sectors that L1 gives. l2_hits: share of the others that a warm L2 gives.
+        dram_cold: DRAM traffic with a cold L2.
+        dram_warm: DRAM traffic directly after an equal launch.
+        unique: distinct bytes touched.
+        l1_hits: L1 hit rate of load sectors.
+        l2_hits: hit rate of the remaining sectors in a warm L2.
     """
 
     l1: float
@@ -38,13 +38,13 @@ class Traffic:
 
 
 def traffic(target: Target, shape: LaunchShape, result: RunResult, blocks_per_sm: int, shared_bytes: int) -> Traffic:
-    """The bytes that a launch moves at each level.
+    """Compute the bytes that a launch moves at each level.
 
     Args:
         target: the GPU.
         shape: the launch.
         result: an emulated run with counters.
-        blocks_per_sm: blocks that live on one SM at a time.
+        blocks_per_sm: blocks resident on one SM.
         shared_bytes: shared memory of one block, static and dynamic.
     """
     counters = result.counters
@@ -72,7 +72,7 @@ def _missed(
     target: Target, shape: LaunchShape, result: RunResult, loaded: float, unique_loaded: float, blocks_per_sm: int,
     shared_bytes: int,
 ) -> float:  # fmt: skip
-    """Loaded bytes that L1 does not give, by the sample of an SM's accesses where there is one."""
+    """Returns loaded bytes that miss L1, from the sample of an SM's accesses if there is one."""
     given = load_hits(result)
     if given is not None:
         return max(loaded * (1 - given), unique_loaded)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from kernelmate.records import LineCounters
 
 ISSUED_PER_CLOCK = 4 * 32
-"""Thread instructions that the four schedulers of an SM start in a clock."""
+"""Thread instructions that the four schedulers of an SM issue per cycle."""
 
 
 def line_cost(line: LineCounters) -> float:
-    """Clocks that one SM would need for the line, its parts one after the other: a weight to sort by, not a time.
+    """Returns a sort weight of a line: the cycles that one SM would need for its parts one after another.
 
-    Instructions go through the schedulers, 128-byte lines of global memory and passes over the shared banks one per clock.
+    It is not a time.
+
+    Instructions count at the schedulers' rate; 128-byte lines of global memory and shared-memory wavefronts count one
+    cycle each.
     """
     passes = line.shared_load_wavefronts + line.shared_store_wavefronts + line.shared_atomic_wavefronts
     memory = line.l1_lines + line.global_atomic_sectors + passes

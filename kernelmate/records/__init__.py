@@ -1,8 +1,8 @@
-"""Frozen records that cross the seams of the house.
+"""Frozen records that packages exchange.
 
 Lines and columns count from 1, columns in characters (not bytes, not UTF-16 units). Sizes in memory are bytes, times
-are microseconds unless a name says otherwise. `Verdict` and what hangs below it is the JSON schema that every front
-end shows: field names and their order are that schema's, and `kernelmate.report.json` writes them out.
+are microseconds unless a name says otherwise. `Verdict` and the records it contains define the JSON schema that every
+front end shows: field names and order are the schema's, and `kernelmate.report.json` serialises them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from kernelmate.records.causes import Cause
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import SLOWDOWN, Argument, Contract, Direction, LaunchShape, Size, Tolerance
 from kernelmate.records.device import Device, parse_device
+from kernelmate.records.findings import Finding, FindingCode
 from kernelmate.records.gate import Allowance, Gate, GatedKernel, GateMetric, MetricChange
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
 from kernelmate.records.judging import (
@@ -52,7 +53,6 @@ from kernelmate.records.verdict import (
     CacheEstimate,
     Case,
     Counters,
-    Finding,
     FirstWrong,
     HardwareProfile,
     InstructionMix,
@@ -95,6 +95,7 @@ __all__ = [
     "Direction",
     "DispatchRule",
     "Finding",
+    "FindingCode",
     "FirstWrong",
     "Gate",
     "GateMetric",

@@ -9,15 +9,17 @@ from kernelmate.records.roofline import Roofs
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The roofs of one GPU as measured on it, and what a launch costs there.
+    """Measured peak rates (roofs) and launch costs of one GPU.
 
     Attributes:
-        gpu: its name. uuid: as nvidia-smi shows it. sms: its streaming multiprocessors.
+        gpu: its name.
+        uuid: as nvidia-smi shows it.
+        sms: its streaming multiprocessors.
         driver: the newest CUDA that its driver knows.
         measured_at: UTC, ISO 8601.
-        replay_us: how much later the next of many empty launches in a CUDA graph begins.
-        submit_us: what each of many empty launches on a stream costs the host.
-        notes: why figures may be off, in phrases.
+        replay_us: the period of back-to-back empty launches in a CUDA graph.
+        submit_us: host time per empty launch on a stream.
+        notes: reasons why figures may be inaccurate, as short phrases.
     """
 
     gpu: str

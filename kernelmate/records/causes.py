@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One thing that costs time or room.
+    """One performance limiter of a kernel, with its remedy.
 
     Attributes:
         code: in kebab case: `uncoalesced`, `bank-conflicts`, `occupancy`, ...
-        what: what was seen, with its figures. why: why it costs. remedy: what to do, in one sentence.
-        line: in the user's file; None for what belongs to no line.
-        share: of the kernel's cost that this line has, by a weight of instructions and memory passes; None without a line.
+        what: the observation, with its figures.
+        why: the reason that it costs time or memory.
+        remedy: the advice, in one sentence.
+        line: line of the user's file; None for a cause that no single line has.
+        share: fraction of the kernel's cost on this line, weighted by instructions and memory passes; None without a
+            line.
     """
 
     code: str

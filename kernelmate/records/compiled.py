@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 Severity = Literal["error", "warning", "note"]
+Limiter = Literal["registers", "shared", "blocks", "threads", "launch"]
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One message of the compiler, in the user's file. `code` is the front end's number or name, where it gave one."""
+    """One compiler message, placed in the user's file.
+
+    `code` is the compiler's error number or name; None if it gave none.
+    """
 
     severity: Severity
     message: str
@@ -22,7 +26,7 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Resources of one block of the kernel. Bytes; `local_bytes` and `spill_bytes` per thread, shared per block."""
+    """Resources of a kernel: `registers`, `local_bytes` and `spill_bytes` per thread, shared bytes per block."""
 
     registers: int
     shared_bytes: int
@@ -38,20 +42,20 @@ class Occupancy:
     """Theoretical occupancy: active warps over the most that the target's SM holds.
 
     `limiter` is one of `registers`, `shared`, `blocks`, `threads`, or `launch` when the block cannot be launched at
-    all. `waves` is the number of rounds in which the grid's blocks go through the GPU.
+    all. `waves` is the grid's number of blocks over the number that the whole GPU holds at once.
     """
 
     theoretical: float
-    limiter: str
+    limiter: Limiter
     blocks_per_sm: int
     waves: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Options of the compilation of device code, beyond a contract's `options`.
+    """Options for compiling device code, in addition to a contract's `options`.
 
-    `flags` are NVRTC spellings, passed as they are after the others.
+    `flags` are in NVRTC's spelling and follow all other options unchanged.
     """
 
     std: str = "c++17"
@@ -64,15 +68,18 @@ class CompileOptions:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """One kernel (one instance of it) compiled for one target, or why it is not.
+    """A kernel (one template instance of it) compiled for one target, or the diagnostics of a failed compilation.
 
     Attributes:
-        name: the kernel's name, for people. instance: the template instance's text, or None.
+        name: the kernel's name as in the source.
+        instance: the template instance, such as `f<float, 4>`, or None.
         lowered_name: the symbol in PTX and CUBIN; empty when compilation failed.
-        arch: `sm_90`. compiler: `NVRTC 13.0.88 --std=c++17 ...`, version and flags.
+        arch: `sm_90`.
+        compiler: `NVRTC 13.0.88 --std=c++17 ...`, version and flags.
         binary: `sha256:` and the CUBIN's hash; None when compilation failed.
-        resources: with `dynamic_shared_bytes` 0: the launch decides those. None when compilation failed.
-        headers: names that the compiler knows the user's headers by, and the files that they are.
+        resources: resource usage, with `dynamic_shared_bytes` 0 because the launch decides it. None when compilation
+            failed.
+        headers: the user's headers: the name that the compiler reports for each, and its file.
     """
 
     name: str
@@ -91,12 +98,15 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One GPU of the table: what compiling, occupancy and prediction are for. Source of each figure beside it there.
+    """One GPU of the built-in table, for which kernels are compiled, occupancy is computed and times are predicted.
 
     Attributes:
-        arch: `sm_90`. capability: (9, 0).
-        sms: streaming multiprocessors. clock_mhz: boost clock of an SM.
-        memory_gbps: DRAM bandwidth, 10^9 bytes/s. l2_bytes: L2 size.
+        arch: `sm_90`.
+        capability: (9, 0).
+        sms: streaming multiprocessors.
+        clock_mhz: boost clock of an SM.
+        memory_gbps: DRAM bandwidth, 10^9 bytes/s.
+        l2_bytes: L2 size.
         fp32_tflops: peak of FMA lanes outside tensor cores; likewise fp64, fp16 (packed, outside tensor cores).
         tensor_tflops: peak of tensor cores on dense fp16 matrices; 0 where it is not known.
     """

@@ -1,4 +1,4 @@
-"""Records of contracts: arguments, launch, required results."""
+"""Records of contracts: arguments, launch shape, reference and tolerance."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Direction = Literal["in", "out", "inout"]
 Size = Mapping[str, int]
 
 SLOWDOWN = 0.1
-"""The fraction by which a listed size may get slower where the contract has no `slowdown`."""
+"""Default of a contract's `slowdown`: the fraction by which a listed size may get slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Argument:
         shape: one expression per dimension for arrays, None for a scalar.
         distribution: the declared distribution's text after `~`, stripped, or None.
         value: for a scalar, its expression; None means that it takes the size of its own name.
-        align: for an array, the alignment of its address in bytes that the contract promises; None promises only that of
-            its dtype.
-        fixed: for a scalar, it is never given another value than the contract's.
+        align: for an array, the alignment of its address in bytes that the contract promises; None promises only that
+            of its dtype.
+        fixed: for a scalar, the checks never vary its value.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """A tolerance the contract fixes: |got - want| <= atol + rtol * |want|."""
+    """A tolerance that the contract fixes: |got - want| <= atol + rtol * |want|."""
 
     rtol: float
     atol: float
@@ -49,16 +49,18 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """Arguments, launch and required results of a kernel. Expressions are text, already checked.
+    """Arguments, launch shape and expected results of a kernel. Expressions are text whose syntax has been checked.
 
     Attributes:
-        sizes: at least one; every one is checked and timed, the first is the headline.
-        grid: one to three expressions. block: likewise. shared: dynamic shared bytes.
+        sizes: at least one; each is checked and timed, and the first is the headline size.
+        grid, block: one to three expressions each.
+        shared: expression of the dynamic shared memory in bytes.
         reference: as written: `path:function`, another kernel's name, or a NumPy expression; None when absent.
-        reference_kind: how `reference` is to be read.
-        weights: of the sizes, for speed: their weighted geometric mean decides; empty where the headline decides alone.
+        reference_kind: the form that `reference` has.
+        weights: one weight per size: the weighted geometric mean of speedups decides; empty if the headline alone
+            decides.
         slowdown: the most that a listed size's time may rise, as a fraction.
-        inferred: guessed from the signature; nothing judged with it is accepted automatically.
+        inferred: True if the contract was guessed from the signature; no candidate is then accepted automatically.
         line: first line of the block in the user's file; None when inferred.
     """
 
@@ -85,13 +87,13 @@ class Contract:
     line: int | None = None
 
     def weight(self, size: Size) -> float | None:
-        """The weight of a listed size; None without `weights`, and for other sizes."""
+        """Returns the weight of a listed size; None without `weights`, and for sizes that the contract does not list."""
         return next((weight for listed, weight in zip(self.sizes, self.weights, strict=False) if listed == size), None)
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchShape:
-    """One concrete launch: numbers only."""
+    """One launch with all expressions evaluated: grid, block and dynamic shared bytes as numbers."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -101,7 +103,7 @@ class LaunchShape:
 
     @property
     def threads(self) -> int:
-        """Threads in one block."""
+        """Threads per block."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property

@@ -1,4 +1,4 @@
-"""Record of the device that kernels run on: a GPU of this machine, or one behind ssh."""
+"""Record of the GPU that kernels run on: a GPU of this machine, or of another machine reached by ssh."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DEVICE = re.compile(r"(?:(?P<here>\d{1,3})|ssh:(?P<host>[^\s:\-][^\s:]*)(?::(?P
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU by its number, as CUDA counts them; `host` is what ssh is given, None for this machine."""
+    """A GPU by its CUDA device number; `host` is the ssh destination, None for this machine."""
 
     host: str | None = None
     index: int = 0
@@ -23,7 +23,7 @@ def parse_device(text: str) -> Device:
     """Read `N`, `ssh:HOST` or `ssh:HOST:N`; HOST may be `user@name` or a name of `~/.ssh/config`.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text has none of these forms.
     """
     match = _DEVICE.match(text.strip())
     if match is None:

@@ -1,11 +1,12 @@
-"""Records of a change's effect on kernels: each one compared with its version before, and the decision."""
+"""Records of `kernelmate ci`: each kernel that a change touches, compared with its earlier version, and the decision."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelmate.records.verdict import Finding, Verdict
+from kernelmate.records.findings import Finding
+from kernelmate.records.verdict import Verdict
 
 GateMetric = Literal["registers", "spill_bytes", "shared_bytes", "sectors", "findings", "time"]
 Change = Literal["added", "removed", "changed", "moved"]
@@ -14,7 +15,7 @@ Outcome = Literal["passed", "failed", "removed", "moved"]
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Limit of a metric's increase: by `amount` of its own unit, or as a fraction if `relative`; None: unlimited."""
+    """Limit of a metric's increase: by `amount` in its own unit, or as a fraction if `relative`; None is unlimited."""
 
     metric: GateMetric
     amount: float | None
@@ -23,13 +24,13 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class MetricChange:
-    """One metric of two versions.
+    """Change of one metric between two versions.
 
     Attributes:
-        before: None where there was no version, or it is not known. after: likewise.
-        most: that `after` may be; None where nothing limits it.
-        worse: it is beyond that.
-        note: how it is known, where that is not plain: `predicted, not gated`.
+        before, after: values of the metric; None if that version does not exist or its value is unknown.
+        most: the largest allowed `after`; None without a limit.
+        worse: True if `after` exceeds `most`.
+        note: a remark on how the value was obtained, such as `predicted, not gated`.
     """
 
     metric: GateMetric
@@ -42,16 +43,19 @@ class MetricChange:
 
 @dataclass(frozen=True, slots=True)
 class GatedKernel:
-    """One kernel (one instance of it) that a change touches.
+    """A kernel (one template instance of it) that a change touches.
 
     Attributes:
-        kernel: its name. path: its file, from the repository's root; where it was for a removed one.
-        line: of its name; None for a removed one.
-        was: `path::name` that it had before, where that is another one.
-        change: `moved` is renamed or moved and otherwise the same.
-        failures: why it does not pass, one sentence each. notes: what a reader must know.
-        fresh: findings that the version before did not have.
-        baseline: the version before, judged. verdict: the version now.
+        kernel: its name.
+        path: its file relative to the repository's root; the former file of a removed kernel.
+        line: line of the kernel's name; None for a removed kernel.
+        was: the former `path::name` if it differs.
+        change: kind of change; `moved` means renamed or moved with an unchanged body.
+        failures: reasons for not passing, one sentence each.
+        notes: remarks.
+        fresh: findings that the earlier version does not have.
+        baseline: verdict on the earlier version.
+        verdict: verdict on the present one.
     """
 
     kernel: str
@@ -71,14 +75,16 @@ class GatedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Effect of a change on all kernels, relative to a revision.
+    """Result of `kernelmate ci`: the effect of a change on all kernels, relative to a base revision.
 
     Attributes:
-        base: the revision as it was named. commit: its hash.
+        base: the base revision as the user named it.
+        commit: its hash.
         root: the repository's folder.
-        target: the GPU that figures are for. backend: where kernels ran.
-        unchanged: kernels of touched files that are as they were.
-        notes: what concerns no kernel: files that cannot be read.
+        target: the GPU that figures refer to.
+        backend: the backend that ran the kernels.
+        unchanged: kernels of touched files that did not change.
+        notes: remarks about no particular kernel, such as files that cannot be read.
     """
 
     base: str
@@ -92,5 +98,5 @@ class Gate:
 
     @property
     def passed(self) -> bool:
-        """No kernel fails."""
+        """Returns True if no kernel fails."""
         return all(one.outcome != "failed" for one in self.kernels)

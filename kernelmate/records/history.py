@@ -1,4 +1,4 @@
-"""Records that are written to and read from the history."""
+"""Records that the history stores and returns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ CommandName = Literal["bench", "compare", "optimize", "confirm", "fix", "other"]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Price of one version by a model; tokens as its server counts them, in US dollars if a price is known."""
+    """Price of one version: a model's tokens as its server counts them, and US dollars if a price is known."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     usd: float | None = None
 
     def __add__(self, other: Cost) -> Cost:
-        """Of both; what is unknown of one is left out."""
+        """Returns the sum of both costs; a figure that one of them lacks is taken from the other."""
         return Cost(
             _sum(self.input_tokens, other.input_tokens),
             _sum(self.output_tokens, other.output_tokens),
@@ -37,18 +37,18 @@ def _sum(one: Amount | None, other: Amount | None) -> Amount | None:
 
 @dataclass(frozen=True, slots=True)
 class JudgementEntry:
-    """One judgement of one version, to be kept.
+    """One judgement of one version, as it is stored.
 
     Attributes:
-        command: what led to it.
+        command: the command that judged it, such as `bench`.
         author: `user`, `recipe:pad-shared-tile`, `local:NAME`, `claude:MODEL`.
         verdict: as `--json` prints it.
-        prompt: the user's words; None where nothing was asked for.
-        metric: what the prompt was read as.
+        prompt: the user's words; None without a prompt.
+        metric: the metric that the prompt was understood to mean.
         why: the author's reason, or None.
         launch: grid, block, shared and require in force, as a contract writes them.
-        parent: the version that this one was made from.
-        cost: of the author's model.
+        parent: number of the version that this one was derived from.
+        cost: cost of the author's model.
         steps: how the author came to it, one sentence each.
     """
 
@@ -69,9 +69,12 @@ class KnownKernel:
     """One kernel of the history.
 
     Attributes:
-        number: its number. name: with namespaces, as last seen. path: its file, as last seen.
-        versions: different texts of it. judgements: verdicts on them.
-        seen_us: last judged, microseconds since 1970 (UTC).
+        number: its number.
+        name: with namespaces, as last seen.
+        path: its file, as last seen.
+        versions: number of distinct texts.
+        judgements: number of verdicts on them.
+        seen_us: time of the last judgement, microseconds since 1970 (UTC).
     """
 
     number: int
@@ -84,16 +87,18 @@ class KnownKernel:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One judgement as kept, with its version.
+    """One stored judgement together with its version.
 
     Attributes:
         version: number of the version; equal texts and launches of one kernel share it.
-        kernel: number of the kernel. name: the kernel's name in this version. path: the file it was in.
+        kernel: number of the kernel.
+        name: the kernel's name in this version.
+        path: the file it was in.
         at_us: when it was judged, microseconds since 1970 (UTC).
         text: the whole unit's CUDA text, `start` and `end` the definition's offsets in it.
-        language: what the file is, as in `records.Unit`.
+        language: the file's language, as in `records.Unit`.
         tool: the version of KernelMate that judged.
-        judged: what was kept.
+        judged: the stored judgement.
     """
 
     version: int
@@ -110,5 +115,5 @@ class Recorded:
 
     @property
     def source(self) -> str:
-        """The text of the definition alone."""
+        """Returns the text of the kernel's definition alone."""
         return self.text[self.start : self.end]

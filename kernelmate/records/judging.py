@@ -1,4 +1,4 @@
-"""Records of the worker's tasks and answers."""
+"""Records of the worker's tasks and results."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass
 
 from kernelmate.records.compiled import Compiled, Target
 from kernelmate.records.contract import Contract, LaunchShape
+from kernelmate.records.findings import Finding
 from kernelmate.records.kernels import Unit
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.roofline import Work
-from kernelmate.records.verdict import BackendName, Case, Counters, Finding, HardwareProfile, Speedup, Timing
+from kernelmate.records.verdict import BackendName, Case, Counters, HardwareProfile, Speedup, Timing
 
 MOSTLY_LAUNCHING = "mostly launching"
-"""Prefix of the note on a time that consists mostly of the launch itself."""
+"""Prefix of the note on a time that consists mostly of launch overhead."""
 
 NO_RACE_SEEN = "no race seen in"
-"""Prefix of the reason that states how much was searched for races; nearly every version has it."""
+"""Prefix of the reason that states how extensively races were searched for; nearly every version has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a kernel, ready to be judged: compiled code and the contract in force for it."""
+    """One version of a kernel, ready to be judged: compiled code and its contract."""
 
     compiled: Compiled
     contract: Contract
@@ -30,7 +31,10 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class BuildVariant:
-    """The version under judgement compiled otherwise: without optimisation where `arch` is None, else for that one."""
+    """The version under judgement with other compilation.
+
+    Without optimisation if `arch` is None, else for that architecture.
+    """
 
     compiled: Compiled
     arch: str | None = None
@@ -41,22 +45,22 @@ class JudgeTask:
     """A task of the worker: judge and time `candidate` on one backend for one target.
 
     Attributes:
-        baseline: the version it is compared with; None when the kernel itself is judged.
+        baseline: the version that the candidate is compared with; None when the kernel itself is judged.
         reference_version: the compiled kernel that the contract names as reference, where it names one.
-        sizes: those to judge; empty means the contract's.
-        own_sizes: also judge sizes of our own around them.
+        sizes: sizes to judge; empty for the contract's.
+        own_sizes: also judge generated sizes around the contract's.
         directory: folder that relative `path:function` references are read from.
         step_limit: dynamic instructions one thread may take before the kernel counts as hung (emulator).
-        timeout_s: seconds until whoever asked gives up, None for never: sizes of our own are left out in time.
+        timeout_s: seconds until the client gives up, None for never; generated sizes are skipped to finish in time.
         instruction_limit: dynamic instructions all threads of one launch may take together (emulator).
         timing_budget_s: seconds that timing all sizes should take (cuda).
         sanitize: run compute-sanitizer around the listed launches as well (GPU).
         profile: read hardware counters of the headline launch as well (GPU).
-        executed: count the machine instructions of listed launches as well, which takes a disassembler.
-        twins: the candidate compiled otherwise, to be run beside it in the emulator.
-        count: count what listed launches ask of the memory system; beside a GPU, that takes the emulator.
-        glance: make only the first launch of each size, so that what is wrong shows, and what is right does not yet; only
-            the first size is timed, and its warm durations alone.
+        executed: also count the SASS instructions of listed launches, which needs a disassembler.
+        twins: differently compiled builds of the candidate, which the emulator runs beside it.
+        count: count the memory requests of listed launches; with a GPU backend the emulator does the counting.
+        glance: make only the first launch of each size. A wrong candidate is then recognised, a right one is not yet
+            proved; only the first size is timed, with warm L2 alone.
     """
 
     backend: BackendName
@@ -83,11 +87,13 @@ class JudgeTask:
 
 @dataclass(frozen=True, slots=True)
 class SizeMetrics:
-    """Counts and time of one listed size; `launch` is the candidate's own there, `lines` are of the user's file.
+    """Counts and time of one listed size.
 
-    Where it was measured, `beside` is the baseline's time of the same blocks, and `speedup` the ratio by those blocks.
-    Where counts of the emulator allow it, `work` says what the launch computes and moves, and `predicted` is the model's
-    time beside a measured one.
+    `launch` is the candidate's own launch there, `lines` are lines of the user's file.
+
+    For measured times, `beside` is the baseline's time from the same timing blocks, and `speedup` the ratio over those
+    blocks. If the emulator counted the launch, `work` holds its operations and traffic, and `predicted` the model's
+    time next to a measured one.
     """
 
     size: Mapping[str, int]
@@ -106,10 +112,11 @@ class Judgement:
     """The worker's result; the session joins it with the compiler's results into a `Verdict`.
 
     Attributes:
-        metrics: one per listed size that ran, the headline first; empty when nothing ran.
-        only_written: names of `inout` arguments that no run read before writing (settles an inferred contract).
-        printed: what the kernel printed, cut to a stated length.
-        hardware: the headline launch as the GPU's counters saw it, where that was asked for and allowed.
+        metrics: one entry per listed size that ran, the headline first; empty if nothing ran.
+        only_written: names of `inout` arguments that no run read before writing; an inferred contract may call them
+            `out`.
+        printed: the kernel's printed output, truncated.
+        hardware: hardware counters of the headline launch; None unless requested and permitted.
     """
 
     correct: bool | None

@@ -1,4 +1,4 @@
-"""Records of a file's contents: units of CUDA text, kernels, their parameters and launches."""
+"""Records of a source file's contents: compilation units, kernels, their parameters and launches."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """From (`unit_line`, `unit_column`) on, the unit's text stands at (`file_line`, `file_column`) of the file."""
+    """Start of a stretch: from (`unit_line`, `unit_column`) on, the unit's text lies at (`file_line`, `file_column`) of the file."""
 
     unit_line: int
     unit_column: int
@@ -18,13 +18,13 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    r"""One compilation unit: CUDA text, and where it stands in the user's file.
+    r"""One compilation unit: CUDA text and its position in the user's file.
 
     Attributes:
         path: the user's file, or a name in angle brackets (`<cell>`) for text without one.
         text: the CUDA text with `\n` line ends.
-        language: what the file is: `cuda` (.cu, .cuh), `python` (a string in a .py file), or `text` (a cell).
-        anchors: sorted by unit position; empty when the unit is the file itself, position for position.
+        language: the file's language: `cuda` (.cu, .cuh), `python` (a string in a .py file), or `text` (a cell).
+        anchors: sorted by unit position; empty when the unit is the whole file, so that positions are equal.
         contract_text: for a Python string, the contract block written as `#` comments above the statement that holds
             the string, with `contract_line` its first line in the file; else None (the block is in `text`).
         file_text: the whole file as read, for edits; equal to `text` for .cu files with `\n` line ends.
@@ -39,7 +39,7 @@ class Unit:
     file_text: str | None = None
 
     def locate(self, line: int, column: int | None) -> tuple[int, int | None]:
-        """The file position of a position in the unit's text."""
+        """Returns the file position of a position in the unit's text."""
         best: Anchor | None = None
         for anchor in self.anchors:
             if (anchor.unit_line, anchor.unit_column) > (line, column or 1):
@@ -57,15 +57,15 @@ class Parameter:
     """One parameter of a kernel.
 
     Attributes:
-        name: as in the source.
+        name: the name in the source.
         type: the C++ type as written, without qualifiers of the pointer itself: `const float *`, `int`, `dim3`.
         base: the pointed-to or scalar type without qualifiers: `float`, `unsigned int`, `__half2`, `T`.
-        dtype: NumPy's name of the element type (ml_dtypes names included) with vectors taken apart (`float4` gives
+        dtype: NumPy's name of the element type (ml_dtypes names included) of one vector component (`float4` gives
             `float32`), or None where there is none (structs, template types, handles).
         vector: elements in one `base` (4 for float4, 2 for __half2, else 1).
-        pointer: it is a pointer (one level).
+        pointer: True for a pointer (one level).
         const: the pointed-to data is const.
-        restrict: it is declared `__restrict__`.
+        restrict: True if declared `__restrict__`.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Kernel:
     """One `__global__` function of a unit.
 
     Attributes:
-        unit: the text that is compiled.
+        unit: the compilation unit that contains it.
         name: with its namespaces: `ns::softmax`.
         start: offset of the definition's first character in `unit.text` (template line and attributes included).
         end: offset just past its closing brace.
@@ -141,5 +141,5 @@ class Kernel:
 
     @property
     def source(self) -> str:
-        """The text of the definition alone."""
+        """Returns the text of the kernel's definition alone."""
         return self.unit.text[self.start : self.end]

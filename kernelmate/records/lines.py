@@ -1,4 +1,4 @@
-"""Record of one source line's counters in one launch."""
+"""Record of one source line's counters during one launch."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LineCounters:
-    """Counters of one line, named as in `Counters`; code that was inlined counts for the line that it was written in.
+    """Counters of one source line, named as in `Counters`; inlined code counts for the line that it was written on.
 
     Attributes:
-        line: in the user's file; None for instructions that belong to no line.
+        line: line of the user's file; None for instructions without a source line.
         thread_instructions: PTX instructions over all threads (hardware runs SASS).
-        global_bytes_asked: by all three. global_bytes_stored: by stores alone.
-        global_atomic_sectors: as L2 gets them. l1_lines: 128-byte lines that global loads and stores look up in L1.
-        shared_atomic_wavefronts: passes over the banks by atomics of shared memory.
-        barriers: how often blocks came to a barrier here.
-        local_sectors: of arrays in local memory; what ptxas spills is not among them.
-        footprint_bytes: different bytes of global memory that it touched, in whole sectors; None where lines are too many
-            to tell apart.
-        l1_load_hit_rate: share of the line's loaded sectors that L1 gives, by a model; None where there is none, or no loads.
+        global_bytes_asked: bytes requested by loads, stores and atomics.
+        global_bytes_stored: bytes requested by stores.
+        global_atomic_sectors: sectors of atomics as L2 receives them.
+        l1_lines: 128-byte cache lines that global loads and stores look up in L1.
+        shared_atomic_wavefronts: wavefronts (passes over the banks) of shared-memory atomics.
+        barriers: barrier executions, counted per block.
+        local_sectors: sectors of arrays in local memory, without ptxas's spills.
+        footprint_bytes: distinct global memory touched, in whole sectors; None if the kernel has too many lines to
+            track.
+        l1_load_hit_rate: L1 hit rate of the line's load sectors, by the cache model; None without a model or loads.
     """
 
     line: int | None
@@ -45,5 +47,8 @@ class LineCounters:
 
     @property
     def global_bytes_moved(self) -> int:
-        """Bytes of the sectors that loads and stores move; `global_bytes_asked` is what threads wanted of them."""
+        """Returns the bytes of all sectors that loads and stores move.
+
+        `global_bytes_asked` counts the bytes that threads requested.
+        """
         return 32 * (self.global_load_sectors + self.global_store_sectors)

@@ -1,4 +1,4 @@
-"""A kernel's code as the assembler takes it and as the GPU runs it: PTX and SASS, each instruction with its source line."""
+"""Records of a kernel's PTX and SASS, each instruction with its source line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """A line of one of the user's files, or of a header."""
+    """A line of a user's file or of a header."""
 
     file: str
     line: int
@@ -16,7 +16,7 @@ class SourcePlace:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """Registers that hold a value still needed, at one instruction: general ones, predicates, and uniform ones."""
+    """Live registers at one instruction: general, predicate and uniform ones."""
 
     general: int
     predicate: int
@@ -27,14 +27,15 @@ class Live:
 class Control:
     """Scheduling information of one instruction, set by the assembler.
 
-    Six scoreboards let a warp wait for results whose time is not known beforehand: an instruction sets one, and those that
+    Six scoreboards let a warp wait for results of variable latency: an instruction sets one, and the instructions that
     need its result wait for it.
 
     Attributes:
-        stall: clocks until the warp may issue its next instruction.
-        yields: another warp should go first.
-        sets: the scoreboard that is set until the result is written; reads: until the sources have been read.
-        waits: scoreboards that must be clear before this instruction goes.
+        stall: clock cycles until the warp may issue its next instruction.
+        yields: True if the scheduler should prefer another warp.
+        sets: the scoreboard held until the result is written.
+        reads: the scoreboard held until the sources have been read.
+        waits: scoreboards that must be clear before this instruction issues.
     """
 
     stall: int
@@ -49,10 +50,10 @@ class PtxInstruction:
     """One PTX instruction.
 
     Attributes:
-        line: of the PTX text.
-        text: as it stands there, on one line, without the semicolon.
-        place: where it was written; None where the compiler says nothing.
-        inlined_at: where that function was inlined, the innermost call first.
+        line: line of the PTX text.
+        text: the instruction on one line, without the semicolon.
+        place: its source line; None if the compiler gives none.
+        inlined_at: call sites through which the code was inlined, innermost first.
     """
 
     line: int
@@ -63,19 +64,20 @@ class PtxInstruction:
 
 @dataclass(frozen=True, slots=True)
 class SassInstruction:
-    """One instruction of the GPU.
+    """One SASS instruction.
 
     Attributes:
         address: bytes from the start of its function's section.
         text: predicate, opcode and operands: `@!P0 BRA .L_x_2`.
-        opcode: with its modifiers: `LDG.E.128`. kind: the class that it belongs to: `global_load`.
-        function: the symbol of the function that it is part of.
-        labels: that stand before it.
-        place: where it was written; None where the compiler says nothing.
-        inlined_at: where that function was inlined, the innermost call first.
-        ptx_line: the line of the PTX text that it was made from.
-        live: registers in use when it runs; None where nvdisasm could not count them.
-        control: what the assembler tells the scheduler; None where the encoding is not known.
+        opcode: with its modifiers: `LDG.E.128`.
+        kind: its class, such as `global_load`.
+        function: symbol of the containing function.
+        labels: labels in front of it.
+        place: its source line; None if the compiler gives none.
+        inlined_at: call sites through which the code was inlined, innermost first.
+        ptx_line: the PTX line that it was generated from.
+        live: live registers at this instruction; None if nvdisasm could not count them.
+        control: scheduling information; None if the encoding is unknown.
     """
 
     address: int
@@ -93,13 +95,14 @@ class SassInstruction:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One kernel (one instance of it) as PTX and SASS.
+    """One kernel (one template instance of it) as PTX and SASS.
 
     Attributes:
-        files: the user's: the one that holds the kernel first, then headers of the project. symbol: its name in PTX and SASS.
-        registers: that the kernel is given per thread; the most that are live at once may be fewer.
-        spill_bytes: per thread; None where the compiler did not say.
-        mix: SASS instructions by class, each counted once however often it runs.
+        files: the user's files: the kernel's own first, then headers of the project.
+        symbol: the kernel's name in PTX and SASS.
+        registers: registers allocated per thread; the maximum live at once may be lower.
+        spill_bytes: bytes per thread; None if the compiler did not report them.
+        mix: static number of SASS instructions by class.
     """
 
     kernel: str
@@ -118,5 +121,5 @@ class Listing:
 
     @property
     def peak(self) -> int | None:
-        """The most general registers that are live at one instruction; None where that was not counted."""
+        """Returns the maximum of live general registers over all instructions; None if they were not counted."""
         return max((one.live.general for one in self.sass if one.live is not None), default=None)

@@ -1,4 +1,4 @@
-"""A judgement that can be made again elsewhere: what it rests on, and what was promised."""
+"""Records of a judgement that `confirm` repeats on another machine: its inputs and the earlier result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Outcome = Literal["confirmed", "refuted", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class PortableFile:
-    """A text that judging needs: a reference, or a header. `path` is relative to the kernel's folder."""
+    """A text file that judging needs: a reference or a header. `path` is relative to the kernel's folder."""
 
     path: str
     text: str
@@ -23,15 +23,18 @@ class PortableFile:
 
 @dataclass(frozen=True, slots=True)
 class JudgingInputs:
-    """All that a judgement rests on.
+    """All inputs of a judgement.
 
     Attributes:
-        file: the user's, as it was named. directory: the folder that it was in.
-        kernel: its name. language: of the file. source: the whole CUDA text with the kernel as it was.
-        contract: in force, with sizes and reference as asked for.
-        options: how device code was compiled, include paths whole.
-        target: the GPU that figures were for.
-        files: texts of the same folder that are needed beside it.
+        file: the user's file as named on the command line.
+        directory: its folder.
+        kernel: the kernel's name.
+        language: the file's language.
+        source: the whole CUDA text with the original kernel.
+        contract: the contract in force, with the requested sizes and reference.
+        options: compilation options, with absolute include paths.
+        target: the GPU that figures refer to.
+        files: further files of the folder that judging needs.
     """
 
     file: str
@@ -47,11 +50,11 @@ class JudgingInputs:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A version and what was said of it without a GPU.
+    """A version with its verdict from a machine without a GPU.
 
     Attributes:
-        accepted: None for what is only promising, or undecided.
-        sound: it was not found wrong, and no finding rejects it.
+        accepted: the earlier decision; None if promising or undecided.
+        sound: True if it was not found wrong and no finding rejects it.
     """
 
     author: str
@@ -66,7 +69,7 @@ class Promise:
 
     @property
     def open(self) -> bool:
-        """A GPU could settle it: it is promising, or sound and its predicted time undecided."""
+        """Returns True if a GPU could decide it: it is promising, or sound with an undecided predicted time."""
         if self.accepted is None:
             return self.sound
         unsettled = self.speedup is not None and self.speedup.ci95[0] <= 1 <= self.speedup.ci95[1]
@@ -76,12 +79,13 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class PortableJudgement:
-    """Contents of a document of `optimize`, `compare` or `bench` that `confirm` judges again on a GPU.
+    """Contents of a JSON document of `optimize`, `compare` or `bench` that `confirm` judges again on a GPU.
 
     Attributes:
-        objective: what was asked for, as it was read. prompt: it in the user's words, where only those were carried.
-        timing: what was said of the kernel's own time.
-        promises: versions of the kernel; empty where it was judged by itself.
+        objective: the interpreted objective.
+        prompt: the user's words if the document holds only those.
+        timing: the kernel's earlier time.
+        promises: versions to confirm; empty if the kernel was judged by itself.
     """
 
     given: JudgingInputs
@@ -94,7 +98,7 @@ class PortableJudgement:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """A promise beside its verdict on the GPU."""
+    """An earlier result beside its verdict on the GPU."""
 
     promise: Promise
     verdict: Verdict
@@ -103,11 +107,12 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmationReport:
-    """Outcomes of all promises, the best version first.
+    """Results of confirming all versions, the best one first.
 
     Attributes:
-        baseline: the kernel's own verdict on the GPU. timing: what had been said of its time.
-        notes: what a reader of the figures must know.
+        baseline: the kernel's own verdict on the GPU.
+        timing: its earlier time.
+        notes: remarks on the figures.
     """
 
     given: JudgingInputs

@@ -15,9 +15,10 @@ class Work:
 
     Attributes:
         flops: floating-point operations by precision (`fp16`, `fp32`, `fp64`, `tensor`); a fused multiply-add is two.
-        dram_bytes: different bytes touched, in whole sectors: what must cross DRAM at least, with nothing in L2.
-        l1_bytes: that loads and stores move through L1, in whole sectors. l2_bytes: through L2, by a model of L1.
-        limiter: the part of the GPU that the predicted time goes by: `dram`, `l2`, `shared`, `fp32`, `latency`, ...
+        dram_bytes: distinct bytes touched, in whole sectors: the minimum DRAM traffic with a cold L2.
+        l1_bytes: bytes that loads and stores move through L1, in whole sectors.
+        l2_bytes: bytes through L2, by a model of L1.
+        limiter: the part of the GPU that dominates the predicted time: `dram`, `l2`, `shared`, `fp32`, `latency`, ...
     """
 
     flops: Mapping[str, float]
@@ -32,9 +33,11 @@ class Roofs:
     """Peak rates of a GPU.
 
     Attributes:
-        source: of the data sheet (`table`), or measured on such a GPU by `kernelmate calibrate`.
-        dram_gbps: bytes between DRAM and L2, 10^9/s. l2_gbps: between L2 and the SMs. l1_gbps: of all L1 together.
-        tflops: operations by precision, 10^12/s.
+        source: the data sheet (`table`), or a measurement on such a GPU by `kernelmate calibrate`.
+        dram_gbps: bandwidth between DRAM and L2, 10^9 bytes/s.
+        l2_gbps: between L2 and the SMs.
+        l1_gbps: of all L1 caches together.
+        tflops: peak operation rate by precision, 10^12/s.
     """
 
     source: Literal["table", "measured"]
@@ -46,22 +49,27 @@ class Roofs:
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """One launch under one GPU's roofs. Times are microseconds.
+    """Position of one launch in the roofline model of one GPU. Times are microseconds.
 
     Attributes:
-        work: what it computes and moves. roofs: those of the GPU.
+        work: its operations and traffic.
+        roofs: the GPU's peak rates.
         kind: whether the time behind `tflops` and the shares was measured or predicted; None without a time.
-        tflops: operations per second that it reaches, 10^12/s, L2 warm.
-        intensity: operations per byte of DRAM; None where no byte is touched. l2_intensity, l1_intensity: of L2 and L1.
-        peak_tflops: what its own mix of precisions allows at most.
-        ridge: the intensity at which DRAM's roof meets that of its arithmetic.
-        bound: what its predicted time goes by: `memory` at any level, `compute`, or `latency` (too little work, or too
-            few warps, to keep either busy).
-        dram_us: its bytes at DRAM's roof; no launch with nothing in L2 is faster. l2_us, l1_us: at the roofs of L2 and L1.
-        compute_us: its operations at theirs.
-        warm_us: its time where an equal launch went before. cold_us: with nothing in L2.
-        warm: the share of its roof that it reaches: the longest of L1's time, L2's, that of the arithmetic, and DRAM's for
-            what L2 cannot hold, over `warm_us`. cold: the longer of DRAM's time and that of the arithmetic, over `cold_us`.
+        tflops: achieved operation rate, 10^12/s, with a warm L2.
+        intensity: operations per byte of DRAM traffic; None without traffic.
+        l2_intensity, l1_intensity: per byte of L2 and L1 traffic.
+        peak_tflops: the peak rate for its mix of precisions.
+        ridge: the ridge point: the intensity at which the DRAM roof meets the arithmetic roof.
+        bound: the factor that dominates its predicted time: `memory` at any level, `compute`, or `latency` (too little
+            work, or too few warps, to keep either busy).
+        dram_us: time of its DRAM traffic at peak bandwidth, a lower bound with a cold L2.
+        l2_us, l1_us: likewise of L2 and L1.
+        compute_us: time of its operations at their peak rate.
+        warm_us: its time directly after an equal launch.
+        cold_us: its time with a cold L2.
+        warm: achieved fraction of the roof: the longest of the times of L1, L2, arithmetic, and DRAM (for data beyond
+            L2's capacity), over `warm_us`.
+        cold: the longer of the times of DRAM and arithmetic, over `cold_us`.
     """
 
     work: Work

@@ -17,9 +17,9 @@ class Constraint:
     """A requirement of every accepted version.
 
     Attributes:
-        kind: a figure of the verdict, or what the kernel's PTX tells (`atomics`, `deterministic`).
-        most: the most that the figure may be; None where there is none.
-        words: it in words.
+        kind: a figure of the verdict, or a property of the kernel's PTX (`atomics`, `deterministic`).
+        most: the figure's upper bound; None for a property.
+        words: the requirement as text.
     """
 
     kind: Literal["registers", "shared_bytes", "atomics", "deterministic"]
@@ -29,11 +29,12 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Structure that a prompt names.
+    """Code structure that a prompt asks for or rules out.
 
     Attributes:
-        words: it in words. authors: a regular expression of the authors whose versions have it.
-        avoid: it is not wanted.
+        words: the structure as text.
+        authors: a regular expression of the authors whose versions have it.
+        avoid: True if the prompt rules it out.
     """
 
     words: str
@@ -46,14 +47,19 @@ class Objective:
     """A prompt's objective: a metric, and the direction in which it improves.
 
     Attributes:
-        metric: what is measured. direction: `decrease`, or `increase` for occupancy and accuracy.
-        prompt: the user's words. reading: one sentence that says how they were understood, shown to the user.
+        metric: the metric that decides.
+        direction: `decrease`, or `increase` for occupancy and accuracy.
+        prompt: the user's words.
+        reading: one sentence that says how they were understood, shown to the user.
         limits: the most that another metric may get worse, as a fraction (0.02: two per cent); metrics not named keep
             the default.
-        tolerance: how far results may be off, as a fraction of their value, where the user allows more than the contract.
-        keep: the metric need not improve, only not get worse: what was asked for cannot be measured, or is only a constraint.
-        constraints: what must hold. preferences: structure to try first, or not at all.
-        sizes: those that decide, in place of the headline. unknown: words of the prompt that were not understood.
+        tolerance: how far results may be off, as a fraction of their value, where the user allows more than the
+            contract.
+        keep: the metric must not get worse but need not improve, because the request has no metric or only constraints.
+        constraints: requirements of every accepted version.
+        preferences: code structure to try first, or to avoid.
+        sizes: sizes that decide in place of the headline.
+        unknown: words of the prompt that were not understood.
     """
 
     metric: MetricName
@@ -79,17 +85,18 @@ Figure = Literal[
     "atomic_requests",
     "bank_conflicts",
 ]
-"""Figures that a reason is checked against: metrics, and counts of the headline's launch."""
+"""Figures that a candidate's stated reason is checked against: metrics, and counters of the headline's launch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Words of a reason that say something about a figure.
+    """Part of a candidate's stated reason that makes a statement about a figure.
 
     Attributes:
-        words: a regular expression of them. figure: what they are about.
-        change: what they say: it falls, it rises, or there was some of it before.
-        instead: what stands in their place where the figures do not bear them.
+        words: a regular expression of the statement.
+        figure: the figure that it is about.
+        change: the statement: the figure falls, rises, or was above zero in the baseline.
+        instead: replacement text if the figures contradict the statement.
     """
 
     words: str
@@ -100,17 +107,18 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A changed kernel and who proposes it.
+    """A changed kernel and its author.
 
     Attributes:
         author: `recipe:pad-shared-tile`, `local:NAME`, `claude:MODEL`.
-        why: one sentence. kernel: the changed kernel within its whole changed unit.
+        why: the reason for the change, one sentence.
+        kernel: the changed kernel within its changed unit.
         contract: the contract in force for it (the baseline's with grid, block, shared, require perhaps changed).
-        cost: what was paid for it: its author's model and, with the first version made from it, a review; None for
+        cost: cost of the author's model and, for the first version derived from a review, of the review; None for
             authors without a model.
-        caution: why it is never accepted by itself, however it is judged; None where nothing speaks against it.
-        steps: how its author came to it, one sentence each; empty where `why` is all.
-        claims: what `why` says about figures, to be checked once they are known.
+        caution: the reason for never accepting it automatically, whatever its verdict; None without such a reason.
+        steps: the author's steps, one sentence each; empty if `why` says everything.
+        claims: statements of `why` about figures, checked once the figures are known.
     """
 
     author: str
@@ -133,12 +141,14 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """Progress of a search at the start of a candidate.
+    """Progress of a search when a candidate is about to be judged.
 
     Attributes:
-        author: of the candidate. quick: it gets a quick evaluation; else a full verdict.
-        tried: versions with code of their own that were tried before, by a quick evaluation or in full.
-        elapsed_s: seconds since the search was asked for. budget_s: those it may take, None for no limit.
+        author: the candidate's author.
+        quick: True for a quick evaluation, else a full verdict follows.
+        tried: number of versions with distinct code evaluated so far, quickly or in full.
+        elapsed_s: seconds since the search started.
+        budget_s: the search's time limit, None without one.
         best: the best version that is worth taking so far.
     """
 
@@ -152,7 +162,7 @@ class SearchState:
 
 @dataclass(frozen=True, slots=True)
 class Optimization:
-    """All that one prompt led to. `best` indexes `candidates`; None when none is worth taking."""
+    """All candidates that one prompt led to. `best` indexes `candidates`; None when none is worth taking."""
 
     objective: Objective
     baseline: Verdict

@@ -1,4 +1,4 @@
-"""Versions of one kernel at several sizes, and which of them is to be launched where."""
+"""Records of tuning: versions of one kernel at several sizes, and the version to launch at each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelmate.records.kernels import Kernel
 
 @dataclass(frozen=True, slots=True)
 class TunedVersion:
-    """One version that was judged right, with its time at each size in microseconds; None where it has none.
+    """One correct version with its time at each size in microseconds; None at sizes without a time.
 
     `author` is None for the kernel itself.
     """
@@ -26,7 +26,7 @@ class TunedVersion:
 
 @dataclass(frozen=True, slots=True)
 class DispatchRule:
-    """A choice of version by one number of the problem.
+    """A rule that selects a version by one number computed from the problem size.
 
     Attributes:
         measure: a size's name, or a product of names such as `rows * cols`.
@@ -44,11 +44,13 @@ class Tuned:
     """A table of versions by size.
 
     Attributes:
-        kind: of all times. target: the GPU that they are for.
+        kind: `measured` or `predicted`, for all times.
+        target: the GPU that times refer to.
         sizes: from the smallest problem to the largest.
         versions: the kernel itself first.
-        chosen: for each size, the version to launch, of as few versions as possible; None where nothing has a time.
-        rule: a dispatch that makes these choices; None where no single measure separates them.
+        chosen: for each size the version to launch, with as few distinct versions as possible; None if no version has a
+            time.
+        rule: a dispatch rule that makes these choices; None if no single measure separates them.
         notes: remarks of the searches.
     """
 

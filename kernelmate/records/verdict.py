@@ -1,4 +1,4 @@
-"""Everything found out about one version; field names and their order are the JSON schema's."""
+"""The verdict on one version of a kernel; field names and their order are the JSON schema's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelmate.records.compiled import Diagnostic, Occupancy, Resources, Severity
+from kernelmate.records.compiled import Diagnostic, Occupancy, Resources
+from kernelmate.records.findings import Finding
 from kernelmate.records.lines import LineCounters
 from kernelmate.records.roofline import Roofline
 
@@ -14,27 +15,12 @@ BackendName = Literal["cuda", "emulator"]
 MetricName = Literal[
     "time", "shared_bytes", "registers", "local_bytes", "global_bytes", "occupancy", "accuracy", "correct"
 ]  # fmt: skip
-"""Metrics that a prompt can name; `correct` is for kernels that do not compile or are wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing wrong or suspicious, at the user's line. `threads` are flat thread numbers in their block."""
-
-    code: str
-    severity: Severity
-    message: str
-    file: str | None = None
-    line: int | None = None
-    column: int | None = None
-    buffer: str | None = None
-    offset: int | None = None
-    threads: tuple[int, ...] | None = None
+"""Metrics that a prompt can name; `correct` is the objective for kernels that do not compile or are wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstWrong:
-    """The first element that is wrong: argument, index, what was wanted, what was there."""
+    """The first wrong element: argument, index, expected value, actual value."""
 
     argument: str
     index: tuple[int, ...]
@@ -50,13 +36,12 @@ class Case:
     `correct` is None when the case is degenerate or there is nothing to compare with.
 
     Attributes:
-        tolerance_origin: `contract` where the contract fixes the tolerance, `derived` where it was derived at this size,
-            `carried` where it was derived at smaller sizes and carried over; None where nothing was compared.
+        tolerance_origin: `contract` where the contract fixes the tolerance, `derived` where it was derived at this
+            size, `carried` where it was derived at smaller sizes and carried over; None where nothing was compared.
         held_against: what the outputs were compared with: `reference` or `baseline`; None where nothing was compared.
-        weight: of this size in the contract's `weights`; None without them, and for sizes of our own.
-        speedup: the baseline's time over this version's at this size; None where either has no time.
-        scalars: scalars that had another value than the contract's at one of the launches, and that value; None where
-            none had.
+        weight: this size's weight in the contract; None without `weights`, and for generated sizes.
+        speedup: the baseline's time over this version's at this size; None if either has no time.
+        scalars: scalars that a launch varied from the contract's value, with the varied value; None without any.
     """
 
     size: Mapping[str, int]
@@ -79,17 +64,18 @@ class Timing:
     """Time of one launch: measured, or predicted from counts. Times are microseconds.
 
     Attributes:
-        median_us: of a measured one, the Hodges-Lehmann median over blocks of a launch's duration, by the GPU's time stamps before and
-            after it, less what they show with no launch between: Nsight Compute's `gpu__time_duration`.
-        cold_l2_us: the same with nothing in L2.
-        replay_period_us: how much later the next launch of a graph begins, less that of an empty kernel.
-        runs: launches that were counted.
-        sm_clock_mhz: as a kernel counted it beside the blocks.
-        throttled: clocks were held down in blocks that repeating did not help.
-        cupti_us: from the first block's start to the last one's end by CUPTI's records, as Nsight Systems shows it;
-            None where CUPTI is absent. Tracing slows kernels down that write much.
-        temperature_c: the highest of the GPU meanwhile.
-        notes: what a reader of the figures must know, in phrases.
+        median_us: if measured, the Hodges-Lehmann median of the launch duration over timing blocks, from GPU time
+            stamps before and after the launch, minus their difference without a launch; comparable to Nsight Compute's
+            `gpu__time_duration`.
+        cold_l2_us: the same with a cold L2.
+        replay_period_us: period of back-to-back launches in a CUDA graph, minus that of an empty kernel.
+        runs: number of timed launches.
+        sm_clock_mhz: SM clock, measured by a kernel between the timing blocks.
+        throttled: True if clocks were throttled in blocks even after repeating them.
+        cupti_us: kernel duration from CUPTI's activity records, as Nsight Systems shows it; None without CUPTI. Tracing
+            slows down kernels that write much.
+        temperature_c: the GPU's highest temperature during timing.
+        notes: remarks on the figures, as short phrases.
     """
 
     kind: Literal["measured", "predicted"]
@@ -107,9 +93,9 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Speedup:
-    """Baseline time over candidate time at one size, in a verdict the headline.
+    """Baseline time over candidate time at one size; in a verdict, at the headline size.
 
-    `weighted`: over the sizes of the contract's `weights` instead, as their weighted geometric mean.
+    `weighted` is True for the weighted geometric mean over the contract's sizes.
     """
 
     kind: Literal["measured", "predicted"]
@@ -120,14 +106,15 @@ class Speedup:
 
 @dataclass(frozen=True, slots=True)
 class CacheEstimate:
-    """Estimate of a launch with empty caches, by a model of the target's caches; never counted.
+    """Estimated cache behaviour of a launch with cold caches, by a model of the target's caches; not counted.
 
     Attributes:
-        l1_bytes: what an SM's L1 has left beside shared memory.
-        l1_sector_hit_rate: of global loads and stores, as Nsight Compute's l1tex__t_sector_hit_rate; l1_load_hit_rate: of
-            loads alone. None without any.
-        l2_sectors: that L1 passes on, stores and atomics among them; l2_sector_hit_rate: as lts__t_sector_hit_rate.
-        dram_bytes_read: as dram__bytes_read.
+        l1_bytes: an SM's L1 capacity beside shared memory.
+        l1_sector_hit_rate: of global loads and stores, like Nsight Compute's l1tex__t_sector_hit_rate.
+        l1_load_hit_rate: of loads alone. None without accesses.
+        l2_sectors: sectors that L1 requests from L2, stores and atomics included.
+        l2_sector_hit_rate: like lts__t_sector_hit_rate.
+        dram_bytes_read: like dram__bytes_read.
     """
 
     l1_bytes: int
@@ -143,9 +130,10 @@ class OpcodeCount:
     """Number of executions of one SASS opcode in a launch.
 
     Attributes:
-        opcode: without modifiers, `LDG`. kind: the class that it belongs to, `global_load`.
-        warps: as Nsight Compute's sass__inst_executed_per_opcode; threads: over the active threads of those warps, whatever
-            the instruction's own predicate says.
+        opcode: the opcode without modifiers, such as `LDG`.
+        kind: its class, such as `global_load`.
+        warps: warp-level executions, like Nsight Compute's sass__inst_executed_per_opcode.
+        threads: executions by active threads, whether or not the instruction's own predicate holds.
     """
 
     opcode: str
@@ -158,7 +146,7 @@ class OpcodeCount:
 class InstructionMix:
     """The SASS instructions that one launch executes, the most frequent opcode first.
 
-    `warps` is what Nsight Compute calls smsp__inst_executed, `threads` smsp__thread_inst_executed.
+    `warps` corresponds to Nsight Compute's smsp__inst_executed, `threads` to smsp__thread_inst_executed.
     """
 
     warps: int
@@ -168,17 +156,19 @@ class InstructionMix:
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Memory requests of a launch. None if a source cannot know the number.
+    """Counters of a launch: memory requests, barriers, instructions.
+
+    A counter is None if its source does not provide it.
 
     Attributes:
-        global_bytes_asked: what threads wanted of global memory; what is moved are sectors.
-        global_atomic_sectors: as L2 gets them.
-        footprint_bytes: different bytes of global memory touched, in whole sectors.
-        barriers: how often blocks came to a barrier.
-        caches: by a model, not counted.
-        thread_instructions: of SASS.
-        instruction_mix: of SASS; None where what ptxas made of the branches cannot be followed, and `instruction_mix_unknown`
-            says why.
+        global_bytes_asked: bytes that threads requested of global memory; the transfers are whole sectors.
+        global_atomic_sectors: sectors of atomics as L2 receives them.
+        footprint_bytes: distinct global memory touched, in whole sectors.
+        barriers: barrier executions, counted per block.
+        caches: estimated by a model, not counted.
+        thread_instructions: executed SASS instructions over all threads.
+        instruction_mix: executed SASS instructions by opcode; None if the SASS branches cannot be matched to the PTX;
+            `instruction_mix_unknown` then gives the reason.
     """
 
     source: Literal["emulated", "hardware"]
@@ -204,16 +194,16 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class HardwareProfile:
-    """One launch at the headline size as hardware counters saw it. None where the profiler gave nothing.
+    """Hardware counters of one launch at the headline size. A field is None if the profiler gave no value.
 
     Attributes:
-        tool: `ncu 2025.3.1.0`.
-        counters: named as ours, of source `hardware`. Its instructions are those of SASS.
-        duration_us: from the first block's start to the last one's end, with caches emptied before.
+        tool: name and version, such as `ncu 2025.3.1.0`.
+        counters: the same counters as the emulator's, with source `hardware`; instructions are SASS.
+        duration_us: from the first block's start to the last block's end, with cold caches.
         dram_read_bytes: from DRAM to L2; `dram_written_bytes` the other way.
-        l1_hit_rate: share of the sectors asked of L1 that were there; `l2_hit_rate` likewise of L2.
+        l1_hit_rate: fraction of sectors found in L1; `l2_hit_rate` likewise of L2.
         achieved_occupancy: active warps over the most that an SM holds, on average.
-        sm_busy: share of the peak of what is busiest inside an SM; `dram_busy` of DRAM's bandwidth.
+        sm_busy: utilisation of an SM's busiest unit, as a fraction of its peak; `dram_busy` of DRAM bandwidth.
     """
 
     tool: str
@@ -230,7 +220,7 @@ class HardwareProfile:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveResult:
-    """Comparison of a verdict with its objective. `basis` names the kind of evidence that decided.
+    """A version's objective before and after the change. `basis` is the kind of evidence that decided.
 
     `weighted`: `before` and `after` are weighted geometric means over the sizes of the contract's `weights`, and not of
     the headline.
@@ -246,11 +236,11 @@ class ObjectiveResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Everything found out about one version of a kernel.
+    """The verdict on one version of a kernel.
 
-    `trade_offs` are sentences about what got worse than the baseline's and is not held against the version.
-    `lines` are the headline size's counters by source line, `roofline` is where that size stands, and `predicted` what the
-    model says of its time where `timing` is measured, `hardware` what hardware counters say of it.
+    `trade_offs` are sentences about figures that got worse than the baseline's without rejecting the version. For the
+    headline size, `lines` are counters by source line, `roofline` its position in the roofline model, `predicted` the
+    model's time if `timing` is measured, and `hardware` the hardware counters.
     """
 
     kernel: str
@@ -282,15 +272,15 @@ class Verdict:
 
     @property
     def undecided(self) -> bool:
-        """Nothing speaks against it, and whether it meets the objective is within the prediction's own error."""
+        """Returns True if nothing rejects the version and the prediction's error leaves open whether it meets the objective."""
         asked = self.objective
         return self.accepted is None and asked is not None and asked.basis == "predicted" and asked.met is None
 
     @property
     def unreached(self) -> bool:
-        """It was to be judged and is neither right nor wrong, though it has a reference, or has not one case.
+        """Returns True if the version was judged but is neither right nor wrong although it has a reference, or has no case at all.
 
-        Judging was cut short then, or what judged it was interfered with. Cases that are all degenerate were judged: they
+        Judging was then cut short or interfered with. Cases that are all degenerate were judged: they
         cannot tell right from wrong.
         """
         open_cases = any(case.held_against == "reference" and not case.degenerate for case in self.cases)
@@ -298,10 +288,10 @@ class Verdict:
 
     @property
     def clean(self) -> bool:
-        """Judged by itself, nothing speaks against it, and what there was to find out was found out."""
+        """Returns True if the version, judged by itself, has nothing against it and every check was completed."""
         return self.accepted is not False and not self.unreached
 
     @property
     def worth_taking(self) -> bool:
-        """It is accepted, or promising: as good as can be told where it was judged."""
+        """Returns True if the version is accepted or promising, the best result that its backend can give."""
         return self.clean and not self.undecided

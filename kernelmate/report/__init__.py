@@ -1,1 +1,1 @@
-"""Output for people and programs."""
+"""Rendering of results as terminal text, JSON, HTML, and formats of other tools."""

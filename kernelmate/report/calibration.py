@@ -1,4 +1,4 @@
-"""Measured roofs beside those of the data sheet, for the terminal: what `calibrate` shows."""
+"""Terminal view of `calibrate`: measured peak rates beside those of the data sheet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmate.report.words import number, percent, time_words
 
 
 def calibration_view(measured: Calibration, sheet: Roofs | None) -> list[RenderableType]:
-    """Every roof, as stated and as measured.
+    """Show every peak rate, as stated and as measured.
 
     Args:
         measured: on the GPU.
@@ -41,7 +41,7 @@ def calibration_words(measured: Calibration) -> str:
 
 def _rows(roofs: Roofs, sheet: Roofs | None) -> Iterator[tuple[str, float | None, float, str]]:
     for name, key in (("DRAM", "dram_gbps"), ("L2", "l2_gbps"), ("L1", "l1_gbps")):
-        # No document states what L2 gives: the table's figure is the model's own.
+        # No document states L2's bandwidth; the table's figure is the model's own.
         yield name, None if sheet is None or name == "L2" else getattr(sheet, key), getattr(roofs, key), "GB/s"
     for name, found in roofs.tflops.items():
         stated = None if sheet is None else sheet.tflops.get(name)

@@ -1,4 +1,4 @@
-"""Factors that limit a kernel, for the terminal and as JSON: the output of `explain`."""
+"""Terminal view and JSON of `explain`: the factors that limit a kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernelmate.report.words import correctness_words, kernel_words, percent, pr
 
 
 def causes_view(verdict: Verdict, causes: Sequence[Cause], file: str, sources: SourceLines) -> Group:
-    """One kernel: how it stands, then each cause with its line, why it costs, and what to do."""
+    """Shows one kernel: its standing, then each cause with line, explanation and remedy."""
     parts: list[RenderableType] = [heading(kernel_words(verdict), correctness_words(verdict))]
     parts.append(indented(Text(provenance(verdict), style="dim")))
     if verdict.timing is not None:

@@ -1,10 +1,10 @@
-"""Shared parts of all charts: figures in Plotly's terms as plain values, versions, colours, solid and hollow marks.
+"""Shared parts of all charts: Plotly figures as plain values, versions, colours, solid and hollow marks.
 
-A figure is made without Plotly's Python package, whose own objects take longer to be made than everything else that is
-shown of a verdict; whoever draws it gives the values to Plotly's library in a page, or reads them.
+Figures are built without Plotly's Python package, whose objects take longer to create than the rest of a report. Pages
+pass the values to Plotly's JavaScript library.
 
-Colours are those of Okabe and Ito, told apart with every common colour vision; text and patterns say the same again.
-What is predicted is drawn hollow and hatched and is labelled so; what is measured is drawn solid.
+Colours are those of Okabe and Ito, distinguishable with every common colour vision; text and patterns repeat the
+information. Predictions are hollow, hatched and labelled; measurements are solid.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class Figure:
 
     @property
     def height(self) -> int:
-        """In pixels."""
+        """Height in pixels."""
         return int(self.layout["height"])
 
     @property
     def plain(self) -> dict[str, Any]:
-        """All of it as JSON knows it: a number that is not finite is null."""
+        """Returns it as JSON values: a number that is not finite is null."""
         return {"data": _finite(self.data), "layout": _finite(self.layout)}
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Returns it as JSON text."""
         return json.dumps(self.plain, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -67,7 +67,7 @@ def _finite(value: Any) -> Any:
 
 
 def finished(data: Sequence[Trace], height: int, **layout: Any) -> Figure:
-    """A chart with what all of them share; the height is in pixels."""
+    """Adds the layout that all charts share; the height is in pixels."""
     shared = {
         "template": template(dark=False),
         "height": height,
@@ -78,7 +78,7 @@ def finished(data: Sequence[Trace], height: int, **layout: Any) -> Figure:
 
 
 def template(*, dark: bool) -> dict[str, Any]:
-    """The layout template of a light or a dark page; the ground stays clear, so that the page's shows."""
+    """Returns the layout template of a light or a dark page; the background is transparent."""
     ink, line = ("#e6e6e6", "#4a4a4a") if dark else ("#1f1f1f", "#d0d0d0")
     axis = {"gridcolor": line, "zerolinecolor": line, "linecolor": line, "automargin": True}
     layout = {
@@ -93,22 +93,22 @@ def template(*, dark: bool) -> dict[str, Any]:
 
 
 def safe(text: str) -> str:
-    """Text that Plotly shows as it is: it reads tags otherwise."""
+    """Escapes text for Plotly, which interprets tags."""
     return html.escape(one_line(text))
 
 
 def labels_of(versions: Sequence[ChartVersion]) -> list[str]:
-    """The versions' names, as Plotly may show them."""
+    """Returns the versions' names, escaped for Plotly."""
     return [safe(version.label) for version in versions]
 
 
 def version_color(version: ChartVersion) -> str:
-    """The baseline grey, candidates blue."""
+    """Returns grey for the baseline, blue for candidates."""
     return GREY if version.label == BASELINE else BLUE
 
 
 def marker(colors: list[str] | str, *, hollow: bool) -> dict[str, Any]:
-    """Bars of what was measured are solid, of what is predicted hollow and hatched."""
+    """Returns the style of bars: solid for measurements, hollow and hatched for predictions."""
     if not hollow:
         return {"color": colors}
     return {

@@ -1,4 +1,4 @@
-"""SASS and PTX beside the source they were made from, for the terminal: what `sass` shows."""
+"""Terminal view of `sass`: SASS and PTX beside the source lines they were compiled from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.words import byte_words, listed, plural, printable
 
 SIDE_BY_SIDE_FROM = 110
-"""Columns from which on SASS stands beside its PTX; below, under it."""
+"""Terminal width from which SASS is shown beside its PTX instead of below it."""
 
 Span = tuple[str, str]
 Line = tuple[Span, ...]
@@ -26,7 +26,7 @@ _LIVE = 5
 _CONTROL = 17
 _WAITED = 26
 MOST_WAITED = 4
-"""Instructions named that one waits for."""
+"""Maximum of instructions named in a dependency."""
 
 CONTROL_HEAD = (
     "before SASS: scoreboards 0 to 5 waited for, one set by its result, one by its reading, y to yield, clocks to stall"
@@ -35,14 +35,15 @@ CONTROL_HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class ListingView:
-    """Selected part of a listing.
+    """The parts of a listing to show.
 
     Attributes:
-        ptx: PTX is. sass: SASS is.
-        wanted: whether a line of the kernel's file is; None for all code, that of no line included.
-        by_address: in the order in which the code stands, not by source line.
-        control: what the assembler tells the scheduler is shown too, and which instruction is waited for.
-        width: columns there are.
+        ptx: show PTX.
+        sass: show SASS.
+        wanted: returns True for lines of the kernel's file to show; None shows all code, also code without a line.
+        by_address: order by address, not by source line.
+        control: also show scheduling information and dependencies.
+        width: terminal width in columns.
     """
 
     ptx: bool = True
@@ -55,7 +56,7 @@ class ListingView:
 
 @dataclass(frozen=True, slots=True)
 class CodePiece:
-    """Code of one source line; `place` is None for code of no line, `inlined` the place that the line was inlined at."""
+    """Code of one source line; `place` is None for code without a line, `inlined` the call site of inlined code."""
 
     place: SourcePlace | None
     inlined: tuple[SourcePlace, ...]
@@ -64,7 +65,7 @@ class CodePiece:
 
 
 def listing_head(listing: Listing) -> Group:
-    """Whose code it is, how large, and where the most registers are live."""
+    """Shows the kernel's name, its code size, and the place of the most live registers."""
     name = printable(listing.instance or listing.kernel)
     size = f"{plural(len(listing.sass), 'instruction')}, {byte_words(listing.code_bytes)}"
     spills = {None: "spills unknown", 0: "no spills"}.get(listing.spill_bytes, f"{listing.spill_bytes} B spilled")
@@ -78,7 +79,7 @@ def listing_head(listing: Listing) -> Group:
 
 
 def peak_words(listing: Listing) -> str:
-    """`at most 18 live, first at 0x0730, line 34`."""
+    """Formats the register peak: `at most 18 live, first at 0x0730, line 34`."""
     peak = listing.peak
     if peak is None:
         return "live registers unknown"
@@ -89,13 +90,16 @@ def peak_words(listing: Listing) -> str:
 
 
 def home_place(instruction: SassInstruction | PtxInstruction, listing: Listing) -> SourcePlace | None:
-    """The line of the user's files that an instruction counts for: code inlined from elsewhere counts for its caller."""
+    """Returns the line of the user's files that an instruction belongs to.
+
+    Inlined code from other files belongs to its caller.
+    """
     chain = (*(() if instruction.place is None else (instruction.place,)), *instruction.inlined_at)
     return next((place for place in chain if place.file in listing.files), instruction.place)
 
 
 def code_view(listing: Listing, sources: SourceLines, shown: ListingView) -> Spans:
-    """The code, each piece below the source line that it was made from."""
+    """Shows the code, each piece below its source line."""
     pieces = by_address(listing) if shown.by_address else by_line(listing)
     chosen = [piece for piece in pieces if _wanted(piece, listing, shown)]
     writer = _CodeWriter(listing, sources, shown)
@@ -107,7 +111,7 @@ _Key = tuple[int, str, int, tuple[tuple[str, int], ...]]
 
 
 def by_line(listing: Listing) -> list[CodePiece]:
-    """Pieces by file and line, the kernel's file first, code of no line last."""
+    """Returns pieces by file and line, the kernel's file first, code without a line last."""
     homes: dict[_Key, tuple[SourcePlace | None, tuple[SourcePlace, ...]]] = {}
     ptx: dict[_Key, list[PtxInstruction]] = {}
     sass: dict[_Key, list[SassInstruction]] = {}
@@ -145,7 +149,7 @@ def _key(place: SourcePlace | None, inlined: tuple[SourcePlace, ...], listing: L
 
 
 def by_address(listing: Listing) -> list[CodePiece]:
-    """Pieces in the order of the code: a new one wherever the source line or the function changes."""
+    """Returns pieces in address order: a new one wherever the source line or the function changes."""
     ptx = {one.line: one for one in listing.ptx}
     runs = groupby(listing.sass, lambda one: (_home(one, listing), one.function))
     return [
@@ -169,7 +173,7 @@ def _wanted(piece: CodePiece, listing: Listing, shown: ListingView) -> bool:
 
 
 class _CodeWriter:
-    """Turns pieces into lines; the peak is marked wherever as many registers are live."""
+    """Renders pieces as lines; marks every instruction at the register peak."""
 
     def __init__(self, listing: Listing, sources: SourceLines, shown: ListingView) -> None:
         self._listing = listing
@@ -189,7 +193,7 @@ class _CodeWriter:
         self._live_at = before + 6 + (_CONTROL if shown.control else 0) + self._sass_width
 
     def piece(self, piece: CodePiece) -> Iterator[Line]:
-        """The source line, then what it became."""
+        """Yields the source line, then its code."""
         yield from self._head(piece)
         rows = self._rows(piece)
         for ptx, foreign, sass in rows:
@@ -217,7 +221,7 @@ class _CodeWriter:
             yield ((f"     | inlined at {calls}", "dim"),)
 
     def _rows(self, piece: CodePiece) -> Iterator[tuple[PtxInstruction | None, bool, tuple[SassInstruction, ...]]]:
-        """Each PTX instruction with what it became here; code made from another line's PTX says so."""
+        """Yields each PTX instruction with its SASS in this piece; SASS of another line's PTX is labelled."""
         if self._shown.by_address or not self._shown.ptx:
             previous: int | None = -1
             for one in piece.sass:
@@ -255,7 +259,7 @@ class _CodeWriter:
                 yield ((cell, "dim"),)
 
     def _text(self, ptx: PtxInstruction) -> str:
-        """PTX without what the kernel's mangled name adds to its parameters."""
+        """Returns PTX without the prefix that the kernel's mangled name adds to its parameters."""
         return ptx.text.replace(f"{self._listing.symbol}_param_", "param_")
 
     def _sass(self, one: SassInstruction) -> Iterator[Line]:
@@ -276,7 +280,10 @@ class _CodeWriter:
         )
 
     def _control(self, one: SassInstruction) -> tuple[str, str]:
-        """Control information as columns, and what is waited for: the instruction above that set each scoreboard last."""
+        """Returns control information as columns, and dependencies.
+
+        The last instruction above that set each awaited scoreboard.
+        """
         if not self._shown.control or one.control is None:
             return "", ""
         control = one.control
@@ -288,10 +295,10 @@ class _CodeWriter:
 
 
 def setters(sass: Sequence[SassInstruction]) -> dict[tuple[int, int], str]:
-    """For each address and scoreboard waited for, what set it before: `LDG.E at 0140`, several where all are waited for.
+    """Return, for each address and awaited scoreboard, the instructions that set it before: `LDG.E at 0140`.
 
-    Before in the code, not in time: at a loop's head the one that is waited for may stand below. A scoreboard counts: whoever
-    waits for it waits for everything that has set it since it was last waited for.
+    "Before" means in address order: at a loop's head the awaited instruction may be below. A scoreboard counts: a wait
+    covers every instruction that has set it since the previous wait.
     """
     pending: dict[tuple[str, int], list[SassInstruction]] = {}
     waited: set[tuple[str, int]] = set()
@@ -315,7 +322,7 @@ def setters(sass: Sequence[SassInstruction]) -> dict[tuple[int, int], str]:
 
 
 def _named(instructions: Sequence[SassInstruction]) -> str:
-    """`LDG.E at 0140 and 0150`, `S2R at 0010 and LDC at 0020`, the first few of many."""
+    """Formats instructions: `LDG.E at 0140 and 0150`, `S2R at 0010 and LDC at 0020`, the first few of many."""
     by_opcode: dict[str, list[str]] = {}
     for one in instructions[:MOST_WAITED]:
         by_opcode.setdefault(one.opcode, []).append(f"{one.address:04x}")
@@ -325,7 +332,7 @@ def _named(instructions: Sequence[SassInstruction]) -> str:
 
 
 def _folded(text: str, width: int) -> Iterator[str]:
-    """A line in pieces of at most this width, broken after a comma where there is one."""
+    """Splits a line into pieces of at most this width, after a comma if possible."""
     while len(text) > width:
         cut = text.rfind(", ", _PTX_NUMBER + 2, width)
         cut = width if cut < 0 else cut + 2

@@ -1,4 +1,4 @@
-"""Differences between two versions' SASS, for the terminal: the output of `sass --diff`."""
+"""Terminal view of `sass --diff`: differences between two versions' SASS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTEXT = 3
 
 
 def diff_view(diff: CodeDiff) -> list[RenderableType]:
-    """Totals before and after, then every change with what stands around it."""
+    """Shows totals before and after, then every change with its context."""
     parts: list[RenderableType] = [heading(f"{_name(diff.old)} -> {_name(diff.new)}", (diff.new.arch, "plain"))]
     parts += ["", indented(_totals(diff)), ""]
     if diff.same:
@@ -40,7 +40,7 @@ def _name(listing: Listing) -> str:
 
 
 def _totals(diff: CodeDiff) -> Table:
-    """Resources and instructions by class; classes that neither has are not there."""
+    """Shows resources and instructions by class; classes absent from both are left out."""
     made = table("", "old", "new", "change", right=(1, 2, 3))
 
     def row(name: str, old: int | None, new: int | None, *, in_bytes: bool = False) -> None:
@@ -61,7 +61,7 @@ def _totals(diff: CodeDiff) -> Table:
 
 
 def _hunks(diff: CodeDiff) -> Iterator[Line]:
-    """Changes with the code around them; what lies further from one is left out."""
+    """Yields changes with their context, without distant code."""
     changes = diff.changes
     for index, change in enumerate(changes):
         if change.op == "equal":

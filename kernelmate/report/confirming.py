@@ -1,4 +1,4 @@
-"""Promises beside what was measured, for the terminal: what `confirm` shows."""
+"""Terminal view of `confirm`: earlier predictions beside measurements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OUTCOME_WORDS: Mapping[Outcome, tuple[str, Tone]] = {
 
 
 def confirmed_view(confirmed: ConfirmationReport) -> list[RenderableType]:
-    """The prompt, each promise with its outcome, then times as predicted and as measured."""
+    """Shows the prompt, each version with its outcome, then predicted and measured times."""
     baseline = confirmed.baseline
     asked = "" if confirmed.objective is None else f': "{confirmed.objective.prompt}"'
     parts: list[RenderableType] = [
@@ -69,7 +69,7 @@ def _outcomes(confirmed: ConfirmationReport) -> Table:
 
 
 def _gain(result: ObjectiveResult | None, speedup: Speedup | None) -> str:
-    """The gain: a ratio of times with its interval, or what was asked for before and after."""
+    """Formats the gain: a ratio of times with its interval, or the objective's value before and after."""
     if speedup is not None and (result is None or result.name == "time"):
         mark = "~" if speedup.kind == "predicted" else ""
         by = " by weights" if speedup.weighted else ""
@@ -78,12 +78,12 @@ def _gain(result: ObjectiveResult | None, speedup: Speedup | None) -> str:
 
 
 def _times(confirmed: ConfirmationReport) -> Table:
-    """Times as they were predicted and as they are; only a time inside the prediction's own error bears it out."""
+    """Shows predicted and measured times; a measured time within the prediction's error confirms it."""
     made = table("time", "predicted", "measured", "ratio", "prediction", right=(3,))
     rows = [("baseline", confirmed.timing, confirmed.baseline)]
     rows += [(f"{index}", one.promise.timing, one.verdict) for index, one in enumerate(confirmed.confirmations, 1)]
     for name, predicted, verdict in rows:
-        # A promise without a time of its own (a version that was never emulated) has the model's on this machine.
+        # For a version without a predicted time (never emulated), the model's prediction on this machine is used.
         made.add_row(name, *_time_cells(predicted or verdict.predicted, verdict))
     return made
 
@@ -101,7 +101,7 @@ def _time_cells(predicted: Timing | None, verdict: Verdict) -> tuple[Text | str,
 
 
 def confirmation_line(one: Confirmation) -> Text:
-    """One promise's outcome in a line, for `--quiet`."""
+    """Formats one version's outcome in a line, for `--quiet`."""
     line = heading(one.promise.author, OUTCOME_WORDS[one.outcome])
     line.append(f", {_gain(one.verdict.objective, one.verdict.speedup)}")
     return line

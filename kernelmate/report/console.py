@@ -1,7 +1,7 @@
-"""The terminal: a console that is safe with any text, and the pieces that every view is built from.
+"""Terminal console that is safe with any text, and building blocks of all views.
 
-Colour never says anything alone, and none is black or white, so that light and dark terminals both stay readable. All
-text of ours is ASCII; only ruled lines change with the terminal's encoding.
+Colour never carries information alone, and is never black or white, so that light and dark terminals stay readable.
+KernelMate's own text is ASCII; only ruled lines depend on the terminal's encoding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_MESSAGES = 20
 
 
 class _RuledHead(Box):
-    """A line below the head and nothing else, drawn in ASCII where the terminal knows no more."""
+    """A table style with a line below the head and nothing else, drawn in ASCII if the terminal's encoding has no more."""
 
     def substitute(self, options: ConsoleOptions, safe: bool = True) -> Box:
         return _ASCII_HEAD if options.ascii_only else self
@@ -42,17 +42,17 @@ _HEAD = _RuledHead("    \n    \n ── \n    \n    \n    \n    \n    \n")
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Leave it to the caller, who knows the exit code."""
+        """Leaves the error to the caller, which knows the exit code."""
         raise
 
 
 def make_console(file: IO[str], *, color: bool | None = None, width: int | None = None) -> Console:
-    """A console that takes no text for markup and colours only terminals.
+    """Create a console that does not interpret markup in text, and colours only terminals.
 
     Args:
         file: the stream.
         color: False for none; None leaves it to the terminal, `NO_COLOR` and `FORCE_COLOR`.
-        width: columns; None for the terminal's, 80 where there is none.
+        width: columns; None for the terminal's width, or 80 without a terminal.
     """
     return _Console(
         file=file, no_color=True if color is False else None, width=width, markup=False, emoji=False, highlight=False
@@ -66,23 +66,23 @@ class Verbatim:
     text: str
 
     def __rich__(self) -> Text:
-        """The text within another view."""
+        """Returns the text for use within another view."""
         return Text(printable(self.text))
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Lines of code, each of pieces with their styles: `show` writes them without wrapping, and fast, however many."""
+    """Lines of code, each of styled pieces: `show` writes them without wrapping, and fast."""
 
     lines: Sequence[Sequence[tuple[str, str]]]
 
     def __rich__(self) -> Text:
-        """The text within another view."""
+        """Returns the text for use within another view."""
         return Text("\n".join("".join(text for text, _ in line) for line in self.lines))
 
 
 def show(console: Console, *parts: RenderableType) -> None:
-    """Print one part after the other; a diff as it is, wider than the terminal where it must be."""
+    """Prints parts one after another; diffs are never wrapped."""
     for part in parts:
         if isinstance(part, Diff):
             _write(console, part.lines())
@@ -100,24 +100,24 @@ def show(console: Console, *parts: RenderableType) -> None:
 
 
 def show_lines(console: Console, *texts: Text) -> None:
-    """Print each text as one line, however wide."""
+    """Prints each text as one line, however wide."""
     for text in texts:
         console.print(text, soft_wrap=True)
 
 
 def _write(console: Console, styled: Sequence[tuple[str, str]]) -> None:
-    """Lines in their styles as they are: rich's own text would expand tabs and cut at the terminal's width."""
+    """Writes styled lines directly: rich's own text would expand tabs and cut at the terminal's width."""
     segments = [Segment(line + "\n", console.get_style(style) if style else None) for line, style in styled]
     console.print(Segments(segments), soft_wrap=True, end="")
 
 
 def toned(text: str, tone: Tone = "plain") -> Text:
-    """Text in the colour of a standing."""
+    """Returns text in the colour of a standing."""
     return Text(printable(text), style=STYLES[tone])
 
 
 def heading(text: str, standing: tuple[str, Tone] | None = None) -> Text:
-    """A title, and how things stand."""
+    """Returns a title with the standing."""
     line = Text(printable(text), style="bold")
     if standing is not None:
         word, tone = standing
@@ -127,12 +127,12 @@ def heading(text: str, standing: tuple[str, Tone] | None = None) -> Text:
 
 
 def indented(item: RenderableType) -> Padding:
-    """Two columns to the right."""
+    """Indents by two columns."""
     return Padding(item, (0, 0, 0, INDENT), expand=False)
 
 
 def table(*heads: str, right: Iterable[int] = ()) -> Table:
-    """An empty table with a ruled head.
+    """Create an empty table with a ruled head.
 
     Args:
         heads: column titles.
@@ -146,7 +146,7 @@ def table(*heads: str, right: Iterable[int] = ()) -> Table:
 
 
 def pairs(rows: Sequence[tuple[str, Text | str]]) -> Table:
-    """Names on the left, what they are on the right."""
+    """Creates a table of names and values."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
@@ -156,7 +156,7 @@ def pairs(rows: Sequence[tuple[str, Text | str]]) -> Table:
 
 
 def lines(texts: Iterable[str], bullet: str = "- ") -> Group:
-    """One text per line, with a hanging indent."""
+    """Creates one line per text, with a hanging indent."""
     grids = []
     for text in texts:
         grid = Table.grid(padding=0)
@@ -168,16 +168,17 @@ def lines(texts: Iterable[str], bullet: str = "- ") -> Group:
 
 
 def place(file: str | None, line: int | None, column: int | None) -> str:
-    """`softmax.cu:12:5`, as far as it is known."""
+    """Formats a place, as far as known: `softmax.cu:12:5`."""
     return ":".join(str(part) for part in (file, line, column) if part is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A diagnostic or a finding: where, how bad, what, and the source line with a caret.
+    """A diagnostic or a finding: place, severity, text, and the source line with a caret.
 
     Attributes:
-        severity: `error`, `warning`, `note`. code: a finding's code or the compiler's; may be empty.
+        severity: `error`, `warning`, `note`.
+        code: a finding's code or the compiler's; may be empty.
     """
 
     severity: str
@@ -204,7 +205,7 @@ class Message:
 
 
 def diagnostics_view(diagnostics: Sequence[Diagnostic], sources: SourceLines) -> Group:
-    """The compiler's messages, each once."""
+    """Shows the compiler's messages, each once."""
     messages = [
         Message(item.severity, item.code or "", item.message, item.file, item.line, item.column, sources)
         for item in dict.fromkeys(diagnostics)
@@ -213,7 +214,7 @@ def diagnostics_view(diagnostics: Sequence[Diagnostic], sources: SourceLines) ->
 
 
 def findings_view(findings: Sequence[Finding], sources: SourceLines) -> Group:
-    """The findings, with buffer and threads if they are known."""
+    """Shows the findings, with buffer and threads if known."""
     messages = [
         Message(item.severity, item.code, _with_threads(item), item.file, item.line, item.column, sources)
         for item in findings

@@ -17,7 +17,7 @@ STYLES: dict[LineKind, str] = {"file": "bold", "hunk": "cyan", "added": "green",
 
 
 def whole_text(kernel: Kernel) -> str:
-    r"""The user's whole file with this version of the kernel in it, with `\n` line ends."""
+    r"""Returns the user's whole file with this version of the kernel in it, with `\n` line ends."""
     from kernelmate.source import file_text
 
     if kernel.unit.language != "python":
@@ -26,12 +26,12 @@ def whole_text(kernel: Kernel) -> str:
 
 
 def diff_lines(before: str, after: str, path: str) -> list[str]:
-    """A unified diff without line ends, three lines of context; empty when nothing changed.
+    """Return a unified diff without line ends, with three lines of context; empty when nothing changed.
 
-    It names the file as `patch -p1` finds it: from the current folder where the file lies below it, else from the root.
+    The file name suits `patch -p1`: relative to the current folder if the file is below it, else to the root.
     """
     name = printable(_named(path), keep="")
-    # Split at \n alone: the other line ends of str.splitlines are part of a line to a compiler.
+    # Split at \n only: a compiler treats the other line ends of str.splitlines as part of a line.
     old, new = before.split("\n"), after.split("\n")
     return list(difflib.unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm=""))
 
@@ -54,10 +54,12 @@ def line_kind(line: str, index: int) -> LineKind:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """A diff to show; `kernelmate.report.console.show` writes it without wrapping, tabs kept, so that it can be applied.
+    """A diff to show; `kernelmate.report.console.show` writes it without wrapping and with tabs, so that it can be applied.
 
     Attributes:
-        before: the text as it was. after: the text as it would be. path: the file's name.
+        before: the original text.
+        after: the changed text.
+        path: the file's name.
     """
 
     before: str
@@ -65,10 +67,10 @@ class Diff:
     path: str
 
     def lines(self) -> list[tuple[str, str]]:
-        """Each line with its style; the signs say the same without colour."""
+        """Each line with its style; the signs carry the same information without colour."""
         numbered = enumerate(diff_lines(self.before, self.after, self.path))
         return [(printable(line, keep="\t"), STYLES[line_kind(line, index)]) for index, line in numbered]
 
     def __rich__(self) -> Text:
-        """The diff as text within another view."""
+        """Returns the diff as text for use within another view."""
         return Text("\n").join(Text(line, style=style) for line, style in self.lines())

@@ -1,4 +1,4 @@
-"""A line of the user's source with a caret below the column that a message is about."""
+"""Excerpts: a line of the user's source with a caret below the column of a message."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from kernelmate.compiler.includes import HEADERS
 from kernelmate.report.words import printable
 
 LARGEST_FILE = 16 * 2**20
-"""Bytes; a larger file is not read for one line of it."""
+"""Bytes of the largest file that is read for an excerpt."""
 
 _QUOTED = HEADERS | {".py", ".ipynb", ".cpp", ".cc", ".c", ".toml"}
-"""Endings of files that lines are quoted of."""
+"""Suffixes of files whose lines may be quoted."""
 
 
 class SourceLines:
     """Lines of files, each file read once.
 
     Args:
-        texts: texts that go before what is on disk, by path: cells, and candidates that stand in no file.
+        texts: texts by path that replace those on disk, such as cells and candidates.
         folder: where relative paths start from; the current folder when not given.
     """
 
@@ -30,7 +30,7 @@ class SourceLines:
         self._lines = {path: text.split("\n") for path, text in (texts or {}).items()}
 
     def line(self, file: str | None, line: int | None) -> str | None:
-        """One line without its end, or None where it cannot be had."""
+        """Returns one line without its line end; None if it is unavailable."""
         if file is None or line is None:
             return None
         if file not in self._lines:
@@ -39,7 +39,7 @@ class SourceLines:
         return lines[line - 1] if 0 < line <= len(lines) else None
 
     def excerpt(self, file: str | None, line: int | None, column: int | None, width: int = 76) -> tuple[str, ...]:
-        """The source line and a caret line, at most `width` cells wide; empty where the line cannot be had."""
+        """Returns the source line and a caret line, at most `width` cells wide; empty if the line is unavailable."""
         text = self.line(file, line)
         if text is None or not text.strip():
             return ()
@@ -49,7 +49,7 @@ class SourceLines:
             return (margin + _cut(printable(text, keep="\t").expandtabs(4), 0, room),)
         before = printable(text[: column - 1], keep="\t").expandtabs(4)
         shown = printable(text, keep="\t").expandtabs(4)
-        # A caret that would fall outside the room slides the line to the left.
+        # A caret beyond the width shifts the line to the left.
         start = max(0, len(before) - room * 2 // 3) if len(shown) > room and len(before) >= room else 0
         caret = " " * cell_len(before[start:]) + "^"
         return margin + _cut(shown, start, room), " " * (len(margin) - 2) + "| " + caret
@@ -61,7 +61,7 @@ def _cut(text: str, start: int, room: int) -> str:
 
 def _read_lines(path: Path) -> list[str]:
     try:
-        # A message may name any file that the compiler was led to.
+        # A message may name any file that the compiler was led to read.
         if path.resolve().suffix.lower() not in _QUOTED or not path.is_file() or path.stat().st_size > LARGEST_FILE:
             return []
         return path.read_text(encoding="utf-8", errors="replace").split("\n")

@@ -1,4 +1,4 @@
-"""The test that goes along with an exported kernel: `exported_test.txt` beside this module, filled in."""
+"""Test of an exported kernel, from the template `exported_test.txt` beside this module."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ def exported_test(
     includes: Sequence[str],
     verdict: str,
 ) -> str:
-    """The text of a test module that judges a kernel again.
+    """Return the text of a test module that judges a kernel again.
 
     Args:
-        name: the kernel's.
-        file: where it is, from the test's folder.
-        baseline: `FILE::KERNEL` of what it was made from, from the same folder; None without one.
-        prompt: what it is held to beside being right.
-        settings: for `kernelmate.bench` and `compare`.
-        includes: folders of headers, from the same folder.
-        verdict: the file with the verdict that it was exported with.
+        name: the kernel's name.
+        file: its file, relative to the test's folder.
+        baseline: `FILE::KERNEL` of its baseline, likewise; None without one.
+        prompt: the objective that it must meet beside being right.
+        settings: settings for `kernelmate.bench` and `compare`.
+        includes: header folders, likewise.
+        verdict: the file with its verdict at export.
     """
     text = resources.files("kernelmate.report").joinpath("exported_test.txt").read_text(encoding="utf-8")
     values = {

@@ -1,4 +1,4 @@
-"""Charts of versions side by side: every one there is something to draw in."""
+"""Charts of versions side by side, for every kind of figure that any version has."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from kernelmate.report.words import (
 )
 
 MOST_VERSIONS = 9
-"""The baseline and the first candidates that a chart shows; more would not be readable."""
+"""Maximum of versions in a chart: the baseline and the first candidates."""
 MOST_NAMED = 3
-"""Failing sizes named below the heat map."""
+"""Number of failing sizes named below the heat map."""
 ACROSS = 3
-"""Small charts beside each other."""
+"""Number of small charts in a row."""
 
 
 def versions_of(optimization: Optimization) -> list[ChartVersion]:
-    """The baseline and the leading candidates, as numbered in every table."""
+    """Returns the baseline and the leading candidates, numbered as in every table."""
     shown = [ChartVersion(BASELINE, optimization.baseline)]
     for index, judged in enumerate(optimization.candidates[: MOST_VERSIONS - 1], 1):
         name = judged.candidate.author.removeprefix("recipe:")
@@ -56,7 +56,7 @@ def versions_of(optimization: Optimization) -> list[ChartVersion]:
 
 
 def figures(versions: Sequence[ChartVersion]) -> dict[str, Figure]:
-    """Every chart there is something to draw in, by its title."""
+    """Returns every chart with data, by its title."""
     made = {title: maker(versions) for title, maker in _MAKERS.items()}
     return {title: figure for title, figure in made.items() if figure is not None}
 
@@ -65,7 +65,7 @@ def figures(versions: Sequence[ChartVersion]) -> dict[str, Figure]:
 
 
 def correctness_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Sizes by versions: right, wrong, or not known; None where nothing was run."""
+    """Returns a heat map of sizes by versions: right, wrong, or unknown; None if nothing ran."""
     sizes: dict[str, None] = {}
     for version in versions:
         sizes |= {size_words(case.size): None for case in version.verdict.cases}
@@ -102,13 +102,13 @@ def correctness_figure(versions: Sequence[ChartVersion]) -> Figure | None:
 
 
 def _steps(colors: Sequence[str]) -> list[list[Any]]:
-    """A scale of flat steps, one for each whole number."""
+    """Returns a colour scale of flat steps, one per integer."""
     edges = [index / len(colors) for index in range(len(colors) + 1)]
     return [[edge, color] for low, high, color in zip(edges, edges[1:], colors, strict=False) for edge in (low, high)]
 
 
 def _cell(verdict: Verdict, size: str) -> tuple[int, str, str]:
-    """A size's step of the scale, its word and its details."""
+    """Returns a size's step of the scale, its word and its details."""
     case: Case | None = next((one for one in verdict.cases if size_words(one.size) == size), None)
     if case is None:
         return 1, "not run", "not run" if verdict.compiled else "does not compile"
@@ -135,7 +135,7 @@ def _remark(text: str) -> dict[str, Any]:
 
 
 def occupancy_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Theoretical occupancy with its limiter; None where no version has one."""
+    """Returns a chart of theoretical occupancy with its limiter; None if no version has one."""
     versions = [version for version in versions if version.verdict.occupancy is not None]
     if not versions:
         return None
@@ -205,12 +205,12 @@ def resources_figure(versions: Sequence[ChartVersion]) -> Figure | None:
 
 
 def counters_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Memory requests of a launch; None if nothing was counted."""
+    """Returns a chart of memory requests of a launch; None if nothing was counted."""
     return _panels(versions, COUNTER_PANELS)
 
 
 def _panels(versions: Sequence[ChartVersion], panels: Sequence[Panel]) -> Figure | None:
-    """One small chart of bars for each figure that any version has, three in a row."""
+    """Returns one small bar chart for each figure that any version has, three in a row."""
     known = [panel for panel in panels if any(panel[1](version.verdict) is not None for version in versions)]
     if not known:
         return None
@@ -229,7 +229,7 @@ def _panels(versions: Sequence[ChartVersion], panels: Sequence[Panel]) -> Figure
             "anchor": f"y{mark}", "domain": [left, right], "range": [0, most * 1.7 or 1], "nticks": 4,
         }  # fmt: skip
         layout[f"yaxis{mark}"] = {"anchor": f"x{mark}", "domain": [low, high], "autorange": "reversed"}
-        if place != first:  # the names stand before the first of a row
+        if place != first:  # only the first chart of a row shows the versions' names
             layout[f"yaxis{mark}"] |= {"matches": f"y{first + 1}" if first else "y", "showticklabels": False}
         layout["annotations"].append(_head(title, (left + right) / 2, high))
     rows = -(-len(known) // ACROSS)
@@ -255,7 +255,7 @@ def _small_bars(
 
 
 def _grid(count: int) -> Iterator[tuple[float, float, float, float]]:
-    """Left, right, lower and upper edge of small charts, row by row from the top, as parts of the whole."""
+    """Yields left, right, lower and upper edge of small charts, row by row from the top, as fractions of the whole."""
     columns, rows = min(ACROSS, count), -(-count // ACROSS)
     gap, between = 0.05, 0.38 / rows
     wide, high = (1 - gap * (columns - 1)) / columns, (1 - between * (rows - 1)) / rows

@@ -1,4 +1,4 @@
-"""Effect of a change on kernels, for the terminal: the output of `ci`."""
+"""Terminal view of `ci`: the effect of a change on kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS: dict[GateMetric, str] = {
     "findings": "findings",
     "time": "time",
 }
-"""Metrics in the order in which they are shown, and their columns' heads."""
+"""Column heads of the metrics, in display order."""
 
 WORDS: dict[GateMetric, str] = {
     "registers": "registers per thread",
@@ -39,7 +39,7 @@ CHANGES = {"added": "new", "removed": "removed", "changed": "changed", "moved": 
 
 
 def gate_view(gate: Gate, sources: SourceLines) -> list[RenderableType]:
-    """The table of kernels, then why some fail, then what a reader must know."""
+    """Shows the table of kernels, then reasons of failures, then remarks."""
     parts: list[RenderableType] = [heading(summary(gate), ("passed", "good") if gate.passed else ("FAILED", "bad"))]
     parts.append(indented(Text(provenance(gate), style="dim")))
     if gate.kernels:
@@ -66,7 +66,7 @@ def summary(gate: Gate) -> str:
 
 
 def provenance(gate: Gate) -> str:
-    """Sources of the figures, and omissions."""
+    """Returns the sources of the figures, and omissions."""
     where = "" if gate.backend == "cuda" else "emulated for "
     left = f", {plural(gate.unchanged, 'kernel')} of touched files unchanged" if gate.unchanged else ""
     times = "; without a GPU no time is gated" if gate.backend == "emulator" and gate.kernels else ""
@@ -74,7 +74,7 @@ def provenance(gate: Gate) -> str:
 
 
 def gate_table(gate: Gate) -> Table:
-    """Two lines for each kernel: what it is and was, where it stands and what became of it; a figure that is too much is marked."""
+    """Shows two lines for each kernel, with place, figures and result; an excessive figure is marked."""
     shown = columns(gate)
     made = table("kernel", *(COLUMNS[metric] for metric in shown), "result", right=range(1, 1 + len(shown)))
     for column in made.columns[1:]:
@@ -91,7 +91,7 @@ def gate_table(gate: Gate) -> Table:
 
 
 def columns(gate: Gate) -> list[GateMetric]:
-    """Metrics worth a column: those that are not zero everywhere, and times that were measured."""
+    """Returns metrics worth a column: those not zero everywhere, and measured times."""
     figures = [figure for one in gate.kernels for figure in one.figures]
     told = {figure.metric for figure in figures if figure.before or figure.after or figure.metric == "findings"}
     if not any(figure.metric == "time" and figure.most is not None for figure in figures):
@@ -105,7 +105,7 @@ def name_of(one: GatedKernel) -> str:
 
 
 def _cell(figure: MetricChange | None) -> Text:
-    """The present value, below the earlier one if it differs."""
+    """Shows the present value, below the earlier one if it differs."""
     if figure is None:
         return Text("-", style="dim")
     words = figure_words(figure, "\n->")
@@ -116,7 +116,7 @@ def _cell(figure: MetricChange | None) -> Text:
 
 
 def figure_words(figure: MetricChange, arrow: str = "->") -> str:
-    """`32 -> 40`, or `32` where nothing changed; a predicted time with its mark."""
+    """Formats `32 -> 40`, or `32` if unchanged; a predicted time gets its mark."""
     before, after = (None if value is None else value_words(figure, value) for value in (figure.before, figure.after))
     if after is None:
         return f"{before} {arrow} ?" if before is not None else "?"
@@ -124,7 +124,7 @@ def figure_words(figure: MetricChange, arrow: str = "->") -> str:
 
 
 def value_words(figure: MetricChange, value: float) -> str:
-    """One side of a figure, with its unit."""
+    """Formats one side of a figure with its unit."""
     if figure.metric == "time":
         predicted = figure.note is not None and figure.note.startswith("predicted")
         return f"{'~' if predicted else ''}{time_words(value)}"
@@ -132,7 +132,7 @@ def value_words(figure: MetricChange, value: float) -> str:
 
 
 def figure_sentence(figure: MetricChange) -> str:
-    """Reason that a figure does not pass."""
+    """Returns the reason that a figure does not pass."""
     if figure.metric == "time":
         return f"slower: {figure.note}"
     assert figure.before is not None
@@ -142,7 +142,7 @@ def figure_sentence(figure: MetricChange) -> str:
 
 
 def _why(one: GatedKernel, sources: SourceLines) -> list[RenderableType]:
-    """Earlier place, reasons of failure, and remarks; empty if there are none."""
+    """Returns earlier place, reasons of failure, and remarks; empty without any."""
     remarks = ([f"was {one.was}"] if one.was is not None else []) + list(one.notes)
     if one.outcome != "failed" and not remarks:
         return []
@@ -158,7 +158,7 @@ def _why(one: GatedKernel, sources: SourceLines) -> list[RenderableType]:
 
 
 def gate_line(one: GatedKernel) -> Text:
-    """One kernel in a line, for `--quiet`."""
+    """Formats one kernel in a line, for `--quiet`."""
     line = heading(name_of(one), OUTCOMES[one.outcome])
     if one.failures:
         line.append(f", {printable(one.failures[0], keep='')}")

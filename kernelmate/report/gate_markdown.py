@@ -1,4 +1,4 @@
-"""A gate as Markdown, for a comment on a pull request."""
+"""Markdown view of `ci`, for a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from kernelmate.report.gate import CHANGES, COLUMNS, columns, figure_words, name
 from kernelmate.report.words import printable
 
 MOST = 60_000
-"""Characters; GitHub takes 65,536 in one comment."""
+"""Maximum of characters; GitHub accepts 65,536 in one comment."""
 _RESULTS = {"passed": "passed", "failed": "**failed**", "removed": "removed", "moved": "moved, unchanged"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@-])")
 
 
 def markdown(gate: Gate) -> str:
-    """The comment: a table, why kernels fail, and remarks folded away; cut where it would be too long to post."""
+    """Returns the comment: a table, reasons of failures, and folded remarks; truncated if too long to post."""
     parts = [
         f"### {'Kernels pass' if gate.passed else 'Kernels fail'}: {_plain(summary(gate))}",
         _plain(provenance(gate)),
@@ -60,12 +60,12 @@ def _notes(one: GatedKernel) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown shows as it is: no links, no mentions, no HTML."""
+    """Escapes text for Markdown: no links, mentions or HTML."""
     return _SPECIAL.sub(r"\\\1", " ".join(printable(text, keep="").split())).replace("\\@", "@\N{ZERO WIDTH SPACE}")
 
 
 def _code(text: str) -> str:
-    """A name as code; backticks and bars in it cannot end it."""
+    """Formats a name as code; escapes backticks and bars."""
     shown = printable(text, keep="").replace("|", "\\|")
     fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
     return f"{fence} {shown} {fence}" if "`" in shown else f"{fence}{shown}{fence}"

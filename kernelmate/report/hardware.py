@@ -21,7 +21,7 @@ from kernelmate.report.words import (
 
 
 def hardware_table(hardware: HardwareProfile, counters: Counters | None) -> Table:
-    """Hardware counters of one launch, beside its emulated counters; those of hardware alone come last."""
+    """Shows hardware counters of one launch beside its emulated counters; hardware-only counters come last."""
     made = table("counted per launch", "emulated", f"hardware ({hardware.tool})", right=(1, 2))
 
     def show(name: str, words: Callable[[int], str], ours: int | None, theirs: int | None) -> None:
@@ -49,7 +49,7 @@ HARDWARE_NAMES = {
 
 
 def cache_rows(caches: CacheEstimate | None) -> list[tuple[str, str]]:
-    """Estimates of the cache model, name and value, labelled as estimates."""
+    """Returns estimates of the cache model, name and value, labelled as estimates."""
     if caches is None:
         return []
     rates = (("L1 hit rate, modelled", caches.l1_sector_hit_rate), ("L2 hit rate, modelled", caches.l2_sector_hit_rate))
@@ -59,7 +59,7 @@ def cache_rows(caches: CacheEstimate | None) -> list[tuple[str, str]]:
 
 
 def hardware_rows(hardware: HardwareProfile) -> list[tuple[str, str]]:
-    """Counters of a launch that only hardware has, name and value; without those that the profiler did not give."""
+    """Returns hardware-only counters of a launch, name and value, without missing ones."""
     rows: list[tuple[str, str | None]] = [
         ("read from DRAM", _known(hardware.dram_read_bytes, byte_words)),
         ("written to DRAM", _known(hardware.dram_written_bytes, byte_words)),

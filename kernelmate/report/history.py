@@ -1,4 +1,4 @@
-"""The history for the terminal and as JSON: kernels, their versions, one version in full."""
+"""Terminal view and JSON of the history: kernels, their versions, one version in full."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ USER = "user"
 
 
 def verdict_of(document: Any) -> Verdict | None:
-    """A verdict from its document; None where it was written by another version and cannot be read as one of this."""
+    """Returns a verdict from its JSON document; None if another version of KernelMate wrote it in an incompatible form."""
     try:
         return msgspec.convert(document, Verdict)
     except msgspec.ValidationError:
@@ -44,7 +44,7 @@ def verdict_of(document: Any) -> Verdict | None:
 
 
 def kernels_view(kernels: Sequence[KnownKernel]) -> RenderableType:
-    """All kernels, a line each."""
+    """Lists all kernels, one line each."""
     made = table("#", "kernel", "file", "versions", "judged", "last", right=(0, 3, 4))
     for known in kernels:
         made.add_row(
@@ -59,7 +59,7 @@ def kernels_view(kernels: Sequence[KnownKernel]) -> RenderableType:
 
 
 def versions_view(recorded: Sequence[Recorded]) -> Table:
-    """Judgements of one kernel in their order, a line each; a prompt stands where it is asked first."""
+    """Lists the judgements of one kernel in order, one line each; a repeated prompt is shown once."""
     made = table("#", "when", "author", "verdict", "time", "from", "asked for", right=(0, 4, 5))
     for column in made.columns[:6]:
         column.no_wrap = True
@@ -85,7 +85,7 @@ def versions_view(recorded: Sequence[Recorded]) -> Table:
 
 
 def version_view(one: Recorded, *, source: bool) -> Group:
-    """One version in full.
+    """Show one version in full.
 
     Args:
         one: the version with a judgement.
@@ -145,14 +145,14 @@ def _cost(one: Recorded) -> str:
 
 
 def when(at_us: int) -> str:
-    """A time of the history in the user's own time zone, to the minute; the year where it is another one."""
+    """Formats a time in the user's time zone, to the minute; with the year if it is another one."""
     then = datetime.datetime.fromtimestamp(at_us / 1e6).astimezone()
     now = datetime.datetime.now().astimezone()
     return then.strftime("%b %d %H:%M" if then.year == now.year else "%Y %b %d %H:%M")
 
 
 def short_path(path: str) -> str:
-    """A path as seen from here, where that is shorter."""
+    """Returns a path relative to the current folder if that is shorter."""
     try:
         return str(Path(path).relative_to(Path.cwd()))
     except (ValueError, OSError):

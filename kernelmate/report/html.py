@@ -1,4 +1,4 @@
-"""Pieces of HTML that pages and notebooks show alike: everything that comes from files or models is escaped here."""
+"""HTML elements that pages and notebooks share; all text from files and models is escaped here."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from kernelmate.report.roofline import roofline_words
 
 
 def text(shown: object) -> str:
-    """Text as it may stand anywhere in the page, attributes included."""
+    """Escapes text for use anywhere in the page, attributes included."""
     return escape(words.printable(str(shown)), quote=True)
 
 
 def toned(shown: str, tone: words.Tone) -> str:
-    """Text in the colour of a standing, as an element."""
+    """Returns an element with text in the colour of a standing."""
     return f'<span class="{tone}">{text(shown)}</span>'
 
 
 def bullets(items: Iterable[str]) -> list[str]:
-    """A list; its items are text."""
+    """Returns a list of texts."""
     entries = [f"<li>{text(item)}</li>" for item in items]
     return ["<ul>", *entries, "</ul>"] if entries else []
 
 
 def pairs(rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Names and values; the values are HTML already."""
+    """Returns names and values; the values are HTML already."""
     return ["<dl>", *(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in rows), "</dl>"]
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table; its cells are HTML already."""
+    """Returns a table; its cells are HTML already."""
     head = "".join(f"<th>{text(one)}</th>" for one in heads)
     body = ("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
     return ['<div class="scroll"><table>', f"<thead><tr>{head}</tr></thead><tbody>", *body, "</tbody></table></div>"]
 
 
 def asked(verdict: Verdict) -> str:
-    """The asked-for figure before and after, in HTML."""
+    """Formats the objective's figure before and after."""
     result = verdict.objective
     if result is None:
         return "-"
@@ -51,7 +51,7 @@ def asked(verdict: Verdict) -> str:
 
 
 def message(severity: str, code: str, said: str, file: str | None, line: int | None, column: int | None) -> list[str]:
-    """One row of a table of findings: severity, code, place, what."""
+    """Returns one table row of a finding: severity, code, place, text."""
     where = ":".join(str(part) for part in (file, line, column) if part is not None)
     tones: dict[str, words.Tone] = {"error": "bad", "warning": "doubt"}
     return [
@@ -63,12 +63,12 @@ def message(severity: str, code: str, said: str, file: str | None, line: int | N
 
 
 def finding_row(finding: Finding) -> list[str]:
-    """A finding as such a row."""
+    """Returns a finding's table row."""
     return message(finding.severity, finding.code, finding.message, finding.file, finding.line, finding.column)
 
 
 def case_row(case: Case, verdict: Verdict) -> list[str]:
-    """A size as a row: size, origin, result, error, time, first wrong element."""
+    """Returns a size's table row: size, origin, result, error, time, first wrong element."""
     time = text(words.case_time_words(case.median_us, verdict.timing))
     predicted = case.median_us is not None and (verdict.timing is None or verdict.timing.kind == "predicted")
     return [
@@ -82,7 +82,7 @@ def case_row(case: Case, verdict: Verdict) -> list[str]:
 
 
 def figure_rows(verdict: Verdict) -> list[tuple[str, str]]:
-    """Everything that was counted, measured or predicted of one version: names, and values in HTML."""
+    """Returns all figures of one version: names, and values in HTML."""
     rows: list[tuple[str, str]] = []
 
     def predicted(shown: str, kind: str) -> str:
@@ -115,7 +115,7 @@ def figure_rows(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def _counted(verdict: Verdict) -> list[tuple[str, str]]:
-    """Emulated counters of the headline launch, and those that only hardware has."""
+    """Returns emulated counters of the headline launch, and hardware-only ones."""
     rows: list[tuple[str, str]] = []
     if verdict.counters is not None:
         moved = words.global_bytes(verdict.counters)
@@ -131,10 +131,10 @@ def _counted(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def diff(before: str, after: str, path: str) -> list[str]:
-    """Changes line by line, in HTML."""
+    """Returns a diff line by line."""
     lines = diff_lines(before, after, path)
     if not lines:
         return ['<p class="faint">The text of the file is the same; only the launch differs.</p>']
     spans = (f'<span class="{line_kind(line, index)}">{text(line) or " "}</span>' for index, line in enumerate(lines))
-    # No line break between the spans: each is a block of its own, and a break would stand as an empty line.
+    # No line break between the spans: each is a block, and a break would show as an empty line.
     return ["<pre>" + "".join(spans) + "</pre>"]

@@ -1,7 +1,7 @@
-"""Records as the JSON that `--json` prints; `schema.json` beside this module says what each document holds.
+"""JSON documents of `--json`; `kernelmate.report.schema` defines their contents.
 
 A key that does not apply is null and never missing; a number that is not finite is null. Text is written in ASCII with
-escapes, so that a terminal's encoding cannot spoil a document.
+escapes, so that it does not depend on the terminal's encoding.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import KernelmateError
@@ -35,19 +34,19 @@ if TYPE_CHECKING:
     from kernelmate.compiler.code_diff import CodeDiff
 
 SCHEMA = 1
-"""Version of every document. It grows when a key changes its meaning or goes away, not when one is added."""
+"""Version of every document. It increases when a key changes its meaning or is removed, not when one is added."""
 
 Document = dict[str, Any]
 
 
 def plain(value: object) -> Any:
-    """A record, or any part of one, as what `json` can write.
+    """Convert a record, or any part of one, to values that `json` can write.
 
     Dataclasses become objects with their fields in order, tuples become lists, NumPy scalars numbers; numbers that are
     not finite become None, and fields that hold bytes are left out.
 
     Raises:
-        TypeError: there is something that no document may hold.
+        TypeError: a value has no JSON form.
     """
     if value is None or isinstance(value, (bool, str)):
         return value
@@ -70,7 +69,7 @@ def plain(value: object) -> Any:
 
 
 def verdict_json(verdict: Verdict) -> Document:
-    """One verdict, as it stands in every document."""
+    """Returns one verdict, as in every document."""
     document: Document = plain(verdict)
     return document
 
@@ -82,11 +81,11 @@ def verdicts_json(
     """JSON document of `check`, `bench` and `compare`.
 
     Args:
-        verdicts: of the kernel, or of the candidate.
-        given: what they rest on, so that `confirm` can judge again; None for `check`.
+        verdicts: verdicts on the kernel, or on the candidate.
+        given: inputs of judging, so that `confirm` can judge again; None for `check`.
         candidate: the version that `compare` judged.
-        contract: in force for it.
-        prompt: what it was judged by, in the user's words.
+        contract: its contract.
+        prompt: the user's prompt.
     """
     carried = None
     if candidate is not None:
@@ -274,12 +273,5 @@ def doctor_json(checks: Sequence[object]) -> Document:
 
 
 def dumps(document: Document) -> str:
-    """A document as text, two spaces deep."""
+    """Serialises a document with an indent of two spaces."""
     return json.dumps(document, indent=2, allow_nan=False)
-
-
-def schema() -> Document:
-    """The JSON Schema (draft 2020-12) that every document obeys."""
-    text = resources.files("kernelmate.report").joinpath("schema.json").read_text(encoding="utf-8")
-    document: Document = json.loads(text)
-    return document

@@ -1,4 +1,4 @@
-"""A gate as JUnit XML: a test case for each kernel, in the form that build servers read."""
+"""JUnit XML of `ci`: a test case for each kernel, for build servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(gate: Gate) -> str:
-    """The document, with its declaration. A removed or merely moved kernel is a skipped case."""
+    """Returns the XML document. A removed or merely moved kernel is a skipped case."""
     failed = sum(one.outcome == "failed" for one in gate.kernels)
     skipped = sum(one.outcome in {"removed", "moved"} for one in gate.kernels)
     counts = {"tests": str(len(gate.kernels)), "failures": str(failed), "errors": "0", "skipped": str(skipped)}

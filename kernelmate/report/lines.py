@@ -1,4 +1,4 @@
-"""Counters by source line for the terminal: what `bench --lines` shows, the lines that cost most first."""
+"""Terminal view of `bench --lines`: counters by source line, the most expensive lines first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_SHARE = 0.005
 
 
 def line_table(lines: Sequence[LineCounters], file: str, sources: SourceLines) -> Table:
-    """The lines that cost most, with their text and the counters that any of them has."""
+    """Shows the most expensive lines, with their text and the counters that any of them has."""
     total = sum(map(line_cost, lines)) or 1.0
     dearest = sorted(lines, key=line_cost, reverse=True)[:MOST_LINES]
     shown = [line for line in dearest if line_cost(line) >= LEAST_SHARE * total]
@@ -34,7 +34,7 @@ def line_table(lines: Sequence[LineCounters], file: str, sources: SourceLines) -
     heads = ("line", "share", *(head for head, _ in columns))
     made = table(*heads, "source", right=range(len(heads)))
     for index, (column, head) in enumerate(zip(made.columns, heads, strict=False)):
-        # In a narrow terminal the text gives way to the figures.
+        # In a narrow terminal the source text is shortened, not the figures.
         column.min_width = max(len(head), *(len(row[index]) for row in rows), 0)
     made.columns[-1].min_width = 10
     for line, row in zip(shown, rows, strict=True):
@@ -47,7 +47,7 @@ def line_table(lines: Sequence[LineCounters], file: str, sources: SourceLines) -
 
 
 def _short(value: int) -> str:
-    """A figure in at most five characters, nothing for none: `8.91M`."""
+    """Formats a figure in at most five characters, empty for zero: `8.91M`."""
     if not value:
         return ""
     for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K")):
@@ -71,7 +71,7 @@ def _moved(line: LineCounters) -> str:
 
 
 def _used(line: LineCounters) -> str:
-    # Lanes that want the same bytes ask for more than is moved.
+    # Lanes that read the same bytes request more than is moved.
     return percent(min(line.global_bytes_asked / line.global_bytes_moved, 1.0)) if line.global_bytes_moved else ""
 
 
@@ -89,5 +89,8 @@ _COLUMNS = (
     ("conflict", lambda line: _short(line.bank_conflicts)), ("diverge", lambda line: _short(line.divergent_branches)),
     ("barriers", lambda line: _short(line.barriers)), ("local", lambda line: _short(line.local_sectors)),
 )  # fmt: skip
-"""Heads and cells. PTX instructions are of threads, `moved` and `unique` are in bytes, `passes` are over the banks of shared memory, `~L1`
-is the share of loaded sectors that a model of L1 has."""
+"""Column heads and cells.
+
+`PTX` counts instructions over threads, `moved` and `unique` are bytes, `passes` are shared-memory wavefronts, `~L1` is
+the modelled hit rate of load sectors.
+"""

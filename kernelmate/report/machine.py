@@ -1,4 +1,4 @@
-"""GPUs of the table and what this machine has, for the terminal: what `targets` and `doctor` show."""
+"""Terminal views of `targets`, `doctor` and `model list`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kernelmate.report.words import Tone, byte_words, number, printable
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that this machine has or lacks.
+    """Result of one check of this machine.
 
     Attributes:
-        status: `broken` stops every verdict; what is `missing` is optional.
-        detail: what was found.
-        advice: what to do about it; None where there is nothing to do.
+        status: `broken` prevents every verdict; `missing` concerns an optional part.
+        detail: the observation.
+        advice: the remedy; None if none is needed.
     """
 
     name: str
@@ -52,7 +52,7 @@ def targets_view(targets: Sequence[Target]) -> Table:
 
 
 def doctor_view(checks: Sequence[Check]) -> Group:
-    """Each check with its status, and below it what to do."""
+    """Shows each check with its status, and the advice below it."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)
@@ -69,31 +69,31 @@ def doctor_view(checks: Sequence[Check]) -> Group:
 
 
 class ModelFacts(Protocol):
-    """Shown facts of a model."""
+    """Facts about a model that views show."""
 
     @property
     def name(self) -> str:
-        """Name of the model as the user gives it."""
+        """The name by which the user refers to it."""
         ...
 
     @property
     def path(self) -> str:
-        """Its file."""
+        """Path of its file."""
         ...
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         ...
 
     @property
     def architecture(self) -> str | None:
-        """`llama`, `qwen2`, ..."""
+        """Architecture: `llama`, `qwen2`, ..."""
         ...
 
     @property
     def context(self) -> int | None:
-        """Tokens that it was made for."""
+        """Context length in tokens that it was trained for."""
         ...
 
     @property
@@ -103,17 +103,17 @@ class ModelFacts(Protocol):
 
     @property
     def quantization(self) -> str | None:
-        """Of the weights."""
+        """Quantization of the weights."""
         ...
 
     @property
     def licence(self) -> str | None:
-        """As its file or repository says."""
+        """Licence, as stated by its file or repository."""
         ...
 
 
 def model_words(model: ModelFacts) -> str:
-    """`7.6 B parameters, Q4_K_M, 4.4 GiB, qwen2, context 32,768, licence apache-2.0`."""
+    """Formats facts: `7.6 B parameters, Q4_K_M, 4.4 GiB, qwen2, context 32,768, licence apache-2.0`."""
     parts = [] if model.parameters is None else [f"{_parameters(model.parameters)} parameters"]
     parts += [part for part in (model.quantization, byte_words(model.size), model.architecture) if part]
     parts += [] if model.context is None else [f"context {number(model.context)}"]
@@ -128,7 +128,7 @@ def _parameters(count: int) -> str:
 
 
 def models_view(models: Sequence[ModelFacts], current: ModelFacts | None) -> Table:
-    """The models, a line each; a star marks the one in use."""
+    """Lists the models, one line each; a star marks the one in use."""
     made = table("", "name", "what", "file")
     for model in models:
         used = current is not None and model.name == current.name

@@ -1,4 +1,4 @@
-"""The SASS instructions that a launch executes, as people read them."""
+"""Views of the SASS instructions that a launch executes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def mix_rows(counters: Counters | None) -> list[tuple[str, str]]:
 
 
 def mix_table(mix: InstructionMix) -> Table:
-    """The opcodes that warps execute most, with how many of a warp's threads are active at each on average."""
+    """Shows the most executed opcodes, each with the average number of active threads per warp."""
     made = table("opcode", "class", "warp instructions", "share", "active", right=(2, 3, 4))
     for one in mix.opcodes[:MOST_OPCODES]:
         active = f"{one.threads / one.warps:.3g}" if one.warps else ""

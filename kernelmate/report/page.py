@@ -1,7 +1,7 @@
-"""The stand-alone page of one optimisation: charts, diffs, verdicts, in one file that asks the network for nothing.
+"""Stand-alone HTML page of one optimisation: charts, diffs and verdicts in one file without network access.
 
-Kernel text, reasons and names come from files and models, so all of it is escaped, and the page's own policy lets no
-script run but the two that it was written with.
+Kernel text, reasons and names come from files and models, so all of it is escaped, and the page's content security
+policy allows only its own two scripts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kernelmate.version import VERSION
 
 
 def write_page(path: Path, optimization: Optimization, baseline: Kernel) -> None:
-    """Write the page, all of it or nothing.
+    """Write the page, atomically.
 
     Raises:
         EnvironmentFailed: plotly is not installed.
@@ -48,7 +48,7 @@ def write_page(path: Path, optimization: Optimization, baseline: Kernel) -> None
 
 
 def save(path: Path, text: str) -> None:
-    """Write a page's text, all of it or nothing.
+    """Write a page's text, atomically.
 
     Raises:
         OSError: the file cannot be written.
@@ -65,7 +65,7 @@ def save(path: Path, text: str) -> None:
 
 
 def page(optimization: Optimization, baseline: Kernel) -> str:
-    """The page's HTML.
+    """Return the page's HTML.
 
     Raises:
         EnvironmentFailed: plotly is not installed.
@@ -87,7 +87,7 @@ def page(optimization: Optimization, baseline: Kernel) -> str:
 
 
 def document(title: str, parts: Sequence[str]) -> str:
-    """A page of its own around the HTML of its parts: style, policy, Plotly's library and the script that draws charts.
+    """Return a complete page around the HTML of its parts: style, policy, Plotly's library, and the drawing script.
 
     Raises:
         EnvironmentFailed: plotly is not installed.
@@ -120,14 +120,14 @@ def chart(title: str, figure: Figure) -> list[str]:
 
 
 def _data(value: object) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """Serialises to JSON that cannot end its script element."""
     shown = value if isinstance(value, str) else json.dumps(value, allow_nan=False)
     return shown.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _policy(*scripts: str) -> str:
     hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(one.encode()).digest()).decode()}'" for one in scripts)
-    # Plotly sets styles on the elements that it makes, and draws its exported picture from a blob.
+    # Plotly sets styles on its elements, and renders exported pictures from a blob.
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
 
 
@@ -232,7 +232,7 @@ def _candidate(index: int, judged: Judged, optimization: Optimization, baseline:
 def _version(
     title: str, verdict: Verdict, extra: Sequence[str] | None, *, opened: bool, anchor: str = "version-0"
 ) -> list[str]:
-    """Everything known of one version, folded."""
+    """Returns the folded section with everything known about one version."""
     standing = toned(*(words.standing(verdict) if extra is not None else words.correctness_words(verdict)))
     parts = [
         f'<details id="{anchor}"{" open" if opened else ""}><summary><code>{text(title)}</code> {standing}</summary>'

@@ -1,4 +1,4 @@
-"""A launch under its roofs, for the terminal: what each roof allows, and how much of it is reached."""
+"""Terminal view of a launch in the roofline model: each roof, and the fraction reached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BAR = 8
 
 
 def flop_words(flops: float) -> str:
-    """`33.6 MFLOP`: floating-point operations of one launch."""
+    """Formats floating-point operations of one launch: `33.6 MFLOP`."""
     for unit, size in (("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("kFLOP", 1e3)):
         if flops >= size:
             return f"{flops / size:.3g} {unit}"
@@ -29,18 +29,18 @@ def flop_words(flops: float) -> str:
 
 
 def share_words(share: float | None, placed: Roofline) -> str:
-    """`62%` of a measured time, `~62%` of a predicted one."""
+    """Formats `62%` for a measured time, `~62%` for a predicted one."""
     if share is None:
         return "-"
     return f"~{percent(share)}" if placed.kind == "predicted" else percent(share)
 
 
 def roofline_view(placed: Roofline, hardware: HardwareProfile | None = None) -> Group:
-    """The roofs above a launch, its intensity, how far it is below each, and what its time goes by.
+    """Show the roofs above a launch, its intensity, its fraction of each roof, and the limiter.
 
     Args:
         placed: the launch.
-        hardware: what hardware counters saw of it: bytes of DRAM as they were moved, beside those that must be.
+        hardware: its hardware counters; measured DRAM bytes are shown beside the minimum.
     """
     return Group(_roofs(placed, hardware), Text(bound_words(placed)))
 
@@ -89,7 +89,7 @@ def _roofs(placed: Roofline, hardware: HardwareProfile | None) -> Table:
 
 
 def _moved(hardware: HardwareProfile) -> int | None:
-    """Bytes between DRAM and L2, both ways; None where the profiler gave none."""
+    """Returns bytes between DRAM and L2 in both directions; None if the profiler gave none."""
     read, written = hardware.dram_read_bytes, hardware.dram_written_bytes
     return None if read is None or written is None else read + written
 
@@ -103,7 +103,7 @@ def _intensity(value: float | None) -> str:
 
 
 def _bar(share: float | None, placed: Roofline, remark: str) -> Text:
-    """The share drawn and written; hollow where the time is predicted."""
+    """Shows a fraction as bar and number; hollow if the time is predicted."""
     if share is None:
         return Text("-")
     if not share:

@@ -1,4 +1,4 @@
-"""The roofline chart: versions under the roofs of their GPU. Measured points are solid; predicted ones hollow, and say so."""
+"""Roofline chart: versions under the roofs of their GPU. Measured points are solid, predicted ones hollow and labelled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kernelmate.report.words import byte_words, number, time_words
 
 ORANGE, GREEN, PURPLE = "#E69F00", "#009E73", "#CC79A7"
 _VERSIONS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE, "#8C6D00", "#4C4CB0")
-"""Of the candidates, in their order; those of Okabe and Ito first."""
+"""Colours of the candidates, in order; those of Okabe and Ito first."""
 
 _PREDICTED = "predicted, not measured: confirm on a GPU"
 _POINT_PX = 14
@@ -34,10 +34,12 @@ _ROOF_COLOR = "#808080"
 
 
 def roofline_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Operations per second over operations per byte, both logarithmic; None where no version does such operations.
+    """Return the chart of operations per second over operations per byte, both logarithmic.
 
-    Every version has a point for each level of memory: at its bytes of DRAM with nothing in L2, and at those of L2 and L1
-    where an equal launch went before.
+    None without such operations.
+
+    Every version has a point per memory level: at its DRAM traffic with a cold L2, and at its L2 and L1 traffic
+    directly after an equal launch.
     """
     placed = [(shown, shown.verdict.roofline) for shown in versions if shown.verdict.roofline is not None]
     points = [(shown, line, list(_points(line))) for shown, line in placed if sum(line.work.flops.values())]
@@ -64,7 +66,7 @@ def roofline_figure(versions: Sequence[ChartVersion]) -> Figure | None:
 
 
 def _keys(lines: Sequence[Roofline]) -> Iterator[Trace]:
-    """Meaning of the marks, for the legend alone."""
+    """Yields the legend's explanations of the marks."""
     for level in _LEVELS:
         yield _key(f"{level.symbol}: {level.key}", level.symbol, hollow=False)
     if any(line.kind == "predicted" for line in lines):
@@ -78,7 +80,7 @@ def _key(name: str, symbol: str, *, hollow: bool) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """One level of memory: its mark in the chart, and what of a launch belongs to it."""
+    """One memory level: its mark in the chart, and its figures of a launch."""
 
     name: str
     symbol: str
@@ -102,7 +104,7 @@ _LEVELS = (
 
 
 def _points(line: Roofline) -> Iterator[tuple[_Level, float, float]]:
-    """Level, intensity, and operations per second (10^12) of a version's points."""
+    """Yields level, intensity, and operation rate (10^12/s) of a version's points."""
     done = sum(line.work.flops.values())
     for level in _LEVELS:
         intensity, time = level.intensity(line), level.time_us(line)
@@ -141,7 +143,7 @@ def _marker(color: str, symbol: str | list[str], *, hollow: bool) -> dict[str, A
 
 
 def _roofs(lines: Sequence[Roofline], low: float, high: float) -> Iterator[Trace]:
-    """The slanted roofs of the memories and the flat ones of arithmetic, each drawn once, with their figures in the legend."""
+    """Yields the slanted memory roofs and the flat arithmetic roofs, each once, with their figures in the legend."""
     roofs = lines[0].roofs
     top = max(roofs.tflops[name] for name in _precisions(lines))
     said = SOURCE_WORDS[roofs.source]
@@ -176,12 +178,13 @@ def _precisions(lines: Sequence[Roofline]) -> list[str]:
 
 
 def _names(lines: Sequence[Roofline], low: float, high: float) -> list[dict[str, Any]]:
-    """The roofs' names beside their lines. Short ones: L2's stands between two lines that are close to each other."""
+    """Returns the roofs' short names beside their lines."""
     roofs = lines[0].roofs
     top = max(roofs.tflops[name] for name in _precisions(lines))
     found = []
     for level in _LEVELS:
-        # In the middle of the slanted part: the lowest name below its line, the others above theirs, where no other line is.
+        # In the middle of the slanted part, the lowest name is below its line and the others above, where no other line
+        # is.
         gbps = level.gbps(roofs)
         middle = math.sqrt(low * min(max(top * 1e3 / gbps, low), high))
         side, end, aside = ("left", "top", 1.1) if level.name == "DRAM" else ("right", "bottom", 1 / 1.1)
@@ -204,7 +207,10 @@ def _log(low: float, high: float) -> list[float]:
 
 
 def share_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Share of its roof that each version reaches, with an empty L2 and a warm one; None if unknown."""
+    """Returns a chart of the fraction of its roof that each version reaches, with a cold and a warm L2.
+
+    None if unknown.
+    """
     placed = [(shown, shown.verdict.roofline) for shown in versions if shown.verdict.roofline is not None]
     known = [(shown, line) for shown, line in placed if line.cold is not None or line.warm is not None]
     if not known:

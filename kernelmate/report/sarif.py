@@ -1,4 +1,4 @@
-"""A gate as SARIF 2.1.0: what fails, at its line, in the form that code review shows beside the change.
+"""SARIF 2.1.0 of `ci`: failures at their lines, for display in code review.
 
 Source: Static Analysis Results Interchange Format (SARIF) Version 2.1.0, OASIS Standard, 27 March 2020.
 """
@@ -31,7 +31,7 @@ _LEVELS = {"error": "error", "warning": "warning", "note": "note"}
 
 
 def sarif(gate: Gate) -> str:
-    """The log, as text: one result for each thing that fails, and for each new finding that is allowed."""
+    """Returns the log as text: one result per failure, and per new finding that is allowed."""
     results = [result for one in gate.kernels for result in _results(one)]
     rules = {result["ruleId"]: None for result in results}
     for result in results:
@@ -111,5 +111,5 @@ def _name(one: GatedKernel) -> str:
 
 
 def _uri(path: str) -> str:
-    """A relative reference by RFC 3986, bytes of a name that is not UTF-8 included."""
+    """Returns a relative reference by RFC 3986, also for file names that are not UTF-8."""
     return quote(path.encode("utf-8", "surrogateescape"), safe="/-._~")

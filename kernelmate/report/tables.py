@@ -1,4 +1,4 @@
-"""One verdict for the terminal: what `check` and `bench` show."""
+"""Terminal views of `check` and `bench`: one verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Case, Counters, Diagnostic, Finding, LaunchShape, Timing, Verdict
+from kernelmate.records import Case, Counters, Diagnostic, Finding, FindingCode, LaunchShape, Timing, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.hardware import cache_rows, hardware_table
@@ -47,12 +47,12 @@ from kernelmate.report.words import (
 
 @dataclass(frozen=True, slots=True)
 class CheckedKernel:
-    """One verdict of `check`, and what belongs to its occupancy.
+    """One verdict of `check`, with data on its occupancy.
 
     Attributes:
-        lifts: what would raise it.
-        shape: the launch it is for; None where that is not known.
-        guessed: that launch is a guess, since no contract names one.
+        lifts: changes that would raise occupancy.
+        shape: the launch; None if unknown.
+        guessed: True if the launch was inferred for lack of a contract.
     """
 
     verdict: Verdict
@@ -62,13 +62,13 @@ class CheckedKernel:
 
 
 def provenance(verdict: Verdict) -> str:
-    """Sources of every figure below."""
+    """Returns the sources of the figures below."""
     where = "" if verdict.backend == "cuda" else "emulated for "
     return f"{where}{verdict.target} ({verdict.arch}), {verdict.compiler}, seed {verdict.seed}"
 
 
 def check_view(checked: Sequence[CheckedKernel], sources: SourceLines) -> Group:
-    """Resources and occupancy of every kernel, then what would lift it, then what the compiler said."""
+    """Shows resources and occupancy of every kernel, then changes that would raise it, then compiler messages."""
     parts: list[RenderableType] = []
     compiled = [item for item in checked if item.verdict.compiled]
     if compiled:
@@ -104,10 +104,10 @@ def _spaced(parts: Sequence[RenderableType]) -> list[RenderableType]:
 
 
 def _beyond_diagnostics(verdict: Verdict) -> tuple[Finding, ...]:
-    """Findings but the one that only repeats the compiler's message."""
+    """Returns the findings without the one that only repeats the compiler's message."""
     if not verdict.diagnostics:
         return verdict.findings
-    return tuple(finding for finding in verdict.findings if finding.code != "compile-error")
+    return tuple(finding for finding in verdict.findings if finding.code != FindingCode.COMPILE_ERROR)
 
 
 def _resource_table(verdicts: Sequence[Verdict]) -> Table:
@@ -155,7 +155,7 @@ def _occupancy_lines(item: CheckedKernel) -> list[RenderableType]:
 
 
 def verdict_view(verdict: Verdict, sources: SourceLines, *, cases: bool = True) -> Group:
-    """Everything that is known of one version.
+    """Show everything known about one version.
 
     Args:
         verdict: what to show.
@@ -197,7 +197,7 @@ def _head(verdict: Verdict) -> Group:
 
 
 def _measuring(timing: Timing) -> list[tuple[str, Text | str]]:
-    """Notes beside a measured time: another figure never replaces it."""
+    """Returns notes beside a measured time: other figures never replace it."""
     rows: list[tuple[str, Text | str]] = []
     if timing.replay_period_us is not None:
         rows.append(("time, replay period", case_time_words(timing.replay_period_us, timing)))
@@ -245,7 +245,7 @@ def _figures(verdict: Verdict) -> list[tuple[str, Text | str]]:
 
 
 def case_table(cases: Sequence[Case], verdict: Verdict) -> Table:
-    """Correctness per size; an error of up to 1 tolerance passes."""
+    """Shows correctness per size; an error of up to 1 tolerance passes."""
     timed = any(case.median_us is not None for case in cases)
     predicted = verdict.timing is None or verdict.timing.kind == "predicted"
     heads = ["size", "from", "result", "max error"]
@@ -261,7 +261,7 @@ def case_table(cases: Sequence[Case], verdict: Verdict) -> Table:
 
 
 def first_wrong_lines(cases: Sequence[Case]) -> list[RenderableType]:
-    """The first wrong element of each wrong size."""
+    """Shows the first wrong element of each wrong size."""
     return [
         indented(toned(f"wrong at {size_words(case.size)}: {wrong_words(case.first_wrong)}"))
         for case in cases
@@ -270,7 +270,7 @@ def first_wrong_lines(cases: Sequence[Case]) -> list[RenderableType]:
 
 
 def counter_table(counters: Counters) -> Table:
-    """Memory requests of one launch at the headline size; unknown counters are left out."""
+    """Shows memory requests of one launch at the headline size, without unknown counters."""
     made = table(f"counted ({counters.source})", "per launch", right=(1,))
     moved = global_bytes(counters)
     if moved is not None:
@@ -288,7 +288,7 @@ def counter_table(counters: Counters) -> Table:
 
 
 def check_line(verdict: Verdict) -> Text:
-    """One line of `check --quiet`."""
+    """Formats one line of `check --quiet`."""
     line = heading(kernel_words(verdict), ("compiles", "good") if verdict.compiled else ("does not compile", "bad"))
     if verdict.resources is not None:
         resources = verdict.resources
@@ -299,7 +299,7 @@ def check_line(verdict: Verdict) -> Text:
 
 
 def verdict_line(verdict: Verdict, *, candidate: bool = False) -> Text:
-    """The verdict in one line, for `--quiet`."""
+    """Formats the verdict in one line, for `--quiet`."""
     line = heading(kernel_words(verdict), standing(verdict, candidate=candidate))
     if verdict.compiled and verdict.cases:
         line.append(f", {correctness_words(verdict)[0]}")

@@ -1,4 +1,4 @@
-"""Times of versions side by side: measured solid, predicted hollow, and the prediction beside a measured time hollow too."""
+"""Chart of versions' times: measured ones solid, predicted ones hollow, also beside measured ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PREDICTED = "predicted, not measured: confirm on a GPU"
 
 
 def timing_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Time at the headline size with its interval; None where nothing was timed."""
+    """Returns the times at the headline size with intervals; None if nothing was timed."""
     timed = [(version, version.verdict.timing) for version in versions if version.verdict.timing is not None]
     if not timed:
         return None
@@ -53,7 +53,7 @@ def timing_figure(versions: Sequence[ChartVersion]) -> Figure | None:
 
 
 def _bars(group: Sequence[tuple[ChartVersion, Timing]], *, hollow: bool) -> tuple[Trace, Trace]:
-    """Bars of one kind, and their figures beside the intervals: at a bar's end they would stand under its line."""
+    """Returns bars of one kind, with figures beside the intervals: at a bar's end the interval's line would cover them."""
     times = [timing for _, timing in group]
     labels = labels_of([version for version, _ in group])
     kind, mark = ("predicted", "~") if hollow else ("measured", "")
@@ -83,7 +83,7 @@ def _bars(group: Sequence[tuple[ChartVersion, Timing]], *, hollow: bool) -> tupl
 
 
 def _beside(group: Sequence[tuple[ChartVersion, Timing]]) -> Trace:
-    """Predictions for versions whose time was measured."""
+    """Returns predictions for versions with measured times."""
     times = [timing for _, timing in group]
     return {
         "type": "scatter",
@@ -99,7 +99,7 @@ def _beside(group: Sequence[tuple[ChartVersion, Timing]]) -> Trace:
 
 
 def _against(version: ChartVersion) -> str:
-    """Ratio of a measured time to the predicted one: `, 1.2x the predicted`."""
+    """Formats the ratio of a measured time to the predicted one: `, 1.2x the predicted`."""
     timing, predicted = version.verdict.timing, version.verdict.predicted
     if timing is None or predicted is None or not predicted.median_us > 0:
         return ""
@@ -117,7 +117,7 @@ def _interval(times: Sequence[Timing], color: str) -> dict[str, Any]:
 
 
 def _end(timing: Timing) -> float:
-    """The upper end of a time's interval; the time itself where that has none."""
+    """Returns the upper end of a time's interval; the time itself without one."""
     high = timing.ci95_us[1]
     return high if math.isfinite(high) else timing.median_us
 

@@ -1,4 +1,4 @@
-"""Versions by size: the table, the sentence that says where the choice changes, and the chart."""
+"""Views of `tune`: the table of versions by size, the sentence on where the choice changes, and the chart."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kernelmate.report.html import table as html_table
 from kernelmate.report.words import number, plural, size_words, time_words
 
 COLORS = ("#6E6E6E", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00")
-"""Okabe and Ito's, the kernel itself in grey."""
+"""Colours of Okabe and Ito, grey for the kernel itself."""
 
 
 def tuned_view(tuned: Tuned) -> list[RenderableType]:
-    """The table, its legend, the rule and the notes."""
+    """Shows the table, its legend, the rule and the notes."""
     mark = "~" if tuned.kind == "predicted" else ""
     letters = [_letter(index) for index in range(len(tuned.versions))]
     made = table("size", *letters, "launch", "gain", right=range(1, len(letters) + 1))
@@ -39,7 +39,7 @@ def tuned_view(tuned: Tuned) -> list[RenderableType]:
 
 
 def rule_words(tuned: Tuned) -> str:
-    """Sizes at which the choice changes, in one sentence."""
+    """Describes the sizes at which the choice changes, in one sentence."""
     rule, letters = tuned.rule, [_letter(index) for index in range(len(tuned.versions))]
     if rule is None:
         return "No single size, and no product of sizes, separates the versions."
@@ -56,12 +56,12 @@ def rule_words(tuned: Tuned) -> str:
 
 
 def label(version: TunedVersion) -> str:
-    """A version's name."""
+    """Returns a version's display name."""
     return "the kernel itself" if version.author is None else version.author
 
 
 def tuned_figure(tuned: Tuned) -> Figure:
-    """Time of each version over the sizes, both on logarithmic axes where one size alone varies."""
+    """Returns the time of each version over the sizes; axes are logarithmic if a single size name varies."""
     names = [name for name in tuned.sizes[0] if len({size[name] for size in tuned.sizes}) > 1]
     alone = names[0] if len(names) == 1 else None
     places: Sequence[int | str] = [size[alone] if alone else size_words(size) for size in tuned.sizes]
@@ -89,7 +89,7 @@ def tuned_figure(tuned: Tuned) -> Figure:
 
 
 def tuned_page(tuned: Tuned, kernel: Kernel) -> str:
-    """The page's HTML: chart, rule, and the text of every version.
+    """Return the page's HTML: chart, rule, and the text of every version.
 
     Raises:
         EnvironmentFailed: plotly is not installed.

@@ -1,4 +1,4 @@
-"""Versions side by side for the terminal: what `compare` and `optimize` show."""
+"""Terminal views of `compare` and `optimize`: versions side by side."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kernelmate.records import Case, Counters, Judged, Kernel, Optimization, Roofline, SearchState, Verdict
+from kernelmate.records import Case, Counters, FindingCode, Judged, Kernel, Optimization, Roofline, SearchState, Verdict
 from kernelmate.report.console import diagnostics_view, findings_view, heading, indented, lines, pairs, table, toned
 from kernelmate.report.diff import Diff, whole_text
 from kernelmate.report.excerpt import SourceLines
@@ -45,7 +45,7 @@ MOST_REASONS = 2
 
 
 def comparison_view(baseline: Sequence[Verdict], candidate: Sequence[Verdict], sources: SourceLines) -> Group:
-    """Baseline and candidate side by side, one pair for each instance.
+    """Show baseline and candidate side by side, one pair per instance.
 
     Args:
         baseline: its verdicts.
@@ -69,7 +69,9 @@ def _pair(before: Verdict, after: Verdict, sources: SourceLines) -> list[Rendera
     parts: list[RenderableType] = [head, indented(Text(provenance(after), style="dim"))]
     if after.diagnostics:
         parts += ["", diagnostics_view(after.diagnostics, sources)]
-    findings = [finding for finding in after.findings if finding.code != "compile-error" or not after.diagnostics]
+    findings = [
+        finding for finding in after.findings if finding.code != FindingCode.COMPILE_ERROR or not after.diagnostics
+    ]
     if findings:
         parts += ["", findings_view(findings, sources)]
     if after.cases:
@@ -86,7 +88,7 @@ def _pair(before: Verdict, after: Verdict, sources: SourceLines) -> list[Rendera
 
 
 def side_by_side(before: Verdict, after: Verdict, *, every_counter: bool = True) -> Table:
-    """Figures of two versions; rows that are unknown for both are left out, unchanged counters on demand."""
+    """Shows figures of two versions; rows unknown for both are left out, unchanged counters unless requested."""
     made = table("", "baseline", "candidate", "change", right=(1, 2, 3))
     rows = _figure_rows(before, after)
     counted = counter_rows(before.counters, after.counters)
@@ -120,7 +122,7 @@ def _figure_rows(before: Verdict, after: Verdict) -> list[Row]:
 
 
 def _roof_rows(old: Roofline | None, new: Roofline | None) -> list[Row]:
-    """Shares of the roofs, with nothing in L2 and warm; they change in points of their own percentage."""
+    """Returns fractions of the roofs, cold and warm; they change in percentage points."""
     if old is None or new is None:
         return []
     kind = ", predicted" if "predicted" in (old.kind, new.kind) else ""
@@ -138,7 +140,7 @@ def _roof_rows(old: Roofline | None, new: Roofline | None) -> list[Row]:
 
 
 def _occupancy_row(old: float, new: float) -> Row:
-    """Occupancy changes in points of its own percentage, not in per cent of it."""
+    """Returns the occupancy row; it changes in percentage points."""
     points = (new - old) * 100
     change = "same" if abs(points) < 0.05 else f"{points:+.3g} points"
     return "theoretical occupancy", percent(old), percent(new), change
@@ -175,7 +177,7 @@ def _row(name: str, old: float | None, new: float | None, words: Callable[[float
 
 
 def change_words(old: float | None, new: float | None) -> str:
-    """`-50%`, `same`, `from 0`: how far the second figure is from the first."""
+    """Formats the change from the first figure to the second: `-50%`, `same`, `from 0`."""
     if old is None or new is None:
         return ""
     if old == new:
@@ -186,7 +188,7 @@ def change_words(old: float | None, new: float | None) -> str:
 
 
 def counter_rows(before: Counters | None, after: Counters | None) -> list[Row]:
-    """Counters of two versions at the headline size."""
+    """Returns counters of two versions at the headline size."""
     if before is None or after is None:
         return []
     rows = [_row("global memory moved", global_bytes(before), global_bytes(after), byte_words)]
@@ -198,7 +200,7 @@ def counter_rows(before: Counters | None, after: Counters | None) -> list[Row]:
 
 
 def _case_pairs(before: Verdict, after: Verdict) -> Table:
-    """Correctness per size of both; the baseline's time stands beside the candidate's, with their ratio and its weight."""
+    """Shows correctness per size of both versions, with both times, their ratio and weight."""
     times = {_key(case): case for case in before.cases}
     timed = any(case.median_us is not None for case in after.cases)
     predicted = after.timing is None or after.timing.kind == "predicted"
@@ -227,7 +229,7 @@ def _key(case: Case) -> tuple[tuple[str, int], ...]:
 
 
 def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reasons: bool = True) -> Group:
-    """Candidates in their order: author, the asked-for figure before and after, what became of each; below it, their reasons and ours."""
+    """Lists candidates in order: author, the objective's figure before and after, result; reasons below."""
     made = table("#", "author", "asked for", "verdict", right=(0,))
     whys: list[RenderableType] = []
     for index, item in enumerate(judged):
@@ -246,11 +248,11 @@ def candidate_table(judged: Sequence[Judged], best: int | None = None, *, reason
 
 
 def optimization_view(optimization: Optimization, baseline: Kernel, sources: SourceLines) -> list[RenderableType]:
-    """The objective as understood, the candidates, and the best one with its diff and figures.
+    """Show the objective as understood, the candidates, and the best one with its diff and figures.
 
     Args:
-        optimization: what was found.
-        baseline: the kernel as it was.
+        optimization: the search's result.
+        baseline: the original kernel.
         sources: where excerpts of the baseline's findings come from.
     """
     parts: list[RenderableType] = [_asked(optimization)]
@@ -282,13 +284,13 @@ def optimization_view(optimization: Optimization, baseline: Kernel, sources: Sou
 
 
 def _worth_telling(optimization: Optimization) -> bool:
-    """Errors keep a search from beginning; where nothing is mended, what is suspicious must be seen as well."""
+    """Returns True if the baseline's findings are worth showing: errors prevented the search, or nothing was repaired."""
     errors = any(finding.severity == "error" for finding in optimization.baseline.findings)
     return errors or (nothing_wrong(optimization) and bool(optimization.baseline.findings))
 
 
 def nothing_wrong(optimization: Optimization) -> bool:
-    """A right kernel was asked for, and nothing was found wrong with the one there is."""
+    """Returns True if a correct kernel was requested, and the present one has no error."""
     baseline = optimization.baseline
     broken = not baseline.compiled or any(finding.severity == "error" for finding in baseline.findings)
     return optimization.objective.metric == "correct" and baseline.correct is not False and not broken
@@ -309,7 +311,7 @@ def _asked(optimization: Optimization) -> Table:
 
 
 def best_view(optimization: Optimization, baseline: Kernel) -> list[RenderableType]:
-    """The best candidate: who, why, what it changes, and how it stands beside the baseline."""
+    """Shows the best candidate: author, reason, changes, and figures beside the baseline's."""
     assert optimization.best is not None
     best = optimization.candidates[optimization.best]
     head = heading(best.candidate.author, standing(best.verdict))
@@ -326,7 +328,7 @@ def best_view(optimization: Optimization, baseline: Kernel) -> list[RenderableTy
 
 
 def best_line(optimization: Optimization) -> Text:
-    """Result of a prompt in one line, for `--quiet`."""
+    """Formats the result of a prompt in one line, for `--quiet`."""
     name = kernel_words(optimization.baseline)
     if nothing_wrong(optimization):
         return heading(name, correctness_words(optimization.baseline))
@@ -342,11 +344,13 @@ def best_line(optimization: Optimization) -> Text:
 
 
 def trying_line(state: SearchState, elapsed_s: float | None = None) -> str:
-    """`judging recipe:vectorize | 7 judged | 12 s of 30 s | best 2.31x recipe:restrict`; `trying` for a quick evaluation.
+    """Format progress: `judging recipe:vectorize | 7 judged | 12 s of 30 s | best 2.31x recipe:restrict`.
+
+    `trying` if quick.
 
     Args:
-        state: as the search told it.
-        elapsed_s: seconds by now; None for those of the state.
+        state: the search's state.
+        elapsed_s: seconds so far; None for the state's.
     """
     elapsed_s = state.elapsed_s if elapsed_s is None else elapsed_s
     limit = "" if state.budget_s is None else f" of {state.budget_s:g} s"
@@ -361,14 +365,14 @@ def trying_line(state: SearchState, elapsed_s: float | None = None) -> str:
 
 
 def first_line(found: Judged, elapsed_s: float) -> str:
-    """`first accepted: recipe:vectorize 1.90x after 4.2 s`; `first promising` where a GPU has still to say."""
+    """Formats `first accepted: recipe:vectorize 1.90x after 4.2 s`; `first promising` if a GPU must confirm it."""
     what = "accepted" if found.verdict.accepted else "promising"
     line = f"first {what}: {found.candidate.author} {gain_words(found.verdict)} after {elapsed_s:.1f} s"
     return printable(line, keep="")
 
 
 def gain_words(verdict: Verdict) -> str:
-    """`2.31x`, `~2.31x` where it is predicted; for other objectives `16,384 B -> 8,192 B`."""
+    """Formats `2.31x`, or `~2.31x` if predicted; for other objectives `16,384 B -> 8,192 B`."""
     result, ratio = verdict.objective, verdict.speedup
     if ratio is not None and (result is None or result.name == "time"):
         return f"{'~' if ratio.kind == 'predicted' else ''}{ratio.median:.2f}x"

@@ -1,4 +1,4 @@
-"""Wording of figures and standings: always with units, and predictions never worded like measurements."""
+"""Wording of figures and standings: always with units; predictions are never worded like measurements."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kernelmate.records import (
     NO_RACE_SEEN,
     Case,
     Counters,
+    FindingCode,
     FirstWrong,
     LaunchShape,
     MetricName,
@@ -66,7 +67,7 @@ _HIDDEN = re.compile(r"[\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029\ufeff
 
 
 def printable(text: str, keep: str = "\n\t") -> str:
-    r"""Text from a file or a model with what could steer a terminal or hide code written out.
+    r"""Escape text from a file or a model that could control a terminal or hide code.
 
     Control characters (terminal escapes above all), lone surrogates, and the marks that reverse the reading direction
     become `\x1b`, `\udcff`, `\u202e`; characters of `keep` stay.
@@ -84,7 +85,7 @@ def printable(text: str, keep: str = "\n\t") -> str:
 
 
 def one_line(text: str) -> str:
-    """Text as one printable line."""
+    """Returns text as one printable line."""
     return printable(" ".join(text.split()), keep="")
 
 
@@ -94,7 +95,7 @@ def size_words(size: Mapping[str, int]) -> str:
 
 
 def number(value: float) -> str:
-    """Three significant digits, thousands apart: `12.1`, `1,280,000`, `0.0021`, `3.1e+09`."""
+    """Formats with three significant digits and thousands separators: `12.1`, `1,280,000`, `0.0021`, `3.1e+09`."""
     if not math.isfinite(value):
         return "not finite"
     if value == round(value) and abs(value) < 1e15:
@@ -105,12 +106,12 @@ def number(value: float) -> str:
 
 
 def count(value: float | None) -> str:
-    """A count, or that it is not known."""
+    """Formats a count, or `unknown`."""
     return "unknown" if value is None else number(value)
 
 
 def byte_words(value: float | None) -> str:
-    """`1,024 B`, `48.0 KiB`, `3.5 MiB`: exact below 64 KiB, where every byte of shared memory counts."""
+    """Formats bytes: `1,024 B`, `48.0 KiB`, `3.5 MiB`; exact below 64 KiB, where every byte of shared memory counts."""
     if value is None:
         return "unknown"
     if value < 65536:
@@ -122,7 +123,7 @@ def byte_words(value: float | None) -> str:
 
 
 def time_words(value: float | None) -> str:
-    """Microseconds as people read them: `12.1 us`, `3.40 ms`, `850 ns`."""
+    """Formats microseconds: `12.1 us`, `3.40 ms`, `850 ns`."""
     if value is None or not math.isfinite(value):
         return "unknown"
     unit, size = _time_unit(value)
@@ -130,7 +131,7 @@ def time_words(value: float | None) -> str:
 
 
 def _time_unit(value: float) -> tuple[str, float]:
-    """The unit in which a time in microseconds has one to three digits, and its microseconds."""
+    """Returns the unit in which a time has one to three digits before the point, and its microseconds."""
     if abs(value) >= 1e6:
         return "s", 1e6
     if abs(value) >= 1000:
@@ -139,7 +140,7 @@ def _time_unit(value: float) -> tuple[str, float]:
 
 
 def percent(value: float | None) -> str:
-    """A fraction of 1 as a percentage."""
+    """Formats a fraction of 1 as a percentage."""
     return "unknown" if value is None else f"{value * 100:.3g}%"
 
 
@@ -154,7 +155,7 @@ def timing_words(timing: Timing | None) -> str:
 
 
 def beside_words(measured: Timing, predicted: Timing) -> str:
-    """The prediction for a measured time: `~10.1 us [6.7, 15.2] predicted; measured is 1.20x that, inside`."""
+    """Formats the prediction for a measured time: `~10.1 us [6.7, 15.2] predicted; measured is 1.20x that, inside`."""
     low, high = predicted.ci95_us
     inside = "inside its error" if low <= measured.median_us <= high else "outside its stated error"
     ratio = measured.median_us / predicted.median_us if predicted.median_us > 0 else math.nan
@@ -162,7 +163,7 @@ def beside_words(measured: Timing, predicted: Timing) -> str:
 
 
 def case_time_words(median_us: float | None, timing: Timing | None) -> str:
-    """The time of one size, marked like the headline's."""
+    """Formats the time of one size, marked like the headline's."""
     if median_us is None:
         return "-"
     return time_words(median_us) if timing is not None and timing.kind == "measured" else f"~{time_words(median_us)}"
@@ -182,12 +183,12 @@ def speedup_words(speedup: Speedup) -> str:
 
 
 def ratio_words(speedup: Speedup) -> str:
-    """`1.42x`, `~1.42x` where it is predicted."""
+    """Formats `1.42x`, or `~1.42x` if predicted."""
     return ("~" if speedup.kind == "predicted" else "") + f"{speedup.median:.2f}x"
 
 
 def metric_words(metric: MetricName, value: float | None) -> str:
-    """One metric's value with its unit."""
+    """Formats one metric's value with its unit."""
     if value is None:
         return "unknown"
     if metric == "correct":
@@ -233,7 +234,7 @@ def wave_words(occupancy: Occupancy) -> str:
 
 
 def shared_bytes(resources: Resources) -> int:
-    """Static and dynamic shared memory of one block."""
+    """Returns static and dynamic shared memory of one block."""
     return resources.shared_bytes + resources.dynamic_shared_bytes
 
 
@@ -247,7 +248,7 @@ def shared_words(resources: Resources) -> str:
 
 
 def launch_words(shape: LaunchShape) -> str:
-    """`4,096 blocks of 256 threads`, with the sides where there is more than one."""
+    """Formats `4,096 blocks of 256 threads`, with the dimensions if there is more than one."""
 
     def sides(extent: tuple[int, int, int]) -> str:
         return " x ".join(f"{side:,}" for side in extent if side != 1) if sum(s != 1 for s in extent) > 1 else ""
@@ -260,7 +261,7 @@ def launch_words(shape: LaunchShape) -> str:
 
 
 def global_bytes(counters: Counters | None) -> int | None:
-    """Bytes that loads and stores of global memory move: 32 for each sector."""
+    """Returns the bytes that global loads and stores move: 32 per sector."""
     if counters is None or counters.global_load_sectors is None or counters.global_store_sectors is None:
         return None
     return SECTOR_BYTES * (counters.global_load_sectors + counters.global_store_sectors)
@@ -279,14 +280,14 @@ def wrong_words(first: FirstWrong | None) -> str:
 
 
 def error_words(case: Case) -> str:
-    """The largest error of a size, in tolerances: up to 1 passes."""
+    """Formats the largest error of a size, in tolerances: up to 1 passes."""
     if case.max_error is None:
         return "-"
     return f"{number(case.max_error)} tol" if math.isfinite(case.max_error) else "not finite"
 
 
 def case_words(case: Case) -> tuple[str, Tone]:
-    """Result of one size, in one or two words."""
+    """Returns the result of one size, in one or two words."""
     if case.correct is False:
         if case.baseline_correct is False:
             return "wrong, baseline too", "doubt"
@@ -301,7 +302,7 @@ def case_words(case: Case) -> tuple[str, Tone]:
 
 
 def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
-    """Right or wrong, and at how many sizes."""
+    """Returns right or wrong, and at how many sizes."""
     if not verdict.compiled:
         return "not compiled" if _turned_away(verdict) else "does not compile", "bad"
     judged = [case for case in verdict.cases if case.correct is not None]
@@ -322,31 +323,31 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
 
 
 STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes", "timing": "timing"}
-"""Words for the stages of judging, by the name that `on_progress` gets."""
+"""Display names of judging stages, by the name that `on_progress` gets."""
 
-NOT_JUDGED = frozenset({"time-limit", "out-of-memory", "worker-crash"})
+NOT_JUDGED = frozenset({FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH})
 """Findings that, where correctness is left open, say why nothing could be found out."""
 
 
 def not_judged(verdict: Verdict) -> bool:
-    """True if judging a version did not end, so that nothing is known of it."""
+    """Returns True if judging a version did not finish, so that nothing is known about it."""
     return verdict.correct is None and any(finding.code in NOT_JUDGED for finding in verdict.findings)
 
 
 def _turned_away(verdict: Verdict) -> bool:
     """Its text was not even given to the compiler."""
-    return any(finding.code == "forbidden-source" for finding in verdict.findings)
+    return any(finding.code == FindingCode.FORBIDDEN_SOURCE for finding in verdict.findings)
 
 
 def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
-    """The verdict in one or two words.
+    """Return the verdict in one or two words.
 
-    They are `accepted`, `promising` (met as far as can be told here), `undecided` (its gain is within the prediction's
-    error), `not settled`, `not judged`, `rejected`.
+    They are `accepted`, `promising` (met by prediction, to be confirmed on a GPU), `undecided` (its gain is within the
+    prediction's error), `not settled`, `not judged`, `rejected`.
 
     Args:
-        verdict: whose.
-        candidate: it is one; a kernel judged by itself is `clean`, `has warnings` or `not good`.
+        verdict: the verdict.
+        candidate: True for a candidate; a kernel judged by itself is `clean`, `has warnings` or `not good`.
     """
     if not verdict.compiled:
         return "does not compile", "bad"
@@ -366,14 +367,14 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
 
 
 def further_reasons(verdict: Verdict) -> tuple[str, ...]:
-    """The reasons that say more than the findings and diagnostics that stand beside them, and the trade-offs."""
+    """Returns the trade-offs, and reasons beyond the findings and diagnostics shown beside them."""
     said = {f"{finding.code}: {finding.message}" for finding in verdict.findings}
     said |= {f"does not compile: {diagnostic.message}" for diagnostic in verdict.diagnostics}
     return tuple(reason for reason in verdict.reasons if reason not in said) + trade_off_lines(verdict)
 
 
 def telling_reasons(verdict: Verdict) -> tuple[str, ...]:
-    """The reasons and trade-offs that tell one version from another, for where many versions stand below each other."""
+    """Returns reasons and trade-offs that distinguish versions in a list."""
     reasons = tuple(reason for reason in verdict.reasons if not reason.startswith(NO_RACE_SEEN))
     return reasons + trade_off_lines(verdict)
 

@@ -1,4 +1,4 @@
-"""The one orchestrator: find, compile, judge, decide, suggest."""
+"""Orchestration: finding, compiling, judging, deciding and searching."""
 
 from kernelmate.session.portable import read_carried
 from kernelmate.session.session import Comparison, Session

@@ -1,4 +1,7 @@
-"""Selects the authors by settings and command line: recipes, the local model, Claude, another package's suggester."""
+"""Selection of a search's authors by settings and command line.
+
+Recipes, the local model, Claude, or another package's suggester.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,12 @@ from kernelmate.suggest.router import Router
 
 BUILT_IN = ("auto", "synthesis", "recipes", "local", "claude")
 RECIPES_FIRST = 16
-"""Candidates of recipes, where other authors come after them and share what the search may judge."""
+"""Maximum of recipe candidates if other authors follow and share the search's limit of judged candidates."""
 
 RECIPES_BEFORE_SMALL = 24
-"""The same where only a small model comes after them: of the 32 that a search judges by default, it needs few."""
+"""The same if only a small model follows: it needs few of the 32 candidates that a search judges by default."""
 SMALL_MODEL_SAMPLES = 8
-"""Attempts of a model with a codec of its own in one round, where nobody says how many: each takes a second or two."""
+"""Default number of attempts per round of a model with a codec of its own; each takes a second or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +42,13 @@ class SearchOptions:
 
     Attributes:
         author: `auto`, `synthesis`, `recipes`, `local`, `claude`, or the name of another package's suggester.
-        samples: attempts of the local model in a round; None for the setting's. rounds: how often it is asked.
-        ask: shows what would be sent to another machine. on_step: told of each step. on_text: told of text as it arrives.
-        stop: True once the user wants no more.
-        spending: what Claude may spend, for searches that share a budget; None for one of this search alone.
+        samples: attempts of the local model in a round; None for the setting's.
+        rounds: number of rounds.
+        ask: asks for consent before text goes to another machine.
+        on_step: called with each step.
+        on_text: called with text as it arrives.
+        stop: returns True to end the search.
+        spending: Claude's budget, for searches that share one; None for a budget of this search alone.
     """
 
     author: str = "auto"
@@ -59,7 +65,7 @@ def authors(settings: Settings, kernel: Kernel, options: SearchOptions) -> Seque
     """The suggesters of one search.
 
     Raises:
-        UsageError: there is no such author, or no model for one that was asked for by name.
+        UsageError: the author does not exist, or the model of an author requested by name is missing.
     """
     if options.author not in BUILT_IN:
         if options.author not in plugin_names():
@@ -79,7 +85,7 @@ def authors(settings: Settings, kernel: Kernel, options: SearchOptions) -> Seque
         on_step=options.on_step,
     )
     if options.author in {"auto", "recipes"}:
-        # Recipes load the syntax tree's grammar, which checking and judging do without.
+        # Recipes load the tree-sitter grammar, which checking and judging do not need.
         from kernelmate.suggest.offline import Offline
 
         router.recipes = Offline()
@@ -99,7 +105,7 @@ def authors(settings: Settings, kernel: Kernel, options: SearchOptions) -> Seque
 
 
 def local_model(settings: Settings, kernel: Kernel, options: SearchOptions, *, wanted: bool) -> LocalModel | None:
-    """The model in use; None where there is none and none was asked for by name.
+    """Return the model in use; None if there is none and none was requested by name.
 
     Raises:
         UsageError: none is set up and one was wanted, or the one that is named does not exist.
@@ -121,7 +127,7 @@ def local_model(settings: Settings, kernel: Kernel, options: SearchOptions, *, w
     library = model_library(settings)
     model = library.find(settings.model) if settings.model is not None else library.current()
     if model is not None and model == library.starter and not wanted and engine_name() is None:
-        # Nobody chose it, and nothing here can serve it: recipes are all there is.
+        # The user did not choose it, and no engine here can serve it, so recipes are the only author.
         return None
     if model is None:
         if wanted:
@@ -143,12 +149,12 @@ def local_model(settings: Settings, kernel: Kernel, options: SearchOptions, *, w
 
 
 def model_library(settings: Settings) -> ModelLibrary:
-    """The user's models, and the one that comes with KernelMate unless it is not wanted."""
+    """Returns the user's models, and the model shipped with KernelMate unless disabled."""
     return ModelLibrary(settings.models_dir, shipped() if settings.starter else None)
 
 
 def model_server(settings: Settings) -> ModelServer:
-    """The user's model server, as the settings want it."""
+    """Returns the user's model server, configured by the settings."""
     wanted = ServerSettings(
         context=settings.model_context,
         gpu_layers=None if settings.model_gpu_layers == "auto" else settings.model_gpu_layers,
@@ -159,7 +165,7 @@ def model_server(settings: Settings) -> ModelServer:
 
 
 def _agreement(url: str, model: str, kernel: Kernel, options: SearchOptions) -> Callable[[str], bool] | None:
-    """Asks before a text goes to another machine, once for a workspace; None for a server on this one."""
+    """Returns a function that asks, once per workspace, before text goes to another machine; None for a local server."""
     host = urlsplit(url).hostname or ""
     if host in {"localhost", "127.0.0.1", "::1"}:
         return None
@@ -177,7 +183,7 @@ def _agreement(url: str, model: str, kernel: Kernel, options: SearchOptions) -> 
 
 
 def _key(settings: Settings) -> str | None:
-    """The key of another server, from the environment alone."""
+    """Returns the key of another server, from the environment alone."""
     import os
 
     return os.environ.get(settings.model_key_variable)

@@ -1,4 +1,4 @@
-"""The time that a search may take, and whether another evaluation fits into what is left of it."""
+"""Time budget of a search, and the estimate whether another evaluation fits into the rest of it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ Step: TypeAlias = Literal["quick", "full", "final"]
 """A quick evaluation; a full verdict; the last verdict on the best version, by a fresh process on other inputs."""
 
 RECENT = 3
-"""Evaluations whose longest duration is expected of the next one of their kind."""
+"""The longest of this many recent evaluations is the estimate for the next one of its kind."""
 
 WARM_SHARE = 0.5
-"""Part of the kernel's own verdict, which may have waited for the worker and computed the reference, that a candidate's is
-expected to take before there was one."""
+"""Initial estimate of a candidate's evaluation, as a fraction of the kernel's own verdict, which may have included starting the worker and computing the reference."""
 
 
 class TimeBudget:
-    """Seconds of a search, and how long its evaluations take.
+    """Time budget of a search, with the durations of its evaluations.
 
     Args:
         limit_s: seconds that the search may take, None for no limit.
         baseline_s: seconds that the kernel's own verdict took.
-        began: when the search was asked for, by `clock`; None for now.
-        clock: gives seconds.
+        began: start of the search, by `clock`; None for now.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -43,18 +42,18 @@ class TimeBudget:
         self._seen: dict[Step, deque[float]] = {kind: deque(maxlen=RECENT) for kind in ("quick", "full", "final")}
 
     def elapsed_s(self) -> float:
-        """Seconds since the search was asked for."""
+        """Returns the seconds since the search started."""
         return self._clock() - self._began
 
     @contextmanager
     def spent_on(self, kind: Step) -> Iterator[None]:
-        """Context of one such evaluation; its duration is the estimate for later ones."""
+        """Context manager for one evaluation of this kind; its duration becomes an estimate for later ones."""
         began = self._clock()
         yield
         self._seen[kind].append(self._clock() - began)
 
     def fits(self, *kinds: Step) -> bool:
-        """True if these evaluations, one after the other, are expected to end in time."""
+        """Returns True if these evaluations, one after the other, are expected to end in time."""
         if self.limit_s is None:
             return True
         return self.elapsed_s() + sum(self._expected_s(kind) for kind in kinds) <= self.limit_s

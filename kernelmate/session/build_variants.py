@@ -1,8 +1,8 @@
-"""Candidates compiled otherwise, where their text gives a reason to.
+"""Builds of a candidate with other compiler options, made if its text gives a reason.
 
-Optimised code hides what a variable without a value does: the compiler takes whatever suits it. Code without optimisation
-keeps such variables apart, so that the judge can vary what they hold before anything is assigned to them. And text that asks for
-the architecture is compiled for those on the other side of what it asks.
+Optimised code hides reads of uninitialised variables. Unoptimised code keeps such variables separate, so that the judge
+can vary their initial contents. Text that tests the architecture is compiled for architectures on both sides of the
+test.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DECLARED = frozenset({"identifier", "array_declarator", "pointer_declarator"})
 
 
 def twins_of(prepared: Prepared, baseline: Kernel | None, preparer: KernelPreparer) -> tuple[BuildVariant, ...]:
-    """Variants to be run beside a version; those that do not compile are left out."""
+    """Returns build variants to run beside a version; those that do not compile are left out."""
     kernel = prepared.kernel
     found = []
     if prepared.contract is not None and is_unassigned(kernel):
@@ -50,7 +50,7 @@ def _twin(prepared: Prepared, preparer: KernelPreparer, arch: str | None) -> Bui
 
 
 def _architectures(numbers: frozenset[int], arch: str) -> list[str]:
-    """Those on either side of each number, and it itself, the nearest first."""
+    """Returns architectures on either side of each number, and the number itself, the nearest first."""
     known = sorted({int("".join(filter(str.isdigit, target.arch))) for target in TARGETS})
     wanted: dict[str, None] = {}
     for number in sorted(numbers):
@@ -61,13 +61,13 @@ def _architectures(numbers: frozenset[int], arch: str) -> list[str]:
 
 
 def is_unassigned(kernel: Kernel) -> bool:
-    """True if some variable of the kernel or its helpers may be read before it has a value, judging by the text."""
+    """Returns True if, judging by the text, a variable of the kernel or its helpers may be read before it has a value."""
     tree = tree_sitter.Parser(language()).parse(kernel.unit.text.encode())
     return any(not _is_assigned_next(node, name) for node, name in _without_value(tree.root_node))
 
 
 def _without_value(root: tree_sitter.Node) -> Iterator[tuple[tree_sitter.Node, tree_sitter.Node]]:
-    """Declarations in function bodies, with each declarator that has no initialiser."""
+    """Yields declarations in function bodies, with each declarator without an initialiser."""
     pending = [root]
     while pending:
         node = pending.pop()
@@ -85,7 +85,7 @@ def _without_value(root: tree_sitter.Node) -> Iterator[tuple[tree_sitter.Node, t
 
 
 def _on_device(node: tree_sitter.Node) -> bool:
-    """True if a statement is in a kernel or in a function for the device."""
+    """Returns True if a statement is in a kernel or a device function."""
     function: tree_sitter.Node | None = node
     while function is not None:
         body = function.child_by_field_name("body") if function.type == "function_definition" else None
@@ -98,7 +98,7 @@ def _on_device(node: tree_sitter.Node) -> bool:
 
 
 def _is_assigned_next(declaration: tree_sitter.Node, declarator: tree_sitter.Node) -> bool:
-    """True if the first statement that names a variable assigns to all of it on every path."""
+    """Returns True if the first statement that names a variable assigns to all of it on every path."""
     name = declarator
     while name.type != "identifier":
         inner = name.child_by_field_name("declarator")
@@ -122,7 +122,7 @@ def _is_assigned_next(declaration: tree_sitter.Node, declarator: tree_sitter.Nod
 
 
 def _fills(loop: tree_sitter.Node, declarator: tree_sitter.Node, name: str) -> bool:
-    """True if loops over all of an array's extents assign to each element before they read any."""
+    """Returns True if loops over all extents of an array assign each element before reading any."""
     extents = []
     while declarator.type == "array_declarator":
         size, inner = declarator.child_by_field_name("size"), declarator.child_by_field_name("declarator")
@@ -146,7 +146,7 @@ def _fills(loop: tree_sitter.Node, declarator: tree_sitter.Node, name: str) -> b
 
 
 def _limit(loop: tree_sitter.Node) -> str | None:
-    """Bound of a loop that counts from 0 in steps of one; None for other loops."""
+    """Returns the bound of a loop that counts from 0 in steps of one; None for other loops."""
     first, condition, update = (loop.child_by_field_name(part) for part in ("initializer", "condition", "update"))
     if first is None or condition is None or update is None or "++" not in _text(update):
         return None

@@ -1,4 +1,4 @@
-"""Compilation of a file's device code: the settings, and below them the build's own commands."""
+"""Compiler options for a file's device code: the settings' options, combined with those of the build system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmate.records import CompileOptions
 
 
 def options_for(settings: Settings, file: Path) -> CompileOptions:
-    """The options in force for a file.
+    """Return the compiler options in force for a file.
 
     Raises:
         UsageError: the build's commands cannot be read.
@@ -22,7 +22,7 @@ def options_for(settings: Settings, file: Path) -> CompileOptions:
 
 
 def _joined(own: CompileOptions, build: CompileOptions, explicit_std: bool) -> CompileOptions:
-    """A build's options with the settings' on top: the settings' folders are searched first, their defines come last."""
+    """Combines a build's options with the settings': the settings' folders are searched first, their defines come last."""
     return CompileOptions(
         std=own.std if explicit_std else build.std,
         defines=build.defines + own.defines,

@@ -1,4 +1,4 @@
-"""The verdict on one candidate over all instances, and when two versions share one."""
+"""The verdict on one candidate over all template instances, and detection of versions that can share a verdict."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from kernelmate.session.judging import JudgingContext, Trial, directory_of
 from kernelmate.session.preparing import Prepared
 
 REWRITES = "recipe:"
-"""Author of what our own rewrites made."""
+"""Author prefix of built-in rewrites."""
 
 TRUSTED = (REWRITES, "synthesis:", "user")
-"""Authors whose text may be compiled before it is its turn to be looked at."""
+"""Authors whose text may be compiled before it is screened."""
 
 
 def verdict_on(
     context: JudgingContext, candidate: Candidate, baselines: tuple[Trial, ...], objective: Objective | None
 ) -> Verdict:
-    """A candidate's verdict over all instances; one that does what no candidate may is turned away before it is compiled.
+    """Return a candidate's verdict over all instances.
+
+    Text with a forbidden construct is rejected before it is compiled.
 
     Raises:
         ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
@@ -34,8 +36,8 @@ def verdict_on(
 
 
 def screened(context: JudgingContext, candidate: Candidate) -> Finding | None:
-    """Reason that a candidate is not even compiled; None if there is none."""
-    # Reading it loads the syntax tree's grammar, which judging does without.
+    """Returns the reason for not compiling a candidate; None without one."""
+    # Screening loads the tree-sitter grammar, which judging does not need.
     from kernelmate.suggest.untrusted import screen
 
     if candidate.author == "user":
@@ -55,7 +57,9 @@ def judged_by(
     objective: Objective | None,
     prepared: Sequence[Prepared] = (),
 ) -> Verdict:
-    """The verdict over all instances on a candidate that may be compiled; `prepared` is it, compiled, where it is already.
+    """Return the verdict over all instances for a candidate that may be compiled.
+
+    `prepared` is its compiled form if known.
 
     Raises:
         ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
@@ -68,13 +72,13 @@ def judged_by(
 
 
 def other_seed(seed: int) -> int:
-    """A seed that follows from another one, and is not that."""
+    """Returns a different seed that is derived from the given one."""
     drawn = int.from_bytes(hashlib.sha256(str(seed).encode()).digest()[:4]) >> 1
     return drawn if drawn != seed else drawn ^ 1
 
 
 def content_key(kernel: Kernel, contract: Contract) -> str:
-    """Key of versions that share a verdict: the code and the launch."""
+    """Returns a key that versions with the same code and launch share."""
     parts = (
         kernel.unit.text,
         kernel.name,
@@ -89,24 +93,24 @@ def content_key(kernel: Kernel, contract: Contract) -> str:
 
 
 def is_measured(verdict: Verdict) -> bool:
-    """Its time was measured on a GPU."""
+    """Returns True if the time was measured on a GPU."""
     return verdict.timing is not None and verdict.timing.kind == "measured"
 
 
 def shared(verdict: Verdict, author: str) -> Verdict:
-    """The verdict on a version whose binary and launch are another one's."""
+    """Returns the verdict on a version whose binary and launch equal another version's."""
     reason = f"the same binary and launch as {author}, whose verdict this is"
     return replace(verdict, reasons=(*verdict.reasons, reason))
 
 
 def is_wrong(verdict: Verdict) -> bool:
-    """It does not compile, gives wrong answers, or has a finding that rejects it."""
+    """Returns True for a version that does not compile, gives wrong results, or has a rejecting finding."""
     errors = any(finding.severity == "error" for finding in verdict.findings)
     return errors or not verdict.compiled or verdict.correct is False
 
 
 def turned_away(baseline: Verdict, finding: Finding) -> Verdict:
-    """The verdict on a text that is not even compiled."""
+    """Returns the verdict on a text that is rejected before compilation."""
     return replace(
         baseline,
         binary=None,
@@ -128,14 +132,17 @@ def turned_away(baseline: Verdict, finding: Finding) -> Verdict:
 
 
 def with_caution(candidate: Candidate, verdict: Verdict) -> Verdict:
-    """The verdict of a candidate that its author wants to be read first: it is promising at most, and says why."""
+    """Returns the verdict on a candidate with a caution from its author: promising at most, with the reason."""
     if candidate.caution is None or verdict.accepted is False:
         return verdict
     return replace(verdict, accepted=None, reasons=(candidate.caution, *verdict.reasons))
 
 
 def worst(trials: Sequence[Trial]) -> Verdict:
-    """The verdict that stands for all instances: the first that was rejected, undecided, only promising, else the first."""
+    """Returns the verdict that represents all instances.
+
+    The first rejected, else undecided, else promising one, else the first.
+    """
     order = {False: 0, None: 2, True: 3}
     return min(
         (trial.verdict for trial in trials), key=lambda verdict: 1 if verdict.undecided else order[verdict.accepted]

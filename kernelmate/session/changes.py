@@ -1,7 +1,7 @@
-"""Kernels that a change touches: those of the working tree beside those of a revision, across renames and moves.
+"""Kernels that a change touches: those of the working tree paired with those of a revision, across renames and moves.
 
-A kernel is unchanged where its device code (with every header of the project that it includes), its contract, and the files
-that its contract names are: host code, comments and layout do not count.
+A kernel is unchanged if its device code (with every project header that it includes), its contract, and the files that
+its contract names are unchanged; host code, comments and layout do not count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KERNEL_SUFFIXES = frozenset({".cu", ".cuh", ".py"})
 HEADER_SUFFIXES = frozenset({".h", ".hh", ".hpp", ".hxx", ".cuh", ".cu", ".inl", ".inc", ".ipp", ".tpp"})
 DATA_SUFFIXES = frozenset({".npy", ".npz"})
 LARGEST = 16 << 20
-"""Bytes of the largest file of a revision that is laid out beside the others."""
+"""Bytes of the largest file of a revision that is checked out."""
 _HAS_KERNEL = re.compile(r"__global__|\bRawKernel\b|\bRawModule\b")
 
 OptionsFor = Callable[[Path], CompileOptions]
@@ -33,7 +33,7 @@ OptionsFor = Callable[[Path], CompileOptions]
 
 @dataclass(frozen=True, slots=True)
 class KernelPair:
-    """A kernel now and what it was; one of the two is None for what was added or removed."""
+    """A kernel's present and former version; one of them is None for an added or removed kernel."""
 
     before: Kernel | None
     after: Kernel | None
@@ -41,12 +41,13 @@ class KernelPair:
 
 @dataclass(slots=True)
 class ChangeSide:
-    """One of the two states: its files on disk, and the kernels in those that matter.
+    """One of the two states: its files on disk, and its kernels.
 
     Attributes:
-        root: the folder that paths start from.
-        options: how device code of a file is compiled there.
-        kernels: by path from the root and name. problems: why a file cannot be read, by path.
+        root: the folder that paths are relative to.
+        options: returns the compiler options of a file.
+        kernels: kernels by relative path and name.
+        problems: the reason for each file that cannot be read, by path.
     """
 
     root: Path
@@ -55,7 +56,7 @@ class ChangeSide:
     problems: dict[str, SourceError] = field(default_factory=dict)
 
     def read(self, paths: Iterable[str]) -> None:
-        """Find the kernels of files that have any."""
+        """Finds the kernels of the given files."""
         for path in paths:
             file = self.root / path
             if Path(path).suffix not in KERNEL_SUFFIXES or not _mentions_kernels(file):
@@ -69,11 +70,11 @@ class ChangeSide:
                 self.kernels.setdefault((path, kernel.name), kernel)
 
     def relative(self, kernel: Kernel) -> str:
-        """The kernel's file from the root."""
+        """Returns the kernel's file relative to the root."""
         return Path(kernel.unit.path).relative_to(self.root).as_posix()
 
     def reaches(self, path: str, changed: frozenset[str]) -> bool:
-        """A file includes, at any remove, one of some files, or a contract in it names one."""
+        """Returns True if a file includes, directly or indirectly, one of the changed files, or a contract in it names one."""
         file = self.root / path
         search = IncludeSearch(tuple(Path(one).resolve() for one in self.options(file).include_paths), ())
         waiting, seen = [file], set()
@@ -90,7 +91,7 @@ class ChangeSide:
         return any(real.relative_to(self.root).as_posix() in changed for real in seen if real.is_relative_to(self.root))
 
     def identity(self, kernel: Kernel) -> tuple[object, ...]:
-        """Key of versions that compile to the same code under the same contract."""
+        """Returns a key that versions with the same code and contract share."""
         contract = _contract(kernel)
         reference = contract.reference if contract is not None and contract.reference_kind == "kernel" else None
         others = [one for one in find_kernels(kernel.unit) if one.name == reference]
@@ -119,12 +120,12 @@ class ChangeSide:
 
 
 def options_key(options: CompileOptions) -> tuple[object, ...]:
-    """Options without folders, which lie elsewhere on each side."""
+    """Returns the options without folders, which differ between the sides."""
     return options.std, options.defines, options.fast_math, options.max_registers, options.flags
 
 
 def changed_paths(repository: Repository, base: Mapping[str, Blob], now: Sequence[str]) -> frozenset[str]:
-    """Files that kernels can depend on and that differ between a revision and the working tree, added and removed ones too."""
+    """Returns files relevant to kernels that differ between a revision and the working tree, added and removed ones included."""
     relevant = KERNEL_SUFFIXES | HEADER_SUFFIXES | DATA_SUFFIXES
     there = [path for path in now if Path(path).suffix in relevant]
     changed = {path for path in base if Path(path).suffix in relevant} - set(there)
@@ -136,7 +137,7 @@ def changed_paths(repository: Repository, base: Mapping[str, Blob], now: Sequenc
 
 
 def lay_out(repository: Repository, base: Mapping[str, Blob], folder: Path) -> None:
-    """Write a revision's files that kernels can depend on into a folder, at their paths.
+    """Write a revision's files that are relevant to kernels into a folder, at their paths.
 
     Raises:
         UsageError: git cannot give one of them.
@@ -154,7 +155,7 @@ def lay_out(repository: Repository, base: Mapping[str, Blob], folder: Path) -> N
 
 
 def pairs(before: ChangeSide, after: ChangeSide) -> list[KernelPair]:
-    """Each kernel with what it was: by place and name, then by its definition, then by its file or its name alone."""
+    """Pairs each kernel with its former version: by place and name, then by definition, then by file or name alone."""
     lost = {key: kernel for key, kernel in before.kernels.items() if key not in after.kernels}
     new = {key: kernel for key, kernel in after.kernels.items() if key not in before.kernels}
     found = [KernelPair(before.kernels[key], kernel) for key, kernel in after.kernels.items() if key in before.kernels]
@@ -171,7 +172,7 @@ Match = Iterator[tuple[tuple[str, str], tuple[str, str]]]
 
 
 def _same_definition(lost: Keyed, new: Keyed) -> Match:
-    """Renamed or moved without another change; of several that fit, the one in the same file or of the same name."""
+    """Matches kernels that were only renamed or moved; of several, the one in the same file or of the same name."""
     prints = {key: fingerprint(kernel) for key, kernel in lost.items()}
     for here, kernel in new.items():
         fitting = [key for key, one in prints.items() if one == fingerprint(kernel)]
@@ -180,7 +181,7 @@ def _same_definition(lost: Keyed, new: Keyed) -> Match:
 
 
 def _same_file(lost: Keyed, new: Keyed) -> Match:
-    """Renamed and edited: the only one that its file has lost, and the only one that it has gained."""
+    """Matches kernels that were renamed and edited: the only one that a file has lost with the only one it has gained."""
     for path in {key[0] for key in lost}:
         gone, come = [key for key in lost if key[0] == path], [key for key in new if key[0] == path]
         if len(gone) == len(come) == 1:
@@ -188,7 +189,7 @@ def _same_file(lost: Keyed, new: Keyed) -> Match:
 
 
 def _same_name(lost: Keyed, new: Keyed) -> Match:
-    """Moved and edited: the only lost one of this name, and the only new one."""
+    """Matches kernels that were moved and edited: the only lost one of this name with the only new one."""
     for name in {key[1] for key in lost}:
         gone, come = [key for key in lost if key[1] == name], [key for key in new if key[1] == name]
         if len(gone) == len(come) == 1:
@@ -196,7 +197,7 @@ def _same_name(lost: Keyed, new: Keyed) -> Match:
 
 
 def contract_files(kernel: Kernel) -> list[Path]:
-    """Files that a kernel's contract names, and Python files beside them that they import."""
+    """Returns files that a kernel's contract names, and Python files beside them that they import."""
     contract = _contract(kernel)
     return [] if contract is None else needed_files(contract, Path(kernel.unit.path).resolve().parent)
 
@@ -209,7 +210,7 @@ def _contract(kernel: Kernel) -> Contract | None:
 
 
 def _words(text: str, name: str) -> tuple[str, ...]:
-    """Tokens without comments and layout, the kernel's own name set aside."""
+    """Returns tokens without comments and layout, with the kernel's own name replaced."""
     return tuple("\0" if token.text == name else token.text for token in lex(text).tokens)
 
 

@@ -1,4 +1,4 @@
-"""Judging again, on a GPU, what could only be promised without one."""
+"""Judges again, on a GPU, versions that were only promising without one."""
 
 from __future__ import annotations
 
@@ -29,16 +29,17 @@ OnConfirmed = Callable[[Confirmation], None]
 def confirm(
     context: JudgingContext, carried: PortableJudgement, promises: Sequence[Promise], on_judged: OnConfirmed | None
 ) -> ConfirmationReport:
-    """Judge the kernel and each promised version, and hold what is measured against what was promised.
+    """Judge the kernel and each promising version on the GPU, and compare with the earlier results.
 
     Args:
         context: for the carried kernel, on the GPU.
-        carried: where the promises come from.
-        promises: those to judge.
-        on_judged: told of each as soon as it is judged.
+        carried: the document with the earlier results.
+        promises: the versions to judge.
+        on_judged: called with each as soon as it is judged.
 
     Raises:
-        InputError: the reference cannot be used, or the prompt not be read. CompileTimeout: the kernel's compilation did
+        InputError: the reference cannot be used, or the prompt not be read. CompileTimeout: the kernel's compilation
+        did
             not end. EnvironmentFailed: compiler or worker are not to be had.
     """
     baselines = context.baselines()
@@ -66,12 +67,12 @@ def confirm(
 
 
 def candidate_kernel(kernel: Kernel, promise: Promise) -> Kernel:
-    """The promised version within the carried unit."""
+    """Returns the promising version within the carried unit."""
     return same_kernel(kernel, replace(kernel.unit, text=promise.source, file_text=promise.source))
 
 
 def outcome_of(verdict: Verdict) -> Outcome:
-    """Outcome of a promise by its verdict on the GPU; right, and neither faster nor slower, leaves it undecided."""
+    """Classifies the GPU's verdict; a right version that is neither faster nor slower remains undecided."""
     if verdict.accepted:
         return "confirmed"
     if verdict.accepted is None:

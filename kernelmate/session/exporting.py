@@ -1,4 +1,4 @@
-"""A judged kernel as files that stand by themselves: the kernel, what it needs, its diff, its verdict, and a test."""
+"""Export of a judged kernel as self-contained files: the kernel, its dependencies, its diff, its verdict, and a test."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ MARK = ".baseline"
 
 @dataclass(frozen=True, slots=True)
 class ExportSelection:
-    """The exported version.
+    """The version to export.
 
     Attributes:
-        kernel: the version. baseline: what it was made from; None where that is not known.
-        prompt: what was asked for when it was made. notes: where both come from.
+        kernel: the version.
+        baseline: the version it was derived from; None if unknown.
+        prompt: the prompt that led to it.
+        notes: the origin of both.
     """
 
     kernel: Kernel
@@ -44,8 +46,9 @@ class Export:
     """A judged version, and the files that it becomes.
 
     Attributes:
-        verdicts: one per instance. baseline: those of what it was made from; empty without one.
-        files: texts by path from the folder that they go to; empty where the version was rejected.
+        verdicts: one per instance.
+        baseline: the baseline's verdicts; empty without one.
+        files: texts by path relative to the target folder; empty if the version was rejected.
     """
 
     chosen: ExportSelection
@@ -55,12 +58,12 @@ class Export:
 
     @property
     def accepted(self) -> bool:
-        """Nothing speaks against any instance."""
+        """Returns True if no instance is rejected."""
         return all(verdict.clean and verdict.compiled for verdict in self.verdicts)
 
 
 def choose(spec: str, version: int | None, baseline: str | None, history: History | None) -> ExportSelection:
-    """Find the version to export, and what it was made from.
+    """Find the version to export and its baseline.
 
     Args:
         spec: `FILE` or `FILE::KERNEL`.
@@ -99,7 +102,7 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
 
 
 def _present(history: History, kernel: Kernel) -> Recorded | None:
-    """The latest judgement of the file's present text that says what it was made from."""
+    """Returns the latest judgement of the file's present text that names a parent version."""
     number = history.find(kernel)
     if number is None:
         return None
@@ -116,7 +119,7 @@ def _version_of(recorded: Recorded, kernel: Kernel) -> Kernel | None:
 
 
 def export(session: Session, settings: Settings, chosen: ExportSelection) -> Export:
-    """Judge a version again, and lay out its files where nothing speaks against it.
+    """Judge a version again, and create its files unless it is rejected.
 
     Raises:
         InputError: a contract or the reference needs a change. CompileTimeout: the compiler did not end.
@@ -162,10 +165,10 @@ def _files(session: Session, settings: Settings, judged: Export) -> dict[str, st
 
 
 def _needed(session: Session, kernel: Kernel, settings: Settings) -> set[Path]:
-    """Project headers that it includes, and files that its contract and the settings name.
+    """Return project headers that it includes, and files that its contract and the settings name.
 
     Raises:
-        UsageError: a reference is named that is not there.
+        UsageError: a named reference does not exist.
     """
     directory = Path(kernel.unit.path).resolve().parent
     contract = contract_for(kernel)
@@ -176,12 +179,12 @@ def _needed(session: Session, kernel: Kernel, settings: Settings) -> set[Path]:
 
 
 def _portable(given: JudgingInputs, place: str) -> JudgingInputs:
-    """Without this machine's folders: `confirm` lays the carried files out elsewhere."""
+    """Returns the inputs without this machine's folders; `confirm` writes the carried files elsewhere."""
     return replace(given, file=PurePosixPath(place).name, directory="exported")
 
 
 def _settings(settings: Settings, target: str) -> dict[str, object]:
-    """Settings that compile and judge alike anywhere: no folders of this machine, and no history."""
+    """Returns settings that compile and judge alike on any machine: no local folders, no history."""
     options = settings.compile_options
     chosen: dict[str, object] = {"target": target, "std": options.std, "backend": "emulator", "history": False}
     others = {"defines": options.defines, "fast_math": options.fast_math, "max_registers": options.max_registers, "flags": options.flags}  # fmt: skip
@@ -205,12 +208,12 @@ def _read(path: Path) -> str:
 
 
 def write_all(folder: Path, files: Mapping[str, str], *, force: bool) -> list[Path]:
-    """Write files into a folder: all or, where one is there with other contents, none. Gives those that were written.
+    """Write files into a folder: all of them, or none if one exists with other contents. Returns the written paths.
 
     Args:
-        folder: made where it is not there.
-        files: texts by path from it.
-        force: replace what is there.
+        folder: created if missing.
+        files: texts by relative path.
+        force: True overwrites existing files.
 
     Raises:
         UsageError: a file would be overwritten, or cannot be written.
@@ -237,7 +240,7 @@ def write_all(folder: Path, files: Mapping[str, str], *, force: bool) -> list[Pa
 
 
 def _other(place: Path, data: bytes) -> bool:
-    """Something else is there."""
+    """Returns True if the file exists with other contents."""
     try:
         return place.read_bytes() != data
     except FileNotFoundError:

@@ -1,4 +1,7 @@
-"""Every kernel that a change touches, judged beside what it was, and held to what may get worse."""
+"""Judgement of `kernelmate ci`.
+
+Every kernel that a change touches, judged beside its earlier version and checked against limits.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +39,16 @@ from kernelmate.source import contract_for, parse_contract, write_contract
 PROJECT = "pyproject.toml"
 
 OnKernel = Callable[[str, int, int], None]
-"""Told which kernel is judged next, how many were, and how many there are."""
+"""Callback with the kernel judged next, the number judged, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedSide:
-    """One side of a kernel: its verdicts by instance, or why there are none.
+    """One side of a kernel: its verdicts by instance, or the reason for having none.
 
     Attributes:
-        ran: it was run; else it was only compiled.
-        guessed: its contract is a guess.
-        sizes: what its figures are for.
+        ran: True if it ran; False if only compiled.
+        guessed: True if its contract was inferred. sizes: the sizes of its figures.
     """
 
     verdicts: Mapping[str | None, Verdict] = field(default_factory=dict)
@@ -61,10 +63,13 @@ class ChangeGate:
     """Judges a working tree against a revision.
 
     Attributes:
-        settings: as loaded; the history is left out of it. repository: what is judged.
-        allowances: how much worse each metric may get.
-        chosen: folders or files from the root; empty for all. excluded: those that are left out.
-        on_kernel: told of each kernel. on_progress: of the stages of judging one.
+        settings: the loaded settings; the history is not used.
+        repository: the repository to judge.
+        allowances: allowed deterioration of each metric.
+        chosen: folders or files relative to the root; empty for all.
+        excluded: folders or files to leave out.
+        on_kernel: called for each kernel.
+        on_progress: called for the stages of judging one.
     """
 
     settings: Settings
@@ -120,7 +125,7 @@ class ChangeGate:
         return Gate(base, commit, str(self.repository.root), target, backend, tuple(kernels), unchanged, notes)
 
     def _own_rules(self, blobs: Mapping[str, Blob]) -> Iterator[str]:
-        """Says where the change decides itself what it is held to."""
+        """Yields notes for rules in the repository that the change itself modifies."""
         there = self.repository.root / PROJECT
         now = there.read_bytes() if there.is_file() and not there.is_symlink() else b""
         before = [data for _, data in self.repository.contents([blobs[PROJECT]])] if PROJECT in blobs else [b""]
@@ -131,7 +136,7 @@ class ChangeGate:
         return (not self.chosen or _within(path, self.chosen)) and not _within(path, self.excluded)
 
     def _options_before(self, file: Path, folder: Path) -> CompileOptions:
-        """As its file is compiled now, with folders of the repository as the revision has them, and as they are now after."""
+        """Returns a file's present compiler options with repository folders mapped to the revision, followed by the present ones."""
         root = self.repository.root
         here = root / file.relative_to(folder) if file.is_relative_to(folder) else file
         options = options_for(self.settings, here)
@@ -201,9 +206,9 @@ class ChangeGate:
 
 @dataclass(slots=True)
 class _GateSessions:
-    """A session for the kernels as they are, and one for each way that the old ones are compiled.
+    """A session for the present kernels, and one for each set of compiler options of the earlier ones.
 
-    Each side has a worker of its own: Python modules of equal names in both states would be one module to a process.
+    Each side has a worker of its own: one process could not load Python modules of equal names from both states.
     """
 
     settings: Settings
@@ -214,17 +219,17 @@ class _GateSessions:
     _workers: dict[bool, Any] = field(default_factory=dict)
 
     def now(self, kernel: Kernel) -> JudgedSide:
-        """The kernel as it is."""
+        """Judges the present kernel."""
         return _bench(self._session(None), kernel)
 
     def then(self, kernel: Kernel, now: Kernel, options: Callable[[Path, Path], CompileOptions]) -> JudgedSide:
-        """The kernel as it was, at the sizes of now where its contract takes them."""
+        """Judges the earlier kernel, at the present sizes if its contract allows them."""
         try:
             session = self._session(options(Path(kernel.unit.path), self.folder))
             wanted = contract_for(now)
             own = parse_contract(kernel)
             if own is None and not wanted.inferred:
-                # It had no contract yet: what is written now says how it was meant to be called.
+                # It had no contract yet; the present one defines how it is called.
                 with contextlib.suppress(KernelmateError):
                     kernel = write_contract(kernel, wanted)
             sizes = wanted.sizes if own is not None and set(own.sizes[0]) == set(wanted.sizes[0]) else ()
@@ -236,7 +241,7 @@ class _GateSessions:
         return replace(judged, notes=judged.notes + tuple(_contract_notes(own, wanted)))
 
     def place(self) -> tuple[str, str]:
-        """The GPU that figures are for, and where kernels run."""
+        """Returns the GPU that figures refer to, and the backend."""
         session = self._session(None)
         return session.target.name, session.backend
 
@@ -255,7 +260,7 @@ class _GateSessions:
 
 
 def _bench(session: Session, kernel: Kernel, sizes: Sequence[Mapping[str, int]] = ()) -> JudgedSide:
-    """Verdicts on a kernel; where judging is too much for this machine, what compiling tells.
+    """Return verdicts on a kernel; if judging exceeds this machine's limits, those of compiling alone.
 
     Raises:
         EnvironmentFailed: compiler or worker are not to be had.
@@ -275,7 +280,7 @@ def _bench(session: Session, kernel: Kernel, sizes: Sequence[Mapping[str, int]] 
 
 
 def _rules(text: bytes) -> object:
-    """The table of `ci` in a project's file; None where there is none that can be read."""
+    """Returns the `ci` table of a project's file; None without a readable one."""
     try:
         document = tomllib.loads(text.decode("utf-8"))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError):
@@ -286,12 +291,12 @@ def _rules(text: bytes) -> object:
 
 
 def _within(path: str, places: Sequence[str]) -> bool:
-    """A path is one of some, or below one."""
+    """Returns True if a path is one of the places or below one."""
     return any(one in {".", path} or path.startswith(f"{one.rstrip('/')}/") for one in places)
 
 
 def _touched(pair: KernelPair, before: ChangeSide, after: ChangeSide, changed: frozenset[str]) -> bool:
-    """The kernel's own file, or one that it depends on, differs between the two sides."""
+    """Returns True if the kernel's file, or one that it depends on, differs between the sides."""
     for side, kernel in ((before, pair.before), (after, pair.after)):
         if kernel is not None and (side.relative(kernel) in changed or side.reaches(side.relative(kernel), changed)):
             return True
@@ -299,7 +304,7 @@ def _touched(pair: KernelPair, before: ChangeSide, after: ChangeSide, changed: f
 
 
 def _same(pair: KernelPair, before: ChangeSide, after: ChangeSide) -> bool:
-    """The kernel stands where it stood, and what it compiles to and is held to is the same."""
+    """Returns True if the kernel's place, compiled code and contract are equal."""
     if pair.before is None or pair.after is None or pair.before.name != pair.after.name:
         return False
     return before.relative(pair.before) == after.relative(pair.after) and before.identity(pair.before) == after.identity(pair.after)  # fmt: skip
@@ -318,7 +323,7 @@ def _placed(pair: KernelPair, before: ChangeSide, after: ChangeSide) -> GatedKer
 
 
 def _contract_notes(own: Contract | None, wanted: Contract) -> Iterator[str]:
-    """Changes of the contract that a reviewer must see, because it decides what is right."""
+    """Yields notes on contract changes that a reviewer must see, because they change what counts as right."""
     if own is None or wanted.inferred:
         return
     fewer = [size for size in own.sizes if size not in wanted.sizes]
@@ -335,7 +340,7 @@ def _size(size: Mapping[str, int]) -> str:
 
 
 def _headline(verdict: Verdict) -> Mapping[str, int] | None:
-    """The size that figures are for; cases are in the contract's order."""
+    """Returns the size that figures refer to; cases are in the contract's order."""
     return next((case.size for case in verdict.cases if case.origin == "contract"), None)
 
 
@@ -345,7 +350,7 @@ def _said(error: KernelmateError) -> str:
 
 
 def relabelled(verdict: Verdict, root: Path) -> Verdict:
-    """The verdict with files named from the root of the repository."""
+    """Returns the verdict with file names relative to the repository's root."""
     return replace(
         verdict,
         diagnostics=tuple(replace(one, file=_from_root(one.file, root)) for one in verdict.diagnostics),

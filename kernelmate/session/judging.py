@@ -1,4 +1,4 @@
-"""The context of one kernel's verdicts: each version is compiled, judged in the worker, and decided on in the same way."""
+"""The context in which all versions of one kernel are compiled, judged in the worker, and decided on."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kernelmate.measure.statistics import ANY, EDITED
 from kernelmate.records import (
     BackendName,
     Contract,
+    FindingCode,
     Judgement,
     JudgeTask,
     Kernel,
@@ -45,14 +46,14 @@ from kernelmate.session.verdicts import (
 from kernelmate.worker.client import REFERENCE_STAGE, JudgeWorker, OnProgress, TaskDeath
 from kernelmate.worker.nvidia.tool import TIMEOUT_S
 
-HANGS = frozenset({"hang", "time-limit"})
+HANGS = frozenset({FindingCode.HANG, FindingCode.TIME_LIMIT})
 """Findings of a version that has used up a whole time limit."""
 
 COMPILED: frozenset[MetricName] = frozenset({"registers", "shared_bytes", "local_bytes", "occupancy"})
-"""Metrics that are known once a version is compiled."""
+"""Metrics that are known after compilation."""
 
 QUICK_TIMING_S = 0.02
-"""Seconds that timing the headline size should take in a quick evaluation (cuda)."""
+"""Time budget in seconds for timing the headline size in a quick evaluation (cuda)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,12 @@ class JudgingContext:
     """State shared by all versions of one kernel that are compared with each other.
 
     Attributes:
-        kernel: the baseline. contract: its contract, with sizes and reference as asked for.
-        seed: of all inputs, so that versions meet the same ones.
-        roofs: of the target: as measured on such a GPU, else those of the table.
-        executed: count the machine instructions of listed launches: a search, which judges many, does without.
-        quick_timeout_s: seconds for a quick evaluation; None for those of a verdict.
+        kernel: the baseline.
+        contract: its contract, with the requested sizes and reference.
+        seed: seed of all inputs, so that all versions get the same ones.
+        roofs: the target's peak rates, measured on such a GPU if possible, else from the table.
+        executed: count executed SASS instructions of listed launches; a search does not.
+        quick_timeout_s: time limit of a quick evaluation; None for the verdict's.
     """
 
     kernel: Kernel
@@ -96,14 +98,15 @@ class JudgingContext:
 
     @property
     def target(self) -> Target:
-        """The GPU that figures are for."""
+        """The GPU that figures refer to."""
         return self.preparer.target
 
     def baselines(self, *, wrong: bool = False) -> tuple[Trial, ...]:
-        """The baseline's trials, one per instance.
+        """Return the baseline's trials, one per instance.
 
         Args:
-            wrong: it is expected to be wrong, so that a launch beyond the emulator is a finding like any other.
+            wrong: True if the baseline is expected to be wrong; a launch beyond the emulator's limits is then a
+                finding.
 
         Raises:
             CompileTimeout: the compiler did not end. ReferenceFailed: the reference cannot be used.
@@ -128,16 +131,16 @@ class JudgingContext:
         prepared: Sequence[Prepared] = (),
         until_hang: bool = False,
     ) -> tuple[Trial, ...]:
-        """A candidate's trials against the baseline's, one per instance.
+        """Return a candidate's trials against the baseline's, one per instance.
 
         Args:
             kernel: the candidate.
-            contract: in force for it.
-            baselines: what it is compared with.
-            objective: what was asked for.
-            edited: one of our own rewrites made it from the baseline, so that a predicted ratio is known better.
-            prepared: the candidate compiled, one per instance; empty where that is still to be done.
-            until_hang: judge no further instance after one that hangs.
+            contract: its contract.
+            baselines: the baseline's trials.
+            objective: the objective.
+            edited: True if a built-in rewrite derived it from the baseline, which makes predicted ratios more precise.
+            prepared: the compiled candidate, one per instance; empty to compile it here.
+            until_hang: stop after an instance that hangs.
 
         Raises:
             ReferenceFailed: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
@@ -150,7 +153,7 @@ class JudgingContext:
             compiled.append(self.preparer.prepare_candidate(kernel, contract, instance))
         tried = []
         for one, trial in zip(compiled, baselines, strict=True):
-            # What is wrong holds no other version to anything: neither its answers nor its time are compared with.
+            # A wrong baseline sets no standard: candidates are compared neither with its outputs nor with its time.
             mends = objective is not None and objective.metric == "correct"
             tried.append(self._try(one, trial, objective, alone=mends, edited=edited))
             if until_hang and any(finding.code in HANGS for finding in tried[-1].verdict.findings):
@@ -163,8 +166,8 @@ class JudgingContext:
         On a GPU the headline size is timed for a short while beside the baseline, and the smallest other listed size is
         launched too.
 
-        Where the objective is known once a version is compiled, and not met, it is not run at all. What is found wrong
-        here is wrong; what is not has yet to be judged.
+        If compilation already decides the objective, and it is not met, the candidate does not run. A candidate found
+        wrong here is wrong; any other still needs a full verdict.
 
         Raises:
             ReferenceFailed: the reference cannot be used. EnvironmentFailed: the worker is not to be had.
@@ -186,7 +189,7 @@ class JudgingContext:
         return self._try(prepared, replace(baseline, metrics=baseline.metrics[:1]), objective, edited=True, quick=True)
 
     def begin_quick_evaluation(self, prepared: Prepared, baseline: Trial, objective: Objective) -> None:
-        """Let the worker begin the launch of a quick evaluation that will probably be asked for, beside what it is asked for."""
+        """Starts the launch of a quick evaluation that will probably follow, while the worker does its current task."""
         if self.backend == "emulator" and objective.metric not in COMPILED and not prepared.findings:
             self.worker.ahead(self._glance(prepared, baseline, objective))
 
@@ -204,11 +207,12 @@ class JudgingContext:
 
         Args:
             prepared: the version.
-            baseline: what it is held against; None for the kernel itself.
-            objective: what was asked for.
-            alone: judged by itself, and only decided on against the baseline; it, or the baseline, is expected to be wrong.
-            edited: one of our own rewrites made it from the baseline.
-            quick: as `quick_evaluation`.
+            baseline: the baseline's trial; None for the kernel itself.
+            objective: the objective.
+            alone: True if judged by itself, with only the decision against the baseline, because one of them is
+                expected to be wrong.
+            edited: True if a built-in rewrite derived it from the baseline.
+            quick: as for `quick_evaluation`.
         """
         verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
         metrics: tuple[SizeMetrics, ...] = ()
@@ -263,7 +267,7 @@ class JudgingContext:
         return Trial(prepared, verdict, metrics)
 
     def look_ahead(self, trials: Sequence[Trial], seed: int) -> None:
-        """Let the worker work out, while nobody waits, what the next version of this kernel will be held against.
+        """Let the idle worker prefetch expected outputs for the next version of this kernel.
 
         Args:
             trials: of the version that was judged.
@@ -274,10 +278,12 @@ class JudgingContext:
             self.worker.ahead(replace(self._task(judged, None), seed=seed))
 
     def trace(self, prepared: Prepared) -> str:
-        """The graph of the contract's reference as text; of a contract without results, what the reference returns.
+        """Return the graph of the contract's reference as text.
+
+        For a contract without results, a description of the return values.
 
         Raises:
-            ReferenceFailed: it cannot be traced; says the line and the operation.
+            ReferenceFailed: it cannot be traced; the message names the line and the operation.
         """
         answer = self.worker.trace(self._task(prepared, None), self.reference_timeout_s)
         if isinstance(answer, TaskDeath):
@@ -303,12 +309,12 @@ class JudgingContext:
             timeout_s=self.timeout_s,
             sanitize=self.sanitize,
             profile=self.profile,
-            # Beside a GPU, whose time is what counts, a disassembler would take longer than all the rest.
+            # With a GPU, a disassembler would take longer than everything else.
             executed=self.executed and (self.backend == "emulator" or self.profile),
         )
 
     def _glance(self, prepared: Prepared, baseline: Trial | None, objective: Objective | None) -> JudgeTask:
-        """The task of a quick evaluation; beside a GPU nothing is emulated for counters that the objective does not need."""
+        """Returns the task of a quick evaluation; with a GPU, counters are only emulated if the objective needs them."""
         task, sizes = self._task(prepared, baseline), self.contract.sizes[:1]
         task = replace(task, own_sizes=False, sanitize=False, profile=False, glance=True)
         if self.backend == "emulator":
@@ -327,31 +333,31 @@ class JudgingContext:
                 error.file, error.line = self.kernel.unit.path, self.contract.line
             raise
         if isinstance(outcome, TaskDeath) and outcome.stage == REFERENCE_STAGE and not outcome.judge_failed:
-            # What the user's own function does must not be held against a candidate.
+            # The reference's own mistakes must not count against a candidate.
             raise ReferenceFailed(
                 f"The reference {self.contract.reference or self.contract.inputs or ''} ended the worker "
                 f"({outcome.kind}). {outcome.detail}{printed(outcome)}",
                 file=self.kernel.unit.path,
                 line=self.contract.line,
                 hint=TOO_MUCH_MEMORY
-                if outcome.kind == "out-of-memory"
+                if outcome.kind == FindingCode.OUT_OF_MEMORY
                 else "Run it by itself with the contract's sizes.",
             )
         return outcome
 
     def _roofline(self, timing: Timing | None, judgement: Judgement) -> Roofline | None:
-        """Roofline of the headline size; None if nothing was counted."""
+        """Returns the roofline of the headline size; None if nothing was counted."""
         headline = next((one for one in judgement.metrics if one.size == self.contract.sizes[0]), None)
         if headline is None or headline.work is None:
             return None
         return place(headline.work, self.roofs, timing, self.target.l2_bytes)
 
     def _tools_s(self) -> float:
-        """Seconds beyond the time limit that NVIDIA's tools may take, which have a limit of their own."""
+        """Returns the additional seconds for NVIDIA's tools, which have a limit of their own."""
         return TIMEOUT_S * (self.sanitize + self.profile) if self.backend == "cuda" else 0.0
 
     def _without_tools(self) -> tuple[str, ...]:
-        """Notes on requested tools that only a GPU has."""
+        """Returns notes on requested tools that need a GPU."""
         if self.backend == "cuda":
             return ()
         lines = ("--sanitize needs a GPU; the emulator's own checks were made",) if self.sanitize else ()
@@ -363,27 +369,35 @@ class JudgingContext:
 
 
 def instances_of(contract: Contract | None) -> tuple[str | None, ...]:
-    """Units that are compiled and judged separately: each template instance, or the kernel itself."""
+    """Returns the units that are compiled and judged separately: each template instance, or the kernel itself."""
     return contract.instances if contract is not None and contract.instances else (None,)
 
 
 def directory_of(kernel: Kernel) -> Path:
-    """The folder that a contract's relative paths start from: the file's, or the current one for text without a file.
+    """Return the folder of a contract's relative paths: the file's, or the current one for text without a file.
 
-    The file of a new kernel (`kernelmate write`) is not there yet; its folder is.
+    The file of a new kernel (`kernelmate write`) does not exist yet, but its folder does.
     """
     path = Path(kernel.unit.path)
     new = kernel.unit.language == "cuda" and path.parent.is_dir()
     return path.resolve().parent if new or path.is_file() else Path.cwd()
 
 
-ENDS_WORKER = frozenset({"hang", "time-limit", "worker-crash", "out-of-memory", "output-flood"})
-ENDS_CONTEXT = frozenset({"illegal-address", "misaligned-access", "trap"})
+ENDS_WORKER = frozenset(
+    {
+        FindingCode.HANG,
+        FindingCode.TIME_LIMIT,
+        FindingCode.WORKER_CRASH,
+        FindingCode.OUT_OF_MEMORY,
+        FindingCode.OUTPUT_FLOOD,
+    }
+)
+ENDS_CONTEXT = frozenset({FindingCode.ILLEGAL_ADDRESS, FindingCode.MISALIGNED_ACCESS, FindingCode.TRAP})
 """Findings after which, on a GPU, nothing else can run in the same process (cuda.h, errors 700 to 719)."""
 
 
 def _runnable(baseline: Trial | None, backend: BackendName) -> Version | None:
-    """The baseline as something to compare with; None where it cannot run, or ended its worker or GPU context."""
+    """Returns the baseline to compare with; None if it cannot run, or ended its worker or GPU context."""
     if baseline is None or baseline.prepared.findings:
         return None
     deadly = ENDS_WORKER | ENDS_CONTEXT if backend == "cuda" else ENDS_WORKER

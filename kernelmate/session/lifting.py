@@ -1,4 +1,4 @@
-"""Reads a function in NumPy from a kernel's text, and offers it as the reference after the kernel was judged with it."""
+"""Derives a NumPy function from a kernel's text, and offers it as reference after judging the kernel with it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ class LiftOutcome:
     """Result of reading a kernel.
 
     Attributes:
-        function: what was read; None where the kernel is not lifted. agrees: the kernel was judged right with it everywhere.
-        cases: how many sizes it was judged at. reason: why nothing is offered. line: of the unit's text, that it names.
-        note: why `synthesis` cannot use the function, where it cannot.
+        function: the function; None if the kernel cannot be lifted.
+        agrees: True if the kernel was judged right with it at every size.
+        cases: number of sizes judged.
+        reason: the reason for offering nothing.
+        line: line of the unit's text that the reason refers to.
+        note: the reason why `synthesis` cannot use the function, if any.
     """
 
     contract: Contract
@@ -39,7 +42,7 @@ class LiftOutcome:
 
 
 def lifted(session: Session, kernel: Kernel, contract: Contract | None = None) -> LiftOutcome:
-    """Read a kernel and judge it with what was read; no file is changed.
+    """Lift a kernel and judge it with the lifted function; no file is changed.
 
     Args:
         session: judges.
@@ -82,7 +85,10 @@ def _untraceable(session: Session, kernel: Kernel, contract: Contract) -> str | 
 
 
 def _disagreement(verdicts: tuple[Verdict, ...]) -> str | None:
-    """The first difference of kernel and function, or why they were not compared; None where they agree everywhere."""
+    """Returns the first difference of kernel and function, or the reason for no comparison.
+
+    None if they agree everywhere.
+    """
     for verdict in verdicts:
         for case in verdict.cases:
             if case.correct is False:
@@ -102,10 +108,10 @@ def _disagreement(verdicts: tuple[Verdict, ...]) -> str | None:
 
 
 def file_text(before: str | None, function: Lifted) -> str:
-    """The text of a Python file with the function at its end.
+    """Return the text of a Python file with the function appended.
 
     Raises:
-        UsageError: the file cannot be read, or has the name already.
+        UsageError: the file cannot be read, or already defines the name.
     """
     if before is None or not before.strip():
         special = "\nfrom scipy import special" if function.special else ""
@@ -128,7 +134,7 @@ def file_text(before: str | None, function: Lifted) -> str:
 
 
 def _bound(module: ast.Module) -> set[str]:
-    """The names that a file defines or imports."""
+    """Returns the names that a file defines or imports."""
     found: set[str] = set()
     for node in module.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
@@ -141,7 +147,7 @@ def _bound(module: ast.Module) -> set[str]:
 
 
 def _after_imports(module: ast.Module) -> int:
-    """The line after the last import at the beginning of a file, or after its docstring."""
+    """Returns the line after a file's leading imports, or after its docstring."""
     last = 0
     for node in module.body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and node is module.body[0]

@@ -1,4 +1,4 @@
-"""Facts about this machine: each probe is guarded and limited in time, since drivers can fail in any way and can hang."""
+"""Facts about this machine for `doctor`. Each probe is guarded and limited in time, since drivers may crash or hang."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelmate.config import Settings
 
 PROBE_S = 20.0
-"""Seconds after which a probe of the driver or of a library is given up."""
+"""Seconds after which a probe of the driver or of a library is abandoned."""
 
 NVRTC_PROBE = """
 from kernelmate.compiler.library import load_library
@@ -54,7 +54,7 @@ KEY_VARIABLE = "ANTHROPIC_API_KEY"
 
 
 def look(settings: Settings) -> tuple[Check, ...]:
-    """Everything `doctor` reports, in the order in which it matters."""
+    """Runs every check of `doctor`, the most important first."""
     looks: list[tuple[str, Callable[[], Check]]] = [
         ("python", python),
         ("compiler", compiler),
@@ -81,7 +81,7 @@ def _guarded(name: str, one: Callable[[], Check]) -> Check:
 
 
 def python() -> Check:
-    """The interpreter and the platform."""
+    """Checks the interpreter and the platform."""
     return Check(
         "python",
         "ok",
@@ -90,7 +90,7 @@ def python() -> Check:
 
 
 def compiler() -> Check:
-    """NVRTC; without it there is no verdict at all."""
+    """Checks NVRTC, without which there is no verdict."""
     if sys.platform == "darwin":
         return Check(
             "compiler",
@@ -111,7 +111,7 @@ def compiler() -> Check:
 
 
 def headers() -> Check:
-    """CUDA's and CCCL's headers: cuda_fp16.h, cooperative_groups.h, cuda/std."""
+    """Checks CUDA's and CCCL's headers: cuda_fp16.h, cooperative_groups.h, cuda/std."""
     from kernelmate.compiler.places import HEADERS, cuda_major, toolkit_root
 
     wheels = HEADERS[cuda_major()]
@@ -130,7 +130,7 @@ def headers() -> Check:
 
 
 def disassembler() -> Check:
-    """The nvdisasm that SASS is read with."""
+    """Checks nvdisasm, which reads SASS."""
     version = _version("nvidia-cuda-nvdisasm")
     if version is not None:
         return Check("disassembler", "ok", f"nvidia-cuda-nvdisasm {version}")
@@ -143,7 +143,7 @@ def disassembler() -> Check:
 
 
 def gpu() -> Check:
-    """GPUs and driver, as nvidia-smi reports them."""
+    """Checks GPUs and driver, as nvidia-smi reports them."""
     program = shutil.which("nvidia-smi")
     advice = "None is needed: kernels run in the emulator and times are predicted. Measured times need an NVIDIA GPU."
     if program is None:
@@ -160,7 +160,7 @@ def gpu() -> Check:
 
 
 def cupy(settings: Settings) -> Check:
-    """CuPy, and whether the cuda backend can run kernels with it on this machine."""
+    """Checks that CuPy can run kernels on this machine."""
     index = 0 if settings.place.host is not None else settings.place.index
     worked, said = _python_probe(CUPY_PROBE, str(index))
     if not worked:
@@ -172,7 +172,7 @@ def cupy(settings: Settings) -> Check:
 
 
 def isolation() -> Check:
-    """Restrictions that this system can put on the processes of workers and references (docs/security.md)."""
+    """Checks the restrictions that this system can put on worker and reference processes (docs/security.md)."""
     from kernelmate.worker.confinement import MEASURES
 
     if not sys.platform.startswith("linux"):
@@ -191,7 +191,7 @@ def isolation() -> Check:
 
 
 def roofs(settings: Settings) -> Check:
-    """GPUs whose roofs were measured, here or on a machine whose file was copied here."""
+    """Lists GPUs with measured peak rates, measured here or copied from another machine."""
     from kernelmate.measure.calibration import load
     from kernelmate.report.calibration import calibration_words
 
@@ -204,7 +204,7 @@ def roofs(settings: Settings) -> Check:
 
 
 def elsewhere(settings: Settings) -> Check:
-    """The machine behind ssh that the settings name: whether a worker of this version starts there, and with which GPU."""
+    """Checks the machine behind ssh that the settings name: that a worker of this version starts there, and its GPU."""
     from kernelmate.errors import KernelmateError
     from kernelmate.session.places import make_worker
 
@@ -225,7 +225,7 @@ def elsewhere(settings: Settings) -> Check:
 
 
 def cache(settings: Settings) -> Check:
-    """Folder of compiled kernels, its size, and free space for more."""
+    """Checks the folder of compiled kernels, its size, and the free space."""
     folder = cache_folder(settings)
     files = list(_files(folder))
     detail = f"{folder}, {plural(len(files), 'file')}, {byte_words(sum(files))}"
@@ -239,7 +239,7 @@ def cache(settings: Settings) -> Check:
 
 
 def cache_folder(settings: Settings) -> Path:
-    """The folder of compiled kernels, whether it exists or not."""
+    """Returns the folder of compiled kernels, whether or not it exists."""
     if settings.cache_dir is not None:
         return settings.cache_dir
     import platformdirs
@@ -248,7 +248,7 @@ def cache_folder(settings: Settings) -> Path:
 
 
 def charts() -> Check:
-    """Plotly, which `--html` needs."""
+    """Checks Plotly, which `--html` needs."""
     version = _version("plotly")
     if version is not None:
         return Check("charts", "ok", f"plotly {version}")
@@ -256,7 +256,7 @@ def charts() -> Check:
 
 
 def model(settings: Settings) -> Check:
-    """Device for a local model, and the model in use."""
+    """Checks the device for a local model, and the model in use."""
     from kernelmate.session.authors import model_library
 
     if settings.model_url is not None:
@@ -278,7 +278,7 @@ def model(settings: Settings) -> Check:
 
 
 def claude() -> Check:
-    """Availability of Claude; the key's value is neither read out nor shown."""
+    """Checks that Claude can be used; the key's value is neither printed nor stored."""
     installed = _version("anthropic")
     key = bool(os.environ.get(KEY_VARIABLE))
     detail = f"anthropic {installed}" if installed else "the anthropic package is not installed"
@@ -299,12 +299,12 @@ def _version(distribution: str) -> str | None:
 
 
 def _python_probe(code: str, *arguments: str) -> tuple[bool, str]:
-    """Run code in an interpreter of its own: loading a driver's library can crash or hang a process."""
+    """Runs code in a separate interpreter, because loading a driver's library can crash or hang a process."""
     return _run([sys.executable, "-c", code, *arguments])
 
 
 def _run(command: list[str]) -> tuple[bool, str]:
-    """Success of a command, and its output: all of it after success, else the most informative line."""
+    """Runs a command; returns success, and all output after success, else the most informative line."""
     try:
         done = subprocess.run(
             command,
@@ -340,7 +340,7 @@ def _existing(folder: Path) -> Path:
 
 
 def _why_not_writable(folder: Path) -> str | None:
-    """Reason that no file can be written there; None if one can, which is tried in the nearest folder that exists."""
+    """Returns the reason why no file can be written there; None if one can, tested in the nearest existing folder."""
     try:
         with tempfile.TemporaryFile(dir=_existing(folder)) as probe:
             probe.write(b"0" * 4096)

@@ -1,4 +1,4 @@
-"""The user's files that judging reads, gathered for a worker on another machine: what the contract names, no more."""
+"""Collects the user's files that judging on another machine needs: those that the contract names, and their imports."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from kernelmate.source import parse_distribution
 from kernelmate.worker.protocol import rootless
 
 MOST_BYTES = 48 << 20
-"""Bytes of files that travel with one task; a frame holds little more."""
+"""Maximum bytes of files sent with one task; a protocol frame is little larger."""
 
 MOST_MODULES = 500
-"""Python files of a package that is imported from beside a reference."""
+"""Maximum of Python files of a package that a reference imports."""
 
 
 def files_of(task: JudgeTask) -> dict[str, bytes]:
     """Reference, inputs function, data files, and the Python files beside them that they import.
 
-    Keys are paths without their root. A file that is not there is left out, and missed where it is needed.
+    Keys are paths without their root. A missing file is left out; the worker reports it when it is needed.
 
     Raises:
-        UsageError: they are too large to travel.
+        UsageError: they are too large to send.
     """
     versions = (task.candidate, task.baseline, task.reference_version)
     found: dict[str, Path] = {}
@@ -45,7 +45,7 @@ def files_of(task: JudgeTask) -> dict[str, bytes]:
 
 
 def needed_files(contract: Contract, directory: Path) -> list[Path]:
-    """Files that a contract names, and Python files beside them that they import; those that are there.
+    """Return existing files that a contract names, and Python files beside them that they import.
 
     Args:
         contract: of a kernel.
@@ -58,7 +58,7 @@ def needed_files(contract: Contract, directory: Path) -> list[Path]:
 
 
 def _named(contract: Contract) -> Iterator[str]:
-    """Paths as the contract writes them."""
+    """Yields paths as written in the contract."""
     if contract.reference is not None and contract.reference_kind == "function":
         yield contract.reference.rpartition(":")[0]
     if contract.inputs is not None:
@@ -71,7 +71,7 @@ def _named(contract: Contract) -> Iterator[str]:
 
 
 def _gather(place: str, found: dict[str, Path]) -> None:
-    """Add a file, and what it imports from beside it. `place` is where it is looked for, links not followed."""
+    """Adds a file and its imports. `place` is its path without resolving links."""
     real = Path(place).resolve()
     if rootless(place) in found or not real.is_file():
         return
@@ -81,7 +81,10 @@ def _gather(place: str, found: dict[str, Path]) -> None:
 
 
 def _gather_imports(folder: str, source: Path, found: dict[str, Path]) -> None:
-    """Modules and packages in `folder` that a Python file imports; `folder` is on the import path while it is loaded."""
+    """Adds modules and packages in `folder` that a Python file imports.
+
+    `folder` is on the import path when it is loaded.
+    """
     try:
         tree = ast.parse(source.read_bytes())
     except (SyntaxError, ValueError):

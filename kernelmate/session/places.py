@@ -14,7 +14,7 @@ from kernelmate.worker.remote import Remote
 
 
 def make_worker(settings: Settings, backend: BackendName) -> Worker:
-    """The worker that settings ask for: here or behind ssh, with its GPU opened ahead."""
+    """Creates the worker that the settings describe: local or behind ssh."""
     place = settings.place
     opening = WorkerSetup(backend, place.index, settings.device_memory_mb, spare=backend == "cuda")
     remote = None
@@ -24,10 +24,10 @@ def make_worker(settings: Settings, backend: BackendName) -> Worker:
 
 
 def choose_backend(asked: str, place: Device) -> BackendName:
-    """The backend to use: where it is left open, the GPU that can be used or was named, else the emulator.
+    """Return the backend to use: if unspecified, a GPU that is usable or named, else the emulator.
 
     Raises:
-        BackendUnavailable: the GPU was asked for and cannot be used.
+        BackendUnavailable: the GPU was requested and cannot be used.
     """
     if asked == "emulator":
         return "emulator"
@@ -42,7 +42,9 @@ def choose_backend(asked: str, place: Device) -> BackendName:
 
 
 def choose_target(asked: str | None, backend: BackendName, place: Device) -> Target | None:
-    """The GPU that figures are for: the one asked for, else the one that kernels run on; None where only it can say.
+    """Return the GPU that figures refer to: the requested one, else the one that kernels run on.
+
+    None if only the worker knows it.
 
     Raises:
         UsageError: there is no such target.
@@ -59,7 +61,7 @@ def choose_target(asked: str | None, backend: BackendName, place: Device) -> Tar
 
 
 def target_of(name: str, capability: tuple[int, int]) -> Target:
-    """The row of a GPU, else one of its architecture.
+    """Return the table entry of a GPU, else one of its architecture.
 
     Raises:
         UsageError: the table has neither.

@@ -1,4 +1,4 @@
-"""Inputs of a judgement, carried in a JSON document from a machine without a GPU to one that has it."""
+"""Serialisation of a judgement's inputs in a JSON document, to repeat it on a machine with a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from kernelmate.records import (
 from kernelmate.source import find_kernels
 
 LARGEST_CARRIED = 1 << 20
-"""Bytes of the largest text that is carried beside a kernel."""
+"""Bytes of the largest text that is carried in addition to a kernel."""
 
 _Record = TypeVar("_Record")
 _HINT = "Give what `kernelmate optimize --json`, `compare --json` or `bench --json` printed."
@@ -39,7 +39,7 @@ _HINT = "Give what `kernelmate optimize --json`, `compare --json` or `bench --js
 def given_of(
     kernel: Kernel, contract: Contract, options: CompileOptions, target: str, headers: Iterable[str]
 ) -> JudgingInputs:
-    """Inputs of a kernel's judgement.
+    """Return the inputs of a kernel's judgement.
 
     Args:
         kernel: as it was judged.
@@ -65,7 +65,7 @@ def given_of(
 
 
 def _python_files(contract: Contract) -> Iterator[str]:
-    """Files that the contract reads functions from."""
+    """Yields files from which the contract reads functions."""
     if contract.reference_kind == "function" and contract.reference is not None:
         yield contract.reference.rpartition(":")[0]
     if contract.inputs is not None:
@@ -73,7 +73,7 @@ def _python_files(contract: Contract) -> Iterator[str]:
 
 
 def _carried(directory: Path, paths: Iterable[Path]) -> Iterator[PortableFile]:
-    """Texts of files in the folder or below it; what lies elsewhere must be there on the other machine too."""
+    """Yields texts of files in or below the folder; other files must exist on the other machine."""
     for path in dict.fromkeys(Path(one).resolve() for one in paths):
         with contextlib.suppress(OSError, ValueError):
             if path.is_relative_to(directory) and path.stat().st_size <= LARGEST_CARRIED:
@@ -84,14 +84,14 @@ def _carried(directory: Path, paths: Iterable[Path]) -> Iterator[PortableFile]:
 
 
 def read_carried(text: str, name: str) -> PortableJudgement:
-    """Reads a portable judgement from a document.
+    """Read a portable judgement from a document.
 
     Args:
         text: the document.
         name: where it came from, for messages.
 
     Raises:
-        UsageError: it is no document of ours, or carries no kernel.
+        UsageError: it is not a KernelMate document, or carries no kernel.
     """
     try:
         document = json.loads(text)
@@ -176,7 +176,7 @@ def _convert(value: Any, kind: type[_Record], name: str, where: str) -> _Record:
 
 
 def _optional(verdict: Mapping[str, Any], key: str, kind: type[_Record]) -> _Record | None:
-    """A part of a verdict; None too where a number in it was not finite, which JSON cannot say."""
+    """Returns a part of a verdict; None also if it contained a non-finite number, which JSON cannot represent."""
     try:
         return msgspec.convert(verdict.get(key), kind | None)
     except msgspec.ValidationError:
@@ -188,7 +188,7 @@ def _optional(verdict: Mapping[str, Any], key: str, kind: type[_Record]) -> _Rec
 
 @contextlib.contextmanager
 def placed(given: JudgingInputs) -> Iterator[Kernel]:
-    """The carried kernel in its own folder where this machine has it, else in a temporary one with what came along.
+    """Context manager: the carried kernel in its own folder if this machine has it, else in a temporary folder with the carried files.
 
     Raises:
         UsageError: the text holds no such kernel.
@@ -204,7 +204,7 @@ def placed(given: JudgingInputs) -> Iterator[Kernel]:
 
 
 def kernel_of(given: JudgingInputs, path: str) -> Kernel:
-    """The carried kernel within its unit.
+    """Return the carried kernel within its unit.
 
     Raises:
         UsageError: the text holds no such kernel.
@@ -217,7 +217,7 @@ def kernel_of(given: JudgingInputs, path: str) -> Kernel:
 
 
 def _write(directory: Path, name: str, text: str) -> None:
-    """Write a carried text below the folder, and nowhere else.
+    """Write a carried text below the folder; other paths are refused.
 
     Raises:
         UsageError: its path leads out of the folder.

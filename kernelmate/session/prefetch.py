@@ -1,4 +1,4 @@
-"""Prefetch of a search: compiles the next versions on all cores and begins their launches during other evaluations."""
+"""Prefetch of a search: compiles the next versions on all cores and starts their launches during other evaluations."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from kernelmate.session.judging import JudgingContext, Trial
 from kernelmate.session.preparing import Prepared
 
 BEGUN = 2
-"""Launches that are begun, at most, with each version that is looked at."""
+"""Maximum of launches started ahead with each evaluated version."""
 
 _Key: TypeAlias = "tuple[str, str | None]"
 """A version's content key, and the instance that is compiled."""
 
 
 class Prefetcher:
-    """Versions that are expected. Nothing that is found out depends on them, only when.
+    """Compiles expected versions ahead. It changes only when results are available, never the results.
 
-    Each compilation is a process of its own, and the worker emulates on several cores: so the next versions are compiled
-    while one is looked at, as many at once as the compiler has children, and their launches made beside its own. What was
-    compiled is kept: who judges in full what was evaluated quickly does not compile it again.
+    Each compilation is a process of its own, and the worker emulates on several cores. So the next versions are
+    compiled during an evaluation, as many at once as the compiler has child processes, and their launches run in
+    parallel. Compiled code is kept, so that a full verdict after a quick evaluation does not compile again.
 
     Args:
-        context: judges. baseline: what versions are held against. objective: what was asked for.
+        context: judges.
+        baseline: what versions are held against.
+        objective: what was asked for.
     """
 
     def __init__(self, context: JudgingContext, baseline: Trial, objective: Objective) -> None:
@@ -38,7 +40,7 @@ class Prefetcher:
         self._threads: set[int] = set()
 
     def expect(self, key: str, kernel: Kernel, contract: Contract, *instances: str | None) -> None:
-        """Begin to compile a version that will probably be looked at: these instances, else the first."""
+        """Starts compiling a version that will probably be evaluated: the given instances, else the first."""
         for instance in instances or (self._instance,):
             self._expect((key, instance), kernel, contract)
 
@@ -49,7 +51,7 @@ class Prefetcher:
             self._compiling[named] = self._pool.submit(prepare, kernel, contract, named[1])
 
     def prepared(self, key: str, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
-        """A version that is looked at or judged now, compiled. What else is compiled by then is begun beside it.
+        """Return the compiled version that is evaluated now, and start launches of others compiled meanwhile.
 
         Raises:
             EnvironmentFailed: there is no compiler.
@@ -66,7 +68,7 @@ class Prefetcher:
         return self._ready[named]
 
     def close(self) -> None:
-        """Expect nothing any more; what is being compiled is killed, and waited for by nobody."""
+        """Stops prefetching; running compilations are killed without waiting."""
         self._compiling.clear()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""From a version of a kernel to something that can be run: compiled, launched on paper, and held against the target."""
+"""Prepares a version for running: compiles it, evaluates its launch, and checks the launch against the target's limits."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kernelmate.records import (
     Contract,
     Diagnostic,
     Finding,
+    FindingCode,
     Kernel,
     LaunchShape,
     Occupancy,
@@ -34,10 +35,10 @@ class Prepared:
     """One instance of one version, compiled for a target.
 
     Attributes:
-        contract: the one in force; None where only compiling was asked for and none could even be guessed.
-        launch: at the headline size; None without a contract or where that size has no launch.
-        resources: with the dynamic shared bytes of that launch.
-        findings: errors because of which it is not run: it does not compile, or cannot be launched.
+        contract: the contract in force; None if only compilation was requested and none could be inferred.
+        launch: the launch at the headline size; None without a contract or a valid launch.
+        resources: resources with that launch's dynamic shared bytes.
+        findings: errors that prevent running: it does not compile, or cannot be launched.
     """
 
     kernel: Kernel
@@ -50,21 +51,22 @@ class Prepared:
 
     @property
     def version(self) -> Version:
-        """The version for the worker."""
+        """Returns the version for the worker."""
         assert self.contract is not None, "only versions with a contract are run"
         return Version(self.compiled, self.contract, self.kernel.unit)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelPreparer:
-    """Turns kernels into `Prepared` ones.
+    """Prepares kernels for one target.
 
     Attributes:
-        target: compiled for, and held against. options: of every compilation.
+        target: the GPU to compile for, with its launch limits.
+        options: compiler options.
         timeout_s: seconds for one compilation.
-        cache_dir: where compiled code is kept; None for the user's cache folder.
-        compiler: the child that compiles.
-        nvcc: take what nvcc builds from the whole file in place of NVRTC's code.
+        cache_dir: folder of compiled code; None for the user's cache folder.
+        compiler: the compiler's child process.
+        nvcc: use nvcc on the whole file in place of NVRTC.
     """
 
     target: Target
@@ -75,7 +77,7 @@ class KernelPreparer:
     nvcc: bool = False
 
     def prepare(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> Prepared:
-        """Compile one instance and find its launch.
+        """Compile one instance and evaluate its launch.
 
         Raises:
             CompileTimeout: the compiler did not end.
@@ -105,7 +107,7 @@ class KernelPreparer:
     def compiled_as(
         self, kernel: Kernel, contract: Contract, instance: str | None, arch: str | None, more: tuple[str, ...]
     ) -> Compiled:
-        """One instance compiled for another architecture, or with more options; nothing is launched on paper.
+        """Compile one instance for another architecture, or with additional options, without evaluating a launch.
 
         Raises:
             CompileTimeout: the compiler did not end.
@@ -118,7 +120,7 @@ class KernelPreparer:
         )  # fmt: skip
 
     def prepare_candidate(self, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
-        """As `prepare`, but what is wrong with a candidate is a finding and never raised, a compiler time-out included.
+        """Like `prepare`, but errors of a candidate become findings, a compiler time-out included.
 
         Raises:
             EnvironmentFailed: there is no compiler.
@@ -135,7 +137,7 @@ class KernelPreparer:
         return prepared
 
     def _launched(self, kernel: Kernel, contract: Contract, compiled: Compiled, resources: Resources) -> Prepared:
-        """The launch at the headline size, and the first listed size that the target cannot launch."""
+        """Returns the launch at the headline size, with a finding for the first listed size that the target cannot launch."""
         headline: LaunchShape | None = None
         problem: str | None = None
         for size in contract.sizes:
@@ -157,7 +159,7 @@ class KernelPreparer:
         return Prepared(kernel, contract, compiled, headline, resources, fits, findings)
 
     def _refusal(self, resources: Resources, shape: LaunchShape, size: Mapping[str, int]) -> str | None:
-        """Reason that the target would refuse this launch; None if it would not."""
+        """Returns the reason why the target would refuse this launch; None if it would not."""
         at = ", ".join(f"{name} = {value}" for name, value in size.items())
         where = f" at {at}" if at else ""
         if shape.threads > resources.max_threads:
@@ -187,7 +189,7 @@ class KernelPreparer:
 
 
 def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
-    """Reason that a kernel cannot be called with a contract's arguments, by number and kind; None if it can."""
+    """Returns the reason why a kernel cannot take a contract's arguments, by number and kind; None if it can."""
     parameters = kernel.signature.parameters
     if len(parameters) != len(contract.args):
         return f"{kernel.name} takes {len(parameters)} arguments; the baseline's contract passes {len(contract.args)}."
@@ -206,7 +208,7 @@ def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
     return None
 
 
-def kernel_finding(kernel: Kernel, code: str, message: str) -> Finding:
+def kernel_finding(kernel: Kernel, code: FindingCode, message: str) -> Finding:
     """An error at the line of the kernel's name."""
     return Finding(code, "error", message, *_place(kernel))
 
@@ -216,12 +218,12 @@ def _place(kernel: Kernel) -> tuple[str, int, int | None]:
 
 
 def _launch_failure(kernel: Kernel, message: str) -> Finding:
-    return kernel_finding(kernel, "launch-failure", message)
+    return kernel_finding(kernel, FindingCode.LAUNCH_FAILURE, message)
 
 
 def _compile_error(kernel: Kernel, compiled: Compiled) -> Finding:
     for diagnostic in compiled.diagnostics:
         if diagnostic.severity == "error":
             place = (diagnostic.file, diagnostic.line, diagnostic.column)
-            return Finding("compile-error", "error", diagnostic.message, *place)
-    return kernel_finding(kernel, "compile-error", "The compiler gave no code and no reason.")
+            return Finding(FindingCode.COMPILE_ERROR, "error", diagnostic.message, *place)
+    return kernel_finding(kernel, FindingCode.COMPILE_ERROR, "The compiler gave no code and no reason.")

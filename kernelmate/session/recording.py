@@ -1,4 +1,4 @@
-"""Records judgements in the history; a history that cannot be written causes a notice and nothing else."""
+"""Records judgements in the history; if it cannot be written, the user gets a notice and the command continues."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from kernelmate.source import find_kernels, text_unit
 from kernelmate.suggest.base import candidate_key
 
 USER = "user"
-"""Author of what stands in the user's own file."""
+"""Author of the text in the user's own file."""
 MOST_READ, MOST_EARLIER = 200, 8
-"""Judgements of the history that are looked at for a search, the latest, and versions that it is told of."""
+"""Limits of a search's use of the history: latest judgements read, and earlier versions passed on."""
 
 
 class _Launch(msgspec.Struct, frozen=True):
@@ -43,10 +43,10 @@ class _Launch(msgspec.Struct, frozen=True):
 
 
 class Recorder:
-    """Writes judgements into the history of the settings.
+    """Writes judgements into the history.
 
     Attributes:
-        notices: what the user should hear of: that nothing is kept, or that a damaged file was replaced.
+        notices: notices for the user: the history cannot be written, or a damaged file was replaced.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -68,7 +68,10 @@ class Recorder:
         prompt: str | None = None,
         parent: int | None = None,
     ) -> int | None:
-        """Keep the verdicts on a version of the user's own, one per instance; its number, None where nothing is kept."""
+        """Stores the verdicts on a version of the user's own, one per instance.
+
+        Returns its number, None if nothing is stored.
+        """
         number = None
         for verdict in verdicts:
             entry = JudgementEntry(
@@ -85,7 +88,7 @@ class Recorder:
         parent: int | None,
         command: CommandName = "optimize",
     ) -> None:
-        """Keep the verdict on a candidate that was proposed for a version."""
+        """Stores the verdict on a candidate that was proposed for a version."""
         entry = JudgementEntry(
             command,
             candidate.author,
@@ -103,9 +106,9 @@ class Recorder:
     def earlier(
         self, kernel: Kernel, contract: Contract, baseline: Verdict, objective: Objective
     ) -> tuple[Judged, ...]:
-        """Versions from earlier searches whose figures are comparable, best first; at most `MOST_EARLIER`.
+        """Return versions from earlier searches with comparable figures, best first, at most `MOST_EARLIER`.
 
-        A history that cannot be read knows of none: that it cannot is told where something is written.
+        An unreadable history yields none; the error is reported when something is written.
         """
         if self._history is None:
             return ()
@@ -140,7 +143,7 @@ class Recorder:
 
 
 def _as_judged(recorded: Recorded, contract: Contract) -> Judged | None:
-    """A version of the history as a judged candidate; None for the user's own, and where it cannot be read any more."""
+    """Returns a version of the history as a judged candidate; None for the user's own versions and unreadable ones."""
     entry = recorded.judged
     if entry.parent is None or entry.author == USER:
         return None
@@ -156,13 +159,13 @@ def _as_judged(recorded: Recorded, contract: Contract) -> Judged | None:
 
 
 def _compares(judged: Judged, baseline: Verdict) -> bool:
-    """Both were judged for the same target in the same way."""
+    """Returns True if both were judged for the same target in the same way."""
     verdict = judged.verdict
     return (verdict.backend, verdict.target) == (baseline.backend, baseline.target)
 
 
 def _kept(verdict: Verdict) -> dict[str, object]:
-    """A verdict without its counters by line, which can be had again and take more room than all the rest."""
+    """Returns a verdict without its counters by line, which can be recomputed and are larger than the rest."""
     return verdict_json(replace(verdict, lines=None))
 
 

@@ -1,4 +1,4 @@
-"""The reference that a contract or the user names."""
+"""Replacement of a contract's reference and sizes by those that the user names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<function>[^\W\d]\w*)\Z")
 
 
 def with_reference(contract: Contract, kernel: Kernel, reference: str | None) -> Contract:
-    """The contract with another reference in force; the contract itself where `reference` is None.
+    """Return the contract with another reference; the contract itself if `reference` is None.
 
     A path is first looked for from the current folder, as a path on the command line is, then from the kernel's file.
 
@@ -47,7 +47,7 @@ def with_reference(contract: Contract, kernel: Kernel, reference: str | None) ->
 
 
 def with_sizes(contract: Contract, sizes: tuple[Mapping[str, int], ...]) -> Contract:
-    """The contract with other sizes, in the contract's order of names; the contract itself where there are none.
+    """Return the contract with other sizes, in the contract's order of names; the contract itself if `sizes` is empty.
 
     Its weights, which are of the sizes that it lists, no longer apply.
 
@@ -73,9 +73,9 @@ def with_sizes(contract: Contract, sizes: tuple[Mapping[str, int], ...]) -> Cont
 def reference_version(
     kernel: Kernel, contract: Contract, instance: str | None, preparer: KernelPreparer
 ) -> Version | None:
-    """The compiled kernel that the contract names as reference; None where it names none.
+    """Return the compiled kernel that the contract names as reference; None if it names none.
 
-    The reference is launched as its own contract says, or as the kernel itself is where it has none. A template gets
+    The reference is launched by its own contract, or like the kernel if it has none. A template gets
     the template arguments of the judged instance.
 
     Raises:
@@ -125,13 +125,13 @@ def _example(contract: Contract) -> str:
 
 
 SAME_NAMES = {"row": "rows", "col": "cols", "column": "cols", "columns": "cols", "elements": "n"}
-"""Names of sizes in everyday language, and in contracts."""
+"""Everyday words for sizes, and the names that contracts use."""
 
 
 def as_asked(contract: Contract, objective: Objective | None) -> Contract:
-    """The contract with the tolerance that an objective allows, and with the sizes that it names as those that decide.
+    """Return the contract with the tolerance that an objective permits, and with the objective's sizes as deciding ones.
 
-    Sizes that a prompt names only in part are the headline in the rest. The listed ones are checked too, with weight 0.
+    Names that a prompt leaves open take the headline's value. Listed sizes are also checked, with weight 0.
 
     Raises:
         UsageError: a named size is none of the kernel's, or not allowed by the contract.
@@ -160,7 +160,7 @@ def _known_names(contract: Contract, size: Mapping[str, int]) -> dict[str, int]:
 
 
 def _loosened(contract: Contract, objective: Objective | None) -> Contract:
-    """The contract with the tolerance that an objective allows, where it allows more than the contract says."""
+    """Returns the contract with the objective's tolerance if that is larger than the contract's."""
     allowed = None if objective is None else objective.tolerance
     if allowed is None:
         return contract

@@ -1,4 +1,4 @@
-"""Putting a version of the history back into the user's file."""
+"""Restores a version of the history in the user's file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ class RestoredVersion:
     """A version back in its file's text; nothing is written yet.
 
     Attributes:
-        before: the kernel as the file has it. after: the kernel as it would be.
-        whole: the rest of the file is as it was with that version; else only the kernel and its contract are put back.
+        before: the kernel in the present file.
+        after: the restored kernel.
+        whole: True if the rest of the file equals that version's; else only the kernel and its contract are restored.
     """
 
     before: Kernel
@@ -25,11 +26,11 @@ class RestoredVersion:
 
 
 def restored(recorded: Recorded, file: Path | None = None) -> RestoredVersion:
-    """A version of the history within the file as it is now.
+    """Return a version of the history within the present file.
 
     Args:
         recorded: the version.
-        file: in place of the file that it was in.
+        file: another file to restore into.
 
     Raises:
         SourceError: the file is gone, or no longer holds the kernel.
@@ -55,7 +56,7 @@ def restored(recorded: Recorded, file: Path | None = None) -> RestoredVersion:
 
 
 def _rest(kernel: Kernel) -> str:
-    """The unit's text without the kernel and its contract."""
+    """Returns the unit's text without the kernel and its contract."""
     text = kernel.unit.text
     spans = sorted(filter(None, [kernel.contract_span, (kernel.start, kernel.end)]), reverse=True)
     for start, end in spans:

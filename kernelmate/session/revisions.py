@@ -1,8 +1,8 @@
-"""A git repository, read without running anything of it: no hooks, filters, drivers, or commands of its configuration.
+"""Reads a git repository without running any of its code: no hooks, filters, drivers, or configured commands.
 
-Only plumbing that lists and prints objects is called, never through a shell; files of the working tree are read here and
-not by git, so that no clean filter runs. What a configuration may start all the same (a file-system monitor, a transport of a
-partial clone) is turned off on the command line, which goes before every configuration file.
+Only plumbing that lists and prints objects is called, never through a shell; files of the working tree are read here
+and not by git, so that no clean filter runs. Remaining ways for a configuration to start a program (a file-system
+monitor, a partial clone's transport) are disabled on the command line, which overrides every configuration file.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _QUIET = (
 _OF_THE_CALLER = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY", "GIT_NAMESPACE",
                   "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_EXTERNAL_DIFF", "GIT_PROXY_COMMAND", "GIT_SSH", "GIT_SSH_COMMAND",
                   "GIT_ASKPASS", "SSH_ASKPASS")  # fmt: skip
-"""Variables that a hook or a caller may have set, and that would point elsewhere or start something."""
+"""Variables that a hook or caller may have set, and that would redirect git or start a program."""
 
 REGULAR = frozenset({"100644", "100755"})
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A file of a revision: its object's name and its bytes' number."""
+    """A file of a revision: its object name and its size in bytes."""
 
     name: str
     size: int
@@ -45,7 +45,8 @@ class Repository:
         start: the folder.
 
     Raises:
-        EnvironmentFailed: there is no git. UsageError: the folder is in no repository, or one that git refuses to read.
+        EnvironmentFailed: git is not installed. UsageError: the folder is in no repository, or one that git refuses to
+        read.
     """
 
     def __init__(self, start: Path) -> None:
@@ -60,10 +61,10 @@ class Repository:
         self.root = Path(top)
 
     def resolve(self, revision: str) -> str:
-        """The commit that a name stands for.
+        """Return the commit that a name stands for.
 
         Raises:
-            UsageError: there is none; the hint says what to fetch, in a shallow clone above all.
+            UsageError: there is none; the hint says what to fetch, for example in a shallow clone.
         """
         if revision.startswith("-") or not revision.strip() or "\0" in revision:
             raise UsageError(f"--base {revision!r} is no revision.", hint="Give a branch, a tag, or a commit's hash.")
@@ -83,7 +84,7 @@ class Repository:
         )
 
     def files(self, commit: str) -> dict[str, Blob]:
-        """Every regular file of a commit by its path from the root; links and submodules are left out.
+        """Return every regular file of a commit by its path from the root; links and submodules are left out.
 
         Raises:
             UsageError: git cannot list it.
@@ -97,7 +98,7 @@ class Repository:
         return found
 
     def working_files(self) -> list[str]:
-        """Paths of the working tree that are tracked, or new and not ignored, and are there.
+        """Return existing paths of the working tree that are tracked, or new and not ignored.
 
         Raises:
             UsageError: git cannot list them.
@@ -107,10 +108,10 @@ class Repository:
         return sorted(path for path in paths if (self.root / path).is_file() and not (self.root / path).is_symlink())
 
     def contents(self, blobs: Iterable[Blob]) -> Iterator[tuple[Blob, bytes]]:
-        """The bytes of objects, in order.
+        """Yield the contents of objects, in order.
 
         Raises:
-            UsageError: one is not there, as in a partial clone.
+            UsageError: one is missing, as in a partial clone.
         """
         wanted = list(blobs)
         if not wanted:
@@ -122,7 +123,7 @@ class Repository:
         ) as process:  # fmt: skip
             assert process.stdin is not None
             assert process.stdout is not None
-            # Names are written by a thread of their own: git answers while it is asked, and pipes are small.
+            # A separate thread writes the names: git answers while it reads requests, and pipe buffers are small.
             import threading
 
             writer = threading.Thread(target=_write, args=(process.stdin, asked), daemon=True)
@@ -171,7 +172,7 @@ class Repository:
 
 
 def blob_name(data: bytes, like: str) -> str:
-    """The name that git gives to bytes, by the hash of the repository that `like` is a name in."""
+    """Returns git's object name of a content, with the hash algorithm that the name `like` uses."""
     kind = hashlib.sha1 if len(like) == 40 else hashlib.sha256
     return kind(b"blob %d\0" % len(data) + data).hexdigest()  # git's own, not for security
 

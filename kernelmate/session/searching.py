@@ -1,4 +1,4 @@
-"""One prompt's search: suggesters propose, the context judges, and what is worth taking comes first."""
+"""The search for one prompt: suggesters propose candidates, the context judges them, and the best come first."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from kernelmate.suggest.base import Suggester, SuggestRequest
 from kernelmate.suggest.claims import borne_out
 
 MOST_TIMED_AGAIN = 3
-"""Versions that are timed again at most, where the best does not stay the best."""
+"""Maximum of versions that are timed again if the best one loses its rank."""
 
 SEEDED: frozenset[MetricName] = frozenset({"accuracy", "global_bytes"})
 """Metrics that depend on the inputs."""
@@ -49,7 +49,7 @@ OnJudged = Callable[[Judged], None]
 OnTrying = Callable[[SearchState], None]
 
 THE_BASELINE = ""
-"""Stands for the content key of the kernel itself."""
+"""Content key of the kernel itself."""
 
 _Code: TypeAlias = "tuple[str | None, ...]"
 """Key of versions that a GPU cannot distinguish: the binaries of their instances, and their launch."""
@@ -60,11 +60,14 @@ class Search:
     """The state of one search.
 
     Attributes:
-        context: judges. baselines: the baseline's trials, one per instance; the first is what figures are compared with.
-        max_candidates: candidates to judge at most. budget: the time that the search may take.
-        on_judged: told of each version that has its verdict. stopped: True once the user wants no more.
-        earlier: what earlier searches found for this kernel, best first.
-        on_trying: told of each version before it is tried.
+        context: judges versions.
+        baselines: the baseline's trials, one per instance; figures are compared with the first.
+        max_candidates: maximum of candidates to judge.
+        budget: time budget.
+        on_judged: called with each judged version.
+        stopped: returns True to end the search.
+        earlier: versions of earlier searches for this kernel, best first.
+        on_trying: called before each version is tried.
     """
 
     context: JudgingContext
@@ -85,7 +88,7 @@ class Search:
     _foresight: Prefetcher | None = None
 
     def __post_init__(self) -> None:
-        """Know the kernel itself by its code."""
+        """Registers the kernel itself by its code."""
         theirs = Candidate("", "", self.context.kernel, self.context.contract)
         for trials in (self.baselines, self.baselines[:1]):
             self._by_code[self._code(theirs, [trial.prepared for trial in trials])] = THE_BASELINE
@@ -96,7 +99,7 @@ class Search:
         return self.baselines[0].verdict
 
     def run(self, suggesters: Iterable[Suggester]) -> Optimization:
-        """Ask each suggester in turn, judge what it proposes, and rank it all.
+        """Ask each suggester in turn, judge its candidates, and rank all of them.
 
         Raises:
             InputError: the reference cannot be used. EnvironmentFailed: compiler or worker are not to be had.
@@ -138,17 +141,19 @@ class Search:
         return Optimization(self.objective, self.baseline, tuple(ranked), best, tuple(self.notes))
 
     def over(self) -> bool:
-        """The user has stopped the search, or it has used up what it was given."""
+        """Returns True if the user has stopped the search, or its limits are used up."""
         return self.stopped() or self._failure is not None or self._enough() or self._late()
 
     def versions(self) -> Sequence[Judged]:
-        """Everything judged so far, best first: accepted, then promising, then undecided, then rejected."""
+        """Returns everything judged so far, best first: accepted, promising, undecided, rejected."""
         return best_first(tuple(self._judged.values()), self.objective, self.context.kernel, self.context.contract)
 
     def judge(self, candidate: Candidate) -> Judged:
-        """A candidate's verdict over all instances; one that was judged before, or is the baseline, costs nothing.
+        """Return a candidate's verdict over all instances.
 
-        One whose binary and launch are those of another version has that one's verdict.
+        A version judged before, or equal to the baseline, costs nothing.
+
+        A candidate with the binary and launch of another version gets that version's verdict.
         """
         key = content_key(candidate.kernel, candidate.contract)
         if key == content_key(self.context.kernel, self.context.contract):
@@ -159,7 +164,7 @@ class Search:
         return self._judged[key]
 
     def quick_evaluation(self, candidate: Candidate) -> Judged:
-        """A quick evaluation of a candidate of ours; one that is wrong already is judged by it."""
+        """Evaluates a built-in rewrite quickly; a candidate found wrong is rejected at once."""
         key = content_key(candidate.kernel, candidate.contract)
         known = self._judged.get(key) or self._evaluated_quickly.get(key)
         if known is not None or not candidate.author.startswith(TRUSTED):
@@ -177,7 +182,7 @@ class Search:
         return seen
 
     def expect(self, candidate: Candidate) -> None:
-        """Begin what a quick evaluation of a candidate of ours will need; nothing where there was one."""
+        """Starts work for the quick evaluation of a built-in rewrite; does nothing if it was already evaluated."""
         key = content_key(candidate.kernel, candidate.contract)
         if key not in self._judged and key not in self._evaluated_quickly and candidate.author.startswith(TRUSTED):
             self._foreseeing().expect(key, candidate.kernel, candidate.contract)
@@ -198,7 +203,7 @@ class Search:
         return with_caution(candidate, trial.verdict)
 
     def _prepared(self, key: str, candidate: Candidate, baselines: Sequence[Trial]) -> tuple[Prepared, ...]:
-        """The candidate compiled, one for each of these trials' instances."""
+        """Returns the compiled candidate, one for each of these trials' instances."""
         kernel, contract, foreseen = candidate.kernel, candidate.contract, self._foreseeing()
         instances = [trial.prepared.compiled.instance for trial in baselines]
         if len(instances) > 1:
@@ -211,7 +216,10 @@ class Search:
         return (*(one.compiled.binary for one in prepared), *launch, candidate.caution)
 
     def _known_by(self, key: str, code: _Code, known: Mapping[str, Judged]) -> Verdict | None:
-        """The verdict on a version of the same binary and launch; None where there is none, or the text itself is what counts."""
+        """Returns the verdict on a version of the same binary and launch.
+
+        None without one, or if the text itself matters.
+        """
         if code[0] is None or self.objective.keep:
             return None
         other = self._by_code.get(code)
@@ -265,12 +273,12 @@ class Search:
             with self.budget.spent_on("full"):
                 return judged_by(self.context, candidate, self.baselines, self.objective, prepared)
         except KernelmateError as error:
-            # No candidate is at fault for what comes out here, and a suggester that swallows it must not hide it.
+            # These errors are not the candidate's fault, and a suggester that swallows them must not hide them.
             self._failure = error
             raise
 
     def _judge_promising(self) -> None:
-        """Give a full verdict, while there is time, to what a quick evaluation found better than all that has one."""
+        """Gives a full verdict, as long as there is time, to candidates that a quick evaluation found better than all judged ones."""
         while not (self.stopped() or self._enough()) and self.budget.fits("full", *self._final()):
             waiting = [one for key, one in self._evaluated_quickly.items() if key not in self._judged]
             ranked = sorted((rank(one.verdict, self.objective), n) for n, one in enumerate(waiting))
@@ -282,11 +290,11 @@ class Search:
             self.judge(waiting[ranked[0][1]].candidate)
 
     def _time_best_again(self) -> None:
-        """Replace the figure of the best by that of a fresh process, on inputs of a seed that the search never used.
+        """Replace the best version's figures by those of a fresh process, on inputs of an unused seed.
 
-        The best of many is partly the luckiest, and a process has habits (where code and buffers lie) that last as
-        long as it does. What comes first then has been measured after it was chosen. The first time is within the budget,
-        which the search has kept time for; where the best does not stay the best, the next one is judged if it fits.
+        The best of many measurements is subject to selection bias, and a process has constant effects (placement of
+        code and buffers). The repeated measurement is made after the choice, so it is unbiased. The search reserves
+        time for the first repetition; if the best loses its rank, the next version is timed again if the budget allows.
         """
         again: set[str] = set()
         context = replace(self.context, seed=other_seed(self.context.seed))
@@ -306,7 +314,7 @@ class Search:
                     one = self._judged[key].candidate
                     verdict = judged_by(context, one, baselines, self.objective, self._prepared(key, one, baselines))
             except KernelmateError as error:
-                # What the search has found stands: a reference may bear some inputs and not others.
+                # The search's results stay: a reference may fail on some inputs and not on others.
                 self.notes.append(f"The best could not be judged again on other inputs: {error.message}")
                 break
             again.add(key)
@@ -319,13 +327,13 @@ class Search:
             )
 
     def _baselines_again(self, context: JudgingContext) -> tuple[Trial, ...]:
-        """The baseline's trials on the inputs of that context: where a limit compares what depends on them, or there is time."""
+        """Returns the baseline's trials on that context's inputs, if a limit compares input-dependent metrics or there is time."""
         if SEEDED.isdisjoint(self.objective.limits) and not self.budget.fits("final", "full"):
             return self.baselines
         return context.baselines()
 
     def _final(self) -> tuple[Step, ...]:
-        """Final steps of a search once no more versions are tried."""
+        """Returns the final steps of a search after the last version is tried."""
         timed = self.objective.metric == "time" and is_measured(self.baseline)
         return ("final",) if timed else ()
 
@@ -333,16 +341,16 @@ class Search:
         return len(self._judged.keys() - self._twins.keys()) >= self.max_candidates
 
     def _late(self) -> bool:
-        """True if there is no time to evaluate another version, judge it and, as the best, time it again.
+        """Return True if there is no time to evaluate another version, judge it and, as the best, time it again.
 
-        However short the time, one is looked at, and judged where it promises a gain.
+        At least one version is always evaluated, and judged if it promises a gain.
         """
         if not self._judged and not self._evaluated_quickly:
             return False
         return not self.budget.fits("quick", "full", *self._final())
 
     def _note_wishes(self) -> None:
-        """Say what was asked for and nothing that was proposed has."""
+        """Adds notes on requests that no proposed candidate meets."""
         tried = (*self._judged.values(), *self._evaluated_quickly.values())
         for one in self.objective.constraints if tried else ():
             if all(any(why.startswith(f"asked for {one.words},") for why in found.verdict.reasons) for found in tried):
@@ -376,7 +384,10 @@ class Search:
 
 
 def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:
-    """Reason that nothing is tried: a wrong kernel has no behaviour to preserve, and a right one nothing to fix."""
+    """Returns the reason for trying nothing.
+
+    A wrong kernel has no behaviour to preserve, and a right one nothing to fix.
+    """
     if objective.metric == "correct":
         return _not_worth_mending(baseline)
     if not baseline.compiled:
@@ -395,7 +406,7 @@ def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:
 
 
 def _not_worth_mending(baseline: Verdict) -> str | None:
-    """Reason that nothing is to be fixed; None for a kernel that was found to be wrong."""
+    """Returns the reason for not repairing; None for a kernel that was found to be wrong."""
     right = rightness(baseline)
     if right is None and baseline.findings:
         return f"The kernel could not be judged ({baseline.findings[0].code}), so nothing was tried. {baseline.findings[0].message}"

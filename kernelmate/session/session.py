@@ -1,4 +1,4 @@
-"""A session: settings, a target, a backend and a warm worker, and what is done with them."""
+"""The session: settings, a target, a backend and a warm worker, and the operations on them."""
 
 from __future__ import annotations
 
@@ -49,8 +49,11 @@ from kernelmate.worker.client import JudgeWorker, OnProgress, Worker
 Sizes = Sequence[Mapping[str, int]]
 
 QUICK_LEAST_S, QUICK_TIMES = 5.0, 2.0
-"""Seconds after which a quick evaluation on a GPU is given up: these, and so many times what the kernel's own verdict took, in
-which the worker may have started and the reference was computed."""
+"""Time limit of a quick evaluation on a GPU.
+
+A minimum in seconds, and a multiple of the kernel's own verdict, which may have included starting the worker and
+computing the reference.
+"""
 
 BASELINE_KEYS = (
     "sizes",
@@ -65,7 +68,7 @@ BASELINE_KEYS = (
     "cooperative",
     "cluster",
 )
-"""Parts of a contract that a candidate does not decide."""
+"""Parts of a contract that a candidate cannot change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,9 @@ class Session:
 
     Args:
         settings: as loaded by `kernelmate.config.load_settings`.
-        on_progress: told of a stage and how many of how many of its steps are done, in the calling thread.
-        worker: judges in place of a worker process of its own.
-        compiler: compiles in place of the process's own compiler child.
+        on_progress: called in the calling thread with a stage, its finished steps and its total.
+        worker: used instead of a new worker process.
+        compiler: used instead of the process's own compiler child.
 
     Raises:
         BackendUnavailable: the backend of the settings cannot run here.
@@ -114,9 +117,9 @@ class Session:
 
     @property
     def target(self) -> Target:
-        """The GPU that compiling, occupancy and prediction are for.
+        """The GPU for which kernels are compiled, and occupancy and times are predicted.
 
-        Where it is one of another machine and was not named, asking for it connects.
+        For a GPU of another machine that was not named, reading this connects to the machine.
 
         Raises:
             BackendUnavailable: there is no GPU there that can be used. WorkerUnavailable: there is no connection.
@@ -137,7 +140,7 @@ class Session:
         return self._backend
 
     def __enter__(self) -> Session:
-        """Nothing is started before it is needed."""
+        """Starts nothing yet: processes start on first use."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -145,13 +148,13 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """End the worker and all that it started."""
+        """Ends the worker and everything it started."""
         self._worker.close()
         self._recorder.close()
 
     @property
     def notices(self) -> tuple[str, ...]:
-        """Notices for the user beside the verdicts: that the history cannot be kept, and why."""
+        """Notices for the user beside the verdicts, such as a history that cannot be written."""
         return tuple(self._recorder.notices)
 
     def check(self, kernel: Kernel) -> tuple[Verdict, ...]:
@@ -167,12 +170,12 @@ class Session:
     def prepare(
         self, kernel: Kernel, instance: str | None = None, contract: Contract | None = None
     ) -> tuple[Prepared, ...]:
-        """Compile only, and keep the code: one per instance. Runs nothing of the file.
+        """Compile only, and return the code, one per instance. Runs nothing of the file.
 
         Args:
-            kernel: what is compiled.
-            instance: in place of the contract's: this one alone.
-            contract: in place of the kernel's own.
+            kernel: the kernel.
+            instance: the only instance to compile, instead of the contract's.
+            contract: replaces the kernel's own.
 
         Raises:
             ContractError: the written contract is wrong. CompileTimeout: the compiler did not end.
@@ -191,13 +194,13 @@ class Session:
     def bench(
         self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None, *, contract: Contract | None = None
     ) -> tuple[Verdict, ...]:
-        """Judge a kernel by its own contract: right, honest, how long; one verdict per instance.
+        """Judge a kernel by its own contract: correctness, guards, time; returns one verdict per instance.
 
         Args:
-            kernel: what is judged.
-            sizes: in place of the contract's; the first is the headline.
-            reference: in place of the contract's and the settings'.
-            contract: in place of the kernel's own: a notebook makes one of live objects.
+            kernel: the kernel.
+            sizes: replace the contract's sizes; the first is the headline.
+            reference: replaces the contract's and the settings'.
+            contract: replaces the kernel's own; a notebook creates one from live objects.
 
         Raises:
             InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
@@ -222,16 +225,16 @@ class Session:
     ) -> Comparison:
         """Judge a candidate against a kernel, by the kernel's contract.
 
-        Of a contract that the candidate has itself, grid, block, shared and require are in force; the rest is the
-        kernel's, and reasons say so where it differs.
+        If the candidate has a contract of its own, its grid, block, shared and require apply; the rest is the kernel's,
+        and the reasons mention differences.
 
         Args:
             kernel: the baseline.
             candidate: the changed kernel.
-            prompt: what was asked for; without it, a right kernel without errors is accepted.
-            sizes: in place of the contract's; the first is the headline.
-            reference: in place of the contract's and the settings'.
-            contract: in place of the kernel's own.
+            prompt: the objective; without it, a right kernel without errors is accepted.
+            sizes: replace the contract's sizes; the first is the headline.
+            reference: replaces the contract's and the settings'.
+            contract: replaces the kernel's own.
 
         Raises:
             InputError: a contract, sizes or the reference need a change. CompileTimeout: the baseline's compilation
@@ -267,29 +270,30 @@ class Session:
         on_trying: OnTrying | None = None,
         on_read: Callable[[Objective], None] | None = None,
     ) -> Optimization:
-        """Search for a version that does what the prompt asks for; every one that is proposed is judged.
+        """Search for a version that meets the prompt's objective; every proposed candidate is judged.
 
         Args:
             kernel: the baseline.
             prompt: the user's words; `Optimization.objective.reading` says how they were understood.
-            sizes: in place of the contract's; the first is the headline.
-            max_candidates: most candidates that are judged.
-            on_judged: told of each candidate as soon as it is judged.
-            stop: asked between candidates; True ends the search with what there is.
-            budget_s: seconds that the whole call may take; what is not expected to end in time is not begun.
-            suggesters: who proposes; None for synthesis and the built-in recipes, or repairs where a right kernel is asked for.
-            reference: in place of the contract's and the settings'.
-            objective: what the prompt means; None reads it from the words.
-            contract: in place of the kernel's own.
-            on_trying: told of each version before it is tried, by a quick evaluation or in full.
-            on_read: told how the prompt was understood, before anything is tried.
+            sizes: replace the contract's sizes; the first is the headline.
+            max_candidates: maximum of candidates to judge.
+            on_judged: called with each candidate as soon as it is judged.
+            stop: called between candidates; True ends the search with the results so far.
+            budget_s: seconds for the whole call; work that is not expected to end in time is not started.
+            suggesters: sources of candidates; None for synthesis and the built-in recipes, or repairs if the objective
+                is a correct kernel.
+            reference: replaces the contract's and the settings'.
+            objective: the metric's name; None reads it from the prompt.
+            contract: replaces the kernel's own.
+            on_trying: called before each version is tried, quickly or in full.
+            on_read: called with the interpreted objective before anything is tried.
 
         Raises:
             InputError: prompt, contract, sizes or reference need a change. CompileTimeout: the baseline's compilation
                 did not end. EnvironmentFailed: compiler or worker are not to be had.
         """
         began = time.monotonic()
-        said = read_objective(prompt, name=objective)  # one that cannot be read is told before anything is compiled
+        said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
         context = self._context(kernel, sizes, reference, contract)
         context = replace(context, contract=as_asked(context.contract, said))
         before = time.monotonic()
@@ -309,14 +313,16 @@ class Session:
             if on_judged is not None:
                 on_judged(found)
 
-        # Only models are told of it, and once per search is enough.
+        # Only models use it, and one read per search is enough.
         earlier = cache(lambda: self._recorder.earlier(kernel, context.contract, baselines[0].verdict, aim))
         budget = TimeBudget(budget_s, baseline_s, began)
         search = Search(context, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying)
         return search.run(_recipes() if suggesters is None else suggesters)
 
     def trace(self, kernel: Kernel, contract: Contract) -> str:
-        """The graph of a contract's reference as text; of a contract without results, what the reference returns.
+        """Return the graph of a contract's reference as text.
+
+        For a contract without results, a description of the return values.
 
         Raises:
             ReferenceFailed: it cannot be loaded, or raises. EnvironmentFailed: compiler or worker are not to be had.
@@ -326,7 +332,7 @@ class Session:
         return context.trace(self.prepare(kernel, contract=contract)[0])
 
     def given(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> JudgingInputs:
-        """All that a judgement of this kernel by this session rests on, so that it can be made again elsewhere.
+        """Return all inputs of this session's judgement of a kernel, so that another machine can repeat it.
 
         Args:
             kernel: what is judged.
@@ -344,15 +350,17 @@ class Session:
     def confirm(
         self, carried: PortableJudgement, *, everything: bool = False, on_judged: OnConfirmed | None = None
     ) -> ConfirmationReport:
-        """Judge again what was only promised without a GPU.
+        """Judge again, on this session's GPU, versions that were judged without one.
 
         Args:
             carried: as `read_carried` reads it from a document.
-            everything: also judge versions that were accepted or rejected there; else only what a GPU could settle.
-            on_judged: told of each version as soon as it is judged.
+            everything: also judge versions that were already accepted or rejected; else only those that a GPU can
+                decide.
+            on_judged: called with each version as soon as it is judged.
 
         Raises:
-            InputError: the carried kernel, its contract or reference cannot be used. CompileTimeout: its compilation did
+            InputError: the carried kernel, its contract or reference cannot be used. CompileTimeout: its compilation
+            did
                 not end. EnvironmentFailed: compiler or worker are not to be had.
         """
         promises = [one for one in carried.promises if everything or one.open]
@@ -409,7 +417,7 @@ class Session:
         )
 
     def _seed(self) -> int:
-        """The settings' seed, else one that nobody has seen: the one that was worked ahead for."""
+        """Returns the settings' seed, else an unpredictable one: the one that was prefetched for."""
         seed = self._upcoming_seed()
         self._next_seed = secrets.randbits(31)
         return seed
@@ -427,7 +435,7 @@ class Session:
 
 
 def _recipes() -> Sequence[Suggester]:
-    # They load the syntax tree's grammar, which checking and judging do without.
+    # They load the tree-sitter grammar, which checking and judging do not need.
     from kernelmate.suggest.offline import Offline
     from kernelmate.suggest.synthesis import Synthesis
 
@@ -435,7 +443,7 @@ def _recipes() -> Sequence[Suggester]:
 
 
 def _guess(kernel: Kernel) -> Contract | None:
-    """An inferred contract where the signature allows one; compiling does without."""
+    """Returns an inferred contract if the signature allows one; compiling needs none."""
     try:
         return infer_contract(kernel)
     except ContractError:
@@ -443,7 +451,7 @@ def _guess(kernel: Kernel) -> Contract | None:
 
 
 def _ignored_keys(candidate: Kernel, contract: Contract) -> tuple[str, ...]:
-    """Says what in a candidate's own contract is not in force because it is the baseline's to decide."""
+    """Returns notes on keys of a candidate's own contract that are ignored because the baseline's apply."""
     try:
         own = parse_contract(candidate)
     except ContractError:

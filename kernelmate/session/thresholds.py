@@ -1,4 +1,7 @@
-"""Limits of regressions: the compared figures, the allowed increase of each, and the sentence for one that is exceeded."""
+"""Limits of `kernelmate ci`.
+
+Compared metrics, allowed deterioration of each, and the sentence for one that is exceeded.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,29 @@ from typing import get_args
 
 from kernelmate.errors import UsageError
 from kernelmate.measure.statistics import show, slower, speedup
-from kernelmate.records import Allowance, Counters, Finding, GateMetric, MetricChange, Speedup, Verdict
+from kernelmate.records import Allowance, Counters, Finding, FindingCode, GateMetric, MetricChange, Speedup, Verdict
 
 DEFAULTS: Mapping[GateMetric, Allowance] = {
     "registers": Allowance("registers", 0),
     "spill_bytes": Allowance("spill_bytes", 0),
     "shared_bytes": Allowance("shared_bytes", 0),
-    # Sectors move by where buffers happen to lie.
+    # Sector counts vary with buffer addresses.
     "sectors": Allowance("sectors", 0.005, relative=True),
     "findings": Allowance("findings", 0),
     "time": Allowance("time", 0.02, relative=True),
 }
-"""Nothing may get worse, beyond what is noise: time by its interval and two per cent."""
+"""Default: no metric may get worse beyond its noise; time by its interval and two per cent."""
 
 _SHORT: Mapping[str, GateMetric] = {"spills": "spill_bytes", "shared": "shared_bytes"}
 _ALLOW = re.compile(r"\s*(?P<name>\w+)\s*=\s*(?:(?P<any>any)|\+?(?P<amount>\d+(?:\.\d+)?)\s*(?P<percent>%)?)\s*\Z")
-SAYS_NOTHING = frozenset({"time-limit", "out-of-memory", "worker-crash", "unsupported-instruction"})
+SAYS_NOTHING = frozenset(
+    {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
+)
 """Findings of the emulator's limits, which no change is at fault for."""
 
 
 def read_allowances(texts: Sequence[str], settings: Mapping[str, object] | None = None) -> dict[GateMetric, Allowance]:
-    """The defaults, with what the settings allow on top, and above that what the command line does.
+    """Return the defaults, overridden by the settings and then by the command line.
 
     Args:
         texts: `registers=+2`, `sectors=+5%`, `time=any`.
@@ -68,13 +73,13 @@ def _read(text: str) -> Allowance:
 def figures_of(
     baseline: Verdict | None, verdict: Verdict, allowances: Mapping[GateMetric, Allowance], fresh: int
 ) -> tuple[MetricChange, ...]:
-    """Every metric of two versions, and whether it is beyond what is allowed.
+    """Compare every metric of two versions with its limit.
 
     Args:
-        baseline: the version before; None where there was none, or it could not be judged.
-        verdict: the version now.
-        allowances: by metric.
-        fresh: findings that the version before did not have.
+        baseline: the earlier verdict; None if there was no version or it could not be judged.
+        verdict: the present verdict.
+        allowances: limits by metric.
+        fresh: findings that the earlier version does not have.
     """
     figures = []
     for metric in ("registers", "spill_bytes", "shared_bytes", "sectors"):
@@ -106,7 +111,7 @@ def _value(metric: GateMetric, verdict: Verdict) -> float | None:
 
 
 def _sectors(counters: Counters | None) -> float | None:
-    """Of loads, stores and atomics of the headline launch."""
+    """Returns the sectors of loads, stores and atomics of the headline launch."""
     if counters is None or counters.global_load_sectors is None or counters.global_store_sectors is None:
         return None
     return float(counters.global_load_sectors + counters.global_store_sectors + (counters.global_atomic_sectors or 0))
@@ -119,7 +124,7 @@ def _most(before: float | None, allowance: Allowance) -> float | None:
 
 
 def _time(baseline: Verdict | None, verdict: Verdict, allowance: Allowance) -> MetricChange | None:
-    """The headline's time: gated where both were measured, and beyond the interval of their ratio."""
+    """Compares the headline's times: gated if both were measured, and only beyond the interval of their ratio."""
     after = verdict.timing
     before = None if baseline is None else baseline.timing
     if after is None:
@@ -137,7 +142,7 @@ def _time(baseline: Verdict | None, verdict: Verdict, allowance: Allowance) -> M
 
 
 def _ratio(baseline: Verdict | None, verdict: Verdict) -> Speedup | None:
-    """By the blocks that both were timed in, where there were such; else by the two times."""
+    """Returns the speedup from common timing blocks if possible, else from the two times."""
     ratio = verdict.speedup
     if ratio is not None and ratio.kind == "measured" and not ratio.weighted:
         return ratio
@@ -152,14 +157,16 @@ def _ratio(baseline: Verdict | None, verdict: Verdict) -> Speedup | None:
 def more_findings(
     baseline: Verdict | None, verdict: Verdict, allowances: Mapping[GateMetric, Allowance], *, guessed: bool
 ) -> tuple[list[str], list[Finding]]:
-    """Reasons that the findings of a version do not pass, and the findings that the version before did not have.
+    """Return reasons why a version's findings do not pass, and the findings that the earlier version does not have.
 
-    A new kernel that is judged by a guess is held to compiling alone: sizes that nobody named prove little.
+    A new kernel with an inferred contract only has to compile, since generated sizes prove little.
     """
     fresh = _fresh(() if baseline is None else _telling(baseline), _telling(verdict))
     if baseline is None:
         # Warnings are mostly of sizes that nobody listed: of a kernel without a past they prove nothing.
-        fresh = [one for one in fresh if one.severity == "error" and (not guessed or one.code == "compile-error")]
+        fresh = [
+            one for one in fresh if one.severity == "error" and (not guessed or one.code == FindingCode.COMPILE_ERROR)
+        ]
     limit = allowances["findings"].amount
     if limit is None:
         return [], fresh
@@ -173,7 +180,7 @@ def more_findings(
 
 
 def _fresh(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]:
-    """Findings that are more than there were of their code, or errors where there were warnings."""
+    """Returns findings beyond the earlier number of their code, or errors that were warnings before."""
     errors = Counter(one.code for one in before if one.severity == "error")
     all_of = Counter(one.code for one in before)
     fresh = []
@@ -189,11 +196,11 @@ def _fresh(before: Sequence[Finding], after: Sequence[Finding]) -> list[Finding]
 
 def limited(verdict: Verdict) -> bool:
     """True if a limit of time, memory or instructions left it unjudged, which is no fault of the version."""
-    return any(one.code in SAYS_NOTHING - {"worker-crash"} for one in verdict.findings)
+    return any(one.code in SAYS_NOTHING - {FindingCode.WORKER_CRASH} for one in verdict.findings)
 
 
 def _telling(verdict: Verdict) -> list[Finding]:
-    """Errors and warnings that say something about the kernel."""
+    """Returns errors and warnings about the kernel itself."""
     return [one for one in verdict.findings if one.severity != "note" and one.code not in SAYS_NOTHING]
 
 

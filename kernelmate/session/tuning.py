@@ -1,4 +1,4 @@
-"""Searches at every listed size, and times of all versions at all of them: which is to be launched where."""
+"""Tuning: searches at every listed size, and times all versions at all sizes to choose the one to launch."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from kernelmate.suggest.base import Suggester
 
 PROMPT = "make it faster"
 MOST_SHOWN = 6
-"""Versions of a table at most: the kernel itself, those that are chosen somewhere, then those that are near."""
+"""Maximum of versions in a table: the kernel itself, chosen versions, then the next fastest."""
 
 
 @dataclass(slots=True)
 class _FoundSettings:
-    """Right versions so far, by their content, with their times at each size."""
+    """Correct versions so far, by content, with their times at each size."""
 
     sizes: tuple[Size, ...]
     versions: dict[str, TunedVersion] = field(default_factory=dict)
 
     def add(self, author: str | None, why: str, kernel: Kernel, contract: Contract, verdict: Verdict) -> None:
-        """Keep a version that was judged right; of one that is known, times that were unknown."""
+        """Adds a version that was judged right; for a known version, fills in missing times."""
         if verdict.correct is False or not verdict.compiled or any(f.severity == "error" for f in verdict.findings):
             return
         seen = {_key(case.size): case.median_us for case in verdict.cases if case.correct is not False}
@@ -60,7 +60,7 @@ def tune(
     on_trying: OnTrying | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Tuned:
-    """Search for faster versions with each size as the headline in turn; time every right one at all sizes.
+    """Search for faster versions with each size as the headline in turn, and time every right one at all sizes.
 
     Args:
         session: judges.
@@ -82,7 +82,7 @@ def tune(
     found, notes = _FoundSettings(listed), dict[str, None]()
     began = time.monotonic()
     baseline: Verdict | None = None
-    # The largest first: it is what time is spent on, and what a budget that is too short must not miss.
+    # The largest size first: most time is spent on it, and a short budget must not miss it.
     for done, headline in enumerate(reversed(listed)):
         if stop is not None and stop():
             break
@@ -116,7 +116,7 @@ def sweep(
     *,
     reference: str | None = None,
 ) -> Tuned:
-    """Times of a kernel and of other versions of it at many sizes.
+    """Time a kernel and other versions of it at many sizes.
 
     Args:
         session: judges.
@@ -146,7 +146,7 @@ def sweep(
 
 
 def sweep_sizes(base: Mapping[str, int], name: str, first: int, last: int) -> tuple[dict[str, int], ...]:
-    """Sizes that differ in one name: its first and last value and every power of two between them.
+    """Return sizes that differ in one name: its first and last value and every power of two between them.
 
     Raises:
         UsageError: there is no size of that name, or no value in the range.
@@ -172,7 +172,10 @@ def _tuned(found: _FoundSettings, baseline: Verdict, notes: tuple[str, ...]) -> 
 
 
 def _shown(versions: Sequence[TunedVersion], chosen: Sequence[int | None]) -> list[int]:
-    """Versions that a table shows, in their order: the kernel itself, the chosen ones, then the fastest over all sizes."""
+    """Returns the versions that a table shows, in order.
+
+    The kernel itself, chosen ones, then the fastest over all sizes.
+    """
     kept = dict.fromkeys([0, *(one for one in chosen if one is not None)])
 
     def mean(number: int) -> float:
@@ -184,7 +187,7 @@ def _shown(versions: Sequence[TunedVersion], chosen: Sequence[int | None]) -> li
 
 
 def _require_right(kernel: Kernel, verdict: Verdict) -> None:
-    """Refuse a kernel that nothing can be held to.
+    """Refuse a kernel that is not correct.
 
     Raises:
         UsageError: it does not compile, or is not right.
@@ -198,7 +201,7 @@ def _require_right(kernel: Kernel, verdict: Verdict) -> None:
 
 
 def _ascending(sizes: Sequence[Size]) -> tuple[Size, ...]:
-    """Each size once, from the smallest problem to the largest."""
+    """Returns each size once, from the smallest problem to the largest."""
     once = {_key(size): size for size in sizes}
     return tuple(sorted(once.values(), key=lambda size: (math.prod(size.values()), tuple(size.values()))))
 
@@ -208,7 +211,7 @@ def _key(size: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 def dispatch_file(tuned: Tuned, kernel: Kernel, settings: Settings, heading: str) -> str:
-    """A CUDA file that holds the versions of the rule and a host function that launches the right one.
+    """Return a CUDA file with the versions of the rule and a host function that launches the right one.
 
     Args:
         tuned: with a rule.
@@ -240,7 +243,7 @@ def dispatch_file(tuned: Tuned, kernel: Kernel, settings: Settings, heading: str
 
 
 def _dispatched(version: TunedVersion, number: int, kernel: Kernel, include_paths: Sequence[str]) -> DispatchedVersion:
-    """The device code of a version, without its contract, for a namespace of its own."""
+    """Returns the device code of a version, without its contract, for a separate namespace."""
     one = version.kernel
     part = device_part(
         one.unit.text,

@@ -1,4 +1,4 @@
-"""Verdicts: joined from the results of the compiler, the worker and the comparison with the baseline."""
+"""Construction of verdicts from the results of the compiler, the worker, and the comparison with the baseline."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kernelmate.records import (
     BackendName,
     Case,
     Contract,
+    FindingCode,
     Judgement,
     Kernel,
     Speedup,
@@ -40,15 +41,15 @@ CRASHED = (
 OF_THE_EMULATOR = {
     # Emulating takes so much longer than running that time which ran out says nothing; a thread that does not end is
     # found by its instructions.
-    "hang": ("time-limit", OUT_OF_TIME),
-    "out-of-memory": ("out-of-memory", OUT_OF_MEMORY),
-    "worker-crash": ("worker-crash", CRASHED),
+    FindingCode.HANG: (FindingCode.TIME_LIMIT, OUT_OF_TIME),
+    FindingCode.OUT_OF_MEMORY: (FindingCode.OUT_OF_MEMORY, OUT_OF_MEMORY),
+    FindingCode.WORKER_CRASH: (FindingCode.WORKER_CRASH, CRASHED),
 }
-"""Ways to end the worker that are not the kernel's where it is emulated: the finding's code, and what to do."""
+"""Worker deaths that are not the kernel's fault on the emulator: the finding's code, and the advice."""
 
 
 def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, seed: int) -> Verdict:
-    """Verdict on a version before it has run."""
+    """Return the verdict on a version that has not run yet."""
     compiled = prepared.compiled
     return Verdict(
         kernel=prepared.kernel.name,
@@ -76,23 +77,23 @@ def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, s
 
 
 def with_doubt(verdict: Verdict, baseline: Verdict, kernel: Kernel) -> Verdict:
-    """The verdict with a warning where its speed-up is beyond what changed."""
+    """Adds a warning if the speedup is larger than the change explains."""
     predicted = ratio_of_times(baseline.predicted, verdict.predicted)
     said = suspicious_speedup.find(verdict.speedup, predicted, baseline.counters, verdict.counters)
     if said is None:
         return verdict
-    finding = replace(kernel_finding(kernel, "suspicious-speedup", said), severity="warning")
+    finding = replace(kernel_finding(kernel, FindingCode.SUSPICIOUS_SPEEDUP, said), severity="warning")
     return replace(verdict, findings=ranked((*verdict.findings, finding)))
 
 
 def beyond(kernel: Kernel, error: LaunchTooLarge) -> Judgement:
-    """The judgement of a version that takes more than the emulator takes on, where nothing else says that it should not."""
+    """Returns the judgement of a version that exceeds the emulator's limits, if nothing else rejects it."""
     said = " ".join(part for part in (error.message, error.hint) if part)
-    return Judgement(None, (), (kernel_finding(kernel, "time-limit", said),), ())
+    return Judgement(None, (), (kernel_finding(kernel, FindingCode.TIME_LIMIT, said),), ())
 
 
 def with_death(verdict: Verdict, kernel: Kernel, death: TaskDeath) -> Verdict:
-    """The verdict of a version that ended its worker: rejected, but called wrong only where that is what was seen."""
+    """Returns the verdict of a version that ended its worker: rejected, but called wrong only if that was observed."""
     message = f"{death.detail}{printed(death)}"
     if death.judge_failed:
         message += " This is a fault of KernelMate and says nothing about the kernel; please report it."
@@ -104,13 +105,13 @@ def with_death(verdict: Verdict, kernel: Kernel, death: TaskDeath) -> Verdict:
 
 
 def printed(death: TaskDeath) -> str:
-    """Last output of the process in one line, as a sentence to follow others."""
+    """Returns the process's last output in one line, as a sentence to append."""
     lines = " | ".join(line.strip() for line in death.output.splitlines())
     return f" It printed: {lines[-MOST_PRINTED:]}" if lines else ""
 
 
 def with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -> Verdict:
-    """The verdict with what the worker found; figures of the headline only where that size ran."""
+    """Adds the worker's results to a verdict; headline figures only if that size ran."""
     headline = next((one for one in judgement.metrics if one.size == contract.sizes[0]), None)
     reasons = judgement.reasons
     if contract.inferred and judgement.only_written:
@@ -130,7 +131,7 @@ def with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -
 
 
 def with_weights(cases: tuple[Case, ...], contract: Contract, times: Sequence[SizeTimes]) -> tuple[Case, ...]:
-    """The cases with the weight of their size and the ratio of times at it."""
+    """Returns the cases with their size's weight and ratio of times."""
     found = []
     for case in cases:
         if case.origin == "contract":
@@ -141,7 +142,10 @@ def with_weights(cases: tuple[Case, ...], contract: Contract, times: Sequence[Si
 
 
 def ratio_of_times(before: Timing | None, after: Timing | None, error: RatioError = ANY) -> Speedup | None:
-    """The ratio of two times of one kind; None where either is missing, they are of two kinds, or it cannot be told."""
+    """Returns the ratio of two times of one kind.
+
+    None if either is missing, they differ in kind, or no ratio is defined.
+    """
     if before is None or after is None or before.kind != after.kind:
         return None
     try:

@@ -20,7 +20,7 @@ from kernelmate.synthesis.results import Results
 from kernelmate.synthesis.write import kernels_for
 
 MOST = 3
-"""Schedules that are judged."""
+"""Maximum of schedules to judge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,10 @@ class NewKernel:
     """A kernel that was written and judged.
 
     Attributes:
-        schedule: of docs/synthesis.md. why: one sentence. kernel: with its contract in the text of a file. verdict: by its contract.
+        schedule: its name in docs/synthesis.md.
+        why: the reason, one sentence.
+        kernel: the kernel with its contract, in a file's text.
+        verdict: its verdict.
     """
 
     schedule: str
@@ -39,7 +42,7 @@ class NewKernel:
 
     @property
     def right(self) -> bool:
-        """It is judged right, without an error."""
+        """Returns True if it is judged right and has no error."""
         return self.verdict.clean and self.verdict.correct is True
 
 
@@ -48,8 +51,9 @@ class WriteOutcome:
     """Result of writing a kernel for a function.
 
     Attributes:
-        kernels: every one that was judged, the best first: right ones before others, then by time at the headline.
-        notes: why there are none, or fewer. file: of the line that a note names.
+        kernels: all judged kernels, right ones first, then by time at the headline size.
+        notes: reasons for missing kernels.
+        file: the file of a line that a note names.
     """
 
     kernels: tuple[NewKernel, ...]
@@ -110,7 +114,7 @@ def _judged(
     most: int,
     on_trying: Callable[[str], None] | None,
 ) -> WriteOutcome:
-    """The verdicts on what the schedules write."""
+    """Judges the kernels of each schedule."""
     found: list[NewKernel] = []
     notes: list[str] = []
     try:
@@ -137,7 +141,7 @@ def _new(session: Session, kernel: Kernel, contract: Contract, written: WrittenK
 
 
 def _explained(kernel: Kernel, written: WrittenKernel) -> Kernel:
-    """The kernel's file with a comment below its first line that says how it computes."""
+    """Returns the kernel's file with a comment, below its first line, that describes the computation."""
     how = written.why.removeprefix("Written from the reference: ").split(". ")[0].rstrip(".")
     lines = textwrap.wrap(f"{how[:1].upper()}{how[1:]}.", 107)
     place = kernel.unit.text.index("\n") + 1

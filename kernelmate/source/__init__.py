@@ -1,6 +1,6 @@
-"""Finding kernels and their contracts in the user's files, and putting changed ones back.
+"""Finds kernels and their contracts in the user's files, and writes changed ones back.
 
-Everything here works on text: nothing is compiled and nothing of the user's is executed.
+Everything here works on text: nothing is compiled and no user code is executed.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ __all__ = [
 
 
 def contract_for(kernel: Kernel) -> Contract:
-    """The contract written for a kernel, else one guessed from its signature.
+    """Return the contract written for a kernel, else one inferred from its signature.
 
     Raises:
-        ContractError: the written one is wrong, or nothing can be guessed.
+        ContractError: the written one is wrong, or none can be inferred.
     """
     return parse_contract(kernel) or infer_contract(kernel)

@@ -1,4 +1,4 @@
-"""The entries of a contract's `[args]`, read against the kernel's parameters."""
+"""Reads the entries of a contract's `[args]`, and checks them against the kernel's parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALIGN = re.compile(r"\s*align\b[ \t]*(?P<bytes>[^\s~]*)")
 _ALIGN_LAST = re.compile(r"[^\s=]\s+(?P<align>align\b)[^'\")]*\Z")
 _FIXED = re.compile(r"(?<=[^\s=])\s+fixed\s*\Z")
 MOST_ALIGNED = 256
-"""Bytes: what allocations of CUDA are aligned to at least (CUDA C++ Programming Guide, "Size and Alignment Requirement")."""
+"""Bytes to which CUDA allocations are at least aligned (CUDA C++ Programming Guide, "Size and Alignment Requirement")."""
 
 _RAW_STORAGE = ("float", "bfloat")
 
@@ -153,7 +153,7 @@ class _EntryReader:
         return Argument(self.parameter.name, direction, dtype, shape, distribution, align=align)
 
     def align(self, dtype: str, rest: str, start: int) -> tuple[int | None, int]:
-        """The promised alignment in bytes, and how many characters it takes: ` align 16` after the shape."""
+        """Returns the promised alignment in bytes, and the length of its text: ` align 16` after the shape."""
         match = _ALIGN.match(rest)
         if match is None:
             return None, 0
@@ -241,16 +241,16 @@ class _EntryReader:
 
 
 def _closing_bracket(text: str) -> int | None:
-    """Index of the `]` that closes the `[` at the start."""
+    """Returns the index of the `]` that closes the `[` at the start."""
     end = text.find("]")
     return None if end < 0 else end
 
 
 def _fits(dtype: str, wanted: str, parameter: Parameter) -> bool:
-    """True if an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
+    """Return True if an array or scalar of `dtype` may stand for a parameter whose C type holds `wanted`.
 
-    Bytes may be anything, unsigned storage of the same width may be read as a floating format that C has no name for,
-    and two floats may be one complex number.
+    Byte types fit any dtype, unsigned integers of the same width may store a floating format without a C type, and two
+    floats may form a complex number.
     """
     if dtype == wanted:
         return True

@@ -1,4 +1,4 @@
-"""Contract blocks in comments: where they stand, what TOML is in them, which kernel each belongs to."""
+"""Contract blocks in comments: their places, their TOML text, and the kernel that each belongs to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABLE = re.compile(r"^[ \t]*\[[ \t]*\w", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class CommentLine:
-    """One comment line: what follows the marker, its line, the column of that text, both in the block's own text."""
+    """One comment line: the text after the marker, its line, and the text's column, both in the block's own text."""
 
     content: str
     line: int
@@ -44,19 +44,19 @@ class ContractBlock:
 
     @property
     def toml(self) -> str:
-        """The TOML document."""
+        """Returns the TOML document."""
         return "\n".join(line.content for line in self.lines)
 
     @property
     def kernel_key(self) -> str | None:
-        """Value of its `kernel` key, found even if the TOML is wrong."""
+        """Returns the value of its `kernel` key, even if the TOML is invalid."""
         text = self.toml
         table = _TABLE.search(text)
         match = _KERNEL_KEY.search(text if table is None else text[: table.start()])
         return match.group(1) if match else None
 
     def place(self, line: int, column: int | None) -> tuple[int, int | None]:
-        """The file's line and column of a position in the TOML document (both from 1)."""
+        """Returns the file's line and column of a position in the TOML document (both from 1)."""
         if not self.lines:
             return self.file_position(self.opening.line, self.opening.column)
         if line > len(self.lines):
@@ -66,7 +66,7 @@ class ContractBlock:
         return self.file_position(at.line, None if column is None else at.column + column - 1)
 
     def file_position(self, line: int, column: int | None) -> tuple[int, int | None]:
-        """The file's position of a position in the text that the block was read from."""
+        """Returns the file's position of a position in the text that contains the block."""
         if self.span is None:
             return (self.unit.contract_line or 1) + line - 1, column
         return self.unit.locate(line, column)
@@ -74,13 +74,13 @@ class ContractBlock:
 
 @lru_cache(maxsize=64)
 def find_blocks(unit: Unit) -> tuple[ContractBlock, ...]:
-    """The contract blocks of a unit in order of position; those above a Python statement come first."""
+    """Returns the contract blocks of a unit in order; those above a Python statement come first."""
     outside = _blocks(unit, _hash_runs(unit.contract_text), None) if unit.contract_text else []
     return (*outside, *_blocks(unit, _slash_runs(unit.text), unit.text))
 
 
 def _slash_runs(text: str) -> list[list[CommentLine]]:
-    """Runs of `//` comments that stand alone on consecutive lines."""
+    """Returns groups of `//` comments that stand alone on consecutive lines."""
     lexed = lex(text)
     found = []
     for comment in lexed.comments:
@@ -140,7 +140,7 @@ def _whole_lines(text: str, first: int, last: int) -> tuple[int, int]:
 
 
 def owner_of(block: ContractBlock, kernels: Sequence[Kernel]) -> Kernel | None:
-    """The kernel that a block belongs to: the one it names, else the next one below."""
+    """Returns the kernel that a block belongs to: the one it names, else the next one below."""
     named = block.kernel_key
     if named is not None:
         exact = [kernel for kernel in kernels if kernel.name == named]
@@ -152,9 +152,9 @@ def owner_of(block: ContractBlock, kernels: Sequence[Kernel]) -> Kernel | None:
 
 @lru_cache(maxsize=64)
 def find_kernels(unit: Unit) -> tuple[Kernel, ...]:
-    """The kernels of a unit in order of position, each with its signature, launches and contract block.
+    """Return the kernels of a unit in order, each with its signature, launches and contract block.
 
-    Half-typed code gives what can be recognised in it; a wrong contract is `parse_contract`'s to report.
+    Incomplete code yields the kernels that can be recognised; `parse_contract` reports invalid contracts.
     """
     definitions = find_definitions(unit)
     spans: dict[int, tuple[int, int]] = {}
@@ -166,7 +166,7 @@ def find_kernels(unit: Unit) -> tuple[Kernel, ...]:
 
 
 def block_of(kernel: Kernel) -> ContractBlock | None:
-    """The contract block that belongs to a kernel, None where there is none."""
+    """Returns the contract block that belongs to a kernel; None without one."""
     kernels = find_kernels(kernel.unit)
     for block in find_blocks(kernel.unit):
         owner = owner_of(block, kernels)

@@ -1,7 +1,7 @@
-"""Conditions of CUDA text over sizes: integer expressions, evaluated where their names have values.
+"""Conditions of CUDA text over problem sizes: integer expressions that are evaluated if their names have values.
 
-Enough of C++ for `n % 4 == 2 && cols > LIMIT` and the locals and constants that such a condition goes through; an expression
-that holds anything else has the value None. Truth is three-valued: an unknown part leaves `a && b` false where `a` is.
+The parser covers conditions such as `n % 4 == 2 && cols > LIMIT`, with local variables and constants; any other
+expression has the value None. Logic is three-valued: `a && b` is false if `a` is false and `b` unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernelmate.source.tokens import Token, lex
 
 Value = int | float | None
 Lookup = Callable[[str], Value]
-"""The value of a name such as `cols` or `blockDim.x`; None where it has none."""
+"""Function that returns the value of a name such as `cols` or `blockDim.x`; None if unknown."""
 
 COMPARISONS = ("==", "!=", "<=", ">=", "<", ">")
 _ASSIGNMENTS = ("=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=")
@@ -40,7 +40,7 @@ DEEPEST = 60
 
 @dataclass(frozen=True, slots=True)
 class SizeExpression:
-    """An expression: `names` that it goes by, its value where those are known, and the constants in it."""
+    """An expression: the names it uses, its evaluation, and its constants."""
 
     value: Callable[[Lookup], Value]
     names: frozenset[str] = frozenset()
@@ -53,9 +53,11 @@ class Condition:
     """A condition of the text.
 
     Attributes:
-        text: as written, in one line. offset: of its first character. expression: None where it is not understood.
-        guards: conditions around it, each with the truth that control flow has given it there.
-        assumed: it is an assumption that the compiler is told, not a condition.
+        text: its source text in one line.
+        offset: offset of its first character.
+        expression: its parsed form; None if not understood.
+        guards: enclosing conditions, each with its truth value there.
+        assumed: True for an assumption stated to the compiler.
     """
 
     text: str
@@ -65,7 +67,7 @@ class Condition:
     assumed: bool = False
 
     def reached(self, lookup: Lookup) -> bool | None:
-        """Control flow gets there; None where that is not known."""
+        """Returns True if control flow reaches it; None if unknown."""
         known: bool | None = True
         for expression, truth in self.guards:
             value = None if expression is None else expression.value(lookup)
@@ -76,13 +78,13 @@ class Condition:
         return known
 
     def holds(self, lookup: Lookup) -> bool | None:
-        """Its truth; None where that is not known."""
+        """Returns its truth value; None if unknown."""
         value = None if self.expression is None else self.expression.value(lookup)
         return None if value is None else bool(value)
 
 
 def pieces(tokens: Sequence[Token]) -> list[ExpressionToken]:
-    """Tokens with operators of two characters joined."""
+    """Returns the tokens, with two-character operators joined."""
     found: list[ExpressionToken] = []
     for token in tokens:
         last = found[-1] if found else None
@@ -99,11 +101,11 @@ def pieces(tokens: Sequence[Token]) -> list[ExpressionToken]:
 
 
 class _Unread(Exception):
-    """The expression holds what this reader does not know."""
+    """The expression contains something that this parser does not know."""
 
 
 class _ExpressionReader:
-    """Reads one expression by precedence climbing."""
+    """Parses one expression by precedence climbing."""
 
     def __init__(self, some: Sequence[ExpressionToken], definitions: Mapping[str, SizeExpression | None]) -> None:
         self.pieces, self.at, self.definitions, self.depth = some, 0, definitions, 0
@@ -139,7 +141,7 @@ class _ExpressionReader:
         return self.primary()
 
     def cast(self) -> bool:
-        """Pass over a cast to an integer type."""
+        """Skips a cast to an integer type."""
         end = self.at + 1
         while end < len(self.pieces) and self.pieces[end].text in _TYPES:
             end += 1
@@ -193,7 +195,7 @@ class _ExpressionReader:
 
 
 def constant(number: int) -> SizeExpression:
-    """A number."""
+    """Returns the expression of a number."""
     return SizeExpression(lambda _: number, frozenset(), frozenset({number}))
 
 
@@ -278,18 +280,18 @@ _OPERATIONS: dict[str, Callable[[int | float, int | float], Value]] = {
 
 
 def conditions_of(text: str, defines: Iterable[str] = ()) -> tuple[Condition, ...]:
-    """All conditions of a CUDA text, and the assumptions that its compiler is told, in order of position.
+    """Return all conditions of a CUDA text, and assumptions stated to the compiler, in order.
 
     Args:
         text: the unit's.
-        defines: compiler options, of which `-DNAME=NUMBER` gives a name its value.
+        defines: compiler options; `-DNAME=NUMBER` defines a name's value.
     """
     return _Walk(text, defines).found()
 
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk over a text: definitions first, then statements with the conditions around them."""
+    """One pass over a text: definitions first, then statements with their enclosing conditions."""
 
     text: str
     defines: Iterable[str]
@@ -317,11 +319,11 @@ class _Walk:
             end = next((place for place in range(at, last) if self.code[place].text == "{"), last)
             self._define(at, end)
             closed = self._closing(end, last) if end < last else end
-            self.definitions = dict(shared)  # one function's locals are no other's
+            self.definitions = dict(shared)  # local variables of one function are not visible in another
             self._define(end, closed)
             self._statements(end, closed + 1, ())
             self.definitions, at = shared, closed + 1
-        # What a helper tells the compiler is known where it is called, and its body alone says nothing.
+        # An assumption in a helper function is evaluated at its call; its body alone says nothing.
         told = [piece for name in self.inlined for piece in self.helpers[name].body]
         for key in [key for key, one in self.conditions.items() if one.assumed]:
             if any(piece.start == key[0] for piece in told):
@@ -334,7 +336,7 @@ class _Walk:
                 self.definitions[line[2].text] = self._read(line[3:])
 
     def _define(self, start: int, end: int) -> None:
-        """Names that are given a value once and never changed; any other name that is assigned to has none."""
+        """Records names that are assigned once and never changed; any other assigned name has no value."""
         code, many = self.code, set[str]()
         for at in range(start, end):
             piece = code[at]
@@ -361,7 +363,7 @@ class _Walk:
             return None
 
     def _end_of(self, at: int, end: int) -> int:
-        """Index of the piece that ends the expression at `at`."""
+        """Returns the index of the token that ends the expression at `at`."""
         while at < end:
             word = self.code[at].text
             if word in _BRACKETS and word != "{":
@@ -372,7 +374,7 @@ class _Walk:
         return end
 
     def _closing(self, at: int, end: int) -> int:
-        """Index of the bracket that closes the one at `at`."""
+        """Returns the index of the bracket that closes the one at `at`."""
         opened, closes, depth = self.code[at].text, _BRACKETS[self.code[at].text], 0
         for place in range(at, end):
             word = self.code[place].text
@@ -391,7 +393,7 @@ class _Walk:
                 guards = (*guards, guard)
 
     def _statement(self, at: int, end: int, guards: Guards) -> tuple[int, tuple[SizeExpression | None, bool] | None]:
-        """Walk one statement; the index behind it, and what holds from there on because it may have returned."""
+        """Visits one statement; returns the index after it, and conditions that hold afterwards because it may have returned."""
         word = self.code[at].text
         if word == "{":
             closed = self._closing(at, end)
@@ -436,7 +438,7 @@ class _Walk:
         return behind, (expression, False) if leaves else None
 
     def _last_statement(self, opening: int, behind: int) -> list[ExpressionToken]:
-        """The pieces of a block's last statement, where it is a simple one."""
+        """Returns the tokens of a block's last statement if it is a simple one."""
         inside = self.code[opening + 1 : behind - 1]
         ends = [place for place, piece in enumerate(inside) if piece.text in (";", "}", "{")]
         if not ends or inside[-1].text != ";":
@@ -444,7 +446,7 @@ class _Walk:
         return inside[ends[-2] + 1 if len(ends) > 1 else 0 :]
 
     def _cases(self, value: SizeExpression | None, at: int, end: int, guards: Guards) -> None:
-        """Each `case` of a switch as an equality."""
+        """Adds each `case` of a switch as an equality."""
         if value is None or at >= end or self.code[at].text != "{":
             return
         closed = self._closing(at, end)
@@ -456,7 +458,7 @@ class _Walk:
                     self._keep(place + 1, stop, _joined("==", value, label), guards)
 
     def _simple(self, at: int, end: int, guards: Guards) -> None:
-        """Conditions inside a statement that is no `if`: comparisons, choices and assumptions."""
+        """Adds conditions inside a statement other than `if`: comparisons, ternaries and assumptions."""
         for place in range(at, end):
             piece = self.code[place]
             if piece.text in _ASSUMES and place + 1 < end and self.code[place + 1].text == "(":
@@ -473,7 +475,7 @@ class _Walk:
                     self._keep(start, stop, self._read(self.code[start:stop]), guards)
 
     def _inline(self, at: int, closed: int, guards: Guards) -> None:
-        """Walk the body of a helper with the arguments of a call, behind the end of the code."""
+        """Visits a helper's body with a call's arguments, appended after the code."""
         name = self.code[at].text
         called = self.helpers.pop(name)  # it may call itself
         start = len(self.code)
@@ -483,7 +485,10 @@ class _Walk:
         self.inlined.add(name)
 
     def _aligned(self, at: int, closed: int, guards: Guards) -> None:
-        """`__builtin_assume_aligned(pointer, bytes)`: each name of the pointer must be a multiple."""
+        """Adds the condition of `__builtin_assume_aligned(pointer, bytes)`.
+
+        Each name in the pointer must be a multiple.
+        """
         comma = self._end_of(at + 2, closed)
         bytes_ = self._read(self.code[comma + 1 : self._end_of(comma + 1, closed)]) if comma < closed else None
         some = [piece.text for piece in self.code[at + 2 : comma] if piece.kind == "word" and piece.text not in _TYPES]
@@ -498,7 +503,7 @@ class _Walk:
         self._keep(at, closed + 1, SizeExpression(value, frozenset(names), bytes_.constants), guards, assumed=True)
 
     def _start_of(self, at: int, first: int) -> int:
-        """Index of the first piece of the expression that the piece at `at` is in."""
+        """Returns the index of the first token of the expression that contains the token at `at`."""
         depth = 0
         for place in range(at - 1, first - 1, -1):
             word = self.code[place].text
@@ -531,7 +536,7 @@ class _Walk:
 
 
 def own_conditions(text: str, baseline: str, defines: Iterable[str] = ()) -> Iterator[Condition]:
-    """Conditions of a text that the text it was made from does not have."""
+    """Yields conditions of a text that its baseline does not have."""
     theirs = {(one.text, one.assumed) for one in conditions_of(baseline, defines)}
     known = {one.text for one in conditions_of(baseline, defines)} if theirs else set()
     for one in conditions_of(text, defines):

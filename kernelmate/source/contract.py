@@ -1,4 +1,4 @@
-"""The contract block: from comment to `Contract`, every mistake at its place with the fix."""
+"""Parser of the contract block: from comment to `Contract`, each error with its place and the fix."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from kernelmate.source.reference import read_inputs, read_reference
 
 
 def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract | None:
-    """The contract written for a kernel, or None where there is none.
+    """Return the contract written for a kernel, or None without one.
 
     Args:
-        kernel: whose block is read.
-        baseline: given for a candidate: keys that its block leaves out are the baseline's, and of those it has only
-            grid, block, shared and require count.
+        kernel: the kernel.
+        baseline: the baseline's contract, for a candidate: it supplies missing keys, and overrides all keys but grid,
+            block, shared and require.
 
     Raises:
         ContractError: with file, line and column of the mistake, and the fix.
@@ -46,7 +46,7 @@ def parse_contract(kernel: Kernel, baseline: Contract | None = None) -> Contract
 
 
 def merge_contract(baseline: Contract, own: Contract | None) -> Contract:
-    """The contract in force for a candidate: the baseline's, with grid, block, shared and require of its own block.
+    """Return a candidate's contract: the baseline's, with grid, block, shared and require of the candidate's own block.
 
     Raises:
         ContractError: the candidate's expressions use a size that the baseline does not have.
@@ -73,7 +73,10 @@ def merge_contract(baseline: Contract, own: Contract | None) -> Contract:
 
 
 def _own_block(kernel: Kernel) -> ContractBlock | None:
-    """The kernel's one block; a block that belongs to no kernel of the unit is reported with any of them."""
+    """Returns the kernel's only block.
+
+    A block that belongs to no kernel of the unit is reported as an error for any of them.
+    """
     kernels = find_kernels(kernel.unit)
     own: list[ContractBlock] = []
     for block in find_blocks(kernel.unit):
@@ -178,7 +181,7 @@ def _partial(document: Document, baseline: Contract, kernel: Kernel) -> Contract
 
 
 def uses_no_dynamic_shared(kernel: Kernel) -> bool:
-    """A CUDA kernel whose file declares no shared array of a length that the launch gives."""
+    """Returns True for a CUDA kernel whose file declares no shared array of dynamic length."""
     return "__global__" in kernel.source and re.search(r"\bextern\b[^;{}]*__shared__", kernel.unit.text) is None
 
 
@@ -283,7 +286,7 @@ def _options(document: Document) -> tuple[str, ...]:
 
 
 def _check_folder(document: Document, index: int, folder: str) -> None:
-    """A contract may name folders of its own project alone: whoever opens a file has not chosen what it reads."""
+    """Checks that a contract names folders of its own project only, since whoever opens a file has not chosen what it reads."""
     beside = Path(document.block.unit.path).parent
     project = project_folder(beside)
     if not (beside / folder).resolve().is_relative_to(project):
@@ -381,7 +384,7 @@ def _count(number: int, name: str) -> str:
 
 
 def _check_at_sizes(document: Document, contract: Contract) -> None:
-    """Every listed size that `require` lets through must give a launch, shapes and scalars."""
+    """Checks that every listed size that `require` allows has a valid launch, shapes and scalars."""
     for size in contract.sizes:
         try:
             if not size_allowed(contract, size):

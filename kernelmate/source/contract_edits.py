@@ -1,4 +1,4 @@
-"""Writing a contract into its block, or a new block above its kernel."""
+"""Writes a contract into its block, or a new block above its kernel."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from kernelmate.source.rewrite import apply_edits, same_kernel
 
 
 def write_contract(kernel: Kernel, contract: Contract) -> Kernel:
-    """The kernel with this contract as its block, within its changed unit.
+    """Return the kernel with this contract as its block, within its changed unit.
 
-    A block that is there is replaced where it stands; if only grid, block, shared or require differ, or a reference is
-    added, only those values are, and comments and layout stay. A new one goes above the kernel, above its template line.
+    An existing block is replaced in place; if only grid, block, shared or require differ, or a reference is added, only
+    those values change, and comments and layout stay. A new block goes above the kernel and its template line.
 
     Raises:
-        ContractError: the block that is there cannot be read. SourceError: the text cannot be written.
+        ContractError: the existing block cannot be read. SourceError: the text cannot be written.
     """
     block = block_of(kernel)
     if block is None:
@@ -40,7 +40,7 @@ def write_contract(kernel: Kernel, contract: Contract) -> Kernel:
 
 
 def _without_shared(kernel: Kernel) -> Kernel:
-    """The kernel with no `shared = 0` on a line of its block, which says what a block without it does."""
+    """Removes a redundant `shared = 0` line from a kernel's block."""
     block = block_of(kernel)
     if block is None or block.span is None:
         return kernel
@@ -75,7 +75,7 @@ def _replace_block(kernel: Kernel, block: ContractBlock, contract: Contract) -> 
 
 
 def _value_edits(kernel: Kernel, block: ContractBlock, contract: Contract) -> list[tuple[int, int, str]] | None:
-    """Replacements in the block's TOML where only what a candidate may change differs, else None."""
+    """Returns replacements in the block's TOML if only keys differ that a candidate may change; else None."""
     current = parse_contract(kernel)
     if current is None or (current.reference is not None and contract.reference != current.reference):
         return None
@@ -109,7 +109,7 @@ def _value_edits(kernel: Kernel, block: ContractBlock, contract: Contract) -> li
 
 
 def _edit_block(kernel: Kernel, block: ContractBlock, edits: Sequence[tuple[int, int, str]]) -> Kernel:
-    """Carry edits of the TOML over to the comment lines that hold it."""
+    """Applies edits of the TOML to the comment lines that contain it."""
     toml = block.toml
     changes = []
     for start, end, new in sorted(edits):

@@ -1,4 +1,4 @@
-"""Kernels of CUDA text."""
+"""Finds the kernels of CUDA text."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text taken apart: its code tokens, definitions, and what its own aliases stand for."""
+    """A parsed text: its code tokens, definitions, and type aliases."""
 
     lexed: Lexed
     code: tuple[Token, ...]
@@ -83,9 +83,9 @@ class _Scope:
 
 @dataclass(slots=True)
 class _Branch:
-    """An open `#if`: the braces open before it and after its first live branch, and whether code in it counts.
+    """An open `#if`: the open braces before it and after its first live branch, and whether its present branch counts.
 
-    Only the literals 0 and 1 are understood; every other condition is taken to hold in one build or another.
+    Only the literals 0 and 1 are evaluated; every other condition is assumed to hold in some build.
     """
 
     before: list[_Scope]
@@ -97,7 +97,7 @@ class _Branch:
 
 @dataclass(slots=True)
 class _Scan:
-    """State of the one pass over the code tokens that finds definitions."""
+    """State of the single pass over the code tokens that finds definitions."""
 
     lexed: Lexed
     code: Sequence[Token]
@@ -113,7 +113,7 @@ class _Scan:
 
 @lru_cache(maxsize=32)
 def read_source(text: str) -> Source:
-    """Take CUDA text apart. Never raises: half-typed code gives what can be recognised in it."""
+    """Parses CUDA text. Never raises: incomplete code yields what can be recognised."""
     lexed = lex(text)
     code = tuple(token for token in lexed.tokens if not token.directive)
     directives = _directives(lexed.tokens)
@@ -142,7 +142,7 @@ def _directives(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def _global_words(directives: Sequence[Sequence[Token]]) -> frozenset[str]:
-    """`__global__` and the object-like macros of this text that expand to something with it."""
+    """Returns `__global__` and the object-like macros of this text that expand to something with it."""
     words = {"__global__"}
     for line in directives:
         is_define = len(line) > 3 and line[1].text == "define" and line[3].start > line[2].end
@@ -152,7 +152,7 @@ def _global_words(directives: Sequence[Sequence[Token]]) -> frozenset[str]:
 
 
 def _conditions(code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> list[tuple[int, str]]:
-    """For every preprocessor line, the index of the code token that follows it, and what it does to the branches."""
+    """Returns, for every preprocessor conditional, the index of the code token after it, and its effect on the branches."""
     found = []
     index = 0
     for line in directives:
@@ -168,7 +168,10 @@ def _conditions(code: Sequence[Token], directives: Sequence[Sequence[Token]]) ->
 
 
 def _step_condition(scan: _Scan, condition: tuple[int, str]) -> None:
-    """Each branch starts with the braces open before the `#if`; what follows it, with those of the first live one."""
+    """Processes a conditional: each branch starts with the open braces before the `#if`.
+
+    Code after it, with those of the first live branch.
+    """
     index, kind = condition
     if index >= scan.heads_until:
         scan.boundary = max(scan.boundary, index)
@@ -191,7 +194,7 @@ def _step_condition(scan: _Scan, condition: tuple[int, str]) -> None:
 
 def _step(scan: _Scan, index: int, token: Token) -> None:
     if token.text == "template" and index >= scan.heads_until:
-        # A directive between a template line and its function must not cut the head in two.
+        # A directive between a template line and its function must not split the function's head.
         scan.heads_until = _head_end(scan.code, index)
     if token.text in scan.globals and token.kind == "word" and not _inside_head(scan, index):
         _read_head(scan, index)
@@ -230,7 +233,7 @@ def _scope(scan: _Scan, index: int) -> _Scope:
 
 
 def _read_head(scan: _Scan, keyword: int) -> None:
-    """Recognise what follows `__global__`: a definition, an explicit instantiation, or nothing of interest."""
+    """Parses what follows `__global__`: a definition, an explicit instantiation, or something else."""
     code, index = scan.code, keyword + 1
     while index < len(code) and code[index].text not in (";", "{", "}", "="):
         text = code[index].text
@@ -250,7 +253,7 @@ def _read_head(scan: _Scan, keyword: int) -> None:
 
 
 def _ends_head(scan: _Scan, keyword: int, opening: int, end: int) -> bool:
-    """True if the parentheses at `opening` are the parameter list; if so, note what was found."""
+    """Returns True if the parentheses at `opening` are the parameter list, and records the definition."""
     code = scan.code
     after = end + 1
     while after < len(code) and code[after].text in ("noexcept", "const"):
@@ -283,7 +286,7 @@ def _has_extern_c(tokens: Sequence[Token]) -> bool:
 
 
 def _head_start(scan: _Scan, keyword: int) -> int:
-    """Index of the definition's first token: its template line or first specifier."""
+    """Returns the index of the definition's first token: its template line or first specifier."""
     code = scan.code
     for index in range(scan.boundary, keyword):
         if code[index].text in _HEAD_WORDS or (code[index].text == "[" and code[index + 1].text == "["):
@@ -296,7 +299,7 @@ def _head_start(scan: _Scan, keyword: int) -> int:
 
 
 def _aliases(code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> dict[str, str]:
-    """Type names that the text defines by `using`, `typedef` or `#define`, and what they stand for."""
+    """Returns type names that the text defines by `using`, `typedef` or `#define`, with the types they stand for."""
     found: dict[str, str] = {}
     for index, token in enumerate(code):
         if token.text == "using" and index + 2 < len(code) and code[index + 2].text == "=":
@@ -325,7 +328,7 @@ def _statement_end(code: Sequence[Token], index: int) -> int:
 
 @lru_cache(maxsize=64)
 def find_definitions(unit: Unit) -> tuple[Kernel, ...]:
-    """The kernels of a unit in order of position, without contract blocks."""
+    """Returns the kernels of a unit in order, without contract blocks."""
     source = read_source(unit.text)
     lexed = source.lexed
     kept = [definition for definition in source.definitions if not definition.specialised]
@@ -351,7 +354,7 @@ def find_definitions(unit: Unit) -> tuple[Kernel, ...]:
 
 
 def _end_offset(source: Source, definition: Definition) -> int:
-    """Offset past the closing brace; for a body that is never closed, up to the next definition or the end."""
+    """Returns the offset after the closing brace; for an unclosed body, that of the next definition or the end."""
     if definition.end is not None:
         return source.code[definition.end].end
     later = [other.head for other in source.definitions if other.head > definition.body]

@@ -1,4 +1,4 @@
-"""A CUDA file with several versions of one kernel, and the host function that launches the one for a size."""
+"""Generates a CUDA file with several versions of one kernel, and a host function that launches the one for a size."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*\n?", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class DispatchedVersion:
-    """One version: the namespace that it is put into, its device code without contract blocks, and how it is launched."""
+    """One version: its namespace, its device code without contract blocks, and its launch."""
 
     namespace: str
     text: str
@@ -25,12 +25,13 @@ class DispatchedVersion:
 
 
 def dispatch_text(kernel: Kernel, versions: Sequence[DispatchedVersion], rule: DispatchRule, heading: str) -> str:
-    """The file's text.
+    """Return the file's text.
 
     Args:
-        kernel: the baseline, whose parameters the host function takes, followed by sizes that are none of them, and a stream.
-        versions: those that the rule names by position.
-        rule: which is launched where.
+        kernel: the baseline, whose parameters the host function takes, followed by sizes that are none of them, and a
+            stream.
+        versions: the versions that the rule refers to by position.
+        rule: selects the version for a size.
         heading: comment above the host function, one line.
 
     Raises:
@@ -91,7 +92,7 @@ def _launch(kernel: Kernel, version: DispatchedVersion) -> str:
 
 
 def _missing(kernel: Kernel, versions: Sequence[DispatchedVersion], rule: DispatchRule) -> list[str]:
-    """Sizes that the host function needs and the kernel does not take, in the contract's order."""
+    """Returns sizes that the host function needs and the kernel does not take as parameters, in the contract's order."""
     contracts = [one.contract for one in versions]
     texts = [text for c in contracts for text in (*c.grid, *c.block, c.shared)]
     used = {name for text in texts for name, _ in names_in(text)} | set(rule.measure.split(" * "))

@@ -25,8 +25,8 @@ class Distribution:
     """A distribution: `name` is one of normal, uniform, integers, zeros, ones, file.
 
     `arguments` are expressions over the sizes, as text; `path` is the file's, as written, for `file` and `live`.
-    `integers(low, high)` leaves `high` out, as NumPy does. `live('x.npz')` holds what an array of a notebook held when
-    the kernel was judged; what follows it after `|` draws the sizes that the array does not have.
+    `integers(low, high)` leaves `high` out, as NumPy does. `live('x.npz')` is a copy of a notebook's array at the time
+    of judging; the distribution after `|` draws sizes that the array does not have.
     """
 
     name: str
@@ -39,8 +39,8 @@ def parse_distribution(text: str, names: Iterable[str] | None = None) -> Distrib
     """Read a distribution such as `uniform(-1, 1)`.
 
     Args:
-        text: what follows `~`.
-        names: the sizes that its expressions may use; None does not look at names.
+        text: the text after `~`.
+        names: the sizes that its expressions may use; None skips the check of names.
 
     Raises:
         ContractError: unknown name, wrong number of arguments, or an argument that is no expression.
@@ -88,7 +88,7 @@ def _quoted(text: str, shift: int) -> str:
 
 
 def split_commas(text: str) -> list[tuple[int, str]]:
-    """Parts between the commas outside parentheses, each with its offset in characters."""
+    """Returns the parts between commas outside parentheses, each with its offset in characters."""
     parts, depth, start = [], 0, 0
     for index, character in enumerate(text):
         depth += (character == "(") - (character == ")")

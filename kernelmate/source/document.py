@@ -1,4 +1,4 @@
-"""A block's TOML with the place of every key and value in the user's file."""
+"""A block's TOML, with the place of every key and value in the user's file."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _TOML_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\
 class Document:
     """The parsed TOML of a block.
 
-    `inner` holds, for parts of a value that have no key of their own (a dimension of a shape, a scalar's value), the
-    offset in the value's text at which they start.
+    `inner` holds the offset, in the value's text, of parts without a key of their own (a dimension of a shape, a
+    scalar's value).
     """
 
     block: ContractBlock
@@ -58,7 +58,7 @@ class Document:
         """Parse a block.
 
         Raises:
-            ContractError: its TOML is wrong, at the place where the parser stopped.
+            ContractError: its TOML is invalid, at the place where the parser stopped.
         """
         text = block.toml
         try:
@@ -72,10 +72,10 @@ class Document:
         return cls(block, text, data, toml_spans(text))
 
     def required(self, key: str, hint: str) -> Any:
-        """The value of a key that must be there.
+        """Return the value of a required key.
 
         Raises:
-            ContractError: it is not, at the block's first line.
+            ContractError: the key is missing; the error is at the block's first line.
         """
         if key in self.data:
             return self.data[key]
@@ -85,7 +85,7 @@ class Document:
         )
 
     def fail(self, path: Path, message: str, hint: str, *, key: bool = False, offset: int | None = None) -> NoReturn:
-        """Report a mistake at a key's value, at a character of its text, or at the key itself.
+        """Report an error at a key's value, at a character of its text, or at the key itself.
 
         Raises:
             ContractError: always.
@@ -117,7 +117,7 @@ class Document:
             self.fail(path, error.message, error.hint or "", offset=offset + error.offset)
 
     def place(self, path: Path, *, key: bool = False, offset: int | None = None) -> tuple[int, int | None]:
-        """The file's line and column of a key or of a character of its value."""
+        """Returns the file's line and column of a key or of a character of its value."""
         span = self.spans.get(path)
         if span is None:
             return self.block.file_position(self.block.opening.line, self.block.opening.column)
@@ -126,7 +126,7 @@ class Document:
         return self.block.place(line, start - (self.text.rfind("\n", 0, start) + 1) + 1)
 
     def _inside(self, path: Path, span: KeySpan, offset: int | None) -> int:
-        """Offset into the written value of a character of a string's text; 0 where escapes make that uncertain."""
+        """Returns the offset in the file's text of a character of a string value; 0 if escapes make it uncertain."""
         if offset is None:
             return 0
         value: Any = self.data

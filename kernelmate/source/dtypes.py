@@ -1,4 +1,4 @@
-"""NumPy's names for what kernels hold, and the C types they belong to."""
+"""Names of element types in NumPy, and the C types they correspond to."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ITEM_BYTES: dict[str, int] = {
     "complex64": 8,
     "complex128": 16,
 }
-"""Bytes of one element of every dtype that a contract may name."""
+"""Bytes per element of every dtype that a contract may name."""
 
 _ML_DTYPES = frozenset({"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"})
 
@@ -137,7 +137,7 @@ _BASIC = frozenset(["unsigned", "signed", "int", "long", "short", "char", "doubl
 
 @lru_cache(maxsize=64)
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """NumPy's dtype of a contract's dtype name, ml_dtypes' included.
+    """Return NumPy's dtype of a contract's dtype name, including those of ml_dtypes.
 
     Raises:
         ContractError: no such dtype; the hint names the nearest one.
@@ -155,7 +155,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def dtype_hint(name: str) -> str:
-    """Replacement for an unknown dtype."""
+    """Returns the suggestion for an unknown dtype."""
     meant = _MEANT.get(name) or next(iter(difflib.get_close_matches(name, ITEM_BYTES, n=1, cutoff=0.6)), None)
     if meant:
         return f"Write {meant}."
@@ -163,7 +163,7 @@ def dtype_hint(name: str) -> str:
 
 
 def c_type_dtype(base: str) -> tuple[str | None, int]:
-    """The element dtype and the number of elements in one value of a C type without qualifiers.
+    """Return the element dtype, and the number of elements, of a C type without qualifiers.
 
     Example: `float4` gives `("float32", 4)`; a type that has no NumPy counterpart gives `(None, 1)`. `long` has the 64
     bits of Linux.
@@ -175,7 +175,7 @@ def c_type_dtype(base: str) -> tuple[str | None, int]:
 
 
 def normal_c_type(base: str) -> str:
-    """One spelling for each C type: `long unsigned` gives `unsigned long`, `std::int8_t` gives `int8_t`."""
+    """Normalises the spelling of a C type: `long unsigned` gives `unsigned long`, `std::int8_t` gives `int8_t`."""
     name = re.sub(r"\s+", " ", base.strip())
     name = re.sub(r"\s*([<>,*&])\s*", r"\1", name)
     name = re.sub(r"^(?:::)?(?:(?:cuda::std|cuda|std|thrust)::)?", "", name)

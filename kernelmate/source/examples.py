@@ -1,4 +1,4 @@
-"""A Python function and example arrays, read as text: its parameters, and each one's dtype, shape and sizes. Nothing is run."""
+"""Reads a Python function and example arrays as text: its parameters with dtype, shape and sizes. Runs nothing."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _SIZE = re.compile(r"(?P<name>[^\W\d]\w*)\s*=\s*(?P<value>\d[\d_]*)\Z")
 _OF_DOCSTRING = re.compile(r"^\s*(?P<name>\w+)\s*(?::|=)\s*(?P<array>\w+\[[^\]\n]*\])", re.M)
 
 UNNAMED = {1: ("n",), 2: ("rows", "cols"), 3: ("batch", "rows", "cols"), 4: ("batch", "channels", "rows", "cols")}
-"""Names of the sides of an array whose sizes were given as numbers, by its rank."""
+"""Names of an array's dimensions if its sizes were given as numbers, by rank."""
 
 LITERAL = 4
-"""Sides up to this, given as numbers, stay numbers: three colours are no size that varies."""
+"""Dimensions up to this, given as numbers, stay constant: three colour channels are not a size that varies."""
 
 ALIGNMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 """Allowed values of `align` (docs/contract.md)."""
@@ -37,13 +37,17 @@ ALIGNMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class PythonFunction:
-    """A function of a Python file, as its text declares it.
+    """A function of a Python file, as declared in its text.
 
     Attributes:
-        spec: `path.py:function`, as written. path: its file. line: of its `def`.
-        parameters: names in order. defaults: their literal defaults; `...` for one that is no number.
-        described: examples that annotations and the docstring give, by parameter.
-        summary: the docstring's first line, may be empty. results: names that it returns, where each is a plain name.
+        spec: `path.py:function`, as written.
+        path: its file.
+        line: line of its `def`.
+        parameters: names in order.
+        defaults: literal defaults; `...` for one that is not a number.
+        described: examples from annotations and the docstring, by parameter.
+        summary: the docstring's first line, possibly empty.
+        results: names that it returns, if all are plain names.
     """
 
     spec: str
@@ -59,17 +63,18 @@ class PythonFunction:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Arguments of a function in its order, and the sizes that their shapes name, at the headline."""
+    """Arguments of a function in order, and the headline values of the sizes that their shapes name."""
 
     arguments: tuple[Argument, ...]
     size: Mapping[str, int]
 
 
 def load_python_function(spec: str) -> PythonFunction:
-    """The function that `path.py:function` names.
+    """Return the function that `path.py:function` names.
 
     Raises:
-        UsageError: `spec` has another form. SourceError: there is no such file or function, or it is no Python.
+        UsageError: `spec` has another form. SourceError: the file or function does not exist, or the file is not
+        Python.
     """
     path, colon, name = spec.rpartition(":")
     if not colon or not path.endswith(".py") or not name.isidentifier():
@@ -92,7 +97,7 @@ def load_python_function(spec: str) -> PythonFunction:
 
 
 def described_function(found: ast.FunctionDef, spec: str, path: Path) -> PythonFunction:
-    """Declaration of a function, from its syntax tree."""
+    """Reads a function's declaration from its syntax tree."""
     several = [*found.args.posonlyargs, *found.args.args, *found.args.kwonlyargs]
     positional = several[: len(several) - len(found.args.kwonlyargs)]
     pairs = list(zip(positional[len(positional) - len(found.args.defaults) :], found.args.defaults, strict=True))
@@ -120,7 +125,7 @@ def _number(node: ast.expr) -> object:
 
 
 def _results(found: ast.FunctionDef) -> tuple[str, ...]:
-    """Names that the function's last `return` gives; nothing where one is an expression."""
+    """Returns the names in the function's last `return`; empty if one is an expression."""
     returns = [one.value for one in ast.walk(found) if isinstance(one, ast.Return)]
     last = returns[-1] if len(returns) == 1 else None
     several = last.elts if isinstance(last, ast.Tuple) else [last]
@@ -128,12 +133,12 @@ def _results(found: ast.FunctionDef) -> tuple[str, ...]:
 
 
 def read_examples(function: PythonFunction, arrays: str, size: Mapping[str, int]) -> Examples:
-    """The arguments of a function from `--arrays`, its annotations and docstring, and its defaults.
+    """Read a function's arguments from `--arrays`, its annotations and docstring, and its defaults.
 
     Args:
-        function: what is called.
-        arrays: `x=float32[rows=4096, cols=1024], scale=0.5`; what it names has precedence over the function's text.
-        size: sizes that are known already; they have precedence too.
+        function: the function.
+        arrays: `x=float32[rows=4096, cols=1024], scale=0.5`; it has precedence over the function's text.
+        size: known sizes, which have precedence too.
 
     Raises:
         UsageError: an entry cannot be read, or something is missing; the hint shows the option to add.
@@ -160,7 +165,7 @@ def read_examples(function: PythonFunction, arrays: str, size: Mapping[str, int]
 
 
 def split_entries(text: str) -> list[str]:
-    """The parts between commas outside of brackets and parentheses, without empty ones."""
+    """Returns the non-empty parts between commas outside brackets and parentheses."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([") - (character in ")]")
@@ -172,7 +177,7 @@ def split_entries(text: str) -> list[str]:
 
 
 def _sizes_given(texts: Mapping[str, str]) -> dict[str, int]:
-    """Whole numbers that are given for names which a shape uses: `x=float32[n], n=1000`."""
+    """Returns numbers given for names that a shape uses: `x=float32[n], n=1000`."""
     words = {word for text in texts.values() if _ARRAY.match(text) for word in re.findall(r"\w+", text)}
     return {name: int(text) for name, text in texts.items() if name in words and text.isdigit()}
 
@@ -193,7 +198,7 @@ def _entry(function: PythonFunction, part: str) -> tuple[str, str]:
 
 
 def _missing(function: PythonFunction, missing: Sequence[str], known: Mapping[str, str]) -> UsageError:
-    """The error for arguments without an example, with the option that gives them."""
+    """Returns the error for arguments without an example, with the option that supplies them."""
     texts = [f"{name}={known.get(name, 'float32[rows=4096, cols=1024]')}" for name in (*known, *missing)]
     what = f"No example of {' and '.join(missing)} is given." if missing else f"{function.name} takes no array."
     option = ", ".join(texts) or "x=float32[rows=4096, cols=1024]"
@@ -206,7 +211,7 @@ def _missing(function: PythonFunction, missing: Sequence[str], known: Mapping[st
 
 
 class _ExampleReader:
-    """Reads entries of one function; sizes that they give numbers to are gathered."""
+    """Reads the entries of one function, and collects the sizes that they define."""
 
     def __init__(self, function: PythonFunction, size: Mapping[str, int]) -> None:
         self.function = function
@@ -215,10 +220,10 @@ class _ExampleReader:
         self._unnamed: dict[int, str] = {}
 
     def argument(self, name: str, text: str) -> Argument:
-        """The argument that an entry describes.
+        """Return the argument that an entry describes.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: the entry is invalid.
         """
         if not name.isascii() or keyword.iskeyword(name):
             raise UsageError(f"{name} cannot be the name of a kernel's parameter.", hint="Rename it in the function.")
@@ -235,7 +240,7 @@ class _ExampleReader:
         return Argument(name, None, dtype, value=value.lstrip("+"))
 
     def defaults(self, found: Mapping[str, Argument]) -> dict[str, Argument]:
-        """Arguments for floating defaults; others stay what they are in the function."""
+        """Returns arguments for floating-point defaults; other defaults stay constants of the function."""
         double = any(one.dtype == "float64" for one in found.values())
         dtype = "float64" if double else "float32"
         defaults = self.function.defaults
@@ -248,7 +253,7 @@ class _ExampleReader:
         """Refuse shapes over sizes without a number.
 
         Raises:
-            UsageError: there is one; the hint shows how to give it.
+            UsageError: a size has no number; the hint shows how to give it.
         """
         for one in arguments:
             for side in one.shape or ():
@@ -301,7 +306,7 @@ class _ExampleReader:
         return size
 
     def _of_number(self, value: int, sides: Sequence[str], axis: int) -> str:
-        """A side that was given as a number: the size that has it already, else a new one of a usual name."""
+        """Returns a name for a dimension given as a number: the size with this value, else a new one with a usual name."""
         if value <= LITERAL:
             return str(value)
         if value not in self._unnamed:

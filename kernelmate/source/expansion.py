@@ -1,4 +1,4 @@
-"""Calls of macros and of helpers that tell the compiler something, replaced by what they stand for."""
+"""Expands calls of macros, and of helper functions that state assumptions to the compiler."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 MOST_PIECES = 20_000
 DEEPEST_CALL = 4
-"""An expanded text has at most so many pieces, and calls within calls are replaced to this depth."""
+"""Limits of an expanded text: its number of tokens, and the depth of nested calls."""
 
 TELLING = frozenset(
     {"__builtin_assume", "__assume", "assume", "__builtin_unreachable", "unreachable", "__builtin_assume_aligned"}
 )
-"""What tells the compiler something."""
+"""Functions that state an assumption to the compiler."""
 
 _OPENING, _CLOSED = frozenset("([{"), frozenset(")]}")
 
@@ -28,14 +28,14 @@ class ExpressionToken(NamedTuple):
 
 
 class Called(NamedTuple):
-    """A macro or a function: the names of its parameters and the pieces of its body."""
+    """A macro or function: its parameter names and the tokens of its body."""
 
     parameters: tuple[str, ...]
     body: tuple[ExpressionToken, ...]
 
 
 def macros_in(lines: Iterable[Sequence[ExpressionToken]]) -> dict[str, Called]:
-    """Macros with parameters, by name, from preprocessor lines."""
+    """Returns function-like macros by name, from preprocessor lines."""
     found: dict[str, Called] = {}
     for line in lines:
         if len(line) > 4 and line[1].text == "define" and line[3].text == "(" and line[2].end == line[3].start:
@@ -47,7 +47,7 @@ def macros_in(lines: Iterable[Sequence[ExpressionToken]]) -> dict[str, Called]:
 
 
 def helpers_in(code: Sequence[ExpressionToken]) -> dict[str, Called]:
-    """Functions whose body tells the compiler something, by name."""
+    """Returns functions whose body states an assumption to the compiler, by name."""
     found: dict[str, Called] = {}
     for at, piece in enumerate(code[:-1]):
         if piece.kind != "word" or code[at + 1].text != "(":
@@ -61,7 +61,7 @@ def helpers_in(code: Sequence[ExpressionToken]) -> dict[str, Called]:
 
 
 def _parameters(some: Sequence[ExpressionToken]) -> tuple[str, ...]:
-    """The last word of each parameter, before a value that it has by default."""
+    """Returns the last word of each parameter, before its default value."""
     names: list[str] = []
     for part in _split(some):
         words = []
@@ -74,7 +74,7 @@ def _parameters(some: Sequence[ExpressionToken]) -> tuple[str, ...]:
 
 
 def expanded(code: Sequence[ExpressionToken], macros: Mapping[str, Called]) -> list[ExpressionToken]:
-    """Code with its calls of macros replaced; what replaces a call has the call's place in the text."""
+    """Expands macro calls in code; the replacement has the call's position."""
     found = list(code)
     for _ in range(DEEPEST_CALL):
         if not any(piece.text in macros for piece in found):
@@ -96,7 +96,7 @@ def expanded(code: Sequence[ExpressionToken], macros: Mapping[str, Called]) -> l
 
 
 def substituted(called: Called, code: Sequence[ExpressionToken], at: int, closed: int) -> list[ExpressionToken]:
-    """The body of what is called at `at`, with the arguments of the call, each in brackets, for its parameters."""
+    """Returns the body of the macro or function called at `at`, with its parameters replaced by the bracketed arguments."""
     arguments = dict(zip(called.parameters, _split(code[at + 2 : closed]), strict=False))
     start, end = code[at].start, code[min(closed, len(code) - 1)].end
     found: list[ExpressionToken] = []
@@ -110,7 +110,7 @@ def substituted(called: Called, code: Sequence[ExpressionToken], at: int, closed
 
 
 def _split(some: Sequence[ExpressionToken]) -> list[list[ExpressionToken]]:
-    """Pieces between commas that are in no brackets."""
+    """Returns the tokens between commas outside brackets."""
     parts: list[list[ExpressionToken]] = [[]]
     depth = 0
     for piece in some:
@@ -123,7 +123,7 @@ def _split(some: Sequence[ExpressionToken]) -> list[list[ExpressionToken]]:
 
 
 def closing(code: Sequence[ExpressionToken], at: int) -> int:
-    """Index of the bracket that closes the one at `at`; the last index where none does."""
+    """Returns the index of the bracket that closes the one at `at`; the last index if there is none."""
     depth = 0
     for place in range(at, len(code)):
         depth += (code[place].text in _OPENING) - (code[place].text in _CLOSED)

@@ -1,8 +1,8 @@
-"""The arithmetic of contracts: Python's grammar, our own evaluator, whole numbers that stay whole.
+"""Arithmetic expressions of contracts: Python's grammar with a separate evaluator; integer results stay integers.
 
-Known are `+ - * / // % **`, unary signs, comparisons, `and`, `or`, `not`, `a if condition else b`, and the functions `cdiv`,
-`min`, `max`. Nothing else of Python is: no attribute, no call of anything else, no subscript, no string. Values are bounded by
-2^63 - 1 so that no expression can take time or memory.
+Supported are `+ - * / // % **`, unary signs, comparisons, `and`, `or`, `not`, `a if condition else b`, and the
+functions `cdiv`, `min`, `max`; attributes, other calls, subscripts and strings are not. Values are bounded by 2^63 - 1,
+so that no expression can use much time or memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ LONGEST = 1000
 DEEPEST = 50
 FUNCTIONS = ("cdiv", "min", "max")
 BLOCK_NAMES = ("block", "block_x", "block_y", "block_z")
-"""Names of the block that grid and shared may use: its number of threads, and its sides."""
+"""Names of the block that grid and shared may use: its number of threads, and its dimensions."""
 
 RESERVED = frozenset({*BLOCK_NAMES, *FUNCTIONS, "np", "inf", "nan", "seed"})
-"""Names that no size may have."""
+"""Names that are not allowed for sizes."""
 
 Number = int | float
 
@@ -53,9 +53,9 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Number, Number], bool]] = {
 
 
 class ExpressionError(ContractError):
-    """An expression cannot be read or has no value.
+    """An expression is invalid or has no value.
 
-    `offset` counts characters from the expression's start; who knows where the expression stands adds its own place.
+    `offset` counts characters from the expression's start; the caller, who knows its place in the file, adds that.
     """
 
     def __init__(self, message: str, *, offset: int = 0, hint: str | None = None) -> None:
@@ -64,10 +64,10 @@ class ExpressionError(ContractError):
 
 
 def evaluate(expression: str, names: Mapping[str, Number]) -> Number:
-    """The value of an expression; comparisons give a bool.
+    """Return the value of an expression; comparisons give a bool.
 
     Raises:
-        ContractError: it is no expression, uses an unknown name, divides by zero, or leaves the range of 64 bits.
+        ContractError: it is invalid, uses an unknown name, divides by zero, or exceeds 64 bits.
     """
     tree = parse_expression(expression)
     check_names(expression, names)
@@ -75,7 +75,7 @@ def evaluate(expression: str, names: Mapping[str, Number]) -> Number:
 
 
 def evaluate_integer(expression: str, names: Mapping[str, int], what: str) -> int:
-    """The value of an expression that must be a whole number; `what` names it in the error.
+    """Return the value of an expression that must be an integer; `what` names it in the error.
 
     Raises:
         ContractError: as `evaluate`, or the value is not whole.
@@ -93,10 +93,10 @@ def evaluate_integer(expression: str, names: Mapping[str, int], what: str) -> in
 
 @lru_cache(maxsize=1024)
 def parse_expression(expression: str) -> ast.expr:
-    """The syntax tree of an expression, checked to hold nothing but arithmetic.
+    """Return the syntax tree of an expression, checked to contain only arithmetic.
 
     Raises:
-        ExpressionError: it holds something else, or is no expression at all.
+        ExpressionError: it contains something else, or is not an expression.
     """
     text = expression.lstrip()
     shift = len(expression) - len(text)
@@ -123,7 +123,7 @@ def parse_expression(expression: str) -> ast.expr:
 
 @lru_cache(maxsize=1024)
 def names_in(expression: str) -> tuple[tuple[str, int], ...]:
-    """The names that an expression uses, each with its offset in characters, in order of position.
+    """Return the names that an expression uses, each with its offset in characters, in order.
 
     Raises:
         ExpressionError: it is no expression.
@@ -140,7 +140,7 @@ def names_in(expression: str) -> tuple[tuple[str, int], ...]:
 
 
 def check_names(expression: str, known: Iterable[str]) -> None:
-    """Refuse a name that is not known.
+    """Refuse an unknown name.
 
     Raises:
         ExpressionError: at the first such name; the hint gives the nearest known one.
@@ -152,7 +152,7 @@ def check_names(expression: str, known: Iterable[str]) -> None:
 
 
 def nearest_hint(name: str, known: Iterable[str]) -> str:
-    """`Did you mean X?`, or the list of what is known."""
+    """Returns `Did you mean X?`, or the list of known names."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if near:
@@ -161,14 +161,14 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
 
 
 def _characters(text: str, node: ast.expr) -> int:
-    """A node's offset in characters; `ast` counts UTF-8 bytes of its line."""
+    """Returns a node's offset in characters; `ast` counts UTF-8 bytes of its line."""
     lines = text.split("\n")
     before = sum(len(line) + 1 for line in lines[: node.lineno - 1])
     return before + len(lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="ignore"))
 
 
 def _check(node: ast.expr, text: str, shift: int, depth: int = 0) -> None:
-    """Refuse every construct that is not arithmetic, at its place."""
+    """Raises at the first construct that is not arithmetic."""
     if depth > DEEPEST:
         raise ExpressionError("The expression is nested too deeply.", offset=shift, hint="Write it simpler.")
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
@@ -214,7 +214,7 @@ def _call_operands(node: ast.Call, name: str, offset: int) -> list[ast.expr]:
 
 
 class _Evaluation:
-    """Walks a checked tree with given names."""
+    """Evaluates a checked tree with given names."""
 
     def __init__(self, expression: str, names: Mapping[str, Number]) -> None:
         self.text = expression.lstrip()

@@ -1,4 +1,4 @@
-"""Reading the user's files and finding the kernel that a command names."""
+"""Reads the user's files, and finds the kernel that a command names."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from kernelmate.source.python import RefusedString, read_python, refused_strings
 from kernelmate.source.write import clear_leftovers
 
 LARGEST_FILE = 5_000_000
-"""Bytes of the largest file that is read: generated headers are longer, kernels are not."""
+"""Maximum bytes of a file: generated headers are longer, kernels are not."""
 
 
 def read_units(path: Path) -> tuple[Unit, ...]:
-    """The CUDA text of a file: one unit for .cu and the like, one for each RawKernel or RawModule string of a .py file.
+    """Return the CUDA text of a file.
+
+    One unit for .cu and the like, one per RawKernel or RawModule string of a .py file.
 
     Raises:
         SourceError: the file is missing, a directory, empty, over 5 MB, binary, not UTF-8, or not Python.
@@ -30,7 +32,7 @@ def read_units(path: Path) -> tuple[Unit, ...]:
 
 
 def read_text(path: Path) -> str:
-    """A file's text with its own line ends and byte order mark.
+    """Return a file's text with its own line ends and byte order mark.
 
     Raises:
         SourceError: as `read_units`.
@@ -97,7 +99,7 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
-    """Every kernel of a file in order of position.
+    """Return every kernel of a file in order.
 
     Raises:
         SourceError: the file cannot be used, has no kernel, or has two of one name.
@@ -116,7 +118,7 @@ def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
 
 
 def load_kernel(spec: str) -> Kernel:
-    """The kernel that `FILE` or `FILE::KERNEL` names.
+    """Return the kernel that `FILE` or `FILE::KERNEL` names.
 
     `FILE` alone means its only kernel, or the only one that has a contract. `KERNEL` may leave namespaces out.
 

@@ -1,4 +1,4 @@
-"""Expressions of contracts as launch expressions of C++ host code."""
+"""Translates expressions of contracts to C++ host code."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _COMPARED: dict[type[ast.cmpop], str] = {
 
 
 class Untranslatable(Exception):
-    """The expression has no counterpart on the other side."""
+    """The expression has no equivalent in the other language."""
 
 
 def to_host(expression: str, names: Mapping[str, str]) -> str:
-    """A contract's expression as C++ over the host's own expressions for the names.
+    """Translate a contract's expression to C++, over the host's own expressions for the names.
 
     Args:
         expression: over sizes and block names.
-        names: for each name that may be used, what the host code writes for it.
+        names: the host expression for each name.
 
     Raises:
         Untranslatable: a name has no host counterpart, or an operation has none in whole numbers of C++.
@@ -66,7 +66,10 @@ def _host(node: ast.expr, names: Mapping[str, str]) -> str:
 
 
 def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
-    """Condition of `a if condition else b`: comparisons of two numbers, and one kind of `and` and `or` between them."""
+    """Translates the condition of `a if condition else b`.
+
+    Comparisons of two numbers, joined by one kind of `and` and `or`.
+    """
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARED:
             return f"{_host(left, names)} {_COMPARED[type(op)]} {_host(right, names)}"
@@ -77,7 +80,7 @@ def _condition(node: ast.expr, names: Mapping[str, str]) -> str:
 
 
 def _times(node: ast.expr, names: Mapping[str, str]) -> str:
-    """The product of a name that is a number and a number of the expression, as one number; else empty."""
+    """Returns the product of a numeric name and a number of the expression as one number; else empty."""
     match node:
         case ast.BinOp(left=ast.Name(id=name), op=ast.Mult(), right=ast.Constant(value=int() as times)) if names.get(
             name, ""
@@ -87,7 +90,7 @@ def _times(node: ast.expr, names: Mapping[str, str]) -> str:
 
 
 def _product(text: str) -> str:
-    """A product in a sum, without parentheses around it."""
+    """Returns a product as a term of a sum, without parentheses."""
     inner = strip_parentheses(text)
     return inner if re.fullmatch(r"[A-Za-z_]\w* [*/] \d+", inner) else text
 
@@ -98,13 +101,13 @@ def _grouped(text: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Take away the parentheses around a sum, product or name: nothing in it binds weaker than what is put beside it."""
+    """Removes parentheses around a sum, product or name that has no weaker binding context."""
     inner = strip_parentheses(text)
     return inner if re.fullmatch(r"(?:[\w\s.()+*/%-]|::)*", inner) else text
 
 
 def strip_parentheses(text: str) -> str:
-    """Take away one pair of parentheses around the whole; `//` may stand inside, so this is not for the lexer."""
+    """Removes one pair of parentheses around the whole; the text may contain `//`, so the lexer cannot be used."""
     depth = 0
     for index, character in enumerate(text):
         depth += (character == "(") - (character == ")")

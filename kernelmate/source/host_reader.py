@@ -1,4 +1,4 @@
-"""Launch expressions of C++ host code as expressions of contracts, variables followed to their values."""
+"""Translates launch expressions of C++ host code to contract expressions; variables are replaced by their values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ _MOST_FREE = 2
 
 
 class HostReader:
-    """Reads one launch's grid, block and shared bytes.
+    """Translates one launch's grid, block and shared bytes.
 
     Args:
-        tokens: of the whole text.
-        before: only assignments that start before this offset count.
-        names: host identifiers that stand for sizes, and the size each stands for; None for one that is passed for
-            several, of which it cannot be told which is meant.
-        block: the launch's block as written: a variable there means the block in the other expressions too.
+        tokens: tokens of the whole text.
+        before: only assignments before this offset count.
+        names: the size that each host identifier stands for; None if it is passed for several sizes.
+        block: the launch's block as written; a variable in it means the block in the other expressions too.
 
     Attributes:
-        free: host variables whose value is not known, which then are sizes of their own, in order of appearance.
+        free: host variables of unknown value, which become sizes of their own, in order of appearance.
     """
 
     def __init__(self, tokens: Sequence[Token], before: int, names: Mapping[str, str | None], block: str) -> None:
@@ -38,7 +37,7 @@ class HostReader:
         self.free: list[str] = []
 
     def block_sides(self) -> tuple[str, ...]:
-        """The block as one to three contract expressions, in which no new size may appear.
+        """Return the block as one to three contract expressions without new sizes.
 
         Raises:
             Untranslatable: something in it is beyond plain arithmetic over known names.
@@ -51,7 +50,7 @@ class HostReader:
         return sides
 
     def grid_sides(self, text: str) -> tuple[str, ...]:
-        """The grid as one to three contract expressions.
+        """Return the grid as one to three contract expressions.
 
         Raises:
             Untranslatable: as `block_sides`.
@@ -59,7 +58,7 @@ class HostReader:
         return self._sides(lex(text).tokens, 0)
 
     def expression(self, text: str) -> str:
-        """One expression of a launch as a contract's expression.
+        """Translate one expression of a launch.
 
         Raises:
             Untranslatable: as `block_sides`.
@@ -79,7 +78,7 @@ class HostReader:
         return (strip_parentheses(self._convert(tokens, depth)),)
 
     def _value_of(self, name: str) -> Sequence[Token] | None:
-        """The tokens of the last value given to a variable or macro before the launch; None where none is seen."""
+        """Returns the tokens of the last value assigned to a variable or macro before the launch; None without one."""
         tokens = self.tokens
         for index in range(len(tokens) - 2, -1, -1):
             if tokens[index].text != name or tokens[index].kind != "word":
@@ -105,7 +104,7 @@ class HostReader:
         return False
 
     def _named(self, name: str, depth: int) -> str:
-        """Value of a host identifier."""
+        """Returns the value of a host identifier."""
         if name in self.names:
             size = self.names[name]
             if size is None:
@@ -128,7 +127,7 @@ class HostReader:
         return name
 
     def _member(self, name: str, axis: str, depth: int) -> str:
-        """A side of a `dim3` variable."""
+        """Returns a component of a `dim3` variable."""
         if name == self.block:
             return f"block_{axis}"
         value = self._value_of(name)
@@ -197,7 +196,7 @@ class HostReader:
 
 
 def _constructor(tokens: Sequence[Token]) -> list[Sequence[Token]] | None:
-    """The arguments of `dim3(a, b)`, `dim3{a, b}` or `{a, b}`; None for anything else."""
+    """Returns the arguments of `dim3(a, b)`, `dim3{a, b}` or `{a, b}`; None for anything else."""
     start = 1 if tokens and tokens[0].text == "dim3" else 0
     if len(tokens) <= start or tokens[start].text not in (("(", "{") if start else ("{",)):
         return None
@@ -227,11 +226,12 @@ _DIM3 = Token("word", "dim3", 0, 0, 0)
 
 
 def tidied(expression: str, threads: int | None = None) -> str:
-    """An expression with the usual spelling of a rounded-up quotient as `cdiv`.
+    """Rewrite the usual spellings of a rounded-up quotient as `cdiv`.
 
     Args:
         expression: over contract names.
-        threads: of a block of one side: a number like it, as a divisor or a factor, is taken to mean the block.
+        threads: threads of a one-dimensional block; an equal number, as a divisor or factor, is taken to mean the
+            block.
     """
     tree = _Tidying(threads).visit(parse_expression(expression))
     return ast.unparse(tree)
@@ -262,7 +262,7 @@ class _Tidying(ast.NodeTransformer):
 
 
 def _rounded_up(left: ast.expr, divisor: ast.expr) -> ast.expr | None:
-    """The `a` of `(a + d - 1) // d` in its usual spellings; None for any other quotient."""
+    """Returns the `a` of `(a + d - 1) // d` in its usual spellings; None for any other quotient."""
     match left:
         case ast.BinOp(left=ast.BinOp(left=a, op=ast.Add(), right=d), op=ast.Sub(), right=ast.Constant(value=1)):
             return a if ast.dump(d) == ast.dump(divisor) else None

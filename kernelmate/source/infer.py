@@ -1,4 +1,4 @@
-"""A contract guessed from the signature, the launches in the file, and how the kernel names its threads."""
+"""Infers a contract from the signature, the launches in the file, and the kernel's thread indices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelmate.source.instances import template_arguments, used_instances
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
 ELEMENTS = 65536
-"""About how many elements the first guessed size has."""
+"""Approximate number of elements at the first inferred size."""
 
 _NOT_EXTENTS = re.compile(
     r"(?i)(?:seed|offset|steps?|iters?|iterations?|axis|mode|flags?|strides?|inc[xy]?|pad(?:ding)?|radius|dilation|"
@@ -28,13 +28,13 @@ _ODD = ((853,), (37, 53), (13, 11, 7), (7, 5, 3, 11))
 
 
 def infer_contract(kernel: Kernel) -> Contract:
-    """A contract for a kernel that has none; `inferred` is set.
+    """Return a contract for a kernel that has none, with `inferred` set.
 
-    A const pointer is read, any other pointer is read and written; a whole number is a size of its own name; a
-    floating-point scalar is 1. Grid and block are those of the first launch in the file that is plain arithmetic.
+    A const pointer is an input, any other pointer is read and written; an integer is a size of its own name; a
+    floating-point scalar is 1. Grid and block come from the first launch in the file that is plain arithmetic.
 
     Raises:
-        ContractError: a parameter's type says nothing about its data, or a template has no instance in the file.
+        ContractError: a parameter's type does not determine its data, or a template has no instance in the file.
     """
     instances: tuple[str, ...] = ()
     bound: Mapping[str, str] = {}
@@ -77,7 +77,7 @@ def _fail_without_instance(kernel: Kernel) -> None:
 
 
 def _same_types(kernel: Kernel, instance: str, bound: Mapping[str, str]) -> bool:
-    """True if an instance gives the parameters the same dtypes as the first one: a contract has one dtype each."""
+    """Returns True if an instance gives the parameters the same dtypes as the first one, since a contract has one dtype each."""
     parsed = template_arguments(instance)
     if parsed is None:
         return False
@@ -111,7 +111,10 @@ def _arguments(
 
 
 def _index_range(extents: Sequence[str]) -> str:
-    """Whole numbers that are read only may be indices: those within every extent are within every array."""
+    """Returns the distribution of read-only integers, which may be indices.
+
+    Values below every extent are valid for every array.
+    """
     smallest = extents[0] if len(extents) == 1 else f"min({', '.join(extents)})"
     return f"integers(0, {smallest})"
 
@@ -157,7 +160,7 @@ def _value(name: str, dtype: str, whole: Sequence[str]) -> str | None:
 
 
 def _ordered(whole: Sequence[str]) -> tuple[str, ...]:
-    """Extents with the outermost first; some pairs of names say that the inner one is written first."""
+    """Orders extents, the outermost first; some pairs of names indicate that the inner one comes first."""
     lower = [name.lower() for name in whole]
     for inner, outer in _INNER_FIRST:
         if inner in lower and outer in lower and lower.index(inner) < lower.index(outer):
@@ -169,13 +172,13 @@ def _ordered(whole: Sequence[str]) -> tuple[str, ...]:
 
 
 def matrix_of(whole: Sequence[str]) -> tuple[str, ...]:
-    """Rows and columns of the product where the sizes are called M, N, K; else nothing."""
+    """Returns rows and columns of the product if the sizes are called M, N, K; else nothing."""
     letters = {name.lower(): name for name in whole}
     return (letters["m"], letters["n"]) if sorted(letters) == ["k", "m", "n"] else ()
 
 
 def _matmul(whole: Sequence[str], pointers: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Shapes of the three matrices where the sizes are called M, N, K."""
+    """Returns the shapes of the three matrices if the sizes are called M, N, K."""
     if not matrix_of(whole) or len(pointers) < 3:
         return {}
     m, n = matrix_of(whole)
@@ -184,7 +187,7 @@ def _matmul(whole: Sequence[str], pointers: Sequence[str]) -> dict[str, tuple[st
 
 
 def sizes_of(extents: Sequence[str]) -> tuple[Mapping[str, int], ...]:
-    """Two sizes to begin with: about 65536 elements with round sides, and a small one with odd sides."""
+    """Returns two initial sizes: about 65536 elements with round dimensions, and a small one with odd dimensions."""
     if not extents:
         return ({},)
     side = max(2, 2 ** round(log2(ELEMENTS) / len(extents)))

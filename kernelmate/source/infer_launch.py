@@ -1,4 +1,4 @@
-"""A launch guessed from those in the file, else from how the kernel names its blocks and threads."""
+"""Infers a launch from those in the file, else from the kernel's block and thread indices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelmate.source.tokens import Token, lex
 
 DEFAULT_BLOCK = 256
 _OUTER = ("rows", "planes", "blocks")
-"""Names of sizes that a kernel has by its grid alone."""
+"""Names of sizes that a kernel takes only through its grid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ Sizes = Callable[[Sequence[str]], Sequence[Mapping[str, int]]]
 
 
 def guess_launch(kernel: Kernel, extents: Sequence[str], sizes: Sizes) -> LaunchGuess:
-    """The first launch in the file that is plain arithmetic and legal, else one by the kernel's own indices.
+    """Return the first launch in the file that is plain arithmetic and legal, else one from the kernel's own indices.
 
     Args:
-        kernel: whose launch is guessed.
+        kernel: the kernel.
         extents: the sizes among its parameters, the outermost in memory first.
         sizes: concrete sizes for given extents.
     """
@@ -91,7 +91,7 @@ def _called(kernel: Kernel, extents: Sequence[str]) -> Iterator[LaunchGuess]:
 
 
 def _host_names(kernel: Kernel, arguments: Sequence[str], extents: Sequence[str]) -> dict[str, str | None]:
-    """Expression that the host code passes for each size; None if it passes several."""
+    """Returns the host's expression for each size; None if it passes several."""
     names: dict[str, str | None] = {}
     for parameter, written in zip(kernel.signature.parameters, arguments, strict=False):
         if parameter.name in extents:
@@ -108,9 +108,9 @@ def _tidy(grid: tuple[str, ...], block: tuple[str, ...], shared: str, free: tupl
 
 
 def _by_indices(kernel: Kernel, extents: Sequence[str]) -> LaunchGuess:
-    """Block and grid from the axes that the kernel reads; x runs along the innermost extent.
+    """Derive block and grid from the axes that the kernel reads; x runs along the innermost extent.
 
-    An axis of blocks for which the parameters hold no extent gets a size of its own.
+    A grid axis without a matching extent among the parameters gets a size of its own.
     """
     tokens = lex(kernel.source).tokens
     shared = _dynamic_shared(tokens)
@@ -133,11 +133,13 @@ def _by_indices(kernel: Kernel, extents: Sequence[str]) -> LaunchGuess:
 
 
 def _grid(inner: Sequence[str], block: Sequence[str], block_axes: set[str]) -> tuple[str, ...]:
-    """One side of the grid for each axis in use, divided by the block's where it has one; the last takes what is left.
+    """Return one grid expression per axis, divided by the block's if it has one.
+
+    The last axis covers the remaining extents.
 
     Args:
         inner: extents that the grid runs over, the innermost first.
-        block: the block's sides; none where each block is given by its number alone.
+        block: the block's dimensions; empty if blocks are addressed by number alone.
         block_axes: axes of `blockIdx` that the kernel reads.
     """
     count = max(len(block), 1 + max("xyz".find(axis) for axis in {"x", *block_axes}))
@@ -158,7 +160,7 @@ def _axes(tokens: Sequence[Token], name: str) -> set[str]:
 
 
 def _block_is_row(tokens: Sequence[Token]) -> bool:
-    """True if the number of a block along x is used, and never times the block's width or a constant."""
+    """Returns True if blockIdx.x is used, and never multiplied by the block's width or a constant."""
     used = False
     for index in range(len(tokens) - 2):
         if tokens[index].text != "blockIdx" or tokens[index + 2].text != "x":
@@ -175,7 +177,7 @@ def _block_is_row(tokens: Sequence[Token]) -> bool:
 
 
 def _dynamic_shared(tokens: Sequence[Token]) -> str:
-    """One element for each thread where the kernel declares `extern __shared__ float name[]`."""
+    """Returns one element per thread if the kernel declares `extern __shared__ float name[]`."""
     for index in range(len(tokens) - 3):
         if tokens[index].text == "extern" and tokens[index + 1].text == "__shared__":
             for word in tokens[index + 2 : index + 6]:

@@ -1,4 +1,4 @@
-"""Template instances: what a contract names, and what a file's launches and instantiations use."""
+"""Template instances: those that a contract names, and those of a file's launches and explicit instantiations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelmate.source.tokens import closing_angle, lex, split_list
 
 
 def template_arguments(instance: str) -> tuple[str, tuple[str, ...]] | None:
-    """The name and the template arguments of `name<float, 256>`; None where the text is no such thing."""
+    """Returns name and template arguments of `name<float, 256>`; None for other text."""
     tokens = lex(instance).tokens
     opening = next((index for index, token in enumerate(tokens) if token.text == "<"), None)
     if opening is None or opening == 0:
@@ -28,7 +28,7 @@ def template_arguments(instance: str) -> tuple[str, tuple[str, ...]] | None:
 
 
 def check_instances(document: Document, kernel: Kernel, contract: Contract) -> None:
-    """Hold a contract's instances against the kernel's template.
+    """Check a contract's instances against the kernel's template.
 
     Raises:
         ContractError: instances on a kernel that is no template, a template without, a wrong name, too many template
@@ -83,9 +83,9 @@ def _example(kernel: Kernel) -> str:
 
 
 def used_instances(kernel: Kernel) -> tuple[str, ...]:
-    """The instances that the file itself names, in its launches and explicit instantiations, without repeats.
+    """Return the instances in a file's launches and explicit instantiations, without duplicates.
 
-    Those whose arguments are themselves template parameters or variables of the host code are left out.
+    Instances whose arguments are template parameters or host variables are left out.
     """
     simple = kernel.name.rpartition("::")[2]
     found = []

@@ -1,4 +1,4 @@
-"""A contract at one size: numbers for its expressions."""
+"""Evaluates a contract's expressions at one size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmate.source.expressions import ExpressionError, evaluate, evaluate_in
 from kernelmate.source.toml_positions import Path
 
 MAX_THREADS = 1024
-"""Threads in a block, of every architecture (CUDA C++ Programming Guide, technical specifications)."""
+"""Maximum threads per block on every architecture (CUDA C++ Programming Guide, technical specifications)."""
 
 BLOCK_LIMITS = (1024, 1024, 64)
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -25,7 +25,8 @@ AXES = "xyz"
 class SizeError(ContractError):
     """A contract's expression has no usable value at a size.
 
-    `path` says which key it is, `offset` where in its text; who knows the block's text adds the place in the file.
+    `path` names the key, `offset` the position in its text; the caller, who knows the block's text, adds the place in
+    the file.
     """
 
     def __init__(self, error: ContractError, path: Path, size: Size, line: int | None = None) -> None:
@@ -44,12 +45,12 @@ NOT_FINITE: dict[str, float] = {
     "-inf": float("-inf"),
     "nan": float("nan"),
 }
-"""Values that a floating-point scalar may be given by name."""
+"""Names of floating-point values that a scalar may have."""
 
 
 @contextmanager
 def _located(path: Path, size: Size, line: int | None) -> Iterator[None]:
-    """Says of an expression that has no usable value which key it is of, and at which size."""
+    """Context manager that adds key and size to the error of an expression without a usable value."""
     try:
         yield
     except ExpressionError as error:
@@ -57,7 +58,7 @@ def _located(path: Path, size: Size, line: int | None) -> Iterator[None]:
 
 
 def launch_shape(contract: Contract, size: Size) -> LaunchShape:
-    """The launch at one size.
+    """Return the launch at one size.
 
     Raises:
         ContractError: a side is not a whole number of at least 1, or over what every GPU allows.
@@ -121,7 +122,7 @@ def _check_cluster(contract: Contract, size: Size, grid: tuple[int, int, int]) -
 
 
 def argument_shapes(contract: Contract, size: Size) -> dict[str, tuple[int, ...]]:
-    """Elements along each dimension of every array, by argument, in parameter order.
+    """Return the shape of every array, by argument, in parameter order.
 
     Raises:
         ContractError: a dimension is not a whole number of at least 0.
@@ -130,7 +131,7 @@ def argument_shapes(contract: Contract, size: Size) -> dict[str, tuple[int, ...]
 
 
 def argument_shape(argument: Argument, size: Size, line: int | None = None) -> tuple[int, ...]:
-    """Elements along each dimension of one array.
+    """Return the shape of one array.
 
     Raises:
         ContractError: a dimension is not a whole number of at least 0.
@@ -140,7 +141,7 @@ def argument_shape(argument: Argument, size: Size, line: int | None = None) -> t
 
 @lru_cache(maxsize=4096)
 def _shape(argument: Argument, sizes: tuple[tuple[str, int], ...], line: int | None) -> tuple[int, ...]:
-    """`argument_shape`; a verdict asks for the same shapes thousands of times."""
+    """`argument_shape` with a cache, since a verdict asks for the same shapes thousands of times."""
     size = dict(sizes)
     shape = []
     for axis, text in enumerate(argument.shape or ()):
@@ -156,7 +157,7 @@ def _shape(argument: Argument, sizes: tuple[tuple[str, int], ...], line: int | N
 
 
 def scalar_values(contract: Contract, size: Size) -> dict[str, int | float]:
-    """The value of every scalar argument, by name, in parameter order: whole numbers for integer dtypes.
+    """Return the value of every scalar argument by name, in parameter order; integers for integer dtypes.
 
     Raises:
         ContractError: an expression has no value, or the value does not fit the dtype.
@@ -165,7 +166,7 @@ def scalar_values(contract: Contract, size: Size) -> dict[str, int | float]:
 
 
 def scalar_value(argument: Argument, size: Size, line: int | None = None) -> int | float:
-    """The value of one scalar argument.
+    """Return the value of one scalar argument.
 
     Raises:
         ContractError: its expression has no value, or the value does not fit its dtype.
@@ -198,7 +199,7 @@ def _range(dtype: str) -> tuple[int, int]:
 
 
 def size_allowed(contract: Contract, size: Size) -> bool:
-    """True if a size meets everything the contract's `require` asks for.
+    """Return True if a size meets all conditions of the contract's `require`.
 
     Raises:
         ContractError: a requirement has no value at this size.

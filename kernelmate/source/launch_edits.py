@@ -1,4 +1,4 @@
-"""Changing how a kernel is launched: in its contract, in every `<<<>>>`, and in calls of a RawKernel."""
+"""Changes a kernel's launch: in its contract, in every `<<<>>>`, and in calls of a RawKernel."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def change_launch(
     shared: str | None = None,
     contract: Contract | None = None,
 ) -> Kernel:
-    """The kernel with another launch: in its contract block, and in every `<<<>>>` of it in the unit.
+    """Return the kernel with another launch: in its contract block, and in every `<<<>>>` of it in the unit.
 
     Args:
-        kernel: whose launch changes.
-        grid: one to three expressions of the contract's language; None leaves it.
+        kernel: the kernel.
+        grid: one to three contract expressions; None keeps the grid.
         block: likewise, in threads.
-        shared: dynamic shared bytes, an expression likewise.
-        contract: the contract in force, for a kernel without a block; by default the one that is written.
+        shared: expression of the dynamic shared bytes; None keeps them.
+        contract: the contract of a kernel without a block; by default the written one.
 
     Raises:
         ContractError: the block cannot be read, or the new launch is illegal at a listed size.
@@ -74,7 +74,7 @@ def _texts(new: Sequence[str] | str | None, old: tuple[str, ...]) -> tuple[str, 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Parts of a launch that the new contract changes, and that are written with numbers of the old block."""
+    """Parts of a launch that the new contract changes and that contain numbers of the old block."""
 
     grid: bool
     block: bool
@@ -91,7 +91,7 @@ class _Parts:
 
 
 def _change_calls(kernel: Kernel, old: Contract, new: Contract) -> Kernel:
-    """Let the calls of the RawKernel in the same Python file follow the new contract."""
+    """Changes calls of the RawKernel in the same Python file to the new contract."""
     parts = _Parts.of(old, new)
     file, launches = find_python_launches(kernel.unit, kernel.name)
     edits: list[Edit] = []
@@ -146,13 +146,13 @@ def _cannot_follow(kernel: Kernel, line: int, column: int | None, error: Untrans
 
 
 def _launch_edits(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> list[Edit]:
-    """Edits of one launch so that it starts the kernel as the new contract says."""
+    """Returns edits of one launch for the new contract."""
     parts = _Parts.of(old, new)
     edits: list[Edit] = []
     try:
         names = _host_names(kernel, site, new)
         named = _named_length(kernel, site, old, new)
-        if named is not None and old.grid != new.grid:  # the name has the new number
+        if named is not None and old.grid != new.grid:  # the named constant has the new number
             names = {**names, "block": kernel.unit.text[slice(*site.block_span)].strip()}
         if parts.block and named is None:
             edits.append(_sides_edit(kernel, site.block_span, _host_sides(new.block, names)))
@@ -175,7 +175,10 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
-    """The edit that gives a launch its sides: in the declaration of a `dim3` that this kernel's launches alone have, else in place."""
+    """Returns the edit of a launch's dimensions.
+
+    In the declaration of a `dim3` used by this kernel's launches alone, else in place.
+    """
     text = _COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), kernel.unit.text)
     name = text[slice(*span)].strip()
     head = rf"\bdim3\s(?:[^;{{}}]*[,\s])?{re.escape(name)}\s*\("
@@ -196,7 +199,7 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
 
 
 def _initialiser(text: str, start: int) -> tuple[int, int]:
-    """Offsets of what stands between a parenthesis, which ends at `start`, and behind the one that closes it."""
+    """Returns offsets of an initialiser between the parenthesis that ends at `start` and its closing one."""
     end, depth = start, 1
     while depth and end < len(text):
         depth += (text[end] == "(") - (text[end] == ")")
@@ -205,7 +208,7 @@ def _initialiser(text: str, start: int) -> tuple[int, int]:
 
 
 def with_aligned_arguments(old: Kernel, new: Kernel) -> Kernel:
-    """The kernel with further lines of launches that stand below their first argument moved along with it."""
+    """Re-indents continuation lines of changed launches that were aligned with the first argument."""
     edits: list[Edit] = []
     for before, after in zip(find_launches(old.unit.text), find_launches(new.unit.text), strict=False):
         if not before.arguments or not after.arguments:
@@ -226,9 +229,9 @@ def _column(text: str, offset: int) -> int:
 
 
 def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> list[Edit] | None:
-    """The edit of the number that a launch's block is named after, `const int threads = 256;`; empty where it is the new one.
+    """Return the edit of a constant that names a launch's block, `const int threads = 256;`; empty if already right.
 
-    None where the block is not the name of a number that the text gives once and that serves this kernel alone.
+    None unless the block is a constant that is defined once and used by this kernel alone.
     """
     text, name = kernel.unit.text, kernel.unit.text[slice(*site.block_span)].strip()
     if not name.isidentifier() or len(new.block) != 1 or not new.block[0].isdigit():
@@ -246,7 +249,7 @@ def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
 
 
 def _follows(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract) -> bool:
-    """The grid changes only with the block, by the name that the launch gives it."""
+    """Returns True if the grid changes only with the block, through the block's name in the launch."""
     name = re.escape(kernel.unit.text[slice(*site.block_span)].strip())
     return old.grid == new.grid and re.search(rf"\b{name}\b", kernel.unit.text[slice(*site.grid_span)]) is not None
 
@@ -255,7 +258,10 @@ _CAPPED = re.compile(r"min\((.+), (\d+)\)")
 
 
 def _host_grid(text: str, old: Contract, new: Contract, names: Mapping[str, str]) -> str:
-    """The new grid for a launch; one that wrote out the most blocks of `min(cdiv(n, block), 64)` does so again."""
+    """Returns the new grid of a launch.
+
+    A launch that spelled out the limit of `min(cdiv(n, block), 64)` keeps that form.
+    """
     was, now = (_CAPPED.fullmatch(contract.grid[0]) if len(contract.grid) == 1 else None for contract in (old, new))
     if was is not None and now is not None and text.strip() == was[2]:
         return now[2]
@@ -263,7 +269,7 @@ def _host_grid(text: str, old: Contract, new: Contract, names: Mapping[str, str]
 
 
 def _in_elements(text: str, old: str) -> str:
-    """Bytes as the old launch writes them: times `sizeof(float)` where it does so, and not times 4."""
+    """Writes bytes like the old launch: with `sizeof(float)` instead of 4 if that used it."""
     written = re.search(r"\bsizeof\((\w+)\)", old)
     size = None if written is None else {"float": "4", "int": "4", "unsigned": "4", "double": "8"}.get(written[1])
     if written is None or size is None or not re.search(rf"\* {size}$", text):
@@ -272,7 +278,7 @@ def _in_elements(text: str, old: str) -> str:
 
 
 def _merged(edits: Sequence[Edit]) -> list[Edit]:
-    """Join an insertion with the replacement that ends where it stands."""
+    """Joins an insertion with the replacement that ends at its position."""
     merged: list[Edit] = []
     for start, end, new in sorted(edits):
         if merged and start == end == merged[-1][1]:
@@ -287,7 +293,7 @@ def _uses_block(texts: Sequence[str]) -> bool:
 
 
 def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping[str, str]:
-    """Host code for each size (the launch's own argument) and for the new block."""
+    """Returns host code for each size (the launch's own argument) and for the new block."""
     launch = next(launch for launch in find_launches(kernel.unit.text) if launch.start == site.start)
     names: dict[str, str] = {}
     for argument, (start, end) in zip(contract.args, launch.arguments, strict=False):
@@ -297,7 +303,7 @@ def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping
 
 
 def block_names(sides: Sequence[str]) -> dict[str, str]:
-    """Texts of `block` and its sides, from the texts of the sides."""
+    """Returns the texts of `block` and its components, from the texts of the dimensions."""
     each = {f"block_{axis}": side for axis, side in zip("xyz", [*sides, "1", "1"], strict=False)}
     return {**each, "block": _product(sides)}
 

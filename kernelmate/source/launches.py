@@ -1,4 +1,4 @@
-"""Kernel launches of CUDA text: every `<<<...>>>`, in macros too, with the places of its parts."""
+"""Finds kernel launches in CUDA text: every `<<<...>>>`, also in macros, with the places of its parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ParsedLaunch:
 
 @lru_cache(maxsize=32)
 def find_launches(text: str) -> tuple[ParsedLaunch, ...]:
-    """Every `name<<<grid, block, ...>>>(...)` of the text, inside macros too; spans are offsets."""
+    """Returns every `name<<<grid, block, ...>>>(...)` of the text, also in macros; spans are offsets."""
     tokens = lex(text).tokens
     found = []
     for index, token in enumerate(tokens):
@@ -58,7 +58,7 @@ def _read_launch(text: str, tokens: Sequence[Token], index: int) -> ParsedLaunch
 
 
 def _configuration_end(tokens: Sequence[Token], start: int) -> int | None:
-    """Index of the first `>` of the `>>>` that closes a launch configuration."""
+    """Returns the index of the first `>` of the `>>>` that closes a launch configuration."""
     index = start
     while index + 2 < len(tokens):
         token = tokens[index]
@@ -87,7 +87,7 @@ def _spans(tokens: Sequence[Token], start: int, end: int) -> tuple[tuple[int, in
 
 
 def launches_by_kernel(text: str, names: Iterable[str]) -> dict[str, list[ParsedLaunch]]:
-    """The launches that mean each of the kernels `names`: by the whole name, else by the end of it."""
+    """Returns the launches of each of the kernels `names`, matched by the whole name, else by its last part."""
     by_last: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         by_last.setdefault(name.rpartition("::")[2], []).append(name)
@@ -102,7 +102,7 @@ def launches_by_kernel(text: str, names: Iterable[str]) -> dict[str, list[Parsed
 
 
 def launch_site(lexed: Lexed, launch: ParsedLaunch, name: str) -> LaunchSite:
-    """A launch as the record that crosses seams; `name` is its kernel's."""
+    """Converts a launch to its record; `name` is its kernel's."""
     spans = launch.configuration
     line, column = lexed.position(launch.start)
     return LaunchSite(

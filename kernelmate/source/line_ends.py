@@ -1,4 +1,4 @@
-r"""Files keep their own line ends and byte order mark; inside, every text has `\n`."""
+r"""Line ends and byte order mark: texts use `\n` internally, and files keep their own."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ MARK = "\ufeff"
 
 
 def normal_text(file_text: str) -> str:
-    r"""A file's text with `\n` line ends and without a byte order mark."""
+    r"""Returns a file's text with `\n` line ends and without a byte order mark."""
     return file_text.removeprefix(MARK).replace("\r\n", "\n")
 
 
 def restored(file_text: str, text: str) -> str:
-    """A changed text with the line ends and the byte order mark of the file it came from.
+    """Return a changed text with the line ends and the byte order mark of its file.
 
     Lines that did not change keep their own line end; changed and new ones get the file's more frequent one.
     """
@@ -39,12 +39,12 @@ def restored(file_text: str, text: str) -> str:
 
 
 def _ended(lines: list[str], usual: str) -> list[str]:
-    """The file's old last line has no end of its own; where it is no longer the last, it gets one."""
+    """Adds a line end to the file's old last line if it is no longer the last."""
     return [line if line.endswith("\n") else line + usual for line in lines[:-1]] + lines[-1:]
 
 
 def _opcodes(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, int]]:
-    """`SequenceMatcher`'s opcodes, with what is the same at both ends taken off first, since that is fast."""
+    """Returns `SequenceMatcher`'s opcodes, computed after removing equal lines at both ends for speed."""
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1

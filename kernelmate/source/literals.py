@@ -1,4 +1,4 @@
-"""Python string literals: where each decoded character stands, and putting changed text back."""
+"""Python string literals: positions of decoded characters, and replacement of the value."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _PLAIN_END = re.compile(r"[\\\n]")
 
 @dataclass(frozen=True, slots=True)
 class LiteralPiece:
-    """One of the adjacent literals that make up a string; offsets are into the file's text.
+    """One of the adjacent literals that form a string; offsets are into the file's text.
 
-    `start` and `end` enclose what stands between the quotes.
+    `start` and `end` enclose the text between the quotes.
     """
 
     prefix: str
@@ -37,15 +37,15 @@ class LiteralPiece:
 
     @property
     def raw(self) -> bool:
-        """True if backslashes stand for themselves."""
+        """Returns True for a raw string, in which backslashes are literal."""
         return "r" in self.prefix.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class TextRun:
-    """Decoded text `[unit, unit + length)` stands, character for character, at `[file, file + width)`.
+    """Decoded text `[unit, unit + length)` at `[file, file + width)` of the file.
 
-    An escape has a `width` that differs from its `length`.
+    For an escape, `width` differs from `length`.
     """
 
     unit: int
@@ -57,7 +57,7 @@ class TextRun:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A string literal of a file: its extent (all adjacent pieces), its value, and how the two map."""
+    """A string literal of a file: its extent (all adjacent pieces), its value, and the mapping between them."""
 
     start: int
     end: int
@@ -67,7 +67,7 @@ class Literal:
 
 
 def read_literal(text: str, start: int, end: int, value: str) -> Literal | None:
-    """Map the literal at `text[start:end]`, whose value is known; None where it is spelled in a way not understood."""
+    """Maps the literal at `text[start:end]`, whose value is known; None if its spelling is not supported."""
     pieces = _pieces(text, start, end)
     runs: list[TextRun] = []
     decoded: list[str] = []
@@ -86,7 +86,7 @@ def read_literal(text: str, start: int, end: int, value: str) -> Literal | None:
 
 
 def _pieces(text: str, start: int, end: int) -> list[LiteralPiece]:
-    """The adjacent literals between two offsets; none where something else stands between them."""
+    """Returns the adjacent literals between two offsets; none if there is anything else between them."""
     pieces = []
     index = start
     while index < end:
@@ -102,7 +102,7 @@ def _pieces(text: str, start: int, end: int) -> list[LiteralPiece]:
 
 
 def _next(text: str, index: int, piece: LiteralPiece) -> tuple[str, int]:
-    """The next run of decoded characters and how many characters of the file it takes."""
+    """Returns the next run of decoded characters, and its length in the file."""
     if text[index] == "\n":
         return "\n", 1
     if piece.raw or text[index] != "\\":
@@ -133,7 +133,7 @@ def _decode(escape: str) -> str:
 
 
 def anchors_of(text: str, literal: Literal) -> tuple[Anchor, ...]:
-    """Anchors that map every decoded character to its place in the file: one wherever the mapping changes."""
+    """Returns anchors that map every decoded character to the file: one wherever the mapping changes."""
     starts = line_starts(text)
     line, column = 1, 1
     found: list[Anchor] = []
@@ -154,7 +154,7 @@ def _place(starts: Sequence[int], offset: int) -> tuple[int, int]:
 
 
 def _predicted(anchor: Anchor, line: int, column: int) -> tuple[int, int]:
-    """Position that `Unit.locate` would give after this anchor."""
+    """Returns the position that `Unit.locate` would give after this anchor."""
     if line != anchor.unit_line:
         return anchor.file_line + line - anchor.unit_line, column
     return anchor.file_line, anchor.file_column + column - anchor.unit_column
@@ -164,10 +164,10 @@ def _predicted(anchor: Anchor, line: int, column: int) -> tuple[int, int]:
 
 
 def replace_literal(text: str, literal: Literal, value: str) -> str:
-    """The file's text with the literal changed so that its value is `value`.
+    """Return the file's text with the literal changed so that its value is `value`.
 
-    Only what changed is spelled anew, in the style of the piece it stands in; where that cannot be done (a raw string
-    cannot hold its own quotes) the whole literal is replaced by an equal one.
+    Only changed parts are rewritten, in the style of their piece; if that is impossible (a raw string cannot contain
+    its own quotes), the whole literal is replaced.
     """
     edited = _edited(text, literal, value)
     if edited is not None:
@@ -176,7 +176,7 @@ def replace_literal(text: str, literal: Literal, value: str) -> str:
 
 
 def spelled(value: str) -> str:
-    """A literal with this value: raw and triple-quoted where possible, else with escapes."""
+    """Returns a literal with this value: raw and triple-quoted if possible, else with escapes."""
     for quote in ('"""', "'''"):
         if _fits_raw(value, quote) and not value.endswith((quote[0], "\\")):
             return f"r{quote}{value}{quote}"
@@ -221,7 +221,7 @@ def _escaped(value: str, quote: str) -> str:
 
 
 def _file_span(literal: Literal, start: int, end: int) -> tuple[int, int, LiteralPiece] | None:
-    """Place of the decoded text `[start, end)` in the file, if it lies within one piece."""
+    """Returns the place of decoded text `[start, end)` in the file if it lies within one piece."""
     first = _file_offset(literal, start, opening=True)
     last = _file_offset(literal, end, opening=False) if end > start else first
     if first is None or last is None or first[1] != last[1] or last[0] < first[0]:
@@ -230,7 +230,7 @@ def _file_span(literal: Literal, start: int, end: int) -> tuple[int, int, Litera
 
 
 def _file_offset(literal: Literal, offset: int, *, opening: bool) -> tuple[int, int] | None:
-    """The file's offset of a decoded offset, and its piece; `opening` prefers the piece that starts there."""
+    """Returns the file offset of a decoded offset, and its piece; `opening` prefers the piece that starts there."""
     best: tuple[int, int] | None = None
     for run in literal.runs:
         if not run.unit <= offset <= run.unit + run.length or not run.length:
@@ -250,7 +250,7 @@ def _file_offset(literal: Literal, offset: int, *, opening: bool) -> tuple[int, 
 
 
 def changes(old: str, new: str) -> list[tuple[int, int, str]]:
-    """Replacements `(start, end, text)` that turn `old` into `new`, line by line, in order of position."""
+    """Returns replacements `(start, end, text)` that turn `old` into `new`, line by line, in order."""
     old_lines, new_lines = old.splitlines(keepends=True), new.splitlines(keepends=True)
     head = 0
     while head < min(len(old_lines), len(new_lines)) and old_lines[head] == new_lines[head]:
@@ -271,7 +271,7 @@ def changes(old: str, new: str) -> list[tuple[int, int, str]]:
 
 
 def _trimmed(old: str, start: int, end: int, new: str) -> tuple[int, int, str]:
-    """A replacement without what is the same at its two ends."""
+    """Removes equal text at both ends of a replacement."""
     while start < end and new and old[start] == new[0]:
         start, new = start + 1, new[1:]
     while end > start and new and old[end - 1] == new[-1]:

@@ -1,4 +1,4 @@
-"""CUDA text that has no file: a notebook's cell."""
+"""CUDA text without a file: a notebook's cell."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def text_unit(text: str, path: str = "<cell>") -> Unit:
     """A unit of plain text; positions in it are those of the cell.
 
     Args:
-        text: CUDA text, the cell's magic line taken off.
-        path: what error messages call it.
+        text: CUDA text without the cell's magic line.
+        path: its name in error messages.
     """
     return Unit(path=path, text=normal_text(text), language="text", file_text=text)

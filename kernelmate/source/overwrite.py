@@ -1,7 +1,7 @@
-"""Overwrites a file in place: how a file is written whose hard links, owner or attributes a new file could not have.
+"""Overwrites a file in place, for files whose hard links, owner or attributes a new file could not have.
 
-Runs as a script in a session of its own, so that a signal to the user's command does not end it halfway. It loads nothing
-but the standard library.
+Runs as a script in a session of its own, so that a signal to the user's command does not end it halfway. It imports
+only the standard library.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import os
 import sys
 
 CHANGED = "changed"
-"""Printed where the file does not hold what it should; nothing was written then."""
+"""Printed if the file does not have the expected content; nothing is then written."""
 
 
 def overwrite(target: str, new: str, digest: str) -> bool:
     """Give a file the content of another one, keeping its inode.
 
-    Room for the longer text is taken first, and the old text is put back where writing fails.
+    Space for a longer text is allocated first, and the old text is restored if writing fails.
 
     Args:
-        target: the file that is written.
-        new: the file that holds the text.
-        digest: SHA-256 of what the target must hold.
+        target: the file to overwrite.
+        new: the file with the new content.
+        digest: SHA-256 of the content that the target must have.
 
     Returns:
-        False where the target holds something else; it is as it was then.
+        False if the target has other content; it is then unchanged.
 
     Raises:
         OSError: it cannot be read or written.
@@ -63,7 +63,7 @@ def _put(handle: int, data: bytes) -> None:
 
 
 def main(target: str, new: str, digest: str) -> None:
-    """Overwrite, and print nothing, `CHANGED`, or the number of the system's error."""
+    """Overwrites; prints nothing, `CHANGED`, or the system's error number."""
     try:
         print("" if overwrite(target, new, digest) else CHANGED)
     except OSError as error:

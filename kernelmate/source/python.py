@@ -1,7 +1,7 @@
-"""Kernels in Python files: the strings given to `cupy.RawKernel` and `cupy.RawModule`.
+"""Kernels in Python files: the strings passed to `cupy.RawKernel` and `cupy.RawModule`.
 
-Nothing of the file is executed: strings are read by `ast`. A string that is computed (an f-string, `%`, `.format`,
-concatenation with `+`) is not text that can be compiled or edited; it is listed by `refused_strings`.
+The file is not executed: `ast` reads the strings. A computed string (an f-string, `%`, `.format`, concatenation with
+`+`) cannot be compiled or edited; `refused_strings` lists it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kernelmate.source.python_syntax import PythonFile, argument, literal_text
 
 @dataclass(frozen=True, slots=True)
 class RefusedString:
-    """A call whose code is no plain literal: the kernel it names, where it stands, and what it is."""
+    """A call whose code is not a plain literal: the kernel it names, its place, and the kind of expression."""
 
     kernel: str | None
     line: int
@@ -29,7 +29,7 @@ class RefusedString:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """One literal with CUDA text, and the lines of the statements that hold it and that use it."""
+    """One literal with CUDA text, and the lines of the statements that contain it and use it."""
 
     literal: Literal
     statement_line: int
@@ -37,7 +37,7 @@ class _Found:
 
 
 def read_python(path: str, file_text: str) -> tuple[Unit, ...]:
-    """One unit for each literal that is given to RawKernel or RawModule, in order of position.
+    """Return one unit per literal that is passed to RawKernel or RawModule, in order.
 
     Raises:
         SourceError: the file is not Python.
@@ -62,7 +62,7 @@ def read_python(path: str, file_text: str) -> tuple[Unit, ...]:
 
 
 def refused_strings(path: str, file_text: str) -> tuple[RefusedString, ...]:
-    """The calls of RawKernel and RawModule whose code is computed.
+    """Return the calls of RawKernel and RawModule whose code is computed.
 
     Raises:
         SourceError: the file is not Python.
@@ -71,7 +71,7 @@ def refused_strings(path: str, file_text: str) -> tuple[RefusedString, ...]:
 
 
 def with_python_text(unit: Unit, value: str) -> Unit:
-    """The unit with changed CUDA text, and its whole file with it; nothing else of the file changes.
+    """Return the unit with changed CUDA text, and its whole file with it; the rest of the file is unchanged.
 
     Raises:
         SourceError: the literal cannot be found again or cannot hold the text.
@@ -102,10 +102,10 @@ def with_python_text(unit: Unit, value: str) -> Unit:
 
 
 def with_python_file(unit: Unit, text: str) -> Unit:
-    r"""The same unit, by its number, in a changed file; `text` has `\n` line ends.
+    r"""Return the unit with the same number in a changed file; `text` has `\n` line ends.
 
     Raises:
-        SourceError: the changed file is no Python, or has lost the string.
+        SourceError: the changed file is not Python, or no longer has the string.
     """
     number = _number_of(unit)
     units = read_python(unit.path, restored(unit.file_text or "", text))
@@ -115,16 +115,16 @@ def with_python_file(unit: Unit, text: str) -> Unit:
 
 
 def unit_literal(unit: Unit) -> Literal:
-    """The literal in its file that a unit is.
+    """Return the string literal of a unit.
 
     Raises:
-        SourceError: it is not there.
+        SourceError: the file no longer has it.
     """
     return _find(unit.path, normal_text(unit.file_text or ""))[0][_number_of(unit)].literal
 
 
 def _number_of(unit: Unit) -> int:
-    """Index of a unit among its file's strings."""
+    """Returns the index of a unit among its file's strings."""
     for number, other in enumerate(read_python(unit.path, unit.file_text or "")):
         if other.anchors[:1] == unit.anchors[:1]:
             return number
@@ -156,7 +156,7 @@ def _find(path: str, text: str) -> tuple[list[_Found], tuple[RefusedString, ...]
 
 
 def literal_at(file: PythonFile, node: ast.expr) -> Literal | None:
-    """The string literal that an expression is, mapped to the file; None where it is something else."""
+    """Returns an expression's string literal, mapped to the file; None for other expressions."""
     value = literal_text(node)
     if value is None:
         return None
@@ -184,7 +184,7 @@ def _what(node: ast.expr | None, code: ast.expr) -> str:
 
 
 def _comments_above(lines: Sequence[str], statement_line: int) -> tuple[int, str] | None:
-    """First line and text of the comment lines above a statement, where a contract block stands among them."""
+    """Returns first line and text of the comment lines above a statement if they contain a contract block."""
     first = statement_line - 1
     while first > 0 and (not lines[first - 1].strip() or lines[first - 1].lstrip().startswith("#")):
         first -= 1

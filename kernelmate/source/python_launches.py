@@ -22,8 +22,8 @@ class PythonLaunch:
     r"""One call of a kernel; offsets are into the file's text with `\n` line ends.
 
     Attributes:
-        arguments: what each argument is written as, conversions such as `np.int32(n)` taken off; None where the call
-            gives them as something else than a tuple.
+        arguments: source text of each argument, without conversions such as `np.int32(n)`; None if the call does not
+            pass a tuple.
         end: offset of the call's closing parenthesis.
     """
 
@@ -37,9 +37,9 @@ class PythonLaunch:
 
 
 def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[PythonLaunch, ...]]:
-    """The calls in a unit's file that launch the kernel `name` of its string, and the file they stand in.
+    """Return the calls in a unit's file that launch the kernel `name` of its string, and the file.
 
-    A kernel that is handed on, stored in a container or called in another file is not followed.
+    A kernel that is passed on, stored in a container or called in another file is not followed.
 
     Raises:
         SourceError: the file is not Python, or has lost the string.
@@ -54,7 +54,7 @@ def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[Pytho
 
 
 class _Bindings:
-    """Expressions of a file that are the kernel of one string."""
+    """Expressions of a file whose value is the kernel of one string."""
 
     def __init__(self, file: PythonFile, start: int, name: str) -> None:
         self.file = file
@@ -113,7 +113,7 @@ def _launch(file: PythonFile, call: ast.Call) -> PythonLaunch:
 
 
 def _unconverted(node: ast.expr) -> ast.expr:
-    """Argument of `np.int32(...)` and the like."""
+    """Returns the argument of `np.int32(...)` and the like."""
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         if name in _CONVERSIONS:
@@ -125,7 +125,7 @@ def _unconverted(node: ast.expr) -> ast.expr:
 
 
 def to_python(expression: str, names: Mapping[str, str]) -> str:
-    """A contract's expression as Python over the file's own expressions for the names.
+    """Translate a contract's expression to Python, over the file's own expressions for the names.
 
     Raises:
         Untranslatable: a name has no counterpart in the file.
@@ -163,11 +163,11 @@ class _Substitution(ast.NodeTransformer):
 
 
 class PythonReader:
-    """Reads a call's grid, block and shared bytes as contract expressions.
+    """Translates a call's grid, block and shared bytes to contract expressions.
 
     Args:
-        file: where the call stands.
-        names: how the file writes each size, and the size.
+        file: the call's file.
+        names: the size of each Python expression.
     """
 
     def __init__(self, file: PythonFile, names: Mapping[str, str]) -> None:
@@ -175,7 +175,7 @@ class PythonReader:
         self.names = names
 
     def sides(self, node: ast.expr | None) -> tuple[str, ...]:
-        """A tuple of one to three whole numbers.
+        """Translate a tuple of one to three integers.
 
         Raises:
             Untranslatable: something in it is beyond plain arithmetic over known names.
@@ -187,7 +187,7 @@ class PythonReader:
         return tuple(self.expression(element) for element in elements)
 
     def expression(self, node: ast.expr) -> str:
-        """One whole number.
+        """Translate one integer.
 
         Raises:
             Untranslatable: as `sides`.

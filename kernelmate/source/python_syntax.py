@@ -1,4 +1,4 @@
-"""A Python file as its syntax tree, read for what it gives to `cupy.RawKernel` and `cupy.RawModule`."""
+"""Syntax tree of a Python file, searched for the arguments of `cupy.RawKernel` and `cupy.RawModule`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class PythonFile:
-    r"""The tree of a file with places in characters, names followed to what was assigned to them.
+    r"""The tree of a file, with positions in characters and name lookup by assignment.
 
     Args:
         path: for messages.
@@ -48,26 +48,26 @@ class PythonFile:
     # ---------------------------------------------------------------------------------------------- places
 
     def offset(self, line: int, byte_column: int) -> int:
-        """Offset in characters of a line and a column as `ast` counts them (UTF-8 bytes from 0)."""
+        """Returns the offset in characters of a line and column as `ast` counts them (UTF-8 bytes from 0)."""
         return self.starts[line - 1] + len(self.lines[line - 1].encode()[:byte_column].decode(errors="ignore"))
 
     def span(self, node: ast.expr) -> tuple[int, int]:
-        """Offsets of an expression."""
+        """Returns the offsets of an expression."""
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
 
     def written(self, node: ast.expr) -> str:
-        """An expression as it stands in the file."""
+        """Returns an expression's source text."""
         start, end = self.span(node)
         return self.text[start:end]
 
     def position(self, node: ast.expr) -> tuple[int, int]:
-        """Line and column, from 1, of an expression."""
+        """Returns line and column, from 1, of an expression."""
         return node.lineno, self.offset(node.lineno, node.col_offset) - self.starts[node.lineno - 1] + 1
 
     def statement(self, node: ast.AST) -> ast.stmt:
-        """The statement that an expression stands in."""
+        """Returns the statement that contains an expression."""
         while not isinstance(node, ast.stmt):
             node = self.parents[node]
         return node
@@ -75,14 +75,14 @@ class PythonFile:
     # ----------------------------------------------------------------------------------------------- names
 
     def calls(self) -> Iterator[tuple[ast.Call, str]]:
-        """Every call of RawKernel or RawModule, with which of the two it is, in order of position."""
+        """Yields every call of RawKernel or RawModule with the name of the class, in order."""
         found = [(node, self.raw_class(node.func)) for node in self.nodes if isinstance(node, ast.Call)]
         for node, name in sorted(found, key=lambda pair: (pair[0].lineno, pair[0].col_offset)):
             if name is not None:
                 yield node, name
 
     def raw_class(self, function: ast.expr) -> str | None:
-        """`RawKernel` or `RawModule` where an expression is one of the two, else None."""
+        """Returns `RawKernel` or `RawModule` if an expression is one of them, else None."""
         if isinstance(function, ast.Name):
             return self._classes.get(function.id)
         is_module = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)
@@ -91,11 +91,11 @@ class PythonFile:
         return None
 
     def values(self, node: ast.expr) -> list[ast.expr]:
-        """Possible values of an expression: itself, or for a name its assignments above.
+        """Return the possible values of an expression: itself, or for a name its assignments above.
 
-        The last assignment in the innermost scope that has one counts; where that stands in a branch or a loop, those
-        above it do too. A name that gets its value otherwise (a parameter, an unpacking, `+=`) gives a node that is no
-        literal; one that is assigned nowhere gives nothing.
+        The last assignment in the innermost scope with one counts; if it is in a branch or a loop, earlier ones count
+        too. A name that is bound otherwise (a parameter, an unpacking, `+=`) gives a non-literal node; a name without
+        assignment gives nothing.
         """
         if not isinstance(node, ast.Name):
             return [node]
@@ -114,7 +114,7 @@ class PythonFile:
         yield self.tree
 
     def _assigned(self, scope: ast.AST, name: str) -> list[tuple[ast.arg | ast.Name, ast.expr]]:
-        """Places of direct assignments to a name in a scope, and the values, in order of position."""
+        """Returns direct assignments to a name in a scope, with the values, in order."""
         found: list[tuple[ast.arg | ast.Name, ast.expr]] = []
         pending: list[ast.AST] = list(ast.iter_child_nodes(scope))
         while pending:
@@ -143,7 +143,7 @@ class PythonFile:
 
 
 def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
-    """An argument of a call, given by position or by name; None where it is not given plainly."""
+    """Returns an argument of a call by position or name; None if it is not passed directly."""
     for word in call.keywords:
         if word.arg == name:
             return word.value
@@ -153,7 +153,7 @@ def argument(call: ast.Call, position: int, name: str) -> ast.expr | None:
 
 
 def literal_text(node: ast.expr | None) -> str | None:
-    """The value of a string literal, else None."""
+    """Returns the value of a string literal, else None."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 

@@ -1,4 +1,4 @@
-"""Names in a contract of references and makers of inputs; nothing of them is run here."""
+"""Reads the names of references and `inputs` functions in a contract; runs none of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FUNCTION = re.compile(r"(?P<path>[^\n]*\.py):(?P<function>[^\W\d]\w*)\Z")
 def read_reference(
     document: Document, kernel: Kernel, args: Sequence[Argument], names: Sequence[str]
 ) -> tuple[str | None, Literal["function", "kernel", "expression"] | None]:
-    """Value of the key `reference` and its kind; a pair of None if it is absent.
+    """Return the value of the key `reference` and its kind; a pair of None if it is absent.
 
     Raises:
         ContractError: it is neither path:function, nor another kernel, nor an expression over arguments and sizes.
@@ -72,7 +72,7 @@ def _check_reference_expression(
 
 
 def read_inputs(document: Document) -> str | None:
-    """Value of the key `inputs`, None if it is absent.
+    """Return the value of the key `inputs`; None if it is absent.
 
     Raises:
         ContractError: it is not path:function.

@@ -1,4 +1,4 @@
-"""A contract as the text of its block."""
+"""Writes a contract as the text of its block."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 def render_contract(
     contract: Contract, language: Literal["cuda", "python"] = "cuda", *, named: bool = False, indent: str = ""
 ) -> str:
-    """The block's text, each line ended; parsing it gives the contract again.
+    """Return the block's text, each line terminated; parsing it gives the contract again.
 
     Args:
-        contract: what to write.
+        contract: the contract.
         language: `cuda` gives `//` comments, `python` `#`.
-        named: write the key `kernel` too, for a block that does not stand above its kernel.
+        named: also write the key `kernel`, for a block that is not directly above its kernel.
         indent: blanks before every line.
     """
     marker = _MARKERS[language]
@@ -30,7 +30,7 @@ def render_contract(
 
 
 def toml_lines(contract: Contract, *, named: bool = False) -> list[str]:
-    """The TOML of a contract, defaults left out."""
+    """Returns the TOML lines of a contract, without defaults."""
     lines = [f"kernel = {quoted(contract.kernel)}"] if named else []
     lines += _sizes(contract.sizes)
     lines.append(f"grid = {side_list(contract.grid)}")
@@ -68,7 +68,7 @@ def _sizes(sizes: Iterable[Mapping[str, int]]) -> list[str]:
 
 
 def argument_text(argument: Argument) -> str:
-    """One entry of `[args]`: `in float32[rows, cols] align 16 ~ normal`, `float32 = 0.5 fixed`."""
+    """Returns one entry of `[args]`: `in float32[rows, cols] align 16 ~ normal`, `float32 = 0.5 fixed`."""
     if argument.shape is None:
         text = argument.dtype if argument.value is None else f"{argument.dtype} = {argument.value}"
         return f"{text} fixed" if argument.fixed else text
@@ -79,24 +79,24 @@ def argument_text(argument: Argument) -> str:
 
 
 def side_list(sides: tuple[str, ...]) -> str:
-    """Grid or block as TOML: a number, a string, or a list of them."""
+    """Returns grid or block as TOML: a number, a string, or a list of them."""
     if len(sides) == 1:
         return number_or_text(sides[0])
     return f"[{', '.join(number_or_text(side) for side in sides)}]"
 
 
 def string_list(texts: tuple[str, ...]) -> str:
-    """Strings as a TOML list."""
+    """Returns strings as a TOML list."""
     return f"[{', '.join(quoted(text) for text in texts)}]"
 
 
 def number_or_text(text: str) -> str:
-    """A whole number as it is, any other expression in quotes."""
+    """Returns an integer unchanged, any other expression in quotes."""
     return text if re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text) else quoted(text)
 
 
 def quoted(text: str) -> str:
-    """A TOML basic string."""
+    """Returns a TOML basic string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + re.sub(r"[\x00-\x1f\x7f\x80-\x9f]", lambda match: f"\\u{ord(match.group()):04x}", escaped) + '"'
 

@@ -1,4 +1,4 @@
-"""Changing a kernel within its unit, and its unit within the user's file."""
+"""Applies edits to a kernel within its unit, and to the unit within the user's file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kernelmate.source.line_ends import normal_text, restored
 from kernelmate.source.python import with_python_text
 
 Edit = tuple[int, int, str]
-"""Start and end offset of what is replaced, and the text that replaces it."""
+"""Start and end offset of the replaced text, and the new text."""
 
 
 def apply_edits(kernel: Kernel, edits: Sequence[Edit]) -> Kernel:
-    """The same kernel after replacing parts of its unit's text.
+    """Return the same kernel after edits of its unit's text.
 
     Args:
         kernel: the kernel to find again.
@@ -41,7 +41,7 @@ def apply_edits(kernel: Kernel, edits: Sequence[Edit]) -> Kernel:
 
 
 def with_text(unit: Unit, text: str) -> Unit:
-    """The unit with another text, its whole file changed with it.
+    """Return the unit with another text, its whole file changed accordingly.
 
     Raises:
         SourceError: the unit is a Python string that cannot hold the text.
@@ -53,10 +53,10 @@ def with_text(unit: Unit, text: str) -> Unit:
 
 
 def same_kernel(kernel: Kernel, unit: Unit) -> Kernel:
-    """The kernel of a changed unit that has this kernel's name.
+    """Return the kernel of a changed unit that has this kernel's name.
 
     Raises:
-        SourceError: there is none.
+        SourceError: the unit has no such kernel.
     """
     for other in find_kernels(unit):
         if other.name == kernel.name:
@@ -69,7 +69,7 @@ def same_kernel(kernel: Kernel, unit: Unit) -> Kernel:
 
 
 def file_text(kernel: Kernel) -> str:
-    """The user's whole file with the unit's text in it, line ends and byte order mark kept.
+    """Return the user's whole file with the unit's text in it; line ends and byte order mark are kept.
 
     Raises:
         SourceError: the unit is a Python string that cannot hold its text.

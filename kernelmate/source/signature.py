@@ -1,4 +1,4 @@
-"""Signatures of kernels: parameters, template parameters, launch bounds."""
+"""Parses signatures of kernels: parameters, template parameters, launch bounds."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ Position = Callable[[int], tuple[int, int]]
 def read_parameters(
     tokens: Sequence[Token], start: int, end: int, position: Position, aliases: Mapping[str, str]
 ) -> tuple[Parameter, ...]:
-    """Parameters from the tokens between a parameter list's parentheses.
+    """Parse the parameters between a parameter list's parentheses.
 
     Args:
-        tokens: of the whole text.
+        tokens: tokens of the whole text.
         start: index of the first token inside.
         end: index of the closing parenthesis.
-        position: line and column of an offset.
-        aliases: type names that the same text defines, and what they stand for.
+        position: returns line and column of an offset.
+        aliases: type names that the text defines, with the types they stand for.
     """
     found = []
     for number, (first, last) in enumerate(split_list(tokens, start, end)):
@@ -113,13 +113,13 @@ def _is_restrict(token: Token) -> bool:
 
 
 def _is_function(part: Sequence[Token]) -> bool:
-    """True if it is a function pointer: a second parenthesis follows the one around the name."""
+    """Returns True for a function pointer: a second parenthesis follows the one around the name."""
     texts = [token.text for token in part]
     return any(pair == (")", "(") for pair in pairwise(texts))
 
 
 def _spelled_type(part: Sequence[Token], named: int | None, dimensions: int, grouped: bool) -> str:
-    """The type without the name; an array parameter is the pointer it decays to."""
+    """Returns the type without the name; an array parameter decays to a pointer."""
     if grouped:
         return spell([token for index, token in enumerate(part) if index != named])
     declared = part if named is None else part[:named]
@@ -127,7 +127,7 @@ def _spelled_type(part: Sequence[Token], named: int | None, dimensions: int, gro
 
 
 def _name_index(part: Sequence[Token]) -> int | None:
-    """Index of the declared name; None for a parameter without one."""
+    """Returns the index of the declared name; None for an unnamed parameter."""
     index = 0
     candidates: list[int] = []
     while index < len(part):
@@ -163,7 +163,10 @@ def _array_dimensions(part: Sequence[Token], start: int) -> int:
 
 
 def _without_macros(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Drop annotation macros before a type (`IN const float *x`): two words in a row are one type only if basic."""
+    """Drops annotation macros before a type (`IN const float *x`).
+
+    Two consecutive words form a type only if it is a basic type.
+    """
     for index in range(len(tokens) - 1, 0, -1):
         adjacent = tokens[index].kind == "word" and tokens[index - 1].kind == "word"
         if adjacent and not {tokens[index].text, tokens[index - 1].text} <= _TYPE_WORDS:
@@ -180,7 +183,7 @@ def _known_type(base: str, aliases: Mapping[str, str]) -> str:
 
 
 def read_template(tokens: Sequence[Token], opening: int) -> tuple[tuple[str, ...], int]:
-    """Names of the template parameters in the list opened at `opening`, and the index just past its `>`."""
+    """Returns the names of the template parameters in the list opened at `opening`, and the index after its `>`."""
     end = closing_angle(tokens, opening)
     if end is None:
         return (), opening + 1
@@ -196,7 +199,7 @@ def read_template(tokens: Sequence[Token], opening: int) -> tuple[tuple[str, ...
 
 
 def literal_integers(tokens: Sequence[Token], start: int, end: int) -> tuple[int, ...]:
-    """The integers of a list such as `256, 2`; empty as soon as one entry is not a literal."""
+    """Returns the integers of a list such as `256, 2`; empty if an entry is not a literal."""
     values = []
     for first, last in split_list(tokens, start, end):
         if last - first != 1 or tokens[first].kind != "number":
@@ -209,7 +212,7 @@ def literal_integers(tokens: Sequence[Token], start: int, end: int) -> tuple[int
 
 
 def spell(tokens: Sequence[Token]) -> str:
-    """Tokens as one readable line: `const float *`."""
+    """Joins tokens to one readable line: `const float *`."""
     text = ""
     for index, token in enumerate(tokens):
         tight = token.text in ("::", "<", ">", ",", ")", "]", "[") or (

@@ -1,4 +1,4 @@
-"""CUDA text as tokens: enough C++ to know code from comments, strings and preprocessor lines.
+"""Lexer of CUDA text: enough C++ to distinguish code from comments, strings and preprocessor lines.
 
 Kernels, launches and contract blocks are found on these tokens and not on a syntax tree: a tree built over unexpanded
 macros loses or merges definitions (`__global__ void BOUNDS(256) k(...)`), while a kernel's head is recognisable from
@@ -37,7 +37,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 class Token(NamedTuple):
-    """One token; `directive` counts the preprocessor line it stands in (0 for code), `text` is as written."""
+    """One token; `directive` is the number of its preprocessor line (0 for code), `text` its source text."""
 
     kind: TokenKind
     text: str
@@ -47,7 +47,7 @@ class Token(NamedTuple):
 
 
 class LineComment(NamedTuple):
-    """One `//` comment: offsets of it, and whether only blanks stand before it on its line."""
+    """One `//` comment: its offsets, and whether only blanks precede it on its line."""
 
     start: int
     end: int
@@ -56,7 +56,7 @@ class LineComment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lexed:
-    """The tokens of a text and its `//` comments, both in order of position."""
+    """The tokens of a text and its `//` comments, both in order."""
 
     text: str
     tokens: tuple[Token, ...]
@@ -64,23 +64,23 @@ class Lexed:
     line_starts: tuple[int, ...]
 
     def position(self, offset: int) -> tuple[int, int]:
-        """Line and column, from 1, of an offset."""
+        """Returns line and column, from 1, of an offset."""
         line = bisect_right(self.line_starts, offset)
         return line, offset - self.line_starts[line - 1] + 1
 
     def line_start(self, offset: int) -> int:
-        """Offset of the first character of the line that holds `offset`."""
+        """Returns the offset of the first character of the line that contains `offset`."""
         return self.line_starts[bisect_right(self.line_starts, offset) - 1]
 
 
 def line_starts(text: str) -> tuple[int, ...]:
-    r"""Offsets at which the lines of a text with `\n` line ends start."""
+    r"""Returns the offsets at which the lines of a text with `\n` line ends start."""
     return (0, *(match.end() for match in re.finditer("\n", text)))
 
 
 @lru_cache(maxsize=32)
 def lex(text: str) -> Lexed:
-    """Take CUDA text apart. Never raises: what is not C++ comes out as one-character symbols."""
+    """Splits CUDA text into tokens. Never raises: unknown characters become one-character symbols."""
     tokens: list[Token] = []
     comments: list[LineComment] = []
     directives, directive, fresh_line = 0, 0, True
@@ -102,7 +102,7 @@ def lex(text: str) -> Lexed:
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int | None:
-    """Index of the bracket that closes the one at `opening`, or None where the text ends before it."""
+    """Returns the index of the bracket that closes the one at `opening`; None if the text ends before it."""
     stack: list[str] = []
     for index in range(opening, len(tokens)):
         text = tokens[index].text
@@ -119,7 +119,10 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
 
 
 def closing_angle(tokens: Sequence[Token], opening: int) -> int | None:
-    """Index of the `>` that closes the template argument list opened at `opening`, or None where it is a comparison."""
+    """Returns the index of the `>` that closes the template argument list opened at `opening`.
+
+    None if it is a comparison.
+    """
     depth, index = 0, opening
     while index < len(tokens):
         text = tokens[index].text
@@ -141,7 +144,10 @@ def closing_angle(tokens: Sequence[Token], opening: int) -> int | None:
 
 
 def opening_angle(tokens: Sequence[Token], end: int) -> int | None:
-    """Index of the `<` that opens the template argument list closed at `end`; parentheses inside are skipped."""
+    """Returns the index of the `<` that opens the template argument list closed at `end`.
+
+    Parentheses inside are skipped.
+    """
     angles = brackets = 0
     for index in range(end, -1, -1):
         text = tokens[index].text
@@ -159,7 +165,7 @@ def opening_angle(tokens: Sequence[Token], end: int) -> int | None:
 
 
 def name_before(tokens: Sequence[Token], opening: int) -> tuple[int | None, bool]:
-    """Index of the name that a parenthesis follows, and whether template arguments stand between them."""
+    """Returns the index of the name before a parenthesis, and whether template arguments stand between them."""
     index = opening - 1
     if index >= 0 and tokens[index].text == ">":
         start = opening_angle(tokens, index)
@@ -168,7 +174,7 @@ def name_before(tokens: Sequence[Token], opening: int) -> tuple[int | None, bool
 
 
 def split_list(tokens: Sequence[Token], start: int, end: int) -> list[tuple[int, int]]:
-    """Index ranges between the commas of `tokens[start:end]`, brackets and template arguments kept together."""
+    """Returns index ranges between the commas of `tokens[start:end]`; brackets and template arguments are not split."""
     parts: list[tuple[int, int]] = []
     begin = index = start
     while index < end:

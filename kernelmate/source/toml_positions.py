@@ -1,4 +1,4 @@
-"""Positions of keys and values in a TOML document, which `tomllib` does not give."""
+"""Positions of keys and values in a TOML document, which `tomllib` does not provide."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCALAR = re.compile(r"[^,\]}\n#]+")
 
 
 class KeySpan(NamedTuple):
-    """Offsets of a key and of its value, `end` just past the value."""
+    """Offsets of a key and of its value; `end` is just past the value."""
 
     key: int
     value: int
@@ -45,8 +45,8 @@ class _TomlReader:
 def toml_spans(text: str) -> dict[Path, KeySpan]:
     """Spans of every key of a *valid* document, by path: `("sizes", 0, "rows")`, `("args", "x")`.
 
-    Array elements have their own entry, with `key` equal to `value`. A document that `tomllib` refuses gives the keys
-    up to where it goes wrong.
+    Array elements have their own entry, with `key` equal to `value`. An invalid document gives the keys before the
+    error.
     """
     reader = _TomlReader(text, {})
     table: Path = ()

@@ -1,4 +1,4 @@
-"""Writing a changed kernel back into the user's file: whole or not at all."""
+"""Writes a changed kernel back into the user's file, atomically."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ _RETRY_S = 0.05
 
 
 def write_back(before: Kernel, after: Kernel) -> Path:
-    """Put a changed kernel into its file.
+    """Write a changed kernel into its file.
 
-    The old text is kept beside it as `FILE.kernelmate-backup` (numbered where that holds another text). The new file
-    replaces the old one in one step with the same owner, mode and extended attributes, so a reader sees the old text or the
-    new, never a mixture. A file with several hard links, or with an owner or attributes that a new file cannot get, is
-    overwritten in place by a process of its own. Two processes that write at once take turns, and the second finds the
-    file changed.
+    The old text is kept beside it as `FILE.kernelmate-backup` (numbered if that holds another text). The new file
+    replaces the old one atomically, with the same owner, mode and extended attributes, so a reader sees the old or the
+    new text. A file with several hard links, or with an owner or attributes that a new file cannot get, is overwritten
+    in place by a separate process. Concurrent writers are serialised, and the second finds the file changed.
 
     Args:
-        before: the kernel as read; the file must still hold what it was read from.
+        before: the kernel as read; the file must still have the text that it was read from.
         after: the kernel within its changed unit.
 
     Returns:
         Path of the backup.
 
     Raises:
-        SourceError: the kernel has no file, the file changed or went away meanwhile, or cannot be written. The file is
-            as it was then.
+        SourceError: the kernel has no file, the file has changed or vanished, or cannot be written. The file is then
+        unchanged.
     """
     if before.unit.language == "text":
         raise SourceError(f"{before.name} is text without a file.", file=before.unit.path, hint="Copy it by hand.")
@@ -65,9 +64,9 @@ def write_back(before: Kernel, after: Kernel) -> Path:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that `write_back` will not write, before work is spent on what would be written.
+    """Refuse a file that `write_back` will not write, before any work is done.
 
-    A file that nobody may write is refused for root too: whoever made it read-only meant it.
+    A read-only file is refused even for root, since it was made read-only on purpose.
 
     Raises:
         SourceError: the file or its folder is read-only.
@@ -88,7 +87,10 @@ def check_writable(path: Path) -> None:
 
 
 def clear_leftovers(path: Path) -> None:
-    """Remove what a killed `write_back` left beside a file; nothing while another process writes it, or of other users."""
+    """Removes files that a killed `write_back` left behind.
+
+    Does nothing while another process writes, or to other users' files.
+    """
     target = Path(os.path.realpath(path))
     new, lock = _new(target), _lock_file(target)
     if not os.path.lexists(new) and not os.path.lexists(lock):
@@ -99,7 +101,7 @@ def clear_leftovers(path: Path) -> None:
 
 
 def _ours(new: Path, target: Path) -> bool:
-    """A regular file of this user, or of the owner of the file that it was to replace."""
+    """Returns True for a regular file of this user, or of the owner of the file that it was to replace."""
     status = new.lstat()
     owners = {target.stat().st_uid, os.geteuid() if hasattr(os, "geteuid") else status.st_uid}
     return stat.S_ISREG(status.st_mode) and status.st_uid in owners
@@ -118,7 +120,7 @@ def _changed(path: Path) -> SourceError:
 
 
 def _new(path: Path) -> Path:
-    """The file that is written first; whoever holds the lock owns it."""
+    """Returns the temporary file that is written first; it belongs to the holder of the lock."""
     return path.with_name(f".{path.name}.kernelmate-new")
 
 
@@ -128,10 +130,10 @@ def _lock_file(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[int]:
-    """Hold, and give, the directory entry `.FILE.kernelmate-lock` while the file is written.
+    """Context manager that holds the lock file `.FILE.kernelmate-lock` while the file is written, and gives its descriptor.
 
-    The operating system lets go of the lock when the process ends, however it ends; the empty lock file is removed by
-    whoever holds it, and whoever then holds a removed one tries again.
+    The operating system releases the lock when the process ends. The holder removes the empty lock file, and a process
+    that then holds a removed one tries again.
     """
     lock = _lock_file(path)
     deadline = time.monotonic() + wait_s
@@ -183,7 +185,7 @@ else:
 
 
 def _keep(path: Path, data: bytes) -> Path:
-    """Write the backup under the first free name; one that holds the same text already is the backup."""
+    """Writes the backup under the first free name; an existing backup with the same text is reused."""
     number = 0
     while True:
         backup = path.with_name(f"{path.name}.kernelmate-backup" + (f"-{number}" if number else ""))
@@ -198,7 +200,7 @@ def _keep(path: Path, data: bytes) -> Path:
 
 
 def _replace(path: Path, data: bytes, old: bytes, lock: int) -> bool:
-    """Give the file its new content; False where it no longer holds the old one."""
+    """Replaces the file's content; returns False if it no longer has the old one."""
     with _written(path, data) as (new, alike):
         if not alike or path.stat().st_nlink > 1:
             return _overwrite(path, new, hashlib.sha256(old).hexdigest(), lock)
@@ -208,7 +210,10 @@ def _replace(path: Path, data: bytes, old: bytes, lock: int) -> bool:
 
 @contextlib.contextmanager
 def _written(path: Path, data: bytes) -> Iterator[tuple[Path, bool]]:
-    """A new file beside another, on the disk, removed at the end; says if it has the other's owner, mode and attributes."""
+    """Context manager for a temporary file, synced to disk.
+
+    Gives its path and whether owner, mode and attributes could be copied.
+    """
     new = _new(path)
     new.unlink(missing_ok=True)
     try:
@@ -224,7 +229,7 @@ def _written(path: Path, data: bytes) -> Iterator[tuple[Path, bool]]:
 
 
 def _made_alike(new: Path, path: Path) -> bool:
-    """Give a file the owner, mode and extended attributes of another; False where this user may not."""
+    """Copies owner, mode and extended attributes; returns False if this user may not."""
     status = path.stat()
     try:
         if hasattr(os, "chown") and (status.st_uid, status.st_gid) != (new.stat().st_uid, new.stat().st_gid):
@@ -242,7 +247,7 @@ def _made_alike(new: Path, path: Path) -> bool:
 
 
 def _attributes(path: Path) -> dict[str, bytes]:
-    """Extended attributes, access control lists among them; none where the system has none."""
+    """Returns extended attributes, including access control lists; empty if the system has none."""
     if sys.platform != "linux":
         return {}
     try:
@@ -252,15 +257,15 @@ def _attributes(path: Path) -> dict[str, bytes]:
 
 
 def _overwrite(path: Path, new: Path, digest: str, lock: int) -> bool:
-    """Overwrite a file in place; False where it does not hold what it should.
+    """Overwrite a file in place; returns False if it does not have the expected content.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if sys.platform == "win32":
         return overwrite(str(path), str(new), digest)
     script = Path(overwrite.__code__.co_filename)
-    # The lock is the process's too, so that nobody takes its file for a leftover should this process be killed.
+    # The child process holds the lock too, so that nobody takes its file for a leftover if this process is killed.
     with subprocess.Popen(
         [sys.executable, "-I", "-S", str(script), str(path), str(new), digest],
         stdin=subprocess.DEVNULL,

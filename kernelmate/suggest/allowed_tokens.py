@@ -1,7 +1,9 @@
-"""Characters, words and preprocessor lines of text that a model or a plugin wrote: which of them may be compiled.
+"""Allow-list for text that a model or a plugin wrote.
 
-A macro means something else wherever its name stands, in the user's file, in headers, and in code that calls the kernel:
-so a candidate's macros have names of their own, and end with the kernel.
+The characters, words and preprocessor lines that may be compiled.
+
+A macro changes the meaning of its name in the user's file, in headers, and in code that calls the kernel. Therefore a
+candidate's macros must have new names, and must be undefined after the kernel.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ READS_FILES = frozenset(
 )
 
 _LIBRARY = re.compile(
-    # CUDA: the runtime, the driver, vector types and what makes them, atomics, textures, cooperative groups.
+    # CUDA: runtime, driver, vector types and their constructors, atomics, textures, cooperative groups.
     r"__\w*|_[A-Z]\w*|cuda\w*|cu[A-Z]\w*|CU(?:DA|RT)?_\w*|CUDART\w*|nv_?\w*|NV_\w*|atomic\w*|make_\w+|tex[123C]?\w*|surf[123C]\w*"
     r"|u?(?:char|short|int|long|longlong)[1-4]?|(?:float|double|half|nv_bfloat16|dim)[1-4]?|clock(?:64)?|warpSize"
     r"|(?:thread|block)Idx|(?:block|grid)Dim|r?norm[34]?d?f?|rsqrtf?|rcbrtf?|sinpif?|cospif?|sincos(?:pi)?f?|saturate|wmma|cg"
@@ -48,7 +50,7 @@ _LIBRARY = re.compile(
     r"|E(?:OF|DOM|RANGE|INVAL|XIT_\w+)|NULL|NAN|INFINITY|HUGE_VALF?L?|M_\w+|RAND_MAX|BUFSIZ|FILE|SIG\w+|CLOCKS_PER_SEC|NDEBUG"
     r"|U?(?:CHAR|SHRT|INT|LONG|LLONG|SCHAR)_(?:MIN|MAX)|CHAR_BIT|U?INT\w*_(?:MIN|MAX|C)|SIZE_MAX|(?:FLT|DBL|LDBL)_\w+|bool|true|false"
 )
-"""Names of CUDA and of the C library that no macro of a candidate may take, by their forms."""
+"""Patterns of names of CUDA and the C library that a candidate's macros must not use."""
 
 RESERVED = STD_NAMES | words_of(
     "alignas alignof and asm auto break case catch class const constexpr continue default delete do else enum explicit extern for"
@@ -57,7 +59,7 @@ RESERVED = STD_NAMES | words_of(
     " while defined override final import module decltype typeid co_await concept requires wchar_t char8_t char16_t char32_t xor"
     " bitand bitor compl and_eq or_eq xor_eq not_eq thread_local const_cast dynamic_cast reinterpret_cast static_cast dim3"
 )
-"""Words of the language and names of its library, under which what stands below would mean something else."""
+"""Keywords and library names that a candidate's macros must not redefine."""
 
 _ATTRIBUTES = words_of(
     "aligned align noinline always_inline unused packed pure const maybe_unused nodiscard fallthrough likely unlikely gnu nv_pure"
@@ -69,15 +71,15 @@ _ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u206
 _SPELLINGS = re.compile(r"\?\?[=/'()!<>-]|%:|\\u[0-9a-fA-F]|\\U[0-9a-fA-F]")
 
 _SPLIT = re.compile(r"[^\s\\]{1,40}\\\r?\n\S{1,40}")
-"""What a continued line joins without a blank between: a directive, a name or a comment's beginning would be read in two."""
+"""Text joined by a line continuation without a blank: a directive, name or comment start would be split."""
 
 
 class ForbiddenText(Exception):
-    """The text is not taken; the message is one sentence for people."""
+    """The text is rejected; the message is one sentence."""
 
 
 def check_characters(text: str, extra: int = 0) -> None:
-    """Turn away what hides or steers what is read.
+    """Reject characters that hide text or change its reading direction.
 
     Raises:
         Forbidden: it is too long, or holds such characters.
@@ -95,7 +97,7 @@ def check_characters(text: str, extra: int = 0) -> None:
 
 
 def check_words(text: str, baseline: str, kernel: str) -> None:
-    """Turn away preprocessor lines, and words that reach out of the text; those of the user's own file are allowed.
+    """Reject preprocessor lines, and words with effects outside the kernel, except those in the user's own file.
 
     Args:
         text: of the candidate.
@@ -131,7 +133,7 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
 
 
 def _check_word(tokens: Sequence[Token], index: int) -> None:
-    """A word that the user's file does not hold."""
+    """Checks a word that the user's file does not contain."""
     text = tokens[index].text
     if text in READS_FILES:
         raise ForbiddenText(f"The text reaches for files by {text}.")
@@ -149,7 +151,7 @@ def _joined(text: str) -> str:
 
 
 def _check_branches(tokens: Sequence[Token], kernel: Sequence[Token], known: Counter[tuple[str, ...]]) -> None:
-    """Conditions of the user's file stand in a text that has as many of them as the file, or as the kernel alone."""
+    """Checks that preprocessor conditions of the user's file are as many as in the file, or as in the kernel alone."""
     found = [line for line in _directives(tokens) if line[1:2] and line[1] in CONDITIONS]
     own = [line for line in _directives(kernel) if line[1:2] and line[1] in CONDITIONS]
     whole = [line for line in known.elements() if line[1:2] and line[1] in CONDITIONS]
@@ -158,14 +160,14 @@ def _check_branches(tokens: Sequence[Token], kernel: Sequence[Token], known: Cou
 
 
 def macros_added(text: str, baseline: str) -> tuple[str, ...]:
-    """The macros that a candidate's text defines and the user's file does not, in order."""
+    """Returns the macros that a candidate's text defines and the user's file does not, in order."""
     known = set(_directives(lex(baseline).tokens))
     lines = _directives(lex(_joined(text)).tokens)
     return tuple(dict.fromkeys(_defined(line for line in lines if line not in known)))
 
 
 def left_defined(text: str, macros: Sequence[str]) -> str | None:
-    """A macro that is not undefined again below, of these; None where all are."""
+    """Returns one of these macros that is not undefined again; None if all are."""
     last = {}
     for line in _directives(lex(_joined(text)).tokens):
         if len(line) > 2 and line[1] in ("define", "undef"):
@@ -178,7 +180,7 @@ def _defined(lines: Iterable[tuple[str, ...]]) -> Iterator[str]:
 
 
 def _check_attribute(tokens: Sequence[Token], index: int, known_words: Collection[str]) -> None:
-    """An attribute in `__attribute__((...))` or `[[...]]` must be one that says nothing but how to compile."""
+    """Checks that an attribute in `__attribute__((...))` or `[[...]]` only affects compilation."""
     opening = index if tokens[index].text == "[" else index + 1
     if tokens[opening : opening + 1] == [] or (
         opening == index and [t.text for t in tokens[index : index + 2]] != ["[", "["]

@@ -1,4 +1,7 @@
-"""The seam between what proposes candidates and what judges them. Authors import neither worker nor history."""
+"""Interface between authors, which propose candidates, and the session, which judges them.
+
+Authors import neither worker nor history.
+"""
 
 from __future__ import annotations
 
@@ -50,17 +53,17 @@ def candidate_key(kernel: Kernel, contract: Contract) -> tuple[str, ...]:
 
 
 class Suggester(Protocol):
-    """Proposes candidates: a recipe, a model, a router over others."""
+    """Interface of sources of candidates: a recipe, a model, a router over others."""
 
     name: str
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates, cheapest and likeliest first. Yielding none is an answer; raising is not."""
+        """Yields candidates, cheapest and most promising first. Yielding none is allowed; raising is not."""
         ...
 
 
 class AuthorFailed(Exception):
-    """An author has no answer; the message is one line for people, and says what to do where something can be done.
+    """An author gives no answer; the message is one line, with a remedy if there is one.
 
     Attributes:
         kind: `missing`, `key`, `consent`, `budget`, `refused`, `truncated`, `limit`, `overloaded`, `timeout`,

@@ -1,4 +1,4 @@
-"""Reasons held against figures: what a candidate's `why` says of a metric must be what the verdicts show."""
+"""Checks a candidate's stated reason against its figures: a claim in `why` about a metric must agree with the verdicts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmate.records import Candidate, Claim, Verdict
 
 
 def borne_out(candidate: Candidate, before: Verdict, after: Verdict) -> Candidate:
-    """The candidate with those claims gone from its reason that the figures do not bear; unknown figures bear any.
+    """Return the candidate without claims that the figures contradict; unknown figures contradict none.
 
     Args:
         candidate: with its claims.

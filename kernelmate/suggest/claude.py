@@ -1,4 +1,6 @@
-"""Claude by the anthropic SDK: reviews a version that failed, doubts one that looks too good, writes only where allowed.
+"""Claude by the anthropic SDK.
+
+Reviews a version that failed, audits one that looks too good, and writes kernels only if allowed.
 
 Nothing is sent without consent, the text that was agreed to is the text that is sent, and no key passes through here:
 the SDK finds it in the environment or in its own store.
@@ -66,11 +68,16 @@ class Claude:
     """One session with Claude.
 
     Attributes:
-        model: as the API names it. spending: what may be spent.
-        consents: what was agreed. ask: shows what would be sent. workspace: what an agreement holds for.
-        on_text: told of text as it arrives. stop: True once the user wants no more; looked at with every piece of text.
-        retries: of the SDK, which waits as long as the server asks for.
-        timeout_s: seconds in which nothing comes. answer_s: for the whole answer, retries included.
+        model: its name in the API.
+        spending: the spending limit.
+        consents: earlier consents.
+        ask: asks for consent.
+        workspace: the folder that a consent covers.
+        on_text: called with text as it arrives.
+        stop: returns True to cancel; checked with every piece of text.
+        retries: retries of the SDK, which waits as long as the server requests.
+        timeout_s: seconds without data.
+        answer_s: seconds for the whole answer, retries included.
     """
 
     spending: SpendingBudget
@@ -93,11 +100,11 @@ class Claude:
 
     @property
     def account(self) -> str:
-        """Cost of all calls of the session so far, and the spending limit."""
+        """Returns the cost of all calls of the session so far, and the spending limit."""
         return self.spending.account
 
     def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
-        """Reviews the best version that failed, and plans the next.
+        """Review the best version that failed, and plan the next.
 
         Raises:
             AuthorFailed: there is no answer.
@@ -107,7 +114,7 @@ class Claude:
         return self._call(request, tried, REVIEW_TASK, Review)
 
     def audit(self, request: SuggestRequest, suspicious: Judged) -> Audit:
-        """Audits a version that passed; asked also once a search has used up its budget.
+        """Audit a version that passed; called even after the search's budget is used up.
 
         Raises:
             AuthorFailed: there is no answer.
@@ -115,7 +122,7 @@ class Claude:
         return self._call(replace(request, stop=_never), failed_part(suspicious, request), AUDIT_TASK, Audit)
 
     def write(self, request: SuggestRequest, review: Review | None = None) -> Proposal:
-        """A kernel of Claude's own.
+        """Write a new kernel.
 
         Raises:
             AuthorFailed: there is no answer.
@@ -156,7 +163,7 @@ class Claude:
             raise AuthorFailed("malformed", f"Claude's answer cannot be used: {error}") from None
 
     def _tokens(self, characters: int) -> int:
-        """As many tokens as an answer may have with what is left to spend."""
+        """Returns the output tokens that the remaining budget allows."""
         tokens = MOST_OUTPUT_TOKENS
         while True:
             try:
@@ -244,11 +251,11 @@ class Claude:
 
 
 class _Reading:
-    """An answer that a thread of its own reads, so that a server that is slow or silent holds nobody.
+    """Reads an answer in a thread, so that a slow or silent server blocks nobody.
 
     Attributes:
         pieces: text as it arrives, empty for other events; None at the end.
-        done: the end was reached.
+        done: True after the end.
     """
 
     def __init__(self, client: anthropic.Anthropic, arguments: dict[str, Any]) -> None:
@@ -262,17 +269,17 @@ class _Reading:
         threading.Thread(target=self._read, name="kernelmate-claude", daemon=True).start()
 
     def message(self) -> Any:
-        """The whole answer.
+        """Return the whole answer.
 
         Raises:
-            Exception: the SDK's, where there is none.
+            Exception: the SDK's error, if there is none.
         """
         if self._error is not None:
             raise self._error
         return self._message
 
     def usage(self) -> Any:
-        """Tokens that the server has counted so far; None if it has sent nothing."""
+        """Returns the tokens that the server has counted so far; None if it has sent nothing."""
         try:
             return None if self._stream is None else self._stream.current_message_snapshot.usage
         except (AssertionError, AttributeError):
@@ -304,7 +311,7 @@ class _Reading:
 
 
 def _count(tokens: object) -> int:
-    """A number of tokens as a server says it; 0 for anything else."""
+    """Returns a server's number of tokens; 0 for anything else."""
     return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) and tokens > 0 else 0
 
 
@@ -330,10 +337,10 @@ def _never() -> bool:
 
 
 def _text(message: Any) -> str:
-    """The text of a finished answer.
+    """Return the text of a finished answer.
 
     Raises:
-        AuthorFailed: it was refused or cut off, so that its text is no answer.
+        AuthorFailed: it was refused or truncated.
     """
     if message.stop_reason is None:
         raise AuthorFailed("connection", _BROKEN_OFF)
@@ -345,7 +352,7 @@ def _text(message: Any) -> str:
 
 
 def _failure(error: Exception) -> AuthorFailed:
-    """The SDK's errors, after its own retries, as one line each; nothing of headers or bodies gets into it."""
+    """Converts the SDK's errors, after its own retries, to one line each, without headers or bodies."""
     import anthropic
 
     status = getattr(error, "status_code", None)

@@ -27,28 +27,28 @@ from kernelmate.suggest.recipes.base import Recipe
 BEAM = 2
 """Versions that are built on at each depth."""
 DEPTH = 4
-"""Recipes in a sequence, at most, the launch not counted."""
+"""Maximum of recipes in a sequence, not counting the launch."""
 VARIANTS = 2
-"""Candidates taken of one recipe at one version."""
+"""Candidates of one recipe for one version."""
 LAUNCHES = 4
-"""Other launches tried for a version that is the best so far."""
+"""Other launches tried for the best version so far."""
 CLEAR = 0.7
-"""Once a version has this share of the metric, the launch of the kernel as it is need not be tuned: that version's will be."""
+"""Fraction of the metric from which tuning the original kernel's launch is skipped in favour of the better version's."""
 HARMLESS = 1.05
-"""A step that makes the metric worse by no more may still open the way for the next."""
+"""Maximum factor by which a step may worsen the metric and still be extended."""
 HELPS = 0.99
-"""A recipe that left more than this share of the metric where it was tried is not tried again further down."""
+"""A recipe that left more than this fraction of the metric is not tried again deeper in the search."""
 ALTERNATIVES = 3
-"""Versions judged in the end of those that a quick evaluation found better than the kernel, and not better than the best by then."""
+"""Versions judged at the end among those that a quick evaluation found better than the kernel, but not than the best."""
 NOTICE = 8
-"""Candidates that are made ready while one is looked at: as many as are compiled at once."""
+"""Candidates prepared in advance: as many as are compiled at once."""
 WORTH = 0.98
 """A depth must bring the metric below this share of the best for the search to go deeper."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecipeStep:
-    """A version that sequences go on from: what it is, how it was judged, and which recipes led to it.
+    """A version from which sequences continue: its verdict, and the recipes that led to it.
 
     `whys` has each recipe with its reason; `cost` is the objective's metric as a share of the baseline's. `idle`: the last recipe changed nothing by itself, so that
     only what it makes possible is worth trying.
@@ -66,11 +66,13 @@ class RecipeStep:
 
 @dataclass(slots=True)
 class _SearchFacts:
-    """What the search has learnt.
+    """Facts that the search has learnt.
 
     Attributes:
-        contents: met so far. gains: how each recipe did where it was tried first.
-        best: the least cost of a version that is worth taking. put_off: others that seem to gain, with their costs.
+        contents: met so far.
+        gains: how each recipe did where it was tried first.
+        best: the least cost of a version that is worth taking.
+        put_off: others that seem to gain, with their costs.
         waiting: those that promise more than the best, with their costs, until their step is over.
     """
 
@@ -104,7 +106,7 @@ class Composition:
         self._beam, self._depth, self._most = beam, depth, most
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates, each judged before it is handed out, `most` at most; ends once the request says stop."""
+        """Yields candidates, each already judged, at most `most`; ends when the request says stop."""
         if request.objective.keep and not request.objective.constraints:
             return  # no rewrite of ours makes a kernel read better
         known = _SearchFacts({_content(request.kernel, request.contract)})
@@ -142,7 +144,7 @@ class Composition:
             best = frontier[0]
 
     def _order(self, request: SuggestRequest, step: RecipeStep, known: _SearchFacts) -> list[Recipe]:
-        """Recipes to try on a version: those that may help and are not in it, what helped most elsewhere first.
+        """Return the recipes to try on a version: applicable ones not yet in it, the most helpful so far first.
 
         The launch has its place among them on the kernel as it is; later versions are tuned when it is clear which leads.
         """
@@ -169,7 +171,7 @@ class Composition:
         reached: list[RecipeStep],
         clear: float = 0.0,
     ) -> Iterator[Candidate]:
-        """Look at what recipes make of a version, judge and hand out what is worth it, and note where it can be gone on from.
+        """Try recipes on a version, judge and yield worthwhile results, and record versions to continue from.
 
         The launch is not tuned where a version of less than `clear` was reached before it is its turn.
         """
@@ -194,7 +196,7 @@ class Composition:
             yield from _look(request, step, offer, known, reached)
 
     def _with_notice(self, request: SuggestRequest, known: _SearchFacts, offers: Iterator[_Offer]) -> Iterator[_Offer]:
-        """Offers in their order; the session is told of each that will be looked at, some time before it is."""
+        """Yields offers in order; the session is informed of each some time before it is evaluated."""
         if request.expect is None:
             yield from offers
             return
@@ -218,7 +220,7 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What a recipe makes of a version, with all the steps before it in its author and its reason; `whys` has them apart."""
+    """A recipe's result for a version, with all previous steps in author and reason; `whys` has them separately."""
 
     recipe: Recipe
     whys: tuple[tuple[str, str], ...]
@@ -229,7 +231,7 @@ class _Offer:
 def _offers(
     request: SuggestRequest, step: RecipeStep, recipes: Sequence[Recipe], closed: Collection[str]
 ) -> Iterator[_Offer]:
-    """What recipes make of a version; those that are `closed` are asked for no more."""
+    """Yields the results of recipes for a version; recipes in `closed` are skipped."""
     here = replace(request, kernel=step.kernel, contract=step.contract, verdict=step.verdict)
     for recipe in recipes:
         aim = aimed_at(request.objective, recipe.metrics, step.verdict) or request.objective
@@ -243,7 +245,7 @@ def _offers(
 def _look(
     request: SuggestRequest, step: RecipeStep, offer: _Offer, known: _SearchFacts, reached: list[RecipeStep]
 ) -> Iterator[Candidate]:
-    """Look at a candidate, judge and hand it out if it is worth it, and note where it can be gone on from."""
+    """Evaluates a candidate, judges and yields it if worthwhile, and records it to continue from."""
     candidate, name = offer.candidate, offer.recipe.name
     judged = request.quick_evaluation(candidate) if request.quick_evaluation is not None else request.judge(candidate)
     if new_warnings(request.verdict, judged.verdict):
@@ -274,7 +276,7 @@ def _look(
 
 
 def new_warnings(before: Verdict, after: Verdict) -> list[str]:
-    """What the compiler warns of in a version and did not in the baseline; a message that comes more often is new too."""
+    """Returns compiler warnings of a version that the baseline does not have; a more frequent message counts as new."""
     counts = [
         Counter(one.message for one in verdict.diagnostics if one.severity == "warning") for verdict in (before, after)
     ]
@@ -282,7 +284,7 @@ def new_warnings(before: Verdict, after: Verdict) -> list[str]:
 
 
 def _best_waiting(request: SuggestRequest, known: _SearchFacts, reached: list[RecipeStep]) -> Iterator[Candidate]:
-    """Judge what promised more than the best, the best first, until one is as good as that; what is wrong is not built on."""
+    """Judges versions that promise more than the best, in order, until one is as good; wrong versions are not extended."""
     waiting = sorted(known.waiting, key=lambda one: one[0])
     known.waiting.clear()
     while waiting and not request.stop():
@@ -300,7 +302,7 @@ def _best_waiting(request: SuggestRequest, known: _SearchFacts, reached: list[Re
 
 
 def _alternatives(request: SuggestRequest, known: _SearchFacts) -> Iterator[Candidate]:
-    """What was put off, the best first, now that nothing better is to come."""
+    """Judges postponed versions, the best first, at the end."""
     for _, candidate in sorted(known.put_off, key=lambda one: one[0])[:ALTERNATIVES]:
         if request.stop():
             return
@@ -310,14 +312,14 @@ def _alternatives(request: SuggestRequest, known: _SearchFacts) -> Iterator[Cand
 
 
 def _names(step: RecipeStep, recipe: Recipe) -> tuple[str, ...]:
-    """The recipes in their order; one that follows itself, as the launch may, is named once."""
+    """Returns the recipes in order; a repeated one, such as the launch, is named once."""
     return step.recipes if step.recipes[-1:] == (recipe.name,) else (*step.recipes, recipe.name)
 
 
 def _joined(
     request: SuggestRequest, step: RecipeStep, recipe: Recipe, alone: Candidate
 ) -> tuple[Candidate, tuple[tuple[str, str], ...]]:
-    """A recipe's candidate with all the steps before it in its author and its reason; the launch is told once, as a whole."""
+    """Returns a recipe's candidate with all previous steps in author and reason; the launch is described once."""
     why, before = alone.why, step.whys
     if recipe.name == launch.RECIPE.name and any(name == recipe.name for name, _ in before):
         before = tuple(one for one in before if one[0] != recipe.name)
@@ -334,7 +336,10 @@ def _joined(
 
 
 def _cost(request: SuggestRequest, judged: Judged) -> float | None:
-    """The objective's metric as a share of the baseline's, lower is better; None for what must not be built on."""
+    """Returns the objective's metric as a fraction of the baseline's, lower is better.
+
+    None for versions not to be extended.
+    """
     verdict = judged.verdict
     wrong = not verdict.compiled or verdict.correct is False or any(f.severity == "error" for f in verdict.findings)
     if wrong or judged.candidate.caution is not None:

@@ -1,4 +1,4 @@
-"""Nothing leaves the machine before its owner has seen it and agreed, once for each workspace."""
+"""Consent: text leaves the machine only after its owner has seen it and agreed, once per workspace."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ _ROOTS = (".git", ".hg", "pyproject.toml")
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What would be sent.
+    """Text that would be sent.
 
     Attributes:
-        text: every character of it. host: where to. model: who would read it.
+        text: every character of it.
+        host: where to.
+        model: who would read it.
         most_usd: the most that the call can cost; None where no price is known.
         workspace: the folder that an agreement would hold for.
     """
@@ -32,7 +34,7 @@ class Outgoing:
 
 
 Ask = Callable[[Outgoing], bool]
-"""Shows what would be sent, and says whether the user agrees."""
+"""Function that shows outgoing text and returns the user's consent."""
 
 
 def default_path() -> Path:
@@ -43,7 +45,7 @@ def default_path() -> Path:
 
 
 def workspace_of(file: Path) -> Path:
-    """The project that a file belongs to: the nearest folder with a repository or a pyproject.toml, else its own."""
+    """Returns a file's project: the nearest folder with a repository or a pyproject.toml, else its own."""
     folder = file.resolve().parent
     for candidate in (folder, *folder.parents):
         if any((candidate / name).exists() for name in _ROOTS):
@@ -52,7 +54,7 @@ def workspace_of(file: Path) -> Path:
 
 
 class Consents:
-    """Agreements, kept in one file; a file that cannot be read holds none."""
+    """Consents, stored in one file; an unreadable file contains none."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or default_path()
@@ -62,13 +64,13 @@ class Consents:
         return host in self._read().get(str(workspace), {})
 
     def give(self, workspace: Path, host: str) -> bool:
-        """Keep an agreement; False where it cannot be kept, so that it will be asked for again."""
+        """Stores a consent; returns False if it cannot be stored, so that it will be requested again."""
         agreed = self._read()
         agreed.setdefault(str(workspace), {})[host] = int(time.time())
         return self._write(agreed)
 
     def withdraw(self, workspace: Path) -> bool:
-        """Forget what was agreed for a workspace; False where the file cannot be written."""
+        """Deletes a workspace's consents; returns False if the file cannot be written."""
         agreed = self._read()
         return agreed.pop(str(workspace), None) is None or self._write(agreed)
 

@@ -1,4 +1,4 @@
-"""What limits a kernel and why, from its verdict alone: no model, no guess where a figure is missing.
+"""Limiters of a kernel and their causes, derived from its verdict alone: no model, no guess for missing figures.
 
 The rules are those of the CUDA C++ Best Practices Guide (memory optimizations, execution configuration, instruction
 optimization), applied to counted figures.
@@ -15,20 +15,20 @@ SECTOR = 32
 LEAST_SHARE = 0.02
 """Lines that cost less of the kernel are not spoken of."""
 USED_WELL = 0.75
-"""Share of moved bytes that are asked for, from which on an access counts as coalesced."""
+"""Fraction of moved bytes that are requested, from which an access counts as coalesced."""
 REREAD = 3.0
 """Times that a byte crosses L1 on average, from which on keeping it nearer pays."""
 LOW_OCCUPANCY = 0.5
 THIN_TAIL = 0.5
 MOST_WAVES_WITH_TAIL = 4
 OFTEN = 0.25
-"""Share of all barriers that a line has, from which on it is named where time goes by in waiting."""
+"""Fraction of all barriers on a line, from which it is named as a cause of waiting."""
 SHORT_US = 4.0
 """Below this, starting the kernel is a large part of its time."""
 
 
 def diagnose(verdict: Verdict) -> tuple[Cause, ...]:
-    """Everything that stands out, the dearest lines first, then what concerns the whole launch.
+    """Return all limiters, the most expensive lines first, then those of the whole launch.
 
     Args:
         verdict: of a kernel that has run.
@@ -114,7 +114,7 @@ def _inside_blocks(line: LineCounters, share: float) -> Iterator[Cause]:
 
 
 def _waiting(lines: Sequence[LineCounters], total: float, told: set[int | None]) -> Iterator[Cause]:
-    """Where time goes by in waiting, barriers cost more than the instructions of their lines: those that are met most."""
+    """Yields lines with the most frequent barriers, if waiting dominates."""
     barriers = sum(line.barriers for line in lines)
     for line in lines:
         if barriers and line.barriers >= OFTEN * barriers and line.line not in told:

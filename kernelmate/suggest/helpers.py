@@ -14,9 +14,9 @@ _ASKS = re.compile(r"threadIdx|blockIdx|blockDim|gridDim|__sync|__shfl|__ballot|
 
 
 def plain_helpers(kernel: Kernel) -> frozenset[str]:
-    """Device functions of the unit that only compute from the values that they are given.
+    """Return device functions of the unit that only compute from their arguments.
 
-    They take nothing by pointer or reference, and ask neither for their thread nor for another one.
+    They take no pointers or references, and do not depend on thread indices or other threads.
     """
     text = kernel.unit.text
     found = set()

@@ -1,4 +1,4 @@
-"""Everything that proposes versions without a model: recipes for what can be measured, repairs for what is wrong."""
+"""Authors without a model: recipes for metrics, repairs for wrong kernels."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from kernelmate.suggest.repairing import RepairSequences
 
 @dataclass(slots=True)
 class Offline:
-    """Recipes, or repairs where a right kernel is asked for, and sequences of them.
+    """Recipes, or repairs if the objective is a correct kernel, and sequences of them.
 
     Attributes:
-        most: candidates handed out; None for as many as the search takes. notes: what the user should hear of.
+        most: candidates handed out; None for as many as the search takes.
+        notes: what the user should hear of.
     """
 
     most: int | None = None
@@ -24,7 +25,7 @@ class Offline:
     name: str = "recipes"
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates, each judged before it is handed out; ends once the request says stop."""
+        """Yields candidates, each already judged; ends when the request says stop."""
         if request.objective.metric != "correct":
             yield from Composition(most=self.most).propose(request)
             return

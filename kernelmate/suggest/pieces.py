@@ -1,4 +1,4 @@
-"""The pieces of a file beside a kernel: their names, and those that only the kernel uses."""
+"""Top-level parts of a file beside a kernel: their names, and those used by the kernel alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmate.records import Kernel
 from kernelmate.source.tokens import Token, closing, lex
 
 INCLUDED = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl")
-"""Endings of files that others include, which may use any helper in them."""
+"""Suffixes of files that others include, so that any helper in them may be used elsewhere."""
 NAMESPACES = frozenset({"namespace_definition", "declaration_list"})
 NESTING = NAMESPACES | {"template_declaration", "linkage_specification"}
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
@@ -21,7 +21,7 @@ _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """One thing of a text: its node, its text, and its tokens without layout."""
+    """One part of a text: its node, its text, and its tokens without layout."""
 
     node: tree_sitter.Node
     text: str
@@ -40,7 +40,7 @@ def without_kernel(kernel: Kernel) -> str:
 def pieces_of(
     text: str, opened: frozenset[str] = frozenset(), numbers: frozenset[str] = frozenset()
 ) -> Iterator[FilePiece]:
-    """Pieces at the outermost level, or within nodes of the opened types there; layout and comments are none.
+    """Return the parts at the outermost level, or within nodes of the opened types there.
 
     `numbers` are names whose numbers are launch parameters.
     """
@@ -58,7 +58,7 @@ def pieces_of(
 
 
 def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
-    """The words of device functions and constants in the kernel's own file that nothing but the kernel names.
+    """Return the names of device functions and constants in the kernel's file that only the kernel uses.
 
     One that only such others name is one as well. `pieces` are those beside the kernel.
     """
@@ -73,7 +73,7 @@ def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
 
 
 def _is_own(piece: FilePiece, name: str) -> bool:
-    """True if a piece may be seen by its own file alone: a device function, or a constant."""
+    """Returns True if a part is private to its file: a device function, or a constant."""
     kind = next(iter(names_of(piece.node)))[0]
     if kind == "function":
         return "__device__" in piece.words and not {"__host__", "__global__", "__managed__"} & {*piece.words}
@@ -83,7 +83,7 @@ def _is_own(piece: FilePiece, name: str) -> bool:
 
 
 def names_of(node: tree_sitter.Node) -> Iterator[tuple[str, str]]:
-    """Kind and name of what a piece declares."""
+    """Returns kind and name of a part's declaration."""
     if node.type in NESTING:
         for child in node.named_children:
             yield from names_of(child)
@@ -101,7 +101,7 @@ def names_of(node: tree_sitter.Node) -> Iterator[tuple[str, str]]:
 
 
 def _enumerators(node: tree_sitter.Node) -> Iterator[str]:
-    """Names that an enumeration puts beside its own, unless they stay in its scope."""
+    """Returns the names of an unscoped enumeration's values."""
     scoped = {"class", "struct"} & {*words_of((node.text or b"").decode("utf-8", "replace"))}
     body = node.child_by_field_name("body") if node.type == "enum_specifier" and not scoped else None
     for one in body.named_children if body is not None else ():
@@ -111,7 +111,7 @@ def _enumerators(node: tree_sitter.Node) -> Iterator[str]:
 
 
 def aligned_type(words: Sequence[str]) -> str | None:
-    """The name of `struct __align__(16) Name { ... }`, which the grammar takes for a function."""
+    """Returns the name of `struct __align__(16) Name { ... }`, which the grammar parses as a function."""
     kind, *attribute, name, opening = words[:7] if len(words) > 6 else ("",) * 7
     aligned = kind in ("struct", "union") and attribute[:2] == ["__align__", "("] and attribute[3:] == [")"]
     return name if aligned and opening == "{" else None
@@ -129,7 +129,7 @@ def _declared_name(declarator: tree_sitter.Node) -> tuple[str, bool]:
 
 
 def launch_numbers(text: str) -> frozenset[str]:
-    """Names of a text that are given a number, `const int threads = 256;`, and then stand in launches alone."""
+    """Returns names with a constant number, `const int threads = 256;`, that are used in launches alone."""
     outside = list(words_of(text))
     given = {
         name
@@ -140,7 +140,7 @@ def launch_numbers(text: str) -> frozenset[str]:
 
 
 def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The words of a text without comments, layout and launch parameters, those of their `dim3` variables too."""
+    """Returns the words of a text without comments, layout, launch parameters, and their `dim3` variables."""
     tokens = lex(text).tokens
     sides = _sides_of_launches(tokens)
     index = 0
@@ -160,7 +160,7 @@ def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
 
 
 def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
-    """Opening and closing parentheses of what `dim3` variables of launches are given, where that calls nothing."""
+    """Returns the parentheses of initialisers of launches' `dim3` variables without calls."""
     words = [token.text for token in tokens]
     launched = {
         words[index + 1] for index, word in enumerate(words) if word == "<<<" and words[index + 2 : index + 3] == [","]

@@ -14,15 +14,15 @@ GROUP = "kernelmate.suggesters"
 
 
 def plugin_names() -> list[str]:
-    """The names of all installed ones."""
+    """Returns the names of all installed suggesters."""
     return sorted({point.name for point in entry_points(group=GROUP)})
 
 
 def load_plugin(name: str) -> Suggester:
-    """Make one.
+    """Create a suggester.
 
     Raises:
-        UsageError: there is none of this name, or it cannot be made.
+        UsageError: there is none of this name, or it cannot be created.
     """
     for point in entry_points(group=GROUP):
         if point.name == name:

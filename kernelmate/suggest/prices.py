@@ -9,11 +9,13 @@ from kernelmate.records import Cost
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """US dollars for a million tokens.
+    """US dollars per million tokens.
 
     Attributes:
-        input: read without a cache. output: written, reasoning included.
-        cache_write: read and kept for five minutes. cache_read: read from what was kept.
+        input: read without a cache.
+        output: written, reasoning included.
+        cache_write: read and kept for five minutes.
+        cache_read: read from what was kept.
     """
 
     input: float
@@ -37,7 +39,7 @@ PRICES: dict[str, Price] = {
     "claude-sonnet-4": _price(3.0, 15.0, 0.1),
     "claude-haiku-4-5": _price(1.0, 5.0, 0.1),
 }
-"""By the start of a model's name, the longest that fits (platform.claude.com, pricing, November 2026)."""
+"""Prices by prefix of a model's name, the longest match wins (platform.claude.com, pricing, November 2026)."""
 
 UNKNOWN = _price(10.0, 50.0, 0.1)
 """Counted for a model that is not in the table: as the dearest of it."""
@@ -47,13 +49,13 @@ CHARACTERS_PER_TOKEN = 2.5
 
 
 def price_of(model: str) -> Price | None:
-    """The price of a model; None where it is not known."""
+    """Returns the price of a model; None if unknown."""
     known = [name for name in PRICES if model == name or model.startswith(f"{name}-")]
     return PRICES[max(known, key=len)] if known else None
 
 
 def cost_of(model: str, input_tokens: int, output_tokens: int, cache_written: int = 0, cache_read: int = 0) -> Cost:
-    """Cost of a call; `input_tokens` are those that no cache had a part in."""
+    """Returns the cost of a call; `input_tokens` are those without cache use."""
     price = price_of(model)
     usd = None
     if price is not None:
@@ -68,7 +70,7 @@ def cost_of(model: str, input_tokens: int, output_tokens: int, cache_written: in
 
 
 class OverBudget(Exception):
-    """A call could cost more than is left; the message is one sentence for people."""
+    """A call could cost more than the remaining budget; the message is one sentence."""
 
 
 class SpendingBudget:
@@ -85,20 +87,20 @@ class SpendingBudget:
 
     @property
     def account(self) -> str:
-        """Amount spent so far, in words."""
+        """Returns the amount spent so far, as text."""
         calls = "1 call" if len(self.calls) == 1 else f"{len(self.calls)} calls"
         return f"{calls} so far, {self.spent_usd:.4f} of {self.limit_usd:.2f} USD"
 
     def most(self, model: str, characters: int, output_tokens: int) -> float:
-        """The most that a call can cost, in US dollars, by an estimate of its tokens on the safe side."""
+        """Returns an upper estimate of a call's cost, in US dollars."""
         price = price_of(model) or UNKNOWN
         return (characters / CHARACTERS_PER_TOKEN * price.cache_write + output_tokens * price.output) / 1e6
 
     def check(self, model: str, characters: int, output_tokens: int) -> float:
-        """The most that a call can cost, once it is sure that there is as much.
+        """Return an upper estimate of a call's cost after checking it against the budget.
 
         Raises:
-            OverBudget: there is not.
+            OverBudget: the budget does not suffice.
         """
         most = self.most(model, characters, output_tokens)
         if self.spent_usd + most > self.limit_usd:

@@ -59,12 +59,12 @@ MENDING = """\
 
 
 def questions(request: SuggestRequest) -> str:
-    """The question: a better version, or a right one of a kernel that does not compile or is wrong."""
+    """Returns the question: a better version, or a correct one of a broken or wrong kernel."""
     return MENDING if request.objective.metric == "correct" else QUESTIONS
 
 
 def kernel_part(request: SuggestRequest) -> str:
-    """Facts about the original kernel: the same for every call of a search."""
+    """Returns facts about the original kernel: the same for every call of a search."""
     verdict = request.verdict
     parts = [
         _marked("kernel", _numbered(request)),
@@ -77,7 +77,7 @@ def kernel_part(request: SuggestRequest) -> str:
 
 
 def versions_part(versions: Sequence[Judged], request: SuggestRequest) -> str:
-    """The best versions of this search and of earlier ones, each with how it stands, and the best that failed.
+    """Return the best versions of this search and of earlier ones, each with its standing, and the best that failed.
 
     What was found in earlier searches counts as much as what was found now: the best of both come first.
     """
@@ -124,7 +124,7 @@ def _marked(name: str, text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """The text without the spellings by which a model's chat template tells who speaks.
+    """Return the text without special tokens of a model's chat template.
 
     A server reads them as such wherever they stand, so a comment in a kernel could end the user's part of the
     conversation and go on in another's name. C++ means the same with a space in each.
@@ -133,7 +133,7 @@ def plain(text: str) -> str:
 
 
 def _numbered(request: SuggestRequest) -> str:
-    """The kernel with the file's line numbers, and what stands above it (macros, device functions) as far as there is room."""
+    """Returns the kernel with the file's line numbers, and preceding macros and device functions as far as they fit."""
     unit, kernel = request.kernel.unit, request.kernel
     lines = unit.text[: kernel.end].split("\n")
     first = unit.text.count("\n", 0, kernel.start)
@@ -182,7 +182,7 @@ def _version(number: int, judged: Judged, request: SuggestRequest) -> str:
 
 
 def _figures(verdict: Verdict) -> str:
-    """Resources, occupancy, counters, dear lines, findings: what a reader of the kernel must know."""
+    """Returns resources, occupancy, counters, hot lines and findings for a reader of the kernel."""
     lines = [f"{d.severity}: line {d.line}: {d.message}" for d in verdict.diagnostics if d.severity == "error"]
     if verdict.resources is not None:
         r = verdict.resources
@@ -220,7 +220,7 @@ def _counted(counters: Counters | None) -> list[str]:
 
 
 def _dear(lines: tuple[LineCounters, ...] | None) -> list[str]:
-    """The lines that move the most global memory, then those that take the most passes over shared memory."""
+    """Returns the lines with the most global traffic, then those with the most shared-memory wavefronts."""
     known = [line for line in lines or () if line.line is not None]
     moving = sorted(known, key=lambda line: line.global_bytes_moved, reverse=True)[:MOST_LINES]
     said = [

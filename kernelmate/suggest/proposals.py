@@ -18,10 +18,10 @@ MOST_WHY = 2000
 def proposed(
     request: SuggestRequest, proposal: Proposal | Candidate, author: str, cost: Cost | None = None
 ) -> Candidate:
-    """The candidate that a proposal is; what is one already gets its cost.
+    """Return a proposal as a candidate; a proposal that already is one gets its cost.
 
-    A text that may not be compiled becomes one too where it holds the kernel at all: it is turned away with a finding,
-    which the user sees, the history keeps, and a repair is told.
+    A forbidden text becomes a candidate too if it contains the kernel: it is rejected with a finding that the user, the
+    history and repair prompts see.
 
     Args:
         request: of the search.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from kernelmate.checks.findings import CODES
 from kernelmate.records import Candidate, Contract, Judged, Kernel, Verdict
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.repairs import ALL, Repair
@@ -128,7 +127,7 @@ def nearer(after: Verdict, before: Verdict) -> bool:
     old, new = (next((f for f in one.findings if f.severity == "error"), None) for one in (before, after))
     if old is None or new is None or (old.code, old.buffer) == (new.code, new.buffer):
         return False
-    return CODES.index(new.code) >= CODES.index(old.code)
+    return new.code.precedence >= old.code.precedence
 
 
 def _first_message(verdict: Verdict) -> str | None:

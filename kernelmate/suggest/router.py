@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from kernelmate.records import Candidate, Cost, Judged
+from kernelmate.records import Candidate, Cost, FindingCode, Judged
 from kernelmate.suggest.base import AuthorFailed, Suggester, SuggestRequest
 from kernelmate.suggest.proposals import proposed
 from kernelmate.suggest.replies import Audit, Proposal, Review
 
-SUSPICIOUS = "suspicious-speedup"
+SUSPICIOUS = FindingCode.SUSPICIOUS_SPEEDUP
 MOST_NOTE = 400
 """Characters of a reviewer's sentence that are shown."""
 WITHOUT_LOCAL = (

@@ -14,7 +14,7 @@ import tree_sitter
 import tree_sitter_cuda
 
 from kernelmate.errors import SourceError
-from kernelmate.records import Finding, Kernel
+from kernelmate.records import Finding, FindingCode, Kernel
 from kernelmate.source import apply_edits, find_kernels, text_unit
 from kernelmate.source.blocks import find_blocks
 from kernelmate.source.tokens import lex
@@ -150,7 +150,7 @@ def screen(
             raise ForbiddenText(_LAUNCHES)
     except ForbiddenText as error:
         place = (candidate.unit.path, *candidate.unit.locate(candidate.line, candidate.column))
-        return Finding("forbidden-source", "error", str(error), *place)
+        return Finding(FindingCode.FORBIDDEN_SOURCE, "error", str(error), *place)
     return None
 
 

@@ -1,1 +1,1 @@
-"""Kernels written from their specification: the contract's reference is traced, and the kernel written anew from the graph."""
+"""Generates kernels from their specification: traces the contract's reference, and writes a new kernel from the graph."""

@@ -1,4 +1,4 @@
-"""Stand-ins for a reference's arrays: what is done to them is written down as a graph."""
+"""Traced arrays: replacements for a reference's arrays that record operations as a graph."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Builder:
         dtype: Any = "float64",
         data: Sequence[Datum] = (),
     ) -> Array:
-        """A stand-in for the result of one operation."""
+        """Adds an operation, and returns the traced array of its result."""
         if any(arg.loops for arg in args):
             from kernelmate.synthesis.loops import batched
 
@@ -76,7 +76,7 @@ class Builder:
         data: Sequence[Datum],
         loops: tuple[TracedLoop, ...] = (),
     ) -> Array:
-        """A node with all its axes, of which the first are for the turns of some loops."""
+        """Adds a node with all its axes, of which the first belong to open loops."""
         shapes = tuple(text_of(one) for one in shape)
         node = Node(op, tuple(args), shapes, np.dtype(dtype).name, tuple(data))
         if (node, loops) not in self._known:
@@ -88,7 +88,7 @@ class Builder:
         return Array(self, self._known[node, loops])
 
     def dim(self, text: str) -> int:
-        """The value of a size's expression, which it remembers."""
+        """Returns the value of a size expression, which remembers its text."""
         return dim(int(evaluate_expression(text, self.size)), text, self.scalar)
 
     def scalar(self, text: str) -> Array:
@@ -96,7 +96,7 @@ class Builder:
         return self.add("size", dtype="int64", data=(text,))
 
     def lift(self, value: Any) -> Array:
-        """A traced array of a number, a size, or a traced array itself."""
+        """Converts a number or size to a traced array; a traced array is returned unchanged."""
         if isinstance(value, Array):
             return value
         if isinstance(value, int) and not isinstance(value, bool) and text_of(value) != str(int(value)):
@@ -119,14 +119,14 @@ class Builder:
         return self.add("constant", dtype=array.dtype, data=(array.item(),))
 
     def called(self, name: str, index: int) -> None:
-        """Remember what the reference calls a result, and what it is a view of."""
+        """Records the reference's name for a result, and what it is a view of."""
         node = self.nodes[index]
         self.nodes[index] = replace(node, name=name)
         if node.op in ("view", "cast", "reshape") and not self.nodes[node.args[0]].name:
             self.called(name, node.args[0])
 
     def graph(self, outputs: Sequence[Array]) -> Graph:
-        """What the outputs need, and nothing else."""
+        """Returns the graph of the outputs, without unneeded nodes."""
         order: dict[int, int] = {}
         kept: dict[Node, int] = {}
 
@@ -173,7 +173,10 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def loops(self) -> tuple[TracedLoop, ...]:
-        """The open loops in whose turns it differs, outermost first: the node has an axis for each before its own."""
+        """The open loops over whose iterations it varies, outermost first.
+
+        The node has an axis for each before its own.
+        """
         return self.builder.batches.get(self.node, ())
 
     @property
@@ -312,7 +315,7 @@ class Array(NDArrayOperatorsMixin):
         return self._into(target, f"np.{ufunc.__name__}", result, mask)
 
     def _into(self, target: Any, name: str, result: Any, mask: Any = True) -> Any:
-        """A result, assigned to the array that `out` names, where there is one, and where a mask holds."""
+        """Assigns a result to the array of `out`, if given, where the mask holds."""
         from kernelmate.synthesis.functions import where
 
         if target is None:
@@ -372,7 +375,7 @@ def cast(array: Array, dtype: Any) -> Array:
 
 
 def weak_type(value: Any) -> type[int] | type[float] | type[bool] | None:
-    """The type of a Python number, which takes the type of the array that it meets."""
+    """Returns the type of a Python number, which adopts the type of arrays it is combined with."""
     known = float if isinstance(value, Real) else type(value)
     return known if known in (int, float, bool) else None
 
@@ -407,10 +410,10 @@ def _sign_of(a: Array) -> Any:
 
 
 def broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that NumPy gives arrays of these shapes, where that does not depend on the sizes.
+    """Return the broadcast shape by NumPy's rules, if it does not depend on the sizes.
 
     Raises:
-        Untraceable: it does, or they do not fit together.
+        Untraceable: the shape depends on the sizes, or the shapes are incompatible.
     """
     rank = max(map(len, shapes), default=0)
     result: list[int] = []

@@ -1,4 +1,4 @@
-"""The plan of attention: a softmax along keys, of products of queries and keys or of given scores, then sums over values."""
+"""Plan of attention: softmax over keys, of query-key products or given scores, then weighted sums over values."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Attention(Plan):
         return _operands(self, key)
 
     def access(self, key: Key) -> str:
-        """`flat` for what differs within a block, else `once`."""
+        """Returns `flat` for values that differ within a block, else `once`."""
         return "flat" if axes_of(key) - {*self.batch} else "once"
 
     def leaves(self, roots: Sequence[Key]) -> Iterator[Key]:
@@ -100,7 +100,7 @@ class Attention(Plan):
             stack += self.operands(key)
 
     def steps(self, key: Key) -> AxisPosition:
-        """The number of an element in an array, or a position: how far each axis of the domain moves it."""
+        """Returns the strides by which each axis of the domain moves an element or a position."""
         found = AxisPosition(())
         stride = "1"
         for one, side in reversed(list(zip(key[1], self.node(key).shape, strict=True))):
@@ -110,7 +110,7 @@ class Attention(Plan):
         return found
 
     def _widened(self, stride: str, side: str) -> str:
-        """A stride times a side; `(C // H) * H` is `C` where the reference makes that of an axis of `C`."""
+        """Returns a stride times an extent; `(C // H) * H` is `C` if the reference splits an axis of `C`."""
         args = self.contract.args if self.contract else ()
         if stride.endswith(f" // {side})") and not any("//" in one for arg in args for one in arg.shape or ()):
             return stride[1 : -len(f" // {side})")]
@@ -156,7 +156,7 @@ def _kept(node: Node, index: Index) -> Index:
 
 
 def _parts(node: Node, index: Index) -> Any:
-    """The index in its source of an element of a part."""
+    """Returns the index in the source for an element of a part."""
     found = []
     for entry in node.data:
         axis = AxisMap.of(entry)
@@ -171,7 +171,7 @@ def _parts(node: Node, index: Index) -> Any:
 
 
 def _reshaped(contract: Contract | None, source: Node, node: Node, index: Index) -> Any:
-    """The index in its source of an element of a reshaped array whose axes were split."""
+    """Returns the index in the source for an element of a reshaped array with split axes."""
     assert contract is not None
     headline = contract.sizes[0]
     pairs = [(one, side) for one, side in zip(index, node.shape, strict=True) if side != "1"]
@@ -190,7 +190,7 @@ def _reshaped(contract: Contract | None, source: Node, node: Node, index: Index)
 
 
 def attention_of(graph: Graph, contract: Contract) -> Attention | None:
-    """The plan of a graph; None where it is not attention, or has operations besides that other schedules may know."""
+    """Returns the plan of a graph; None if it is not attention, or has operations that other schedules may support."""
     graph = without_reshapes(graph)
     nodes = graph.nodes
     kinds = [node.data[0] for node in nodes if node.op == "reduce"]
@@ -218,7 +218,7 @@ def _laid_out(graph: Graph, contract: Contract, output: int) -> Attention:
 
 
 def _recognised(plan: Attention) -> Attention | None:
-    """The plan with what each part of the graph is; None where its output holds no attention."""
+    """Returns the plan with the role of each part of the graph; None if its output contains no attention."""
     stack, seen = list(plan.outputs), set[Key]()
     while stack:
         key = stack.pop()
@@ -249,13 +249,13 @@ def _total(plan: Attention, key: Key) -> Attention | None:
 
 
 def _taken(plan: Attention, key: Key) -> str:
-    """The length of the axis that a reduction takes."""
+    """Returns the extent of the axis that a reduction removes."""
     node = plan.node(key)
     return plan.graph.nodes[node.args[0]].shape[int(node.data[1] or 0)]
 
 
 def _taking(plan: Attention, key: Key, axis: int) -> Attention:
-    """The plan with the axis that a reduction takes."""
+    """Returns the plan with the axis that a reduction removes."""
     domain = tuple(_taken(plan, key) if place == axis and not old else old for place, old in enumerate(plan.domain))
     return replace(plan, along={**plan.along, key[0]: axis}, domain=domain)
 
@@ -270,7 +270,7 @@ def bare(plan: Attention, key: Key) -> Key:
 
 
 def _factors(plan: Attention, key: Key) -> Iterator[Key]:
-    """What a product is of."""
+    """Returns the factors of a product."""
     key = bare(plan, key)
     if plan.node(key).op == "map" and plan.node(key).data[0] == "multiply":
         for one in plan.operands(key):
@@ -280,7 +280,7 @@ def _factors(plan: Attention, key: Key) -> Iterator[Key]:
 
 
 def _mapped(plan: Attention, key: Key, name: str) -> list[Key]:
-    """The operands of a map; none where it is not of that name."""
+    """Returns the operands of a map of this name; none for others."""
     node = plan.node(key)
     return [bare(plan, one) for one in plan.operands(key)] if node.op == "map" and node.data[0] == name else []
 
@@ -346,7 +346,7 @@ def _product(plan: Attention) -> Attention:
 
 
 def _output(plan: Attention, output: int) -> Key:
-    """Where an output is evaluated: along those axes for which it needs the reductions of this plan alone."""
+    """Returns where an output is evaluated: along the axes for which it needs only this plan's reductions."""
     shape = plan.graph.nodes[output].shape
     known = {plan.total, plan.largest, plan.summed}
     long = [side for side in shape if side != "1"]
@@ -371,7 +371,10 @@ def _reductions(plan: Attention, root: Key) -> set[Key]:
 
 
 def _with_axes(plan: Attention) -> Attention | None:
-    """The plan with the axis of which a block takes several queries, and the values' own; None where values are no vectors."""
+    """Returns the plan with the query axis of which a block may take several positions, and the values' own axis.
+
+    None if values are not vectors.
+    """
     scores = {axis for key in plan.leaves([plan.score, *plan.left, *plan.right]) for axis in axes_of(key)}
     keys = {axis for key in plan.leaves([*plan.right, *plan.values]) for axis in axes_of(key)}
     values = {axis for key in plan.leaves(plan.values) for axis in axes_of(key)}
@@ -385,7 +388,7 @@ def _with_axes(plan: Attention) -> Attention | None:
 
 
 def by_axis(place: AxisPosition) -> dict[int, str]:
-    """How far each axis moves a position."""
+    """Returns the stride of each axis in a position."""
     found: dict[int, str] = {}
     for axis, factor in place.terms:
         found[axis] = joined(found[axis], "+", factor) if axis in found else factor

@@ -1,4 +1,4 @@
-"""C++ of attention that its schedules share: what a block has, addresses, scores, and results."""
+"""C++ text shared by all attention schedules: block assignment, addresses, scores, and results."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class AttentionText:
             raise Refused("an array is read where another thread may have written it")
 
     def length(self, axis: int, name: str) -> str:
-        """The length of an axis in C++; a local where it is more than a name."""
+        """Returns the extent of an axis in C++, as a local if it is more than a name."""
         text = self.kernel.size(self.plan.domain[axis])
         if text.isidentifier() or text.isdigit():
             return text
@@ -78,7 +78,7 @@ class AttentionText:
         return self._lengths[text]
 
     def blocks(self, tiles: str, query: int | None = None) -> tuple[list[str], str]:
-        """Lines that name a block's positions along batch axes, and the side of the grid.
+        """Return lines that name a block's positions along batch axes, and the grid dimension.
 
         Args:
             tiles: the number of blocks that share these positions; empty where each has its own.
@@ -108,7 +108,7 @@ class AttentionText:
         return lines, " * ".join(filter(None, [tiles, side])) or "1"
 
     def pointers(self, whole: str = "head") -> list[str]:
-        """Declarations of where in each array a block's part begins, called after what a block has of it."""
+        """Returns declarations of the start of a block's part in each array; called after the block's part is known."""
         lines: list[str] = []
         arrays = [
             key for key in (*self.read, *self.plan.leaves(self.plan.outputs)) if self.plan.node(key).op == "input"
@@ -127,7 +127,7 @@ class AttentionText:
         return next((role for role, roots in roles.items() if key in plan.leaves(roots)), "score")
 
     def _place(self, key: Key, name: str, suffix: str, lines: list[str]) -> None:
-        """Declare the pointer of one array, and remember where from there its elements lie."""
+        """Declares the pointer of one array, and records the offsets of its elements."""
         steps = self.plan.steps(key)
         batch, inner = list[tuple[str, str]](), list[tuple[str, str]]()
         for axis, factor in sorted(by_axis(steps).items(), key=lambda pair: (pair[0] in (self.plan.column, self.plan.depth), pair[0])):  # fmt: skip
@@ -146,7 +146,7 @@ class AttentionText:
         self._addresses[key] = " + ".join(_moved(at, stride) for at, stride in inner) or "0"
 
     def _stride(self, factor: str) -> str:
-        """How far an axis moves, for a product that begins with a position of 64 bits."""
+        """Returns the stride of an axis for a product that starts with a 64-bit position."""
         text = self.kernel.size(factor)
         return text if re.fullmatch(r"\w+( \* \w+)*", text) else f"({text})"
 
@@ -171,18 +171,18 @@ class AttentionText:
         return " + ".join(texts + ([] if steps.offset == "0" else [self.kernel.size(steps.offset)])) or "0"
 
     def contiguous(self, roots: Sequence[Key], axis: int) -> bool:
-        """True if neighbours along an axis lie beside one another in every array that some values need."""
+        """Returns True if neighbours along an axis are contiguous in every array that some values need."""
         keys = [key for key in self.plan.leaves(roots) if self.plan.node(key).op == "input" and axis in axes_of(key)]
         return bool(keys) and all(by_axis(self.plan.steps(key))[axis] == "1" for key in keys)
 
     def product_of(self, roots: Sequence[Key], lines: list[str]) -> str:
-        """The product of some values; what they need besides goes to `lines`."""
+        """Returns the product of some values; further statements go to `lines`."""
         texts = self.expressions.locals_for(roots, lines)
         self.forget()
         return " * ".join(one if one.isidentifier() or len(texts) == 1 or one.endswith((")", "]")) else f"({one})" for one in texts)  # fmt: skip
 
     def scored(self, product: str, lines: list[str]) -> str:
-        """The score of a query and a key, from the product of the two."""
+        """Returns the score of a query and a key, from their product."""
         known: Mapping[Key, str] = {} if self.plan.product is None else {self.plan.product: product}
         self.expressions.known.update(known)
         (text,) = self.expressions.locals_for([self.plan.score], lines)
@@ -195,7 +195,7 @@ class AttentionText:
         self.expressions.known = {key: one for key, one in known.items() if key[0] < 0 or not self.expressions.varies(key)}  # fmt: skip
 
     def end(self, found: Linear | None, keys: str, behind: str) -> str:
-        """The number of keys that have weight, where queries before `behind` have none further away than `found`."""
+        """Returns the number of keys with weight, for queries before `behind` with no key further away than `found`."""
         if found is None:
             return keys
         more = "" if not found.constant else f" {'-' if found.constant < 0 else '+'} {abs(found.constant)}"
@@ -207,7 +207,7 @@ class AttentionText:
         return f"min({keys}, {behind}{rest}{more})"
 
     def stores(self, total: str, summed: str, largest: str, *, vectors: bool) -> list[str]:
-        """Stores of those results that are vectors, or of those that are one number for each query."""
+        """Returns the stores of results that are vectors, or of those with one number per query."""
         plan, kernel, lines = self.plan, self.kernel, list[str]()
         chosen = {name: key for name, key in self.outputs.items() if (plan.column in axes_of(key)) == vectors}
         self.expressions.known.update({plan.total: total, plan.summed: summed, plan.largest: largest})
@@ -230,7 +230,7 @@ class AttentionText:
 
 
 def _bounded(contract: Contract, side: str, most: int) -> bool:
-    """True if a side is at most so long at every size: it is a number, or `require` allows no larger one."""
+    """Returns True if an extent is bounded at every size: it is a number, or `require` limits it."""
     names = [name for name in contract.sizes[0] if re.search(rf"\b{name}\b", side)]
     if names and not any(re.search(rf"\b{name}\b", rule) for rule in contract.require for name in names):
         return False
@@ -249,17 +249,17 @@ def _moved(at: str, stride: str) -> str:
 
 
 def over(name: str, count: str | int) -> str:
-    """The head of a loop from zero."""
+    """Returns the head of a loop from zero."""
     return f"for (int {name} = 0; {name} < {count}; ++{name})"
 
 
 def unrolled(name: str, count: str | int, lines: Sequence[str]) -> list[str]:
-    """A loop of a known number of turns."""
+    """Returns a loop of constant trip count."""
     return ["#pragma unroll", *block_of(over(name, count), lines)]
 
 
 def _merged_batch(plan: Attention, keys: Sequence[Key]) -> list[list[int]]:
-    """The batch axes in groups: those that lie behind one another in every array count as one."""
+    """Groups batch axes: those contiguous with each other in every array count as one."""
     assert plan.contract is not None
     steps = [by_axis(plan.steps(key)) for key in keys]
     groups: list[list[int]] = []

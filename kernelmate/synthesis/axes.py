@@ -1,4 +1,4 @@
-"""Axes of a domain that lie behind one another in every array, and addresses of elements in them."""
+"""Merging of domain axes that are contiguous in every array, and element addresses."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from kernelmate.synthesis.plan import FLAT, Index, Refused
 from kernelmate.synthesis.sizes import joined
 
 Order: TypeAlias = "tuple[int | str, ...]"
-"""The axes of an array in its own order, the last one contiguous, by their numbers in a domain.
+"""The axes of an array in memory order, the last one contiguous, by their numbers in a domain.
 
 The first may be `@7`: rows whose numbers are the value of node 7. `#1/3` is position 1 of an axis of length 3.
 """
 
 
 def order_of(index: Index) -> Order:
-    """The order in which an array holds the axes of a domain.
+    """Return the memory order in which an array has the axes of a domain.
 
     Raises:
-        Refused: it is met at something other than positions along axes.
+        Refused: it is indexed by something other than positions along axes.
     """
     if index == (FLAT,):
         raise Refused("it changes the shape of an array between operations")
@@ -68,7 +68,10 @@ class Axes:
     def lengths(
         self, kernel: KernelText, names: Mapping[int, str], lines: list[str], skipped: int | None = None
     ) -> list[str]:
-        """The lengths in C++; those that are more than a name become locals, declared in `lines`. One may be skipped."""
+        """Returns the extents in C++; those that are more than a name become locals, declared in `lines`.
+
+        One may be skipped.
+        """
         texts = []
         for place, side in enumerate(self.sides):
             if place == skipped:
@@ -97,13 +100,13 @@ def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mappin
 
 
 def _position(axis: int | str, at: Mapping[int | str, str]) -> str:
-    """The position along an axis, or that of a part of an array."""
+    """Returns the position along an axis, or that of a part of an array."""
     is_part = isinstance(axis, str) and axis.startswith("#")
     return str(axis)[1:].partition("/")[0] if is_part else at[axis]
 
 
 def _follows(order: Order, first: int, second: int) -> bool:
-    """True if an array holds one axis directly behind another, or neither of them."""
+    """Returns True if an array has one axis directly after another, or neither of them."""
     if first not in order or second not in order:
         return first not in order and second not in order
     return order.index(second) == order.index(first) + 1

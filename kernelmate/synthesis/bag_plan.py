@@ -1,4 +1,4 @@
-"""Rows by number that are reduced: the results' axes, and one more that reductions take."""
+"""Plan of gathered rows that are reduced: the axes of the results, and one more that reductions remove."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"
 
 @dataclass(frozen=True, slots=True)
 class Bags(Elements):
-    """Elements of the results, with one more axis that reductions take.
+    """Elements of the results, with one more axis for reductions.
 
     Attributes:
         depth: the length of that axis; its number is that behind the results' own.
@@ -27,7 +27,7 @@ class Bags(Elements):
     depth: str = "1"
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Where the operands of an operation are evaluated; of a reduction, along its axis."""
+        """Returns where the operands of an operation are evaluated; for a reduction, along its axis."""
         node, index = self.node(key), key[1]
         if node.op != "reduce":
             return Elements.operands(self, key)
@@ -37,7 +37,7 @@ class Bags(Elements):
 
 
 def bags_of(graph: Graph) -> Bags:
-    """The axes of the results, and the one that is reduced.
+    """Return the axes of the results, and the reduced one.
 
     Raises:
         Refused: results have different shapes, or reductions several axes, or less axes than the results.
@@ -72,7 +72,7 @@ def sums_of(plan: Bags) -> list[Key]:
 
 
 def inside(plan: Bags, keys: Sequence[Key]) -> list[Key]:
-    """The operations behind some of a plan, operands first, and these themselves."""
+    """Returns the operations from which a plan's given values are computed, operands first, these values included."""
     seen: dict[Key, None] = {}
 
     def visit(key: Key) -> None:
@@ -87,7 +87,7 @@ def inside(plan: Bags, keys: Sequence[Key]) -> list[Key]:
 
 
 def behind_one_another(plan: Bags) -> bool:
-    """True if the elements of a bag are neighbours in an array, and no array has the results' last axis so."""
+    """Returns True if a bag's elements are contiguous in an array, and no array is contiguous along the results' last axis."""
     lasts = []
     for key in inside(plan, sums_of(plan)):
         used = [one for one in key[1] if one is not None]
@@ -97,7 +97,10 @@ def behind_one_another(plan: Bags) -> bool:
 
 
 def taken(plan: Bags, keys: Sequence[Key], text: KernelText, expressions: Expressions, texts: Sequence[str], at: str = "") -> tuple[list[str], dict[Key, tuple[str, str]]]:  # fmt: skip
-    """Statements that take one more value into each reduction, and the name and type of its local, `at` behind the name."""
+    """Returns statements that add one more value to each reduction, with the reduction's local name and type.
+
+    `at` follows the name.
+    """
     lines: list[str] = []
     locals_: dict[Key, tuple[str, str]] = {}
     for key, value in zip(keys, texts, strict=True):

@@ -1,4 +1,4 @@
-"""Keys that a mask leaves no weight, by their distance from the query: a kernel does not read them."""
+"""Masked keys, by their distance from the query: keys without weight are not read."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from kernelmate.synthesis.index_maps import Linear, linear, never_negative
 from kernelmate.synthesis.plan import Key
 
 NEGLIGIBLE = -1e30
-"""A score from which a weight is zero beside any other score that a float32 product has."""
+"""Score from which a weight is zero beside any other score that a float32 product can have."""
 
 _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 """Comparisons, and the same with their operands exchanged."""
 
 
 def reach(plan: Attention) -> Linear | None:
-    """Largest number of keys that a query has after its own position; None where any key may have weight."""
+    """Returns the maximum distance of a key with weight after its query; None if any key may have weight."""
     return None if plan.query is None else _reach(plan, plan.score)
 
 
@@ -43,7 +43,7 @@ def _reach(plan: Attention, key: Key) -> Linear | None:
 
 
 def filled(plan: Attention) -> tuple[Key, int] | None:
-    """A whole number, and one to be added, that is how many keys have weight; None where a mask of -inf gives none."""
+    """Returns a factor and an offset that give the number of keys with weight; None without a mask of -inf."""
     key = plan.score
     while plan.node(key).op in ("view", "cast"):
         key = plan.operands(key)[0]
@@ -102,7 +102,7 @@ def _beyond(plan: Attention, key: Key, value: bool) -> Linear | None:
 
 
 def _chosen(plan: Attention, operands: tuple[Key, ...], value: bool) -> Linear | None:
-    """Of zeros and ones that a condition chooses, as NumPy's `tril` and `triu` make them."""
+    """The same for zeros and ones chosen by a condition, as NumPy's `tril` and `triu` produce them."""
     numbers = [_constant(plan, one) for one in operands[1:]]
     if None in numbers or bool(numbers[0]) == bool(numbers[1]):
         return None
@@ -110,7 +110,7 @@ def _chosen(plan: Attention, operands: tuple[Key, ...], value: bool) -> Linear |
 
 
 def _compared(plan: Attention, operands: tuple[Key, ...], *, strict: bool, value: bool) -> Linear | None:
-    """Of `first > second`, or `>=` where not strict."""
+    """The same for `first > second`, or `>=` if not strict."""
     sides = [_position(plan, one) for one in operands]
     if sides[0] is None or sides[1] is None:
         return None

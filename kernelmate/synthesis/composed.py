@@ -1,4 +1,4 @@
-"""Functions of NumPy and SciPy that are several operations of a graph."""
+"""Functions of NumPy and SciPy that consist of several graph operations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def logsumexp(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
 
 
 def shifted(positions: Any, by: Any) -> Any:
-    """Positions with an offset, where there is one."""
+    """Adds an offset to positions, if there is one."""
     return positions if text_of(by) == "0" else positions + by
 
 
@@ -62,7 +62,7 @@ def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> 
 
 
 def moveaxis(a: Array, source: Any, destination: Any) -> Array:
-    """Some axes moved to other places."""
+    """Moves axes to other places."""
     sources, targets = ([one] if isinstance(one, int) else list(one) for one in (source, destination))
     order = [axis for axis in range(a.ndim) if axis not in [operator.index(one) % a.ndim for one in sources]]
     pairs = zip(targets, sources, strict=True)
@@ -72,7 +72,7 @@ def moveaxis(a: Array, source: Any, destination: Any) -> Array:
 
 
 def split(ary: Array, indices_or_sections: Any, axis: Any = 0) -> list[Array]:
-    """Equal parts along an axis, or parts between given places."""
+    """Splits into equal parts along an axis, or at given places."""
     place, given = operator.index(axis) % ary.ndim, indices_or_sections
     side = ary.shape[place]
     if isinstance(given, int):
@@ -90,7 +90,7 @@ def logaddexp(x1: Any, x2: Any) -> Any:
 
 
 def gradient(f: Array, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """Central differences inside, one-sided ones at the ends, along one axis or each."""
+    """Returns central differences in the interior and one-sided ones at the ends, along one axis or each."""
     axes = range(f.ndim) if axis is None else [axis] if isinstance(axis, int) else list(axis)
     steps = list(varargs) or [1.0]
     steps = steps * len(axes) if len(steps) == 1 else steps
@@ -113,7 +113,7 @@ def gradient(f: Array, *varargs: Any, axis: Any = None, edge_order: int = 1) -> 
 
 
 def convolve(a: Array, v: Any, mode: str = "full") -> Any:
-    """Of a vector with a few taps: each is read where it is needed."""
+    """Convolves a vector with a few taps; each tap is read at its use."""
     taps = v.shape[0] if isinstance(v, Array) else len(v)
     if a.ndim != 1 or text_of(taps) != str(int(taps)) or int(taps) > 64:
         raise Untraceable("np.convolve with other than a few taps")
@@ -126,7 +126,7 @@ def convolve(a: Array, v: Any, mode: str = "full") -> Any:
 
 
 def average(a: Array, axis: Any = None, weights: Any = None) -> Any:
-    """The mean, or the mean by weights of the same shape or, of a vector's, along the axis."""
+    """Returns the mean, or the weighted mean with weights of the same shape, or a vector of weights along the axis."""
     if weights is None:
         return mean(a, axis)
     if weights.ndim != a.ndim:
@@ -151,7 +151,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
 
 
 class Vectorized:
-    """`np.vectorize` of a function of numbers: the function itself on stand-ins."""
+    """`np.vectorize` of a scalar function: calls the function on traced arrays."""
 
     def __init__(self, pyfunc: Callable[..., Any], otypes: Any = None, **_: Any) -> None:
         self._function = pyfunc
@@ -165,13 +165,13 @@ class Vectorized:
 
 
 class _Erf:
-    """What `mapped` needs to know of a ufunc."""
+    """The attributes of a ufunc that `mapped` needs."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
     def resolve_dtypes(self, dtypes: Sequence[Any]) -> tuple[Any, ...]:
-        """Of whole numbers in double, else its own."""
+        """Computes in double for integers, else in the argument's type."""
         given = np.result_type(dtypes[0])
         return (given, given if given.kind == "f" else np.dtype(np.float64))
 

@@ -1,4 +1,4 @@
-"""Axes of a sum over products of two arrays: rows, columns, what is summed over, and batches."""
+"""Axes of a contraction (a sum over products of two arrays): rows, columns, summation axis, and batches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ _KEEPS_ZERO = frozenset({"negative", "absolute", "square", "sqrt", "tanh", "sin"
 
 
 class ContractionShape:
-    """Which axes are the results', and which are summed over.
+    """Roles of axes: those of the results, and the summation axis.
 
     Attributes:
-        m: the axis of the first operand alone. n: of the second. k: of both, which the results do not have. batch: of all.
-        root: what is summed. left: arrays with `m`, right: with `n`, by their orders. rest: orders of what the results need besides.
+        m: the axis of the first operand alone. n: of the second. k: of both, which the results do not have.
+        batch: of all. root: what is summed.
+        left: arrays with `m`, right: with `n`, by their orders.
+        rest: orders of what the results need besides.
         beside: those of them that are factors of all terms of a sum.
     """
 
@@ -59,7 +61,7 @@ class ContractionShape:
 
     @property
     def outermost(self) -> int | None:
-        """The batch axis that is the first of every array, whose length no address needs."""
+        """Returns the batch axis that is first in every array, whose extent no address needs."""
         orders = [tuple(self.whole), *self.left.values(), *self.right.values(), *self.rest.values()]
         first = self.whole[0]
         return first if first in self.batch and all(first not in order[1:] for order in orders) else None
@@ -80,7 +82,7 @@ class ContractionShape:
             stack += self.plan.operands(key)
 
     def _positions(self, roots: Sequence[Key]) -> list[Order]:
-        """The axes along which some values need positions, each alone: it is not merged with others."""
+        """Returns the axes along which some values need separate positions, and which are not merged."""
         return [order_of(key[1]) for key in self._without_reduction(roots) if self.plan.node(key).op == "iota"]
 
     def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
@@ -103,7 +105,7 @@ class ContractionShape:
 
 
 def vanishes(expressions: Expressions, key: Key) -> bool:
-    """True if a value is zero where all arrays are, as they are made to be behind the end of the sum."""
+    """Returns True if a value is zero when all arrays are zero, as padding beyond the end of the sum makes them."""
     node, args = expressions.plan.node(key), expressions.plan.operands(key)
     if node.op in ("input", "constant"):
         return node.op == "input" or node.data[0] == 0
@@ -121,10 +123,12 @@ def vanishes(expressions: Expressions, key: Key) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """A sum of plain products: one array of each side, and what is the same for all terms of a sum.
+    """A sum of plain products: one array of each side, and factors common to all terms.
 
     Attributes:
-        left: the array with rows. right: the array with columns. terms: both, as they are met.
+        left: the array with rows.
+        right: the array with columns.
+        terms: both, as they are met.
         outside: factors without the sum's axis.
     """
 
@@ -135,10 +139,10 @@ class Factors:
 
     @staticmethod
     def of(shape: ContractionShape) -> Factors:
-        """The factors of what is summed.
+        """Return the factors of the summand.
 
         Raises:
-            Refused: it is something else than a product of two arrays, or computes in other types than the sum's.
+            Refused: it is not a product of two arrays, or computes in other types than the sum.
         """
         plan, found, outside = shape.plan, list[Key](), list[Key]()
         total = plan.node(shape.reduction).dtype

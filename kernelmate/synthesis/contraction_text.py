@@ -1,4 +1,4 @@
-"""The text around a matrix product: which results a block takes, what follows from each sum, and the stores of results."""
+"""C++ text around a matrix product: tile assignment, values computed from each sum, and stores."""
 
 from __future__ import annotations
 
@@ -17,16 +17,20 @@ from kernelmate.synthesis.triangles import computed_where, corner
 
 
 class ContractionText:
-    """What the texts of matrix products share, whatever computes the sums.
+    """Text shared by all matrix-product schedules.
 
     Args:
-        shape: the axes. kernel: whose text is written.
-        operands: the arrays that are read in tiles.
-        wanted: names of more locals.
+        shape: the axes.
+        kernel: whose text is written.
+        operands: the arrays that are read in tiles. wanted: names of more locals.
 
     Attributes:
-        total: the C++ type of a sum. whole: by array, the local that says whether it may be met in packs.
-        packs: the pack type of each array. structs: their declarations. lengths: of the axes, in C++. at: the position along each axis.
+        total: the C++ type of a sum.
+        whole: by array, the local that says whether it may be met in packs.
+        packs: the pack type of each array.
+        structs: their declarations.
+        lengths: of the axes, in C++.
+        at: the position along each axis.
     """
 
     def __init__(self, shape: ContractionShape, kernel: KernelText, operands: Iterable[str], *wanted: str) -> None:
@@ -69,7 +73,7 @@ class ContractionText:
         return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
 
     def side(self, name: str) -> int:
-        """The axis of an operand that its sum does not have."""
+        """Returns the axis of an operand that is not summed."""
         return self.shape.m if name in self.shape.left else self.shape.n
 
     def order(self, name: str) -> tuple[int | str, ...]:
@@ -87,7 +91,7 @@ class ContractionText:
         return " * ".join([*counts, *(sides[one] for one in self.shape.batch)])
 
     def promise(self, m: int, n: int) -> str:
-        """The arithmetic at the headline's size, and what tiles of m x n read of global memory and L2."""
+        """Describes the arithmetic at the headline size, and the traffic of tiles of m x n from global memory and L2."""
         size = self.kernel.contract.sizes[0]
         count = math.prod(int(evaluate(side, size)) for side in self.shape.axes.sides)
         widths = {name: ITEM_BYTES[self.kernel.arguments[name].dtype] for name in self.operands}
@@ -96,7 +100,7 @@ class ContractionText:
         return f"{moved} It computes {2 * count / 1e9:.3g} GFLOP, and reads {read / 1e6:.3g} MB, most of it from L2."
 
     def take_packs(self, arrays: Iterable[str], word: str, count: str) -> None:
-        """Give arrays a pack type of so many elements; arrays of the same elements have one."""
+        """Assigns arrays a pack type of this many elements; arrays of equal elements share one."""
         arrays = list(arrays)
         met = dict.fromkeys(map(self.kernel.element, arrays))
         types = {one: self.kernel.names.fresh(word if len(met) == 1 else f"{camel(one)}{word}") for one in met}
@@ -104,7 +108,7 @@ class ContractionText:
         self.structs += [line for element, pack in types.items() for line in pack_struct(pack, element, count)]
 
     def position_in_grid(self, *, grouped: bool = False) -> list[str]:
-        """Lengths, the number of tiles across (and down, where there are batches or they are met in groups), and the batch."""
+        """Emits extents, the number of tiles across (and down, with batches or grouping), and the batch index."""
         names, shape, lengths = self.names, self.shape, self.lengths
         lines = [*self.opening]
         lines.append(f"const int {names.across} = ({lengths[shape.n]} + {names.kTileN} - 1) / {names.kTileN};")
@@ -119,7 +123,7 @@ class ContractionText:
         return lines
 
     def untouched(self) -> list[str]:
-        """The end of a block whose results all stay as they are."""
+        """Emits the early exit of a block whose results all stay unchanged."""
         shape, names = self.shape, self.names
         condition = computed_where(self.plan, self.plan.outputs[0], self.outputs[0])
         if condition is None or len(self.outputs) > 1:
@@ -137,7 +141,7 @@ class ContractionText:
         return ["// Of results that stay as they are, whole tiles are left out.", f"if (!({text})) return;"]
 
     def whole_lines(self, counts: Mapping[str, str]) -> list[str]:
-        """Whether the packs of each array begin at addresses of whole packs and end within a row, by the names of the numbers of elements of a pack."""
+        """Emits the tests that each array's packs are aligned and end within a row, by the name of the number of elements per pack."""
         lines = []
         for name, count in counts.items():
             axis = self.shape.n if name in self.outputs else self.along(name)
@@ -168,7 +172,7 @@ class ContractionText:
         return [re.sub(rf"\b{name}\b", declared.partition(" = ")[2].removesuffix(";"), line) for line in lines]
 
     def values(self, total: str, factors: Iterable[Key] = ()) -> tuple[list[str], dict[str, str]]:
-        """The values that follow from a sum, at a row and a column of the result.
+        """Return the values that follow from a sum, at a row and a column of the result.
 
         Args:
             total: the text of the sum.

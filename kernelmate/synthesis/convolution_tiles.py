@@ -1,4 +1,4 @@
-"""Tiles of convolutions: which channels and positions of the result a block takes, and of them a thread."""
+"""Tiles of convolutions: channels and positions of the result per block, and per thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmate.synthesis.window_plan import Windows
 BLOCK = 256
 
 SPAN = 4
-"""Neighbouring positions of a thread."""
+"""Neighbouring positions per thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class ConvolutionTile:
 
     @property
     def threads(self) -> int:
-        """Of the block."""
+        """Threads per block."""
         return self.out // self.side * math.prod(self.positions) // SPAN
 
 

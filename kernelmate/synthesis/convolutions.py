@@ -1,4 +1,4 @@
-"""Convolutions in a graph of windows: one sum over channels and taps, whatever form the reference gave it.
+"""Recognises convolutions in a graph of windows: one sum over channels and taps, in whatever form the reference has it.
 
 Loops over taps, stacked shifts and sliding windows all become the same: a list of products, each of an element of the input and one
 of the weights, at positions that are sums over the positions of the result, `__c` for the channel, and the numbers of the taps.
@@ -40,7 +40,7 @@ class Spatial:
     steps: tuple[int, ...]
 
     def tap(self, taps: Sequence[int]) -> Linear:
-        """The place of a tap behind the earliest one, from the numbers `__k0`, `__k1`, ... along the axes of the taps."""
+        """Returns the offset of a tap from the earliest one, from the numbers `__k0`, `__k1`, ... along the tap axes."""
         before = sum(min(0, step * (count - 1)) for step, count in zip(self.steps, taps, strict=True))
         return Linear.sum(((f"__k{axis}", step) for axis, step in enumerate(self.steps)), -before)
 
@@ -70,7 +70,7 @@ class Convolution:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """An element of an array, and what must hold for it; zero elsewhere."""
+    """An element of an array, with its guard; zero elsewhere."""
 
     key: Key
     at: tuple[Linear, ...]
@@ -78,7 +78,7 @@ class _Read:
 
 
 def convolution_of(plan: Windows) -> Convolution:
-    """The convolution that a plan's outputs follow from.
+    """Return the convolution from which a plan's outputs follow.
 
     Raises:
         Refused: there is none, or there are several, or its taps are no regular grid.
@@ -103,7 +103,7 @@ def convolution_of(plan: Windows) -> Convolution:
 
 
 def _roots(plan: Windows) -> list[Key]:
-    """Sums that have a reduction among their terms, outermost first; nothing behind them is looked at."""
+    """Yields sums that have a reduction among their terms, outermost first; reductions below them are skipped."""
     found: dict[Key, None] = {}
     seen: set[Key] = set()
     stack = list(plan.outputs)
@@ -131,7 +131,7 @@ def bare(plan: Windows, key: Key) -> Key:
 
 
 def _flat(plan: Windows, key: Key) -> Iterator[Key]:
-    """The terms of a sum, without zeros."""
+    """Returns the terms of a sum, without zeros."""
     key = bare(plan, key)
     node = plan.node(key)
     if node.op == "map" and node.data[0] == "add" and node.dtype.startswith("float"):
@@ -142,7 +142,7 @@ def _flat(plan: Windows, key: Key) -> Iterator[Key]:
 
 
 def _products(plan: Windows, key: Key) -> list[tuple[_Read, _Read]]:
-    """The products of a reduction over channels, and perhaps taps: one for each tap."""
+    """Returns the products of a reduction over channels and perhaps taps: one for each tap."""
     variables: list[str] = []
     while plan.node(key).op == "reduce" and plan.node(key).data[0] == "sum":
         (inner,) = plan.operands(key)
@@ -163,7 +163,7 @@ def _products(plan: Windows, key: Key) -> list[tuple[_Read, _Read]]:
 
 
 def _by_taps(plan: Windows, key: Key, channel: str, taps: list[str]) -> Iterator[tuple[_Read, _Read]]:
-    """The reads of a product for each number of the taps that it has axes for."""
+    """Returns the reads of a product for each tap number of its tap axes."""
     counts = [plan.ranges[one].constant for one in taps]
     if math.prod(counts) > MOST_TAPS:
         raise Refused(f"its windows have more than {MOST_TAPS} elements")
@@ -181,7 +181,7 @@ def _by_taps(plan: Windows, key: Key, channel: str, taps: list[str]) -> Iterator
 
 
 def _read(plan: Windows, key: Key, channel: str) -> _Read | None:
-    """The element of an array that a value is where its guards hold, zero elsewhere; None where it is always zero."""
+    """Returns the array element that a value equals where its guards hold, zero elsewhere; None if it is always zero."""
     guards: list[str] = []
     while not plan.is_leaf(key := bare(plan, key)):
         if plan.node(key).op == "map":
@@ -210,7 +210,7 @@ def _is_zero(plan: Windows, key: Key) -> bool:
 
 
 def _convolution(plan: Windows, root: Key, rest: tuple[Key, ...], pairs: list[tuple[_Read, _Read]]) -> Convolution:
-    """The convolution of products whose first factors are the input's.
+    """Return the convolution of products whose first factors come from the input.
 
     Raises:
         Refused: the factors are none of an input and weights.
@@ -249,7 +249,7 @@ def _convolution(plan: Windows, root: Key, rest: tuple[Key, ...], pairs: list[tu
 
 
 def _weights(reads: Sequence[_Read]) -> tuple[dict[int, str], dict[int, list[int]]]:
-    """The variables of the weights' axes, and the numbers of taps along the others."""
+    """Returns the variables of the weights' axes, and the tap numbers along the others."""
     plain: dict[int, str] = {}
     numbers: dict[int, list[int]] = {}
     for axis, entries in enumerate(zip(*(one.at for one in reads), strict=True)):
@@ -267,7 +267,7 @@ def _weights(reads: Sequence[_Read]) -> tuple[dict[int, str], dict[int, list[int
 
 
 def _at(plain: dict[int, str], numbers: dict[int, list[int]], taps: list[list[int]]) -> tuple[Linear, ...]:
-    """Where the weights of a tap are, from the numbers of taps along each of their axes."""
+    """Returns the index of a tap's weights, from the tap numbers along each axis."""
     at = []
     for axis in range(len(plain) + len(numbers)):
         if axis in plain:
@@ -301,7 +301,7 @@ def _is_plain(reads: Sequence[_Read], axis: int, side: tuple[str, int]) -> bool:
 
 
 def _refuse_other_guards(plan: Windows, reads: Sequence[_Read]) -> None:
-    """Refuse borders other than the input's own."""
+    """Refuses guards other than the input's borders."""
     shape = plan.node(reads[0].key).shape
     for one in reads:
         inside = set()

@@ -1,4 +1,4 @@
-"""From a reference and example arrays to a contract and an empty kernel: what a schedule then writes the body of."""
+"""Creates a contract and an empty kernel from a reference and example arrays; a schedule then writes the body."""
 
 from __future__ import annotations
 
@@ -21,27 +21,29 @@ C_TYPES = {
     "int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short", "int32": "int",
     "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long",
 }  # fmt: skip
-"""The C++ type of each dtype that kernels are written for: types that need no header but that of the two 16-bit ones."""
+"""C++ type of each supported dtype; only the two 16-bit types need a header."""
 
 HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
 
 PRIMES = {1: (100_003,), 2: (37, 853), 3: (37, 53, 71), 4: (5, 7, 37, 53)}
-"""Sizes that no block or pack divides, by the number of names; each at most what the example has."""
+"""Sizes that no block or pack divides, by the number of names; limited by the example's sizes."""
 
 MOST_STEPS = 4096
-"""Sizes near a wanted one that are tried against `require`."""
+"""Number of sizes near a desired one that are tried against `require`."""
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRequest:
-    """What a kernel is written for.
+    """Request to write a kernel.
 
     Attributes:
-        path: the file that it goes to. name: the kernel's.
+        path: the file that it goes to.
+        name: the kernel's.
         sizes: to be listed, the headline first; where there is one, a prime and a small one are added.
-        require: of the contract. results: `NAME=DTYPE` by result, where the dtype is not to be inferred.
+        require: of the contract.
+        results: `NAME=DTYPE` by result, where the dtype is not to be inferred.
     """
 
     function: PythonFunction
@@ -54,7 +56,7 @@ class KernelRequest:
 
 
 def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
-    """An empty kernel without results, for asking the worker what the reference returns.
+    """Return an empty kernel without results, used to let the worker determine the reference's results.
 
     Raises:
         UsageError: an argument's dtype has no kernels yet. ContractError: a shape or `require` is wrong.
@@ -83,7 +85,7 @@ def draft(asked: KernelRequest) -> tuple[Kernel, Contract]:
 
 
 def with_results(asked: KernelRequest, contract: Contract, results: Results) -> tuple[Kernel, Contract]:
-    """The empty kernel with an argument for each result, behind the arrays that it takes.
+    """Return the empty kernel with an argument for each result, after its input arrays.
 
     Raises:
         UsageError: a result has no name or dtype that a kernel can have.
@@ -110,7 +112,7 @@ def with_results(asked: KernelRequest, contract: Contract, results: Results) -> 
 
 
 def listed_sizes(contract: Contract, given: Sequence[Size]) -> Iterator[Size]:
-    """The headline, one of primes, and a small one; or those that were given.
+    """Return the headline size, one of primes, and a small one; or the given sizes.
 
     Raises:
         ContractError: the headline does not fulfil `require`, or gives an array no elements.
@@ -139,7 +141,7 @@ def listed_sizes(contract: Contract, given: Sequence[Size]) -> Iterator[Size]:
 
 
 def _allowed_near(contract: Contract, wanted: dict[str, int]) -> dict[str, int] | None:
-    """The nearest size from `wanted` on that `require` allows: all names grow, then each by itself."""
+    """Returns the nearest size from `wanted` upward that `require` allows: all names grow, then each by itself."""
     for step in range(MOST_STEPS):
         for names in (list(wanted), *([name] for name in wanted)):
             size = {name: value + (step if name in names else 0) for name, value in wanted.items()}
@@ -156,7 +158,7 @@ def _has_elements(contract: Contract, size: Size) -> bool:
 
 
 def _prime_below(number: int) -> int:
-    """The largest prime of at most a number; 1 where there is none."""
+    """Returns the largest prime up to a number; 1 if there is none."""
     for one in range(min(number, 1_000_003), 1, -1):
         if all(one % factor for factor in range(2, int(one**0.5) + 1)):
             return one
@@ -172,7 +174,7 @@ def _bare(side: str) -> str:
 
 
 def _result_names(asked: KernelRequest, contract: Contract, count: int) -> list[str]:
-    """Names of the results: those that the function's own text gives them, where a kernel can have them."""
+    """Returns the names of the results, from the function's text if valid."""
     taken = {*asked.function.parameters, *(one.name for one in contract.args), asked.name}
     own = [one for one in asked.function.results if one.isascii() and not keyword.iskeyword(one) and one not in taken]
     if len(set(own)) == count:
@@ -182,7 +184,7 @@ def _result_names(asked: KernelRequest, contract: Contract, count: int) -> list[
 
 
 def _result_dtype(contract: Contract, returned: str) -> str:
-    """The dtype of a result: the widest floating one of the inputs, unless the reference rounds to a narrower one itself."""
+    """Returns a result's dtype: the widest floating one of the inputs, unless the reference rounds to a narrower one."""
     if returned not in _FLOATS:
         return returned
     inputs = [one.dtype for one in contract.args if one.shape is not None and one.dtype in _FLOATS]

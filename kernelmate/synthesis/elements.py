@@ -1,4 +1,4 @@
-"""Graphs evaluated element by element: an index holds, besides axes, what chooses elements of an axis by their numbers."""
+"""Plan of element-wise evaluation with gathers: an index may contain, besides axes, values that select elements."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BY_NUMBER = ("take", "pick", "along", "gather")
 """Operations that choose elements of one axis by their numbers."""
 
 ADDING = ("scatter", "segment")
-"""Operations that sum elements of an axis that their results do not have."""
+"""Operations that sum elements along an axis that their results do not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Elements(Plan):
-    """A plan whose indices may hold keys: of the whole numbers that choose elements.
+    """A plan whose indices may contain keys of integer values that select elements.
 
     Attributes:
         inner: the axes along which a thread's elements lie; whatever has none of them is computed once.
@@ -33,16 +33,16 @@ class Elements(Plan):
     summed: int = -1
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Where the operands of an operation are evaluated."""
+        """Returns where the operands of an operation are evaluated."""
         return _operands(self.graph, key, self.summed)
 
     def access(self, key: Key) -> str:
-        """`inner` for what differs between the elements of a thread, else `outer`."""
+        """Returns `inner` for values that differ between a thread's elements, else `outer`."""
         return "inner" if axes_in(key[1]) & self.inner else "outer"
 
 
 def axes_in(index: Iterable[Any]) -> set[int]:
-    """The axes that an index has, those of the numbers in it included."""
+    """Yields the axes of an index, including those of selecting values in it."""
     found: set[int] = set()
     for one in index:
         if isinstance(one, tuple):
@@ -53,7 +53,7 @@ def axes_in(index: Iterable[Any]) -> set[int]:
 
 
 def chosen_by(graph: Graph, key: Key) -> tuple[int, Any]:
-    """Of an operation by number: the axis of its first operand, and the key of the numbers, or the axis that they are."""
+    """Returns the axis of the first operand that is selected from, and the key of the selecting values, or their axis."""
     node, index = graph.nodes[key[0]], key[1]
     source, numbers = (graph.nodes[one] for one in node.args)
     axis = {"take": 0, "gather": len(source.shape) - 1}.get(node.op)
@@ -96,7 +96,7 @@ def _operands(graph: Graph, key: Key, summed: int) -> tuple[Key, ...]:
 
 
 def _of_summand(node: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The index of what is summed by number, or of the numbers."""
+    """Returns the index of a summand, or of its selecting values."""
     return tuple(None if side == "1" else one for side, one in zip(node.shape, index, strict=False))
 
 
@@ -106,13 +106,13 @@ def _aligned(arg: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Numbers:
-    """The locals that hold numbers of elements, and addresses in which they are used."""
+    """The locals that hold selecting values, and addresses that use them."""
 
     def __init__(self, plan: Elements, kernel: KernelText, at: Mapping[int, str]) -> None:
         self.plan, self.kernel, self.at = plan, kernel, at
 
     def taken(self, roots: Iterable[Key], expressions: Expressions, lines: list[str]) -> None:
-        """Declare what some values choose elements by: in `lines`, or before them where it is the same for all elements."""
+        """Declares the selecting values of some values: in `lines`, or before them if common to all elements."""
         for key in self._needed(roots, expressions.known):
             node = self.plan.node(key)
             place, chosen = chosen_by(self.plan.graph, key)
@@ -145,7 +145,7 @@ class Numbers:
         return single if single and single not in RESERVED and self.kernel.names.is_free(single) else f"{name}_i"
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
-        """Operations by number that some values need, operands first; none behind what is known."""
+        """Yields gathers that some values need, operands first; none beyond known values."""
         found: list[Key] = []
         seen: set[Key] = set()
 
@@ -181,7 +181,10 @@ class Numbers:
 
 
 def may_be_negative(graph: Graph, index: int) -> bool:
-    """Whether computed numbers may count from the end, as NumPy's do; those that an array holds are taken as they are."""
+    """Returns True if computed indices may be negative, counting from the end as in NumPy.
+
+    Indices from arrays are used unchanged.
+    """
     return graph.nodes[index].op != "input" and not _never_negative(graph, index)
 
 

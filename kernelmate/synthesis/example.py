@@ -1,4 +1,4 @@
-"""A Python file that launches a new kernel on CuPy's arrays and holds it against its reference."""
+"""Generates a Python file that launches a new kernel on CuPy arrays and compares it with its reference."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmate.errors import UsageError
 from kernelmate.records import Argument, Contract
 
 _BOUNDS = {"bool": (0, 2), "int8": (-128, 128), "uint8": (0, 256)}
-"""What whole numbers of the example's arrays are drawn from; of wider types, 0 to 99."""
+"""Range of random integers in the example's arrays; 0 to 99 for wider types."""
 
 
 def example_text(contract: Contract, path: Path, takes: Sequence[str]) -> str:
@@ -98,7 +98,7 @@ def _on_host(argument: Argument) -> str:
 
 
 def _held(contract: Contract, takes: Sequence[str]) -> list[str]:
-    """Lines that print how far each result is from the reference's."""
+    """Returns lines that print each result's deviation from the reference."""
     results = [one.name for one in contract.args if one.direction == "out"]
     given = [f"{one.name}={_on_host(one)}" for one in contract.args if one.name in takes]
     return [

@@ -1,4 +1,4 @@
-"""C++ expressions of a graph's operations: locals for what is used twice, at the outermost place where they are known."""
+"""C++ expressions of a graph's operations; values used twice become locals at the outermost possible place."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _STAYS_NARROW = frozenset(
         "where",
     }
 )
-"""Operations on whole numbers of fewer bits than an int whose results need no more bits."""
+"""Operations on narrow integers whose results need no more bits."""
 _NARROW = {"int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short"}
 _WRAPPED = frozenset({"add", "subtract", "multiply", "negative", "invert", "left_shift", "square"})
-"""Operations whose results of a narrow type are cut to its bits, as in NumPy."""
+"""Operations whose results of a narrow type are truncated to its bits, as in NumPy."""
 _CALLS = {
     "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10", "log1p": "log1p",
     "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh",
@@ -82,7 +82,7 @@ class Expressions:
         self._varies: dict[Key, bool] = {}
 
     def varies(self, key: Key) -> bool:
-        """True if a value differs between the elements of a row."""
+        """Returns True if a value differs between the elements of a row."""
         if key not in self._varies:
             node = self.plan.node(key)
             if node.op in ("input", "iota"):
@@ -95,7 +95,7 @@ class Expressions:
         return self._varies[key]
 
     def locals_for(self, roots: Iterable[Key], lines: list[str]) -> list[str]:
-        """The expressions of some values; what is used twice among them becomes a local in `lines`."""
+        """Returns the expressions of some values; subexpressions used twice become locals in `lines`."""
         roots = list(roots)
         stack = [self._bare(key) for key in roots]
         before, self._asked = self._asked, frozenset(stack)
@@ -115,7 +115,7 @@ class Expressions:
         return texts
 
     def _repeats(self, key: Key) -> bool:
-        """True if an operation's text holds its operand twice."""
+        """Returns True if an operation's text contains its operand twice."""
         node = self.plan.node(key)
         repeated = self._whole_power(node) is not None or self._repeats_first(node)
         if node.op == "map" and node.data[0] == "floor_divide" and not node.dtype.startswith("float"):
@@ -142,7 +142,7 @@ class Expressions:
         return int(value) if isinstance(value, int | float) and value in _WHOLE_POWERS else None
 
     def _bare(self, key: Key) -> Key:
-        """The key behind views and casts that do nothing in C++."""
+        """Returns the key below views and casts that have no effect in C++."""
         node = self.plan.node(key)
         if node.op in ("view", "reshape") or (node.op == "cast" and self._is_noise(key)):
             found = self._bare(self.plan.operands(key)[0])
@@ -179,7 +179,7 @@ class Expressions:
         return promoted or (node.dtype in ("float32", "float64") and source.dtype.startswith("float"))
 
     def type_of(self, key: Key) -> str:
-        """The C++ type of a value."""
+        """Returns the C++ type of a value."""
         return c_type(self.plan.node(key).dtype, self.real)
 
     def _text(self, key: Key, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:
@@ -259,7 +259,7 @@ class Expressions:
         return name
 
     def _said(self, key: Key) -> str:
-        """The reference's name for a value, where it may be used for a local; else an empty text."""
+        """Returns the reference's name for a value if it is usable for a local; else an empty text."""
         node = self.plan.node(key)
         name = self.hints.get(key, node.name if node.op == "map" else "")
         return name if name and name != "value" and name not in RESERVED and self.names.is_free(name) else ""
@@ -403,7 +403,7 @@ class Expressions:
         return (f"static_cast<{c_type(node.dtype, self.real)}>({text[0]})", ATOM) if narrower else text
 
     def _as_long(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
-        """An operand of `min` or `max`, whose overloads take two numbers of one type, where a size is an `int`."""
+        """Returns an operand of `min` or `max`, whose overloads need equal types, if a size is an `int`."""
         named = re.fullmatch(r"\w+|static_cast<long long>\(.*\)", text[0]) and text[1] == ATOM
         wide = named and self.plan.graph.nodes[index].op not in ("size", "iota", "constant")
         return text if wide or node.dtype != "int64" else (f"static_cast<long long>({text[0]})", ATOM)
@@ -420,7 +420,7 @@ class Expressions:
         return node.op == "map" and node.data[0] == "sqrt"
 
     def _inverse(self, key: Key, uses: Mapping[Key, int]) -> str:
-        """The local that holds a reciprocal: one division for the row, products for its elements."""
+        """Returns the local that holds a reciprocal: one division per row, products per element."""
         known = (-1 - self._bare(key)[0], ())
         if known not in self.known:
             divisor = self._text(key, self.outer, uses, within=False)
@@ -443,13 +443,13 @@ class Expressions:
         return f"inv_{word[1]}" if word is not None else "inverse"
 
     def _is_unsigned(self, node: Node) -> bool:
-        """Whether a quotient of whole numbers is rounded the same way in C++: a position by a number or size above zero."""
+        """Returns True if an integer quotient rounds equally in C++: a position divided by a number or size above zero."""
         number, by = (self.plan.graph.nodes[one] for one in node.args)
         positive = by.op == "size" or (by.op == "constant" and isinstance(by.data[0], int) and by.data[0] > 0)
         return number.op == "iota" and positive
 
     def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
-        """The text of a ufunc."""
+        """Returns the text of a ufunc."""
         real = node.dtype.startswith("float")
         if name == "divide" and not any(kind.startswith("float") for kind in kinds):
             args = [(f"static_cast<{self.real}>({args[0][0]})", ATOM), args[1]]

@@ -1,4 +1,4 @@
-"""Positions of the largest or smallest elements: device functions that combine pairs of a value and its position."""
+"""Device functions of argmax and argmin, which combine pairs of a value and its position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXTREMES = {"argmax": ("max", ">"), "argmin": ("min", "<")}
 
 LOWEST = {"int": "-2147483647 - 1", "long long": "-9223372036854775807LL - 1"}
 HIGHEST = {"int": "2147483647", "long long": "9223372036854775807LL"}
-"""Where the largest and smallest of whole numbers begin, by their C++ type."""
+"""Initial values of integer maxima and minima, by C++ type."""
 
 
 class Extremes:
@@ -35,7 +35,7 @@ class Extremes:
         self._functions: dict[tuple[str, str, str], str] = {}
 
     def taken(self, kind: str, ctype: str, value: str, position: str, best: str, place: str) -> list[str]:
-        """Statements that keep the better of a value at a position and the best so far."""
+        """Returns statements that keep the better of a value at a position and the best so far."""
         test = self._test(kind, ctype)
         return block_of(f"if ({test}({value}, {position}, {best}, {place}))", [f"{best} = {value};", f"{place} = {position};"])  # fmt: skip
 
@@ -55,7 +55,7 @@ class Extremes:
         return self._tests[kind, ctype]
 
     def texts(self) -> list[str]:
-        """Definitions of those that were asked for, each followed by an empty line."""
+        """Returns definitions of the functions used, each followed by an empty line."""
         lines: list[str] = []
         indices = {(kind, ctype): index for kind, ctype, index in self._functions}
         for (kind, ctype), name in self._tests.items():

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 
 WIDTHS = (80, 100, 120)
-"""Usual limits of a line's length."""
+"""Common line length limits."""
 
 NARROW = 72
-"""Columns that a file has to use before its lines are taken to keep within the narrowest limit."""
+"""Columns that a file must use before its lines are assumed to keep the narrowest limit."""
 
 _PLACE = re.compile(r" (?:&&|\|\||\||\+|\*|/|\?|:|-) |[,;] ")
 """Operators, commas and semicolons behind which a line may be broken."""
@@ -19,13 +19,13 @@ _TIGHTNESS = {";": 0, ",": 1, "?": 2, ":": 2, "||": 3, "&&": 4, "|": 5, "+": 6, 
 
 
 def width_of(text: str) -> int:
-    """The limit that the lines of a file keep: the usual one that its longest line fits."""
+    """Returns the line length limit of a file: the common one that its longest line fits."""
     longest = max((len(line) for line in text.split("\n")), default=0)
     return next((limit for limit in WIDTHS[longest <= NARROW :] if longest <= limit), WIDTHS[-1])
 
 
 def wrapped(front: str, parts: Sequence[str], width: int) -> str:
-    """A function's head, its parameters over lines of at most `width` columns, below the first of them where there is room."""
+    """Returns a function's head with parameters wrapped to `width` columns, aligned with the first parameter if possible."""
     lines, line = [], front
     for number, part in enumerate(parts):
         piece = part + (", " if number + 1 < len(parts) else ")")
@@ -37,7 +37,7 @@ def wrapped(front: str, parts: Sequence[str], width: int) -> str:
 
 
 def with_locals(lines: Sequence[str]) -> list[str]:
-    """Lines of one block in which lengths and places of rows that were given a name are not written out again."""
+    """Replaces repeated extents and row offsets by their declared names, in lines of one block."""
     found: list[str] = []
     known: list[tuple[re.Pattern[str], str]] = []
     for line in lines:
@@ -62,10 +62,10 @@ def with_locals(lines: Sequence[str]) -> list[str]:
 
 
 def folded(line: str, width: int) -> list[str]:
-    """A statement over lines of at most `width` columns; a comment behind it goes above it.
+    """Wrap a statement to `width` columns; a trailing comment goes above it.
 
-    A line is broken outside of parentheses where that leaves no short rest; what follows stands below what the innermost open
-    parenthesis holds, or four columns further in.
+    Lines break outside parentheses unless that leaves a short rest; continuation lines align with the innermost open
+    parenthesis, or are indented by four columns.
     """
     if len(line) <= width or line.startswith("#"):
         return [line]

@@ -1,4 +1,4 @@
-"""Functions and methods of NumPy on stand-ins."""
+"""NumPy functions and methods on traced arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelmate.synthesis.slices import PARTS, part_of
 
 
 def traced_of(*values: Any) -> Array:
-    """The first traced array among arguments: it knows the graph."""
+    """Returns the first traced array among arguments, which knows the graph."""
     return next(value for value in values if isinstance(value, Array))
 
 
@@ -62,13 +62,13 @@ def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None
 
 
 def _kept(result: Array, a: Array, axis: Any) -> Array:
-    """A reduction's result with an axis of length 1 for each that was taken."""
+    """Returns a reduction's result with an axis of length 1 for each reduced one (`keepdims`)."""
     gone, rest = axes_of(a, axis), iter(range(result.ndim))
     return result.view_of([None if one in gone else next(rest) for one in range(a.ndim)])
 
 
 def _reduced_along(a: Array, kind: str, axis: int, dtype: Any = None) -> Array:
-    """A reduction over one axis, to its own dtype or a given one; of a transposed array, a transposition of its reduction."""
+    """Reduces over one axis, to its own dtype or a given one; for a transposed array, transposes its reduction."""
     node = a.builder.nodes[a.node]
     if (
         node.op == "view"
@@ -140,7 +140,7 @@ def _truth(a: Array) -> Any:
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Array:
-    """Of two arrays element by element."""
+    """Selects from two arrays element by element."""
     if x is None or y is None:
         raise Untraceable("np.where with a condition alone")
     builder = traced_of(condition, x, y).builder
@@ -157,7 +157,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
 
 
 def reshape(a: Array, *shape: Any, order: str = "C", **_: Any) -> Array:
-    """The same elements in another shape; a view where only axes of length 1 come or go."""
+    """Reshapes; a view if only axes of length 1 are added or removed."""
     wanted = list(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else list(shape)
     if order != "C":
         raise Untraceable("np.reshape in another order than C")
@@ -177,7 +177,7 @@ def reshape(a: Array, *shape: Any, order: str = "C", **_: Any) -> Array:
 
 
 def _left_over(a: Array, rest: list[Any]) -> int:
-    """The length that -1 stands for."""
+    """Returns the extent that -1 denotes."""
     mine, theirs = [text_of(one) for one in a.shape], [text_of(one) for one in rest]
     for one in theirs:
         if one in mine:
@@ -267,7 +267,7 @@ def subscript(a: Array, key: Any) -> Any:
 
 
 def _keeps(key: Any, side: int) -> bool:
-    """True if a key takes a whole axis, or the only element of one."""
+    """Returns True if a key takes a whole axis, or the only element of one."""
     single = isinstance(key, int) and text_of(side) == "1" and int(key) in (0, -1)
     return single or (isinstance(key, slice) and _whole(key, side))
 
@@ -295,7 +295,7 @@ def gathered(a: Array, index: Array) -> Array:
 
 
 def take_along_axis(arr: Array, indices: Array, axis: Any = -1) -> Array:
-    """Elements of an axis by numbers that differ from place to place; one of each row is a gather of its own."""
+    """Takes elements of an axis by index; one per row is a separate gather operation."""
     if axis is None or indices.ndim != arr.ndim:
         raise Untraceable("np.take_along_axis of an array whose axes it merges")
     if axis not in (-1, arr.ndim - 1) or text_of(indices.shape[-1]) != "1":
@@ -320,7 +320,7 @@ def _summed(product_: Array, *axes: int) -> Array:
 
 
 def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
-    """A product over all letters, and a sum over those that the result lacks."""
+    """Multiplies over all letters, and sums over those that the result lacks."""
     if not isinstance(subscripts, str):
         raise Untraceable("np.einsum with lists of axes")
     given, arrow, result = subscripts.replace(" ", "").partition("->")
@@ -356,7 +356,7 @@ def _spelled_out(term: str, rank: int) -> str:
 
 
 def filled(like: Array, value: Any, dtype: Any = None, shape: Any = None) -> Array:
-    """An array of one value, in the shape of another one or a given one."""
+    """Returns an array of one value, in the shape of another one or a given one."""
     sides = like.shape if shape is None else tuple(shape) if isinstance(shape, tuple | list) else (shape,)
     if isinstance(value, Array | Dim):
         return broadcast_to(cast(like.builder.lift(value), dtype or like.dtype), sides)
@@ -364,7 +364,7 @@ def filled(like: Array, value: Any, dtype: Any = None, shape: Any = None) -> Arr
 
 
 def copied(a: Array, *_: Any, **__: Any) -> Array:
-    """The same values in an array of its own."""
+    """Returns a copy."""
     return Array(a.builder, a.node)
 
 
@@ -374,7 +374,7 @@ def astype(a: Array, dtype: Any, *_: Any, copy: bool = True, **__: Any) -> Array
 
 
 def ravel(a: Array, *_: Any, **__: Any) -> Array:
-    """Of one axis."""
+    """Flattens an array of one axis."""
     return reshape(a, -1)
 
 

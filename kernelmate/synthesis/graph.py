@@ -1,4 +1,4 @@
-"""The graph of a traced reference: few typed array operations with symbolic shapes, as data.
+"""Graph of a traced reference: a few typed array operations with symbolic shapes, as data.
 
 A dimension is an expression of the contract's language over its sizes (`rows`, `(2 * cols)`, `1`). Operations:
 
@@ -35,7 +35,7 @@ Datum = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation; `args` are positions of earlier nodes, `dtype` is NumPy's name.
+    """One operation; `args` are indices of earlier nodes, `dtype` is NumPy's name.
 
     `name` is the reference's own local for its result, where it has one; nodes are equal whatever their names.
     """
@@ -50,7 +50,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Nodes in an order in which operands come first.
+    """Nodes in topological order.
 
     `outputs` are the nodes of the contract's out and inout arguments, in their order.
     """
@@ -77,7 +77,7 @@ class Graph:
 
 
 def pruned(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
-    """The graph of some results, without nodes that they do not need."""
+    """Returns the graph of some results, without nodes that they do not need."""
     needed: set[int] = set()
     stack = list(outputs)
     while stack:
@@ -96,7 +96,7 @@ def ufunc_of(name: str) -> Any:
 
 
 def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
-    """The outputs' values for arrays and scalars by name, computed by NumPy: what a graph means."""
+    """Evaluates the outputs by NumPy for arrays and scalars by name; this defines a graph's semantics."""
     known: list[Any] = []
     for node in graph.nodes:
         known.append(_value(node, [known[index] for index in node.args], values, size))
@@ -104,7 +104,7 @@ def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
 
 
 def _indexed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """The value of a scan, or of an operation with elements by number."""
+    """Returns the value of a scan, or of an operation with selected elements."""
     if node.op == "scan":
         return _scan(node, args[0])
     if node.op in ("scatter", "segment"):

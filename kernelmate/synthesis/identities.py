@@ -16,7 +16,10 @@ PROBES, MOST_DRAWN = 64, 2000
 
 
 def always(contract: Contract, holds: Callable[[Size], bool]) -> bool:
-    """True if something holds at the listed sizes and at many others; False where `require` allows too few to try."""
+    """Returns True if a condition holds at the listed sizes and at many others.
+
+    False if `require` allows too few to test.
+    """
     random, names = np.random.default_rng(0), list(contract.sizes[0])
     drawn = ({name: int(random.choice(SIDES)) for name in names} for _ in range(MOST_DRAWN))
     allowed = list(islice((size for size in drawn if size_allowed(contract, size)), PROBES))
@@ -27,7 +30,7 @@ def always(contract: Contract, holds: Callable[[Size], bool]) -> bool:
 
 
 def always_equal(contract: Contract, first: str, second: str) -> bool:
-    """True if two expressions have one value at the listed sizes and at three others, whatever `require` says."""
+    """Returns True if two expressions are equal at the listed sizes and at three others, whatever `require` says."""
     names = list(contract.sizes[0])
     probes = [*contract.sizes, *({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5))]
     try:

@@ -1,4 +1,4 @@
-"""Index maps of windows: where along its source's axes an element of a slice, a padded or a joined array lies."""
+"""Index maps of windows: the position along a source's axes of an element of a slice, a padded or a joined array."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from fractions import Fraction
 from typing import Any
 
 ORDINARY, OTHERWISE, ABOVE, EDGE, WRAP = "inside", "otherwise", "above", "edge", "wrap"
-"""What holds beyond the ends of an axis.
+"""Values beyond the ends of an axis.
 
-Positions are never there; the second operand is taken there; the same, above the end alone; the nearest element; the other end.
+They mean: positions never leave the axis; the second operand is used; likewise only above the end; the nearest element;
+wrapped to the other end.
 """
 
 
@@ -46,7 +47,7 @@ class Linear:
         return Linear().plus(self, factor)
 
     def text(self) -> str:
-        """The expression, in parentheses where it is more than one term."""
+        """Returns the expression, in parentheses if it has more than one term."""
         single = not self.constant and len(self.terms) == 1 and self.terms[0][1] == 1
         return self.bare() if single or not self.terms else f"({self.bare()})"
 
@@ -101,11 +102,12 @@ def existing(side: str) -> Linear:
 
 
 def never_negative(value: Linear, ranges: Mapping[str, Linear] | None = None) -> bool:
-    """True if a sum is provably at least zero.
+    """Return True if a sum is provably at least zero.
 
     Args:
         value: the sum; sizes are at least zero.
-        ranges: the lengths of the axes along which variables move; each variable is at least 0 and less than its length.
+        ranges: the lengths of the axes along which variables move; each variable is at least 0 and less than its
+            length.
     """
     ranges = ranges or {}
     lowest = Linear((), value.constant)
@@ -121,7 +123,7 @@ def never_negative(value: Linear, ranges: Mapping[str, Linear] | None = None) ->
 
 
 def _adds_up(value: Linear, *, exact: bool) -> bool:
-    """True if no term takes away from zero.
+    """Return True if no term is negative.
 
     Quotients lie between the bounds that whole division has; those that are added are at least zero, too, where not `exact`.
     """
@@ -146,10 +148,11 @@ def _adds_up(value: Linear, *, exact: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class AxisMap:
-    """The position along one axis of a source: `(offset + the sum of step * position) / every`, where that is whole.
+    """Index map along one axis of a source: `(offset + sum of step * position) / every`, where that is an integer.
 
     Attributes:
-        offset: an expression of sizes. terms: axes of the result, with the step along each.
+        offset: an expression of sizes.
+        terms: axes of the result, with the step along each.
         beyond: one of the constants above.
     """
 
@@ -159,7 +162,7 @@ class AxisMap:
     every: int = 1
 
     def text(self) -> str:
-        """As an entry of a node's data."""
+        """Returns its form as an entry of a node's data."""
         terms = ",".join(f"{axis}*{step}" for axis, step in self.terms)
         return f"{self.beyond}|{self.every}|{self.offset}|{terms}"
 
@@ -179,7 +182,7 @@ class AxisMap:
 
 
 def length_of(start: Linear, stop: Linear, step: int) -> str:
-    """Number of positions from `start` to before `stop`, as an expression that is at least zero."""
+    """Returns the number of positions from `start` to before `stop`, as a non-negative expression."""
     apart = stop.plus(start, -1) if step > 0 else start.plus(stop, -1)
     size = abs(step)
     whole = apart if size == 1 else _divided(apart.plus(size - 1), size)

@@ -1,4 +1,4 @@
-"""Scans, counts, sums by number and gathers of NumPy on stand-ins."""
+"""NumPy's scans, counts, sums by index and gathers on traced arrays."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _turned(a: Array, axis: int) -> Array:
 
 
 def _turned_back(a: Array, axis: int) -> Array:
-    """The reversed array, whose operands are reversed instead where it is a map: two reversals are none."""
+    """Reverses an array; for a map, reverses its operands, so that two reversals cancel."""
     node = a.builder.nodes[a.node]
     if text_of(a.shape[axis]) == "1":
         return a
@@ -61,7 +61,7 @@ def _turned_back(a: Array, axis: int) -> Array:
 
 
 def picked(a: Array, index: Any, axis: int) -> Array:
-    """Elements of an axis by their numbers: the axes of the index take the axis' place."""
+    """Takes elements of an axis by index: the axes of the index replace the axis."""
     index = a.builder.lift(index)
     if index.dtype.kind not in "iu":
         raise Untraceable("indexing by other than whole numbers")
@@ -78,7 +78,10 @@ def along(a: Array, index: Array, axis: int) -> Array:
 
 
 def counted(x: Any, weights: Any = None, minlength: Any = 0) -> Array:
-    """How often each number occurs, or the sums of its weights. Numbers are below `minlength`, as the contract's shapes say."""
+    """Counts occurrences of each number, or sums its weights.
+
+    Numbers are below `minlength`, as the contract's shapes imply.
+    """
     if isinstance(x, Segments):
         return x.summed(weights, minlength)
     if text_of(minlength) == "0":
@@ -109,7 +112,7 @@ def added_at(target: Any, index: Any, values: Any) -> None:
 
 
 def _sums_by_number(target: Array, index: Array, values: Array) -> Array:
-    """Elements, or whole rows, summed by number, in the shape of a target."""
+    """Sums elements, or whole rows, by index, in the shape of a target."""
     from kernelmate.synthesis.functions import broadcast_to, reshape
 
     rest = target.shape[1:]
@@ -127,13 +130,13 @@ def _sums_by_number(target: Array, index: Array, values: Array) -> Array:
 
 
 def _added(target: Array, sums: Array) -> Array:
-    """Sums added to what an array held; the sums alone where it was made of zeros."""
+    """Adds sums to an array's earlier contents; returns the sums alone for an array of zeros."""
     node = target.builder.nodes[target.node]
     return sums if node.op == "constant" and node.data[0] == 0 else target + sums
 
 
 class Segments:
-    """`np.repeat(np.arange(rows), np.diff(offsets))`: the row of each element of a matrix in CSR."""
+    """`np.repeat(np.arange(rows), np.diff(offsets))`: the row of each element of a CSR matrix."""
 
     def __init__(self, offsets: Array, rows: int) -> None:
         self.offsets, self.rows = offsets, rows
@@ -163,7 +166,7 @@ class Segments:
 
 
 def difference(a: Array, n: Any = 1, axis: Any = -1, **more: Any) -> Any:
-    """Each element less the one before it; of a vector of whole numbers, which may be offsets of rows, by number."""
+    """Returns differences of neighbours; for integer vectors, which may be row offsets, by index."""
     if a.ndim != 1 or n != 1 or a.dtype.kind not in "iu" or more:
         return diff(a, n, axis, **more)
     front = a.builder.add("iota", (), [a.shape[0] - 1], np.int64)
@@ -171,7 +174,7 @@ def difference(a: Array, n: Any = 1, axis: Any = -1, **more: Any) -> Any:
 
 
 def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:
-    """Each element several times: as often as a number says, or rows of a matrix in CSR."""
+    """Repeats elements: by a number, or as rows of a CSR matrix."""
     if isinstance(repeats, Array) and isinstance(a, Array) and axis in (None, 0):
         offsets = _offsets(repeats)
         if offsets is not None and a.builder.nodes[a.node].op == "iota" and int(a.shape[0]) == int(repeats.shape[0]):
@@ -202,14 +205,14 @@ def accumulated(ufunc: np.ufunc, array: Array, axis: Any = 0, dtype: Any = None,
 
 
 def by_number(a: Array, keys: Sequence[Any]) -> Array | None:
-    """`x[:, index]`, with whole axes besides; None for other keys."""
+    """Handles `x[:, index]`, with whole axes besides; None for other keys."""
     places = [place for place, one in enumerate(keys) if isinstance(one, Array) and one.ndim]
     whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in places)
     return picked(a, keys[places[0]], places[0]) if len(places) == 1 and whole and len(keys) == a.ndim else None
 
 
 def backwards(a: Array, keys: Sequence[Any]) -> Array | None:
-    """A scan's `[:, ::-1]`, with whole axes besides; None for other keys and arrays."""
+    """Handles a scan's `[:, ::-1]`, with whole axes besides; None for other keys and arrays."""
     axes = [place for place, one in enumerate(keys) if _is_slice(one, -1)]
     whole = all(_is_slice(one, None) for place, one in enumerate(keys) if place not in axes)
     scans = a.builder.nodes[a.node].op == "scan"
@@ -217,7 +220,7 @@ def backwards(a: Array, keys: Sequence[Any]) -> Array | None:
 
 
 def _is_slice(key: Any, step: int | None) -> bool:
-    """True if a key is a slice without bounds, which may be traced values, and of such a step."""
+    """Returns True if a key is a slice without bounds and with this step."""
     plain = isinstance(key, slice) and key.start is None and key.stop is None
     return plain and type(key.step) is type(step) and key.step == step
 

@@ -35,20 +35,24 @@ _FROM_FLOAT = {"float16": "__float2half({})", "bfloat16": "__float2bfloat16({})"
 
 
 _WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)\)\)")
-"""A whole number that is widened twice, of which the second says all."""
+"""An integer that is widened twice; the second cast suffices."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenKernel:
-    """A kernel written anew.
+    """A generated kernel.
 
     Attributes:
-        schedule: its name, part of the candidate's author. why: one sentence.
-        definition: the kernel's text. helpers: device functions above it, may be empty.
-        grid: sides in the contract's language. block: threads, of each side where there are several.
+        schedule: its name, part of the candidate's author.
+        why: one sentence.
+        definition: the kernel's text.
+        helpers: device functions above it, may be empty.
+        grid: sides in the contract's language.
+        block: threads, of each side where there are several.
         another: one more choice of what the schedule leaves open, worth a measurement and not a prediction.
         grid_comment: what a number of the grid is.
-        shared: dynamic shared memory of a block, in bytes. capability: the least that it needs, 80 for 8.0.
+        shared: dynamic shared memory of a block, in bytes.
+        capability: the least that it needs, 80 for 8.0.
     """
 
     schedule: str
@@ -66,7 +70,7 @@ class WrittenKernel:
 def those_written(
     makers: Iterable[Callable[[], WrittenKernel]], others: Iterable[Callable[[], WrittenKernel]] = ()
 ) -> Iterator[WrittenKernel]:
-    """The texts of those that can be written, and of others that are worth a measurement.
+    """Return the texts that can be written, and of others that are worth a measurement.
 
     Raises:
         Refused: none can; as the first one said.
@@ -91,7 +95,7 @@ def those_written(
 
 
 def size_text(expression: str, parameters: Mapping[str, str]) -> str:
-    """A size's expression in C++.
+    """Return a size's expression in C++.
 
     Args:
         expression: of the contract's language.
@@ -125,12 +129,12 @@ def _size_text(node: ast.expr, parameters: Mapping[str, str]) -> tuple[str, int]
 
 
 def bound(text: tuple[str, int], level: int) -> str:
-    """An expression, in parentheses where it binds less tightly than `level`."""
+    """Returns an expression, in parentheses if it binds less tightly than `level`."""
     return text[0] if text[1] >= level else f"({text[0]})"
 
 
 def c_type(dtype: str, real: str) -> str:
-    """The C++ type that values of a dtype are computed in."""
+    """Returns the C++ type in which values of a dtype are computed."""
     if dtype.startswith("float"):
         return real
     known = {"bool": "bool", "uint32": "unsigned int", "int64": "long long", "uint64": "unsigned long long"}
@@ -138,10 +142,11 @@ def c_type(dtype: str, real: str) -> str:
 
 
 class KernelText:
-    """What the text of a kernel depends on: the baseline's parameters, style and types.
+    """Context of a kernel's text: the baseline's parameters, style and types.
 
     Args:
-        kernel: the baseline. contract: of it.
+        kernel: the baseline.
+        contract: of it.
         others: further names of array arguments, of which several parts are met.
 
     Raises:
@@ -191,7 +196,7 @@ class KernelText:
                 raise Refused(f"the parameter {name} is a {parameter.type} for {argument.dtype}")
 
     def size(self, expression: str) -> str:
-        """A size's expression in C++: a parameter that always has its value, else arithmetic on parameters.
+        """Return a size's expression in C++: a parameter that always equals it, else arithmetic on parameters.
 
         Raises:
             Refused: the kernel does not get a size.
@@ -204,7 +209,7 @@ class KernelText:
         return size_text(expression, self.sizes)
 
     def count(self, sides: Sequence[str]) -> str:
-        """The number of elements of a shape as a `size_t`."""
+        """Returns the number of elements of a shape as a `size_t`."""
         try:
             whole = self.size(" * ".join(sides) or "1")
         except Refused:
@@ -216,19 +221,19 @@ class KernelText:
         return " * ".join([f"static_cast<size_t>({factors[0]})", *grouped])
 
     def threads(self, count: int) -> tuple[str, list[str]]:
-        """The name of the constant that holds the threads of a block, and its declaration."""
+        """Returns the name of the constant with the threads per block, and its declaration."""
         name, declared = self.constant("Threads", count, "threads per block")
         self.thread_constant = name
         return name, declared
 
     def constant(self, word: str, count: int, comment: str) -> tuple[str, list[str]]:
-        """The name of a new constant beside the kernel, after the kernel where the file has several, and its declaration."""
+        """Returns the name of a new file-level constant, qualified by the kernel's name if the file has several, and its declaration."""
         several = len(re.findall(r"\b__global__\b", without_comments(self.kernel.unit.text))) > 1
         name = self.names.outermost(f"k{camel(self.kernel.name.rpartition('::')[2]) if several else ''}{word}")
         return name, [f"constexpr int {name} = {count};  // {comment}"]
 
     def local_constant(self, wanted: str, value: int, word: str, comment: str) -> tuple[str, list[str]]:
-        """The name of the file's constant of that value with a word in its name, or of a new local, and its declaration."""
+        """Returns the name of the file's constant of that value and with that word in its name, or of a new local, and its declaration."""
         own = file_constant(self.kernel, str(value), word)
         if own is not None:
             return own, []
@@ -259,7 +264,7 @@ class KernelText:
         return f"static_cast<double>({text})" if self.real == "double" and dtype.endswith(("16", "32")) and "float" in dtype else text  # fmt: skip
 
     def stored(self, name: str, text: str, kind: str) -> str:
-        """A computed value of a dtype as an element of an array."""
+        """Converts a computed value of a dtype to an element of an array."""
         dtype = self.arguments[name].dtype
         floating = "float" in dtype
         text = _unwrapped(text)
@@ -279,7 +284,7 @@ class KernelText:
         return text if is_cast else f"{front}{text})"
 
     def head(self, bounds: str = "") -> str:
-        """The definition up to its brace, launch bounds before its name: parameters, `const` and `__restrict__` where true."""
+        """Returns the definition up to its brace, with launch bounds, and `const` and `__restrict__` where valid."""
         source, bare = self.kernel.source, self.kernel.name.rpartition("::")[2]
         match = re.search(rf"\b{bare}\s*\(", source)
         if match is None:
@@ -365,7 +370,7 @@ class KernelText:
 
 
 def fresh_names(kernel: KernelText, *wanted: str, **spelled: str) -> SimpleNamespace:
-    """Names for locals, as near to those that are wanted as the user's text allows; `spelled` ones under other attributes."""
+    """Returns names for locals, as close to the desired ones as the user's text allows; `spelled` ones under other attributes."""
     spelled = {name: name for name in wanted} | spelled
     return SimpleNamespace(**{attribute: kernel.names.fresh(name) for attribute, name in spelled.items()})
 
@@ -390,7 +395,7 @@ def _unwrapped(text: str) -> str:
 
 
 def _without_bodies(text: str) -> str:
-    """What stands outside of braces and parentheses, and macros wherever they are."""
+    """Returns the text outside braces and parentheses, and all macros."""
     macros = re.findall(r"#\s*define\s+\w+", text)
     before = ""
     while text != before:
@@ -405,7 +410,7 @@ def _is_size(argument: Argument, contract: Contract) -> bool:
 
 
 def indented(lines: Iterable[str], levels: int = 1) -> list[str]:
-    """Lines further to the right; preprocessor lines and empty ones as they are."""
+    """Indents lines; preprocessor lines and empty ones are unchanged."""
     return [line if line.startswith("#") or not line else "  " * levels + line for line in lines]
 
 
@@ -415,5 +420,5 @@ def block_of(head: str, lines: Iterable[str]) -> list[str]:
 
 
 def camel(element: str) -> str:
-    """A name in camel case: of a type, or of a kernel."""
+    """Converts the name of a type or a kernel to camel case."""
     return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", element) if part)

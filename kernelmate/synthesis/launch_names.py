@@ -1,4 +1,4 @@
-"""Names that a file gives to the numbers of a kernel and of its launches."""
+"""Names that a file gives to the numbers of a kernel and its launches."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kernelmate.synthesis.names import without_comments
 
 _GIVEN = re.compile(r"\bconst(?:expr)? (?:float|double) (\w+) = (-?[\d.]+(?:e-?\d+)?)f?;")
 _PLAIN = frozenset({0.0, 0.5, 1.0, 2.0, 3.0, 4.0, -1.0})
-"""Numbers that mean themselves, whatever constants happen to have them."""
+"""Numbers that are written literally, even if a constant has that value."""
 
 
 def has_own_block(kernel: Kernel) -> bool:
-    """Whether all launches give the block by one constant above the kernel that serves nothing else."""
+    """Returns True if all launches use one constant above the kernel as block size, and nothing else uses it."""
     text = kernel.unit.text
     names = {text[slice(*site.block_span)].strip() for site in kernel.launches}
     name = names.pop() if len(names) == 1 else ""
@@ -31,7 +31,7 @@ def has_own_block(kernel: Kernel) -> bool:
 
 
 def file_constant(kernel: Kernel, value: str, word: str) -> str | None:
-    """The whole constant of a value above a kernel, outside of functions, whose name has one of some words in it."""
+    """Returns the integer constant of a value above a kernel, outside functions, whose name contains one of some words."""
     text = without_comments(kernel.unit.text[: kernel.start])
     head = r"^(?:static )?const(?:expr)? (?:int|unsigned|unsigned int|uint32_t|size_t)"
     own = re.search(rf"{head} (\w*(?:{word})\w*) = {value}u?;", text, re.MULTILINE | re.IGNORECASE)
@@ -39,7 +39,7 @@ def file_constant(kernel: Kernel, value: str, word: str) -> str | None:
 
 
 def named_numbers(kernel: Kernel, real: str) -> dict[float, str]:
-    """What a number of the kernel's type is written as: by the constants that its source uses, or as their difference from 1."""
+    """Returns the text of a number of the kernel's type: by the source's constants, or their difference from 1."""
     text = without_comments(kernel.unit.text)
     used = {one.rpartition("::")[2]: one for one in re.findall(r"[A-Za-z_][\w:]*", without_comments(kernel.source))}
     given = [(used[found[1]], float(found[2])) for found in _GIVEN.finditer(text) if found[1] in used]
@@ -55,9 +55,9 @@ def named_numbers(kernel: Kernel, real: str) -> dict[float, str]:
 
 
 def with_warp_names(kernel: Kernel, definition: str, helpers: str, width: int) -> tuple[str, str]:
-    """A written kernel and its helpers with names for a warp's length and the mask of all its lanes.
+    """Return a generated kernel and its helpers with named constants for warp size and full lane mask.
 
-    The file's own constants are used where it has them, else new ones above the helpers.
+    The file's own constants are used if it has them, else new ones are declared above the helpers.
     """
     if not re.search(r"0xffffffffu|threadIdx\.x [%/] 32\b", definition + helpers):
         return definition, helpers
@@ -103,4 +103,4 @@ _WARP = (
     ),
     ("0xffffffff", "kAllLanes", "constexpr unsigned int", ((r"\b0xffffffffu", "@"),)),
 )
-"""Of a warp: its length and the mask of its lanes, the usual name, the head of a declaration, and what stands for the number."""
+"""Warp size and full lane mask: usual name, declaration head, and the pattern of each use."""

@@ -1,8 +1,8 @@
-"""Loops over sizes in references: the body is traced once, for all turns at a time, along an axis of its own.
+"""Loops over sizes in references: the body is traced once for all iterations, along an additional axis.
 
-What depends on a loop's number is *batched*: its node has an axis for each such loop before its own ones, which the stand-in does not
-show. Assignments by the number, sums over all turns and lists of results make ordinary axes of them again. A turn that needs what
-another one left is refused.
+What depends on a loop's number is *batched*: its node has an axis for each such loop before its own ones, which the
+stand-in does not show. Assignments by loop index, sums over all iterations and lists of results turn them into ordinary
+axes again. An iteration that depends on another one is refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Axes: TypeAlias = "list[int | None]"
 
 @dataclass(slots=True, eq=False)
 class TracedLoop:
-    """One loop: its place among the loops of the reference, its number of turns, and whether it is over.
+    """One loop: its place among the reference's loops, its number of iterations, and whether it has ended.
 
     Attributes:
         reads, writes: arrays that turns read or assign to, with the numbers that they do it by.
@@ -37,7 +37,7 @@ class TracedLoop:
 
 
 def turns(builder: Builder, start: int, stop: int) -> Iterator[Array]:
-    """All numbers from `start` to before `stop`, in one turn."""
+    """Yields all numbers from `start` to before `stop`, as a single iteration."""
     loop = TracedLoop(builder.loop_count, stop - start, False, [], [])
     builder.loop_count += 1
     builder.open.append(loop)
@@ -53,7 +53,7 @@ def turns(builder: Builder, start: int, stop: int) -> Iterator[Array]:
 
 
 def _numbers(file: str) -> dict[str, Any]:
-    """Local variables of the innermost function of a file that is running, which hold arrays or numbers that are still good."""
+    """Returns local variables of the innermost running function of a file that hold valid arrays or numbers."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back  # type: ignore[assignment]
@@ -66,7 +66,7 @@ def _numbers(file: str) -> dict[str, Any]:
 
 
 def loop_range(builder: Builder, *bounds: Any) -> Any:
-    """`range`, where a bound is a size as one turn."""
+    """Returns a `range` that yields a single iteration if a bound is a size."""
     if any(isinstance(one, Array) for one in bounds):
         raise Untraceable("a loop whose length depends on a value, or on another loop")
     if not any(isinstance(one, Dim) for one in bounds):
@@ -103,14 +103,14 @@ def over(array: Array) -> Iterator[Any]:
 
 
 def loop_enumerate(values: Any, start: Any = 0) -> Any:
-    """`enumerate`, of a traced array as one turn."""
+    """`enumerate`; over a traced array as a single iteration."""
     if not isinstance(values, Array) or _is_short(values):
         return enumerate(values, start)
     return ((index + start if start else index, values[index]) for index in turns(values.builder, 0, values.shape[0]))
 
 
 def loop_zip(*several: Any, **keywords: Any) -> Any:
-    """`zip`, of traced arrays as one turn."""
+    """`zip`; over traced arrays as a single iteration."""
     arrays = [one for one in several if isinstance(one, Array) and not _is_short(one)]
     if not arrays:
         return zip(*several, **keywords)  # noqa: B905 -- as it was called
@@ -167,7 +167,10 @@ def _merged(args: Sequence[Array]) -> tuple[TracedLoop, ...]:
 
 
 def _spread(arg: Array, loops: tuple[TracedLoop, ...], rank: int) -> int:
-    """The node of an array with an axis for each loop, and `rank` of its own: new ones of length 1 before those that it has."""
+    """Returns the node of an array with an axis for each loop, and `rank` of its own.
+
+    New axes of length 1 are put before its own.
+    """
     if not arg.loops:
         return arg.node
     front: Axes = [arg.loops.index(loop) if loop in arg.loops else None for loop in loops]
@@ -176,7 +179,7 @@ def _spread(arg: Array, loops: tuple[TracedLoop, ...], rank: int) -> int:
 
 
 def view_of(builder: Builder, node: int, axes: Sequence[int | None], loops: tuple[TracedLoop, ...]) -> Array:
-    """A view of a node with all its axes, batched by the loops that the first ones are for."""
+    """Returns a view of a node with all its axes, batched by the loops of the first ones."""
     source = builder.nodes[node]
     if builder.batches.get(node, ()) == loops and list(axes) == list(range(len(source.shape))):
         return Array(builder, node)
@@ -188,7 +191,7 @@ def view_of(builder: Builder, node: int, axes: Sequence[int | None], loops: tupl
 
 
 def _window(builder: Builder, args: Sequence[Array], loops: tuple[TracedLoop, ...], shape: Sequence[int], dtype: Any, data: Sequence[Any]) -> Array:  # fmt: skip
-    """Parts of batched arrays, or of others where a batched one is around them."""
+    """Returns parts of batched arrays, or of others with a batched index."""
     source, *rest = args
     more, sides = len(loops), [*(loop.count for loop in loops), *shape]
     moved = [AxisMap.of(one) for one in data]
@@ -215,7 +218,7 @@ class _Place:
 
 
 def _place(key: Any) -> _Place | None:
-    """The loop that a number comes from, where it grows evenly with it."""
+    """Returns the loop of an index that grows evenly with it."""
     if not isinstance(key, Array) or key.ndim or not key.loops or key.dtype.kind not in "iu":
         return None
     found = _linear_of(key.builder, key.node)
@@ -252,13 +255,13 @@ def _linear_of(builder: Builder, index: int) -> tuple[TracedLoop | None, Linear,
 
 
 def depends(keys: Sequence[Any]) -> bool:
-    """True if an index or a slice's bound differs between the turns of a loop."""
+    """Returns True if an index or a slice's bound differs between iterations."""
     bounds = [bound for one in keys for bound in ((one.start, one.stop) if isinstance(one, slice) else (one,))]
     return any(isinstance(one, Array) and one.loops and not one.ndim for one in bounds)
 
 
 def chosen(a: Array, keys: Sequence[Any]) -> Array:
-    """`a[i]`, `a[i + 1, :]`, `a[i : i + 3]`, for all turns."""
+    """Handles `a[i]`, `a[i + 1, :]`, `a[i : i + 3]`, for all iterations."""
     from kernelmate.synthesis.functions import gathered, subscript
     from kernelmate.synthesis.indexed import picked
     from kernelmate.synthesis.slices import _range
@@ -288,7 +291,7 @@ def chosen(a: Array, keys: Sequence[Any]) -> Array:
 
 
 def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: list[str], ranged: Any) -> AxisMap:
-    """Where one key leads along an axis; `inner` gets the length of the axis that it keeps."""
+    """Returns the index map of one key along an axis; `inner` receives the extent of a kept axis."""
     if isinstance(key, slice) and depends([key]):
         start, stop = _place(key.start), _place(key.stop)
         first = (start.offset, start.step) if start else (linear(text_of(key.start or 0)), 0)
@@ -312,7 +315,7 @@ def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: li
 
 
 def _permutation(a: Array, maps: Sequence[AxisMap], sides: Sequence[str]) -> list[int] | None:
-    """The source's axis for each axis of the result, where all are whole and each is met once."""
+    """Returns the source axis of each result axis, if all are complete and each occurs once."""
     found: dict[int, int] = {}
     texts = a.builder.nodes[a.node].shape
     for place, one in enumerate(maps):
@@ -332,7 +335,7 @@ def _loops_of(key: Any) -> Iterator[TracedLoop]:
 
 
 def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
-    """Refuse a turn that reads what another one writes."""
+    """Refuses an iteration that reads what another one writes."""
     signature = tuple(one.node if isinstance(one, Array) else str(one) for one in keys)
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         if any(other is a and said != signature for other, said in (loop.reads if write else loop.writes)):
@@ -341,7 +344,7 @@ def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
 
 
 def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
-    """`a[i] = value`, for all turns."""
+    """Handles `a[i] = value`, for all iterations."""
     from kernelmate.synthesis.functions import subscript
 
     _note(a, keys, write=True)
@@ -381,7 +384,7 @@ def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
 
 
 def accumulated(target: Array, other: Any, kind: str) -> Any:
-    """What all turns of the loops add to, or multiply, an array that was there before them."""
+    """Accumulates the sum or product over all iterations into an earlier array."""
     from kernelmate.synthesis.functions import broadcast_to, reduced
 
     value = target.builder.lift(other)
@@ -398,7 +401,7 @@ def accumulated(target: Array, other: Any, kind: str) -> Any:
 
 
 def collected(several: Sequence[Any]) -> Array | None:
-    """The results of all turns of a loop that is over, along a new first axis; None for another list."""
+    """Stacks the results of all iterations of a finished loop along a new first axis; None for another list."""
     if len(several) != 1 or not isinstance(several[0], Array) or not any(loop.finished for loop in several[0].loops):
         return None
     one = several[0]

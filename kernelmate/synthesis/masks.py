@@ -14,10 +14,11 @@ from kernelmate.synthesis.sizes import Untraceable
 
 
 class Masked(NDArrayOperatorsMixin):
-    """The chosen elements of an array, held at the places that they have in it.
+    """The masked elements of an array, kept at their places.
 
     Args:
-        values: the array, changed where `mask` holds; its other elements mean nothing. mask: of the array's shape.
+        values: the array, changed where `mask` holds; its other elements mean nothing.
+        mask: of the array's shape.
     """
 
     __array_priority__ = 2000
@@ -26,7 +27,7 @@ class Masked(NDArrayOperatorsMixin):
         self.values, self.mask = values, mask
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
-        """An operation on the chosen elements, with numbers and others that the same mask chooses."""
+        """Applies an operation to masked elements, with numbers and others under the same mask."""
         alike = all(one.mask.node == self.mask.node for one in inputs if isinstance(one, Masked))
         others = [one for one in inputs if isinstance(one, Array)]
         if method != "__call__" or keywords or not alike or any(one.ndim for one in others):
@@ -60,7 +61,7 @@ class Masked(NDArrayOperatorsMixin):
 
 
 def masked(a: Array, key: Any) -> Masked | None:
-    """`a[mask]`, or `a[:, mask]`, with whole axes besides; None for other keys."""
+    """Handles `a[mask]`, or `a[:, mask]`, with whole axes besides; None for other keys."""
     mask = _mask(a, key)
     return None if mask is None else Masked(a, mask)
 
@@ -85,7 +86,7 @@ def _mask(a: Array, key: Any) -> Array | None:
 
 
 def assign_masked(a: Array, key: Any, value: Any) -> bool:
-    """Assign to the elements that a mask chooses; False where no mask is among the keys."""
+    """Assigns to masked elements; returns False if no mask is among the keys."""
     from kernelmate.synthesis.functions import where
 
     mask = _mask(a, key)
@@ -102,7 +103,7 @@ def assign_masked(a: Array, key: Any, value: Any) -> bool:
 
 
 def assign_numbered(a: Array, keys: Sequence[Any], value: Any) -> bool:
-    """`a[np.arange(rows), index] = value`: one element of each row; False for other keys."""
+    """Handles `a[np.arange(rows), index] = value`, one element per row; returns False for other keys."""
     from kernelmate.synthesis.functions import expand_dims, where
 
     if len(keys) != 2 or a.ndim != 2 or not all(isinstance(one, Array) and one.ndim == 1 for one in keys):
@@ -117,7 +118,7 @@ def assign_numbered(a: Array, keys: Sequence[Any], value: Any) -> bool:
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
-    """The choice of the first condition that holds."""
+    """Returns the choice of the first condition that holds."""
     from kernelmate.synthesis.functions import where
 
     result = default
@@ -127,7 +128,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def copyto(dst: Any, src: Any, *, where: Any = True, **_: Any) -> None:
-    """Assign an array, or where a mask holds."""
+    """Assigns an array, or assigns it under a mask."""
     _target(dst, "copyto")
     if where is True:
         dst.assign(dst.builder.lift(src))
@@ -138,7 +139,7 @@ def copyto(dst: Any, src: Any, *, where: Any = True, **_: Any) -> None:
 
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Assign a number where a mask holds."""
+    """Assigns a number under a mask."""
     _target(a, "putmask")
     if isinstance(values, Array) and values.ndim:
         raise Untraceable("np.putmask with an array")
@@ -151,7 +152,7 @@ def _target(a: Any, name: str) -> None:
 
 
 def nan_to_num(x: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
-    """Another number in place of NaN, and of infinities where those are given."""
+    """Replaces NaN, and infinities if given, by other numbers."""
     from kernelmate.synthesis.functions import where
 
     if posinf is None or neginf is None or not copy:

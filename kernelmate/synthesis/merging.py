@@ -11,11 +11,11 @@ from kernelmate.synthesis.sizes import joined
 
 
 class _CannotMerge(Exception):
-    """An operation tells the two axes apart."""
+    """An operation distinguishes the two axes."""
 
 
 def merged(graph: Graph) -> Graph:
-    """The graph with the first axes of its results as one, as many as no operation tells apart."""
+    """Returns the graph with leading result axes merged, as many as no operation distinguishes."""
     while True:
         if any(len(graph.nodes[one].shape) < 2 for one in graph.outputs):
             return graph
@@ -33,7 +33,7 @@ def merged_shape(shape: tuple[str, ...], rank: int) -> tuple[str, ...]:
 
 
 class _Merging:
-    """Writes the graph anew with one pair of axes as one; nodes that are met with and without the pair are written twice."""
+    """Rebuilds the graph with one pair of axes merged; nodes used with and without the pair are built twice."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
@@ -41,16 +41,16 @@ class _Merging:
         self._known: dict[tuple[int, int | None], int] = {}
 
     def merged(self) -> Graph:
-        """The graph whose results have their first two axes as one.
+        """Return the graph whose results have their first two axes merged.
 
         Raises:
-            _Apart: an operation tells them apart.
+            _CannotMerge: an operation distinguishes them.
         """
         outputs = [self._written(one, 0) for one in self._graph.outputs]
         return Graph(tuple(self._nodes), tuple(outputs))
 
     def _written(self, index: int, pair: int | None) -> int:
-        """The place of a node, with the axes `pair` and `pair + 1` as one; as it is for None."""
+        """Returns the index of a node with the axes `pair` and `pair + 1` merged; unchanged for None."""
         if (index, pair) not in self._known:
             node = self._graph.nodes[index]
             data, pairs = (node.data, [None] * len(node.args)) if pair is None else self._merging(node, pair)
@@ -61,7 +61,7 @@ class _Merging:
         return self._known[index, pair]
 
     def _merging(self, node: Node, pair: int) -> tuple[tuple[Datum, ...], Sequence[int | None]]:
-        """A node's data on one axis in place of two, and where each operand has the two."""
+        """Returns a node's data with one axis in place of two, and the place of the pair in each operand."""
         match node.op:
             case "input" | "constant":
                 return node.data, []
@@ -92,7 +92,7 @@ class _Merging:
             if place >= 0:
                 return place
             if place == -1:
-                raise _CannotMerge  # an axis of length 1 would come to stand for both
+                raise _CannotMerge  # an axis of length 1 would have to represent both
             return None
         if sides != list(node.shape[pair : pair + 2]):
             raise _CannotMerge

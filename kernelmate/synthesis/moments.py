@@ -1,4 +1,7 @@
-"""Sums of values and of squared differences from their mean in one pass: parts of a few values in registers, joined without cancellation."""
+"""Sums and centred sums of squares in one pass.
+
+Partial results of a few values in registers, combined without cancellation.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class Centred:
 
 
 def centred_of(plan: Plan, contract: Contract, levels: Sequence[Sequence[Key]]) -> Centred | None:
-    """The two sums, where they are all that a plan's passes find; else None."""
+    """Returns the two sums if they are all that a plan's passes compute; else None."""
     if [len(keys) for keys in levels] != [1, 1]:
         return None
     (total,), (squares,) = levels
@@ -57,15 +60,16 @@ def _is_mean(plan: Plan, contract: Contract, key: Key, total: Key) -> bool:
 
 
 class Moments:
-    """The type and the device functions of one kernel.
+    """The type and the device functions of one kernel's moments.
 
     Args:
-        reductions: of the same kernel. columns, ahead: the names of the constants that hold the neighbouring columns of a block, and
-            the values that a thread loads before it uses the first.
+        reductions: of the same kernel.
+        columns, ahead: the names of the constants that hold the neighbouring columns of a block, and the values that a
+            thread loads before it uses the first.
 
     Attributes:
-        type: of the moments. part: the function that finds those of some values. block: the function that joins those of the threads
-            of each column.
+        type: of the moments. part: the function that finds those of some values. block: the function that joins those
+            of the threads of each column.
     """
 
     def __init__(self, reductions: Reductions, columns: str, ahead: str) -> None:
@@ -140,7 +144,7 @@ class Moments:
         ]
 
     def _exchange(self) -> list[str]:
-        """The threads of a warp that have the same column exchange theirs at halved distances."""
+        """Combines the moments of a warp's threads with the same column, at halved distances."""
         offset, found = self.names.offset, self.names.found
         fields = {one: getattr(self.names, one) for one in ("total", "squares", "count")}
         condition = f"{offset} > 0" if self.columns == "1" else f"{offset} >= {self.columns}"

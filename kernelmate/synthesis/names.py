@@ -1,4 +1,4 @@
-"""Identifiers of a written kernel that the user's text and other written names leave free."""
+"""Identifiers for generated kernels that do not collide with the user's text or with each other."""
 
 from __future__ import annotations
 
@@ -136,10 +136,11 @@ RESERVED = frozenset(
 
 
 class Names:
-    """Identifiers that are not taken: neither by the user's text nor by what was written before.
+    """Unused identifiers.
 
     Args:
-        outer: names at the outermost level, which a local may not hide. every: all words, for names at that level.
+        outer: names at the outermost level, which a local may not hide.
+        every: all words, for names at that level.
         kernels: other names that a local of the kernel may not have.
     """
 
@@ -163,11 +164,11 @@ class Names:
         return name
 
     def is_free(self, name: str) -> bool:
-        """Whether an identifier is not taken."""
+        """Returns True if an identifier is unused."""
         return name.isascii() and name.isidentifier() and name not in self._taken
 
     def fresh(self, wanted: str) -> str:
-        """The name, with a number behind it where it is taken."""
+        """Returns the name, with a numeric suffix if it is used."""
         name, number = wanted, 2
         while name in self._taken:
             name, number = f"{wanted}_{number}", number + 1
@@ -181,7 +182,7 @@ class Names:
         self._taken.discard(name)
 
     def unnumbered(self, function: str) -> str:
-        """A function's text, its locals without numbers where no other name of the function or around it is the same."""
+        """Removes numeric suffixes of a function's locals where no collision results."""
         words = words_of(without_comments(function))
         for name in dict.fromkeys(re.findall(r"\b[A-Za-z]\w*_\d+\b", function)):
             wanted = self._numbered.get(name, "")
@@ -192,7 +193,7 @@ class Names:
 
 
 def singular(side: str, otherwise: str) -> str:
-    """A name for the position along an axis: `row` where its length is `rows`."""
+    """Returns a name for the position along an axis: `row` for the extent `rows`."""
     return side[:-1] if re.fullmatch(r"[a-z_]{2,}[a-rt-z]s", side) and side[:-1] not in RESERVED else otherwise
 
 
@@ -202,5 +203,5 @@ def without_comments(text: str) -> str:
 
 
 def words_of(text: str) -> set[str]:
-    """All identifiers and numbers of a text."""
+    """Returns all identifiers and numbers of a text."""
     return set(re.findall(r"\w+", text))

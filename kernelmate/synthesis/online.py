@@ -13,11 +13,11 @@ import numpy as np
 from kernelmate.synthesis.plan import Key, Plan, behind, walk
 
 LOWEST = {"float": float(np.finfo(np.float32).min), "double": float(np.finfo(np.float64).min)}
-"""Where a maximum begins, by its C++ type: it is finite, since the difference of two infinities is not a number."""
+"""Initial value of a maximum by C++ type; finite, because the difference of two infinities is not a number."""
 
 
 def online_of(plan: Plan, levels: Sequence[Sequence[Key]]) -> dict[int, int]:
-    """The maximum of each sum that can be found in its maximum's pass, as numbers of nodes.
+    """Return, for each sum that can be computed in the pass of its maximum, that maximum, as node indices.
 
     Args:
         plan: of rows.
@@ -39,7 +39,7 @@ def _is_real(plan: Plan, key: Key, kind: str) -> bool:
 
 
 def _maximum(plan: Plan, key: Key, largest: dict[int, Key], needing: set[Key]) -> int | None:
-    """The maximum that is subtracted below the one exponential of a sum, if nothing else in the sum needs one."""
+    """Returns the maximum subtracted in the only exponential of a sum, if nothing else in the sum needs one."""
     if not _is_real(plan, key, "sum"):
         return None
     factors = _factors(plan, plan.operands(key)[0])
@@ -57,7 +57,7 @@ def _factors(plan: Plan, key: Key) -> list[Key]:
 
 
 def _subtracted(plan: Plan, key: Key, largest: dict[int, Key]) -> int | None:
-    """The maximum in exp(x - maximum), where it is that of x."""
+    """Returns the maximum in exp(x - maximum) if it is that of x."""
     if plan.node(key).op != "map" or plan.node(key).data[0] != "exp":
         return None
     difference = behind(plan, plan.operands(key)[0])

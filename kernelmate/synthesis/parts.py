@@ -1,4 +1,4 @@
-"""Parts of arrays: slices of one length that lie side by side along an axis, as queries and keys in one array of projections."""
+"""Parts of arrays: slices of equal length along an axis, such as queries and keys in one array of projections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class _Part:
 
 
 def with_parts(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
-    """The graph with such slices as views of arrays that have one more axis, of the length `#1/3`: position 1 of 3.
+    """Return the graph with such slices as views of arrays that have one more axis, of the length `#1/3`.
+
+    Position 1 of 3.
 
     Args:
         graph: as it was traced.
@@ -69,7 +71,7 @@ def _users(graph: Graph) -> list[list[int]]:
 
 
 def _part_of(graph: Graph, index: int) -> _Part | None:
-    """The part that a window takes; None where it takes anything else."""
+    """Returns the part that a window takes; None if it takes anything else."""
     node = graph.nodes[index]
     source = graph.nodes[node.args[0]]
     if len(node.args) != 1 or source.op != "input" or len(source.shape) != len(node.shape):
@@ -91,7 +93,7 @@ def _part_of(graph: Graph, index: int) -> _Part | None:
 
 
 def _place(before: Sequence[str], shape: Sequence[str]) -> int | None:
-    """The axis of a shape before which as many elements lie as before the axis of the parts."""
+    """Returns the axis of a shape before which there are as many elements as before the axis of the parts."""
     wanted = _product(before)
     return next((place for place in range(len(shape)) if _product(shape[:place]) == wanted), None)
 

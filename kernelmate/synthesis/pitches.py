@@ -10,7 +10,7 @@ from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap,
 
 
 def with_pitches(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
-    """The graph with such rows as whole arrays, and by array how many elements lie between their beginnings.
+    """Return the graph with such rows as whole arrays, and the row pitch in elements by array.
 
     None where other parts of arrays are left, or an array is met both ways.
 
@@ -44,7 +44,7 @@ def with_pitches(graph: Graph, outputs: Sequence[str]) -> tuple[Graph, dict[str,
 
 
 def _begins(node: Node, long: Sequence[str], short: Sequence[str], beyond: Sequence[str] = (ORDINARY,)) -> bool:
-    """True if a window only takes, or only replaces, the beginning of each row."""
+    """Returns True if a window only reads, or only replaces, the beginning of each row."""
     if len(long) != len(short) or not long or linear(long[-1]) == linear(short[-1]):
         return False
     if any(linear(one) != linear(other) for one, other in zip(long[:-1], short[:-1], strict=True)):

@@ -17,7 +17,7 @@ from kernelmate.synthesis.launch_names import has_own_block, with_warp_names
 
 
 def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[Kernel, Contract]:
-    """The user's file with the written kernel in the place of its own, launches and contract changed along.
+    """Return the user's file with the generated kernel in place of its own, and with launches and contract adapted.
 
     Raises:
         KernelmateError: a launch in the file cannot follow, or is illegal at a listed size.
@@ -116,7 +116,7 @@ def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
 
 
 def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, ...]) -> Kernel:
-    """What a number of the grid is, behind it in the contract."""
+    """Adds a comment on the grid's unit behind it in the contract."""
     if not written.grid_comment or kernel.contract_span is None or len(grid) != 1:
         return kernel
     start, end = kernel.contract_span
@@ -127,7 +127,7 @@ def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, 
 
 
 def _grid(contract: Contract, written: WrittenKernel, block: tuple[str, ...]) -> tuple[str, ...]:
-    """The grid's sides without needless parentheses; as the contract has them where they are the same numbers of blocks."""
+    """Returns the grid without needless parentheses; the contract's expressions if they are equal."""
     sides = tuple(ast.unparse(ast.parse(one, mode="eval")) for one in written.grid)
     if block == contract.block and len(sides) == len(contract.grid):
         length = dict(zip(("block_x", "block_y", "block_z"), [*block, "1", "1"], strict=False))
@@ -152,7 +152,7 @@ def _filled(expression: str, names: dict[str, str]) -> str:
 
 
 def _is_seen(kernel: Kernel) -> bool:
-    """Whether all launches are where a constant above the kernel is known by its name."""
+    """Returns True if all launches are where a constant above the kernel is visible."""
     outside = "namespace" not in kernel.unit.text and kernel.unit.language == "cuda"
     return outside and all(site.start > kernel.end for site in kernel.launches)
 
@@ -165,7 +165,7 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
 
 
 def _above_comment(text: str, start: int) -> int:
-    """The place above the comment lines that stand directly before an offset, unless they begin the file."""
+    """Returns the offset above the comment lines directly before an offset, unless they begin the file."""
     place = start
     while place > 0:
         before = text.rfind("\n", 0, place - 1) + 1

@@ -1,4 +1,7 @@
-"""How a graph is best computed: an element-wise map, or operations on rows. What is neither is refused, with the reason."""
+"""Chooses the evaluation of a graph: an element-wise map, or operations on rows.
+
+Other graphs are refused with the reason.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,14 @@ behind the axis, and within its length (the first axis has no such).
 """
 
 FLAT = "flat"
-"""The element's number in the whole domain: as an index of arrays of as many elements, whatever their axes are."""
+"""The element's index in the whole domain, used for arrays with as many elements and any shape."""
 
 Key: TypeAlias = "tuple[int, Index]"
-"""A node and where it is evaluated."""
+"""A node and the index at which it is evaluated."""
 
 
 class Refused(Exception):
-    """No schedule here computes the graph; the message says why, in a sentence."""
+    """No schedule computes the graph; the message gives the reason in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +58,12 @@ class Plan:
 
     @property
     def columns(self) -> str:
-        """The number of elements in a row, likewise."""
+        """Returns the number of elements in a row, as an expression."""
         return _product(self.domain[self.split :])
 
     @property
     def reduced(self) -> list[int]:
-        """The axes of a reduction's result."""
+        """Returns the axes of a reduction's result."""
         return [axis for axis in range(len(self.domain)) if axis not in self.gone]
 
     def node(self, key: Key) -> Node:
@@ -68,7 +71,7 @@ class Plan:
         return self.graph.nodes[key[0]]
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Where the operands of an operation are evaluated; of a reduction, along its row."""
+        """Returns where the operands of an operation are evaluated; for a reduction, along its row."""
         return _operands(self.graph, key, self.domain)
 
     def access(self, key: Key) -> str:
@@ -94,7 +97,7 @@ class Plan:
 
 
 def plan_of(graph: Graph) -> Plan:
-    """The plan of a graph.
+    """Return the plan of a graph.
 
     Raises:
         Refused: it is neither a map nor operations on rows.
@@ -119,9 +122,9 @@ def plan_of(graph: Graph) -> Plan:
 
 
 def free_plan(graph: Graph) -> Plan:
-    """The plan of a map, or of one reduction and a map of its results, that meets arrays in any order of their axes.
+    """Return the plan of a map, or of one reduction followed by a map, with any axis order of its arrays.
 
-    The axes that the reduction takes are those of the domain that its results do not have.
+    The reduction removes the domain axes that its results do not have.
 
     Raises:
         Refused: there are several reductions, or its outputs have different shapes.
@@ -149,7 +152,7 @@ def free_plan(graph: Graph) -> Plan:
 
 
 def without_reshapes(graph: Graph) -> Graph:
-    """The graph with arrays and results in the shapes that it gives or gave them: the memory is the same."""
+    """Returns the graph with arrays and results in the shapes before or after reshapes: the memory is the same."""
     nodes, outputs = list(graph.nodes), list(graph.outputs)
     for index, node in enumerate(nodes):
         if node.op == "reshape" and nodes[node.args[0]].op == "input":
@@ -160,7 +163,7 @@ def without_reshapes(graph: Graph) -> Graph:
 
 
 def reshapes_last(graph: Graph) -> Graph:
-    """The graph whose operations on single elements come before changes of shape: of results, the memory is the same."""
+    """Returns the graph with reshapes moved after element-wise operations."""
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):
         sources = [nodes[one] for one in node.args if nodes[one].shape != ()]
@@ -191,7 +194,7 @@ def sorted_graph(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
 
 
 def walk(plan: Plan) -> Iterator[Key]:
-    """Every operation and where it is evaluated, each once, operands first."""
+    """Yields every operation with its index, each once, operands first."""
     seen: set[Key] = set()
     stack: list[tuple[Key, bool]] = [(key, False) for key in reversed(plan.outputs)]
     while stack:
@@ -256,7 +259,7 @@ def _aligned(arg: Node, node: Node, index: Index) -> Index:
 
 
 def _across(arg: Node, node: Node) -> Index:
-    """The index of an operand that has some axes of a node of which every element is met by its number in the whole."""
+    """Returns the index of an operand that has some axes of a node addressed by element number."""
     sides = node.shape
     found: list[str | None] = []
     for axis, side in enumerate(arg.shape, len(sides) - len(arg.shape)):
@@ -282,7 +285,7 @@ def _viewed(source: Node, node: Node, index: Index) -> Index:
 
 
 def _operand(graph: Graph, reduction: int) -> int:
-    """What is reduced, over all axes of a chain of reductions of one kind along the last axis."""
+    """Returns the operand of a chain of reductions of one kind along the last axis."""
     node = graph.nodes[reduction]
     inner = graph.nodes[node.args[0]]
     if inner.op == "reduce" and inner.data[0] == node.data[0] and not str(node.data[0]).startswith("arg"):
@@ -291,7 +294,7 @@ def _operand(graph: Graph, reduction: int) -> int:
 
 
 def whole_index(node: Node, domain: tuple[str, ...]) -> Index:
-    """The index of a node that covers the domain."""
+    """Returns the index of a node that covers the domain."""
     if long_sides(node) != domain:
         raise Refused("its reductions are along rows of different shapes")
     axes = iter(range(len(domain)))
@@ -319,7 +322,7 @@ def _access(index: Index, domain: tuple[str, ...], split: int) -> str:
 
 
 def _map(graph: Graph) -> Plan:
-    """The plan of a graph without reductions."""
+    """Returns the plan of a graph without reductions."""
     shapes = {tuple(side for side in graph.nodes[one].shape if side != "1") for one in graph.outputs}
     if len(shapes) != 1:
         raise Refused("its outputs have different shapes")
@@ -343,7 +346,7 @@ def _map(graph: Graph) -> Plan:
 
 
 def _reducing(graph: Graph, reductions: list[int]) -> Plan:
-    """The plan of reductions along rows, or along columns, and of what follows from them."""
+    """Returns the plan of reductions along rows or columns, and of the operations on their results."""
     inner = {graph.nodes[one].args[0] for one in reductions if _operand(graph, one) != graph.nodes[one].args[0]}
     roots = [one for one in reductions if one not in inner]
     domain = long_sides(graph.nodes[_operand(graph, roots[0])])
@@ -383,12 +386,12 @@ def _reshaped(graph: Graph, output: int, domain: tuple[str, ...]) -> bool:
 
 
 def long_sides(node: Node) -> tuple[str, ...]:
-    """The sides of a node, without those of length 1."""
+    """Returns the extents of a node, without those of length 1."""
     return tuple(side for side in node.shape if side != "1")
 
 
 def _reduced_axes(graph: Graph, reduction: int) -> list[int]:
-    """The axes that a chain of reductions takes, among those of its operand that are longer than 1, in order."""
+    """Returns the axes that a chain of reductions removes, among its operand's axes longer than 1, in order."""
     chain = [graph.nodes[reduction]]
     while chain[-1].args[0] != _operand(graph, reduction):
         chain.append(graph.nodes[chain[-1].args[0]])

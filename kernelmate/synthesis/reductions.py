@@ -1,4 +1,4 @@
-"""Device functions that combine the values of a warp's or a block's threads, every thread getting the same result."""
+"""Device functions that reduce over a warp's or a block's threads and return the result to every thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _KEEPING = {"max": ">", "min": "<"}
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """Who computes a row: a warp of a block of several, some neighbouring threads of one, or a block of so many threads."""
+    """The threads that compute a row.
+
+    A warp of a block of several, a few neighbouring threads of one, or a whole block.
+    """
 
     name: str
     threads: int
@@ -56,7 +59,7 @@ class Reductions:
         self._functions: dict[tuple[str, str], str] = {}
         self._calls: Counter[Hashable] = Counter()
         self._keeping: dict[str, str] = {}
-        # As in NumPy; where a sum follows, as of exponentials, NaN comes back without it.
+        # As in NumPy; if a sum follows, as of exponentials, NaN propagates anyway.
         kinds = {node.data[0] for node in plan.graph.nodes if node.op == "reduce"}
         self._keeps_nan = kinds <= {*_KEEPING, *EXTREMES}
         self.extremes = Extremes(self)
@@ -65,20 +68,20 @@ class Reductions:
 
     @property
     def mask(self) -> str:
-        """The threads of a warp that exchange values: all, or those that share a row, since others may have none."""
+        """Returns the shuffle mask: all threads, or those that share a row, since others may have none."""
         if self.team.name != "warp" or self.team.threads >= WARP:
             return "0xffffffffu"
         count = self.team.threads
         return f"{(1 << count) - 1:#x}u << threadIdx.x % {WARP} / {count} * {count}"
 
     def exchange(self, statements: Sequence[str]) -> list[str]:
-        """The loop in which the threads of a warp exchange values at halved distances."""
+        """Returns the loop in which the threads of a warp exchange values at halved distances."""
         offset = self.names.offset
         first = min(WARP, self.team.threads) // 2
         return block_of(f"for (int {offset} = {first}; {offset} > 0; {offset} /= 2)", statements)
 
     def called(self, function: Hashable) -> None:
-        """Count a call in the kernel, none of which is in a loop."""
+        """Counts a call in the kernel, outside of loops."""
         self._calls[function] += 1
 
     def guard(self, function: Hashable) -> list[str]:
@@ -86,7 +89,7 @@ class Reductions:
         return ["__syncthreads();  // the last call may still be reading"] if self._calls[function] > 1 else []
 
     def combined(self, kind: str, target: str, value: str, ctype: str = "") -> str:
-        """The statement that takes one more value into a target; without a type, of the kernel's real numbers."""
+        """Returns the statement that combines one more value into a target; without a type, in the kernel's real type."""
         if kind in _KEEPING and ctype not in ("", self.kernel.real):
             wide = ctype == "long long" and not value.startswith(("static_cast<long long>(", "__shfl"))
             return f"{target} = {kind}({target}, {f'static_cast<long long>({value})' if wide else value});"
@@ -104,7 +107,7 @@ class Reductions:
         return self.combined(kind, first, second).removeprefix(f"{first} = ").removesuffix(";")
 
     def function(self, kind: str, ctype: str) -> str:
-        """The name of the function for a reduction of a type, for one call."""
+        """Returns the name of the function for a reduction of a type, for one call."""
         self.called((kind, ctype))
         if (kind, ctype) not in self._functions:
             wanted = f"{self.team.noun}_{kind}"
@@ -113,7 +116,7 @@ class Reductions:
         return self._functions[kind, ctype]
 
     def texts(self) -> list[str]:
-        """Definitions of those that were asked for, each followed by an empty line."""
+        """Returns definitions of the functions used, each followed by an empty line."""
         functions = self._texts()
         lines: list[str] = []
         first, second, ctype = self.names.first, self.names.second, self.kernel.real

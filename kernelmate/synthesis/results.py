@@ -21,7 +21,7 @@ from kernelmate.synthesis.trace import trace
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a reference returns.
+    """Results of a reference.
 
     Attributes:
         graph: as `Graph.text` writes it; None where the reference cannot be traced.
@@ -43,7 +43,7 @@ class Results:
 
 
 def traced_text(contract: Contract, directory: Path) -> str:
-    """The graph of a contract's reference as text; of a contract without results its `Results`, as JSON.
+    """Return the graph of a contract's reference as text; for a contract without results its `Results`, as JSON.
 
     Raises:
         ReferenceFailed: the reference cannot be loaded, raises, or, where the contract has results, cannot be traced.
@@ -87,7 +87,7 @@ def _returned(contract: Contract, directory: Path, size: Size) -> Any:
 
 
 def _values(contract: Contract, size: Size) -> dict[str, Any]:
-    """Sizes, scalars, and arrays of ones; whole numbers are zero, which is a position in every array."""
+    """Returns sizes, scalars, and arrays of ones; integers are zero, a valid index in every array."""
     shapes = argument_shapes(contract, size)
     values: dict[str, Any] = {**size, **scalar_values(contract, size)}
     for name, shape in shapes.items():

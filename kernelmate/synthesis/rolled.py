@@ -34,12 +34,14 @@ def rolled(graph: Graph) -> Graph:
 
 
 def _chain(graph: Graph, top: int) -> tuple[int | None, list[int]]:
-    """What a chain of one operation begins with, if that is no term, and its terms in order."""
+    """Returns the initial operand of a chain of one operation, if it is not a term, and its terms in order."""
     terms: list[int] = []
     node = graph.nodes[top]
     at = top
     while graph.nodes[at].op == "map" and graph.nodes[at].data == node.data and graph.nodes[at].dtype == node.dtype:
-        if graph.nodes[graph.nodes[at].args[1]].op == "constant":  # what begins a chain, made as large as its terms
+        if (
+            graph.nodes[graph.nodes[at].args[1]].op == "constant"
+        ):  # the initial operand of a chain, broadcast to its terms' shape
             break
         terms.append(graph.nodes[at].args[1])
         at = graph.nodes[at].args[0]
@@ -50,11 +52,11 @@ def _chain(graph: Graph, top: int) -> tuple[int | None, list[int]]:
 
 
 Shifts = dict[tuple[int, int], list[int]]
-"""The constants of the offsets of a term's windows, by node and axis, for each of the terms."""
+"""The constant offsets of the windows in each term, by node and axis."""
 
 
 def _shifts(graph: Graph, terms: list[int]) -> Shifts | None:
-    """How terms differ: in offsets of windows alone; None where they differ otherwise."""
+    """Returns how terms differ in offsets of windows; None if they differ otherwise."""
     found: Shifts = {}
     for term in terms:
         if not _match(graph, terms[0], term, found):
@@ -95,7 +97,7 @@ def _windows(graph: Graph, index: int) -> bool:
 
 
 def _counts(shifts: Shifts, count: int) -> tuple[int, int] | None:
-    """The lengths of the two loops in which all offsets grow evenly; the outer one is 1 where one loop is enough."""
+    """Returns the lengths of the two loops in which all offsets grow evenly; the outer is 1 if one loop suffices."""
     for inner in sorted((one for one in range(2, count + 1) if count % one == 0), reverse=True):
         outer = count // inner
         steps = [_steps(values, inner) for values in shifts.values()]
@@ -113,7 +115,7 @@ def _steps(values: list[int], inner: int) -> tuple[int, int]:
 
 
 class _Rolling:
-    """Copies of a term with two more axes in front, along which its windows move."""
+    """Copies of a term with two additional leading axes, along which its windows move."""
 
     def __init__(self, graph: Graph, nodes: list[Node], shifts: Shifts, counts: tuple[int, int]) -> None:
         self._graph, self._nodes, self._shifts = graph, nodes, shifts
@@ -164,7 +166,7 @@ class _Rolling:
         return replace(entry, terms=(*more, *((place + 2, step) for place, step in entry.terms)))
 
     def _widened(self, index: int, rank: int) -> int:
-        """A copy of an operand, with axes of length 1 behind the two so that they meet those of the result."""
+        """Returns a copy of an operand with axes of length 1 after the two, so that they broadcast with the result's."""
         found, node = self._copy(index), self._graph.nodes[index]
         missing = rank - len(node.shape)
         if not missing:
@@ -175,7 +177,7 @@ class _Rolling:
 
 
 def _ordered(nodes: list[Node], moved: list[int], graph: Graph) -> Graph:
-    """What the outputs need, operands first, with the chains replaced."""
+    """Returns the nodes that the outputs need, operands first, with the chains replaced."""
     order: dict[int, int] = {}
     kept: list[Node] = []
 

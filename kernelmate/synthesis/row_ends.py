@@ -1,4 +1,7 @@
-"""Rows of which only a beginning counts: the column from which a mask, as of causal attention or of lengths, leaves nothing to be read."""
+"""Rows of which only a beginning counts.
+
+The column from which a mask (causal, or by lengths) makes elements irrelevant.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,15 @@ _FLIPPED = {"less": "greater", "less_equal": "greater_equal", "greater": "less",
 
 @dataclass(frozen=True, slots=True)
 class RowEnd:
-    """Where the part of a row that counts ends.
+    """End of the relevant part of a row.
 
     Attributes:
-        conditions: the comparison, wherever it is evaluated. beyond: its result from the end on.
-        bound: what a row's columns are compared with. more: columns that count beyond it.
-        values: what a value is from the end on, where it is the same number in all rows; else None. Infinities and NaN of elements
-            that do not count are left aside: 0 times any element is 0.
+        conditions: the comparison, wherever it is evaluated.
+        beyond: its result from the end on.
+        bound: what a row's columns are compared with.
+        more: columns that count beyond it.
+        values: what a value is from the end on, where it is the same number in all rows; else None. Infinities and NaN
+            of elements that do not count are left aside: 0 times any element is 0.
     """
 
     conditions: tuple[Key, ...]
@@ -32,14 +37,14 @@ class RowEnd:
     values: Mapping[Key, Number]
 
     def skips(self, plan: Plan, reductions: Sequence[Key]) -> bool:
-        """True if columns from the end on change none of some reductions."""
+        """Returns True if columns beyond the end change none of some reductions."""
         neutral = [_NEUTRAL.get(str(plan.node(one).data[0])) for one in reductions]
         found = [self.values[plan.operands(one)[0]] for one in reductions]
         return all(one is not None and one == value for one, value in zip(neutral, found, strict=True))
 
 
 def ends_of(plan: Plan) -> Iterator[RowEnd]:
-    """The ends that conditions of a plan of rows give."""
+    """Returns the ends given by conditions of a row plan."""
     for key in walk(plan):
         node = plan.node(key)
         if node.op != "map" or str(node.data[0]) not in _FLIPPED:
@@ -54,7 +59,7 @@ def ends_of(plan: Plan) -> Iterator[RowEnd]:
 
 
 def _values(plan: Plan, condition: int, beyond: bool) -> dict[Key, Number]:
-    """What each value is where a condition has one result."""
+    """Returns the known values where a condition has one result."""
     found: dict[Key, Number] = {}
     for key in walk(plan):
         node = plan.node(key)
@@ -87,7 +92,7 @@ def _whole(plan: Plan, key: Key) -> Key:
 
 
 def _is_of_row(plan: Plan, key: Key) -> bool:
-    """True if a value is a whole number that all columns of a row share, and no result of a reduction."""
+    """Returns True if a value is an integer common to a row's columns, and not the result of a reduction."""
     node = plan.node(key)
     if node.dtype[:3] not in ("int", "uin") or node.op in ("reduce", "scan", "gather", "take"):
         return False
@@ -97,7 +102,7 @@ def _is_of_row(plan: Plan, key: Key) -> bool:
 
 
 def _mapped(name: str, values: Sequence[Number]) -> Number:
-    """The result of an operation of which some operands are known numbers."""
+    """Returns the result of an operation with some constant operands."""
     if name in ("multiply", "logical_and", "bitwise_and") and any(one is not None and one == 0 for one in values):
         return 0.0
     if name == "divide" and values[0] == 0:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Untraceable(Exception):
-    """The reference does what has no counterpart in a graph; the message names it, without the line."""
+    """The reference uses an operation without an equivalent in a graph; the message names it, without the line."""
 
 
 class Unequal(Untraceable):
@@ -17,7 +17,7 @@ class Unequal(Untraceable):
 
 
 class Dim(int):
-    """A whole number with the expression over the contract's sizes that it is the value of.
+    """An integer with its expression over the contract's sizes.
 
     Attributes:
         text: the expression.
@@ -90,11 +90,11 @@ class Dim(int):
 
 
 class Real(float):
-    """A floating number of the reference's text: with a size, it makes a traced number and not one of this size alone."""
+    """A floating-point number of the reference; combined with a size it becomes a traced number."""
 
 
 def real(value: Any) -> Any:
-    """A floating number that keeps sizes symbolic; anything else as it is."""
+    """Wraps a floating-point number so that sizes stay symbolic; other values are unchanged."""
     return Real(value) if isinstance(value, float) else value
 
 
@@ -123,17 +123,17 @@ def _whole(other: Any) -> bool:
 
 
 def dim(value: int, text: str, scalar: Callable[[str], Any]) -> int:
-    """A size of that expression; a plain number where it is one."""
+    """Returns a size of that expression; a plain number if it is one."""
     return value if _is_number(text) else Dim(value, text, scalar)
 
 
 def text_of(value: Any) -> str:
-    """The expression of a size, or the number's own."""
+    """Returns the expression of a size, or the number."""
     return value.text if isinstance(value, Dim) else str(int(value))
 
 
 def joined(left: str, sign: str, right: str) -> str:
-    """An expression of two, without parts that change nothing."""
+    """Joins two expressions, without neutral parts."""
     if _is_number(left) and _is_number(right):
         a, b = int(left), int(right)
         return str({"+": a + b, "-": a - b, "*": a * b, "//": a // b if b else 0, "%": a % b if b else 0}[sign])
@@ -167,7 +167,7 @@ def _cancelled(left: str, right: str) -> tuple[str, str]:
 
 
 def _factors(node: ast.expr) -> list[str]:
-    """The factors of a product."""
+    """Returns the factors of a product."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return [*_factors(node.left), *_factors(node.right)]
     text = ast.unparse(node)
@@ -182,7 +182,7 @@ def extreme(name: str, values: tuple[Any, ...], scalar: Callable[[str], Any]) ->
 
 
 def product(values: tuple[int, ...], scalar: Callable[[str], Any]) -> int:
-    """The number of elements of a shape, as a size."""
+    """Returns the number of elements of a shape, as a size."""
     text = "1"
     for value in values:
         text = joined(text, "*", text_of(value))

@@ -27,7 +27,7 @@ from kernelmate.synthesis.sizes import Untraceable, text_of
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """Positions along one axis: `length` of them, `step` apart. An index alone takes its axis away."""
+    """Positions along one axis: `length` of them, `step` apart. A single index drops its axis."""
 
     start: Linear
     step: int
@@ -36,14 +36,14 @@ class _Range:
 
 
 class ArraySlice(Array):
-    """A slice of an array, which stays connected with it: each sees what is assigned to the other."""
+    """A slice that shares its elements with its array: each sees assignments to the other."""
 
     def __init__(self, whole: Array, ranges: Sequence[_Range], axes: Sequence[int | None]) -> None:
         self.builder, self._whole, self._ranges, self._axes = whole.builder, whole, ranges, tuple(axes)
 
     @property
     def node(self) -> int:
-        """Its place in the graph, from what the whole array is now."""
+        """Returns its node, from the whole array's present state."""
         maps = [AxisMap(one.start.text(), ((axis, one.step),)) for axis, one in enumerate(self._ranges)]
         part = window(self._whole, [one.length for one in self._ranges], maps)
         if self._axes == tuple(range(part.ndim)):
@@ -53,7 +53,7 @@ class ArraySlice(Array):
 
     @property
     def shared(self) -> bool:
-        """True if other arrays are views of the whole one."""
+        """Returns True if other arrays are views of the whole array."""
         return self._whole.shared
 
     @shared.setter
@@ -86,7 +86,7 @@ class ArraySlice(Array):
 
 
 def window(source: Array, shape: Sequence[str], maps: Sequence[AxisMap], otherwise: Array | None = None) -> Array:
-    """Elements of an array by index maps; where they leave it, those of another one."""
+    """Returns elements of an array by index maps; outside of it, those of another array."""
     same = [text_of(side) for side in source.shape] == list(shape)
     identity = all(one.terms == ((axis, 1),) and one.offset == "0" and one.every == 1 for axis, one in enumerate(maps))
     if same and identity and len(maps) == len(shape):
@@ -183,7 +183,7 @@ def assigned(a: Array, key: Any, value: Any) -> None:
 
 
 def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: Any = 0) -> Array:
-    """With a border of one value, or of what the nearest or the opposite elements hold.
+    """Pad with a constant, or with the nearest or opposite elements.
 
     Raises:
         Untraceable: another mode, or a value for each side.
@@ -205,7 +205,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: A
 
 
 def _mirrored(array: Array, widths: Sequence[tuple[Any, Any]], gap: int) -> Array:
-    """With a border that mirrors what lies behind the edge, which is `gap` elements away from its own image."""
+    """Pads by mirroring at an edge that is `gap` elements from its own image."""
     for axis, (before, after) in enumerate(widths):
         if text_of(before) == text_of(after) == "0":
             continue
@@ -223,7 +223,7 @@ def _mirrored(array: Array, widths: Sequence[tuple[Any, Any]], gap: int) -> Arra
 
 
 def _pairs(pad_width: Any, rank: int) -> list[tuple[Any, Any]]:
-    """The widths before and after each axis, from the forms that NumPy takes."""
+    """Returns the widths before and after each axis, from NumPy's forms."""
     if isinstance(pad_width, int):
         return [(pad_width, pad_width)] * rank
     several = list(pad_width)
@@ -243,7 +243,7 @@ def _added(*texts: str) -> str:
 
 
 def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, *, dtype: Any = None, **_: Any) -> Array:
-    """One after the other along an axis.
+    """Concatenate along an axis.
 
     Raises:
         Untraceable: into `out`, or without an axis.
@@ -280,7 +280,7 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, *, dtype:
 
 
 def stack(arrays: Sequence[Any], axis: Any = 0, out: Any = None, **keywords: Any) -> Array:
-    """One after the other along a new axis."""
+    """Stacks along a new axis."""
     from kernelmate.synthesis.functions import expand_dims, transpose
     from kernelmate.synthesis.loops import collected
 
@@ -303,7 +303,7 @@ def vstack(tup: Sequence[Any], **keywords: Any) -> Array:
 
 
 def flip(m: Array, axis: Any = None) -> Array:
-    """The other way round along some axes."""
+    """Reverses along some axes."""
     from kernelmate.synthesis.functions import axes_of
 
     turned = axes_of(m, axis)
@@ -311,7 +311,7 @@ def flip(m: Array, axis: Any = None) -> Array:
 
 
 def roll(a: Array, shift: Any, axis: Any = None) -> Array:
-    """Moved along some axes; what leaves at one end comes in at the other.
+    """Roll along some axes.
 
     Raises:
         Untraceable: without an axis, of an array of several.
@@ -329,7 +329,7 @@ def roll(a: Array, shift: Any, axis: Any = None) -> Array:
 
 
 def sliding_window_view(x: Array, window_shape: Any, axis: Any = None, **_: Any) -> Array:
-    """All windows of a shape, their elements along new last axes."""
+    """Returns all windows of a shape, their elements along new last axes."""
     sides = list(window_shape) if isinstance(window_shape, tuple | list) else [window_shape]
     several = axis if isinstance(axis, tuple | list) else [axis]
     axes = list(range(x.ndim)) if axis is None else [operator.index(one) % x.ndim for one in several]

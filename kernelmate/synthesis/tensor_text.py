@@ -44,7 +44,7 @@ def copy_function(name: str, count: int) -> str:
 
 
 class TensorText:
-    """The helpers of one kernel, with names that its file leaves free.
+    """Tensor-core helpers of one kernel, with names unused in its file.
 
     Raises:
         Refused: tensor cores do not multiply these types.

@@ -1,4 +1,4 @@
-"""Tiles of matrix products on tensor cores: which fit a shape, by the time that arithmetic and traffic take."""
+"""Tiles of tensor-core matrix products, ranked by estimated time of arithmetic and traffic."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 CHUNK = 16
-"""Bytes of a load by `cp.async`, and of a row of the matrices that `ldmatrix` reads."""
+"""Bytes of a `cp.async` load, and of a matrix row for `ldmatrix`."""
 STEP = 32
-"""Bytes of the sum's axis that one `mma.sync` takes of each row: 16 halves, 32 bytes, 8 floats."""
+"""Bytes along the sum's axis per row and `mma.sync`: 16 halves, 32 bytes, 8 floats."""
 STATIC_BYTES = 48 * 1024
 """Shared memory that a block may declare: CUDA C++ Programming Guide, technical specifications per compute capability."""
 
 GROUP = 8
-"""Rows of tiles that blocks take together: their operands stay in L2."""
+"""Rows of tiles that blocks process together, so that their operands stay in L2."""
 
 PROCESSORS = 132
 """Multiprocessors of an H100 or H200 SXM."""
 BYTES_PER_CLOCK = 40
-"""Bytes that a multiprocessor gets from L2 in a clock, where all read: 5.5 to 7 TB/s of the whole GPU at 1.2 to 1.7 GHz."""
+"""L2 bandwidth per multiprocessor in bytes per cycle: 5.5 to 7 TB/s for the whole GPU at 1.2 to 1.7 GHz."""
 PRODUCTS_PER_CLOCK = 1200
 """Products of halves that a multiprocessor adds in a clock by `mma.sync`: of 2048 by `wgmma`, about 60 %."""
 START = 2000
 """Clocks until a block's first tile has arrived, and for its results."""
 
 TURN = 100
-"""Clocks that a warp takes for the addresses of a tile's copies, while no products are under way in it."""
+"""Clock cycles that a warp needs for the addresses of a tile's copies, without overlapping products."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorTile:
-    """A block's part of the results (`m` x `n`), the `chunks` of 16 bytes of the sum at a time, its warps along each axis.
+    """A block's results (`m` x `n`), the 16-byte `chunks` of the sum at a time, and its warps along each axis.
 
-    `stages` tiles of both operands are in use or under way. Warps along `k` share each tile's part of the sum.
+    `stages` tiles of both operands are in use or in flight. Warps along `k` share each tile's part of the sum.
     """
 
     m: int
@@ -43,17 +43,17 @@ class TensorTile:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads per block."""
         return 32 * self.warps[0] * self.warps[1] * self.warps[2]
 
     @property
     def part(self) -> tuple[int, int]:
-        """The rows and columns of a warp's results."""
+        """Returns rows and columns of a warp's results."""
         return self.m // self.warps[0], self.n // self.warps[1]
 
     @property
     def shared_bytes(self) -> int:
-        """Of all stages."""
+        """Bytes of shared memory for all stages."""
         return self.stages * (self.m + self.n) * self.chunks * CHUNK
 
     @property
@@ -83,13 +83,16 @@ TILES = (
 
 
 def ranked(m: int, n: int, k: int, batch: int, item: int, *, fixed: bool) -> Sequence[TensorTile]:
-    """Tiles for a product, the likely fastest first; those that need dynamic shared memory only where a launch may give it."""
+    """Returns tiles for a product, probably fastest first.
+
+    Those with dynamic shared memory only if a launch may have it.
+    """
     usable = [tile for tile in TILES if not fixed or tile.shared_bytes <= STATIC_BYTES]
     return sorted(usable, key=lambda tile: _clocks(tile, m, n, k, batch, item))
 
 
 def _clocks(tile: TensorTile, m: int, n: int, k: int, batch: int, item: int) -> float:
-    """About how long the busiest multiprocessor takes."""
+    """Returns the estimated clock cycles of the busiest multiprocessor."""
     blocks = -(-m // tile.m) * -(-n // tile.n) * batch
     arithmetic = tile.m * tile.n * k * item / 2 / PRODUCTS_PER_CLOCK
     traffic = (tile.m + tile.n) * k * item / BYTES_PER_CLOCK

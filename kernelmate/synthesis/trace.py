@@ -38,11 +38,11 @@ MOST_SIZES = 8
 """Sizes that a reference is traced at."""
 
 EXPRESSION = "<reference>"
-"""What the compiled text of a contract's expression calls its file."""
+"""File name given to a contract's expression when it is compiled."""
 
 
 def trace(contract: Contract, directory: Path) -> Graph:
-    """The graph of a contract's reference, the same at every size that was tried.
+    """Return the graph of a contract's reference, equal at every tried size.
 
     Raises:
         ReferenceFailed: the reference cannot be loaded, or cannot be traced; the message names line and operation.
@@ -52,14 +52,14 @@ def trace(contract: Contract, directory: Path) -> Graph:
     try:
         return _alike(contract, directory, literal=False)
     except ReferenceFailed:
-        # Whole numbers that loops or shapes depend on: the contract's own value is all that there is.
+        # Integers that loops or shapes depend on have only the contract's own value.
         if not any(_is_free(one) for one in contract.args):
             raise
         return _alike(contract, directory, literal=True)
 
 
 def _is_free(argument: Argument) -> bool:
-    """True if an argument is a whole number of the contract's text that may have other values."""
+    """Returns True if an argument is an integer literal of the contract that may vary."""
     return argument.shape is None and not argument.fixed and (argument.value or "").isdigit()
 
 
@@ -70,7 +70,7 @@ def _alike(contract: Contract, directory: Path, *, literal: bool) -> Graph:
         try:
             builders.append(_traced(contract, directory, size, literal=literal))
         except Unequal:
-            continue  # a size of our own at which NumPy would refuse
+            continue  # NumPy would refuse this generated size
         (first, graph), (builder, other) = builders[0], builders[-1]
         if graph != other:
             raise _depends(contract, first, builder)
@@ -80,9 +80,9 @@ def _alike(contract: Contract, directory: Path, *, literal: bool) -> Graph:
 
 
 def sizes_to_trace(contract: Contract) -> list[Size]:
-    """The listed sizes without empty ones, and others near the smallest: a loop over a size must show.
+    """Return the listed non-empty sizes, and others near the smallest, so that a loop over a size is noticed.
 
-    A number that all of them have in common would otherwise pass for a constant.
+    A value common to all sizes would otherwise look like a constant.
     """
     listed = [size for size in contract.sizes if all(size.values())]
     others: list[Size] = []
@@ -105,7 +105,7 @@ def _allowed(contract: Contract, size: Size) -> bool:
 
 
 def _depends(contract: Contract, first: Builder, other: Builder) -> ReferenceFailed:
-    """The refusal of a reference whose graph depends on its sizes: the first operation that differs."""
+    """Returns the error for a reference whose graph depends on its sizes, with the first operation that differs."""
     longer = max(first, other, key=lambda one: len(one.nodes))
     pairs = zip_longest(first.nodes, other.nodes, longer.lines)
     line = next((line for mine, theirs, line in pairs if mine != theirs), None)
@@ -158,7 +158,7 @@ def _traced(contract: Contract, directory: Path, size: Size, *, literal: bool) -
 
 @contextmanager
 def _naming(builder: Builder) -> Iterator[None]:
-    """Let results have the names that the reference's functions give them: of two, the one that is given last."""
+    """Context manager that gives results the names of the reference's locals; the last assigned name wins."""
 
     def note(frame: types.FrameType, event: str, _: Any) -> None:
         if event == "return" and frame.f_code.co_filename == builder.file:
@@ -175,7 +175,7 @@ def _naming(builder: Builder) -> Iterator[None]:
 
 
 def _stand_ins(contract: Contract, builder: Builder, *, literal: bool) -> dict[str, Any]:
-    """Sizes, scalars and arrays by the names that the reference knows them by."""
+    """Returns sizes, scalars and traced arrays by the names that the reference uses."""
     values: dict[str, Any] = {spelled(name): builder.dim(name) for name in builder.size}
     for argument in contract.args:
         values[spelled(argument.name)] = _stand_in(argument, builder, literal=literal)
@@ -198,7 +198,7 @@ def _stand_in(argument: Argument, builder: Builder, *, literal: bool) -> Any:
 
 
 def _plain(text: str) -> str:
-    """A dimension's expression, in parentheses where it is more than a name or number."""
+    """Returns a dimension's expression, in parentheses if it is more than a name or number."""
     text = text.strip()
     return text if text.isidentifier() or text.isdigit() else f"({text})"
 
@@ -207,7 +207,7 @@ def _outputs(contract: Contract, builder: Builder, returned: Any) -> list[Array]
     several = returned if isinstance(returned, tuple | list) else (returned,)
     wanted = [one for one in contract.args if one.direction in ("out", "inout")]
     if not wanted:
-        return [builder.lift(value) for value in several]  # a new kernel's: nothing is said of its results yet
+        return [builder.lift(value) for value in several]  # a new kernel, whose results are not known yet
     if len(several) != len(wanted):
         raise Untraceable(f"{len(several)} results where the contract has {len(wanted)} out and inout arguments")
     found = []
@@ -223,13 +223,13 @@ def _outputs(contract: Contract, builder: Builder, returned: Any) -> list[Array]
 
 
 class _Module:
-    """A module of NumPy or SciPy: what makes arrays makes stand-ins, and sizes stay expressions."""
+    """A module of NumPy or SciPy whose functions create traced arrays and keep sizes symbolic."""
 
     def __init__(self, source: types.ModuleType, builder: Builder) -> None:
         self._source, self._builder = source, builder
 
     def __getattr__(self, name: str) -> Any:
-        """A name of the module, wrapped where it can be called."""
+        """Returns an attribute of the module, wrapped if callable."""
         value = getattr(self._source, name)
         if isinstance(value, types.ModuleType):
             return _Module(value, self._builder)
@@ -245,7 +245,7 @@ class _Module:
 
 
 class _Scalar:
-    """A scalar type: as a function on stand-ins, and as a dtype."""
+    """A scalar type: callable on traced arrays, and usable as a dtype."""
 
     def __init__(self, source: type[np.generic]) -> None:
         self._source = source
@@ -258,19 +258,19 @@ class _Scalar:
         return copied(cast(value, self.dtype)) if isinstance(value, Array) else self._source(value)
 
     def __getattr__(self, name: str) -> Any:
-        """Of the type."""
+        """Returns an attribute of the type."""
         return getattr(self._source, name)
 
 
 class _Number:
-    """Python's `float` or `int`: as a function on stand-ins and sizes, and as a dtype."""
+    """Python's `float` or `int`: callable on traced arrays and sizes, and usable as a dtype."""
 
     def __init__(self, kind: type[float] | type[int]) -> None:
         self._kind = kind
         self.dtype = np.dtype(kind)
 
     def __call__(self, value: Any = 0) -> Any:
-        """The value as such a number."""
+        """Converts the value to such a number."""
         if isinstance(value, Dim):
             return value if self._kind is int else value.scalar(value.text)
         return cast(value, self.dtype) if isinstance(value, Array) else self._kind(value)
@@ -283,7 +283,7 @@ class _TracedFunction:
         self._function, self._name, self._builder = function, name, builder
 
     def __call__(self, *args: Any, **keywords: Any) -> Any:
-        """Traced where it makes arrays or gets stand-ins or sizes, NumPy's own for numbers."""
+        """Traces if it creates arrays or has traced or size arguments; otherwise calls NumPy's function."""
         keywords = {key: _dtype_or(value) for key, value in keywords.items()}
         args = tuple(_dtype_or(value) for value in args)
         if self._name in _MAKERS:
@@ -311,7 +311,7 @@ class _TracedFunction:
             raise Untraceable(f"np.{self._name} of a size") from None
 
     def _plain_mathematics(self, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """A function of `math`: of sizes and stand-ins as NumPy's of the same meaning, of numbers as it is."""
+        """Handles a function of `math`: for sizes and traced arrays like NumPy's equivalent, otherwise unchanged."""
         if self._name == "prod" and not keywords:
             return product(tuple(args[0]), self._builder.scalar)
         if not any(isinstance(one, Dim | Array) for one in args):
@@ -322,7 +322,7 @@ class _TracedFunction:
         return ufunc(*(self._builder.lift(one) if isinstance(one, Dim) else one for one in args))
 
     def __getattr__(self, name: str) -> Any:
-        """Of a ufunc: `reduce` and the like."""
+        """Returns a ufunc's method, such as `reduce`."""
         return getattr(self._function, name)
 
 
@@ -332,7 +332,7 @@ def _holds_stand_in(value: Any) -> bool:
 
 
 def _dtype_or(value: Any) -> Any:
-    """The dtype that a replaced type stands for; anything else as it is."""
+    """Returns the dtype that a replaced type denotes; other values unchanged."""
     return value.dtype if isinstance(value, _Scalar | _Number) else value
 
 
@@ -382,7 +382,7 @@ _MAKERS: Mapping[str, Callable[..., Array]] = {
 
 
 def _builtins(builder: Builder) -> dict[str, Any]:
-    """Builtins that would take a stand-in or a size for a plain number."""
+    """Returns replacements of builtins that would treat a traced array or size as a plain number."""
 
     def most(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         def choose(*values: Any, **keywords: Any) -> Any:

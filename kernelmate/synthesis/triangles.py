@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from kernelmate.synthesis.plan import Key, Plan, walk
 
 _UPWARDS = {"less": (0, 1), "less_equal": (0, 1), "greater": (1, 0), "greater_equal": (1, 0)}
-"""Of a comparison, the operand that makes it false where it is large, preceded by the other's place."""
+"""For each comparison, the position of the operand that makes it false when large, preceded by the other's."""
 
 
 def computed_where(plan: Plan, output: Key, name: str) -> Key | None:
-    """The comparison where an output is computed: elsewhere it is what its own array `name` had at that place."""
+    """Returns the comparison under which an output is computed; elsewhere it keeps its array `name`'s contents."""
     node = plan.node(output)
     if node.op in ("view", "cast"):
         return computed_where(plan, plan.operands(output)[0], name)
@@ -24,12 +24,12 @@ def computed_where(plan: Plan, output: Key, name: str) -> Key | None:
 
 
 def corner(plan: Plan, condition: Key) -> dict[int, bool]:
-    """For each axis of a comparison, whether its last position is where the comparison holds rather than at the first."""
+    """Returns for each axis of a comparison whether it holds at the last position rather than the first."""
     return {axis: last for last, key in _sides(plan, condition) for axis in _axes(plan, key)}
 
 
 def _sides(plan: Plan, condition: Key) -> list[tuple[bool, Key]]:
-    """The operands of a comparison of values that grow along axes of their own; none of another one."""
+    """Returns the operands of a comparison of values that grow along separate axes; none otherwise."""
     operands = plan.operands(condition)
     low, high = (operands[place] for place in _UPWARDS[str(plan.node(condition).data[0])])
     apart = {*_axes(plan, low)}.isdisjoint(_axes(plan, high))

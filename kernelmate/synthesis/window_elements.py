@@ -1,4 +1,4 @@
-"""C++ of positions in windows, and of the elements of arrays that lie there."""
+"""C++ expressions of positions in windows, and of the array elements there."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class WindowElements(Expressions):
         return text, level
 
     def address(self, shape: Sequence[str], index: Sequence[Linear]) -> str:
-        """The number of an element in an array of a shape."""
+        """Returns the linear index of an element in an array of a shape."""
         pairs = [(side, at) for side, at in zip(shape, index, strict=True) if side != "1"]
         if not pairs:
             return "0"
@@ -90,7 +90,7 @@ class WindowElements(Expressions):
         return self._local(name, node), ATOM
 
     def _local(self, name: str, node: ast.expr) -> str:
-        """The local that holds a position that is no sum."""
+        """Returns the local of a position that is not a sum."""
         if name in self._places:
             return self._places[name]
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
@@ -109,7 +109,7 @@ class WindowElements(Expressions):
         return local
 
     def _beyond(self, call: str, at: Linear, side: Linear) -> tuple[str, str]:
-        """The text and a name of the nearest position of an axis, or of the one after whole turns."""
+        """Returns text and name of the nearest position of an axis, or of the wrapped one."""
         text, length = self.number_text(at)[0], self.number_text(side)
         variables = [name for name, _ in at.terms if name in self._positions]
         axis = self._positions[variables[0]] if variables else "position"
@@ -182,7 +182,7 @@ class WindowElements(Expressions):
                 stack += reversed(self.plan.operands(key))
 
     def _split(self, key: Key) -> tuple[list[Linear], list[Linear]]:
-        """An index in two parts: what moves with the thread's own position, and what is a number or moves in a loop."""
+        """Splits an index into the part that moves with the thread, and the constant or loop part."""
         base, rest = [], []
         for one in key[1]:
             at = parsed(str(one))
@@ -209,7 +209,7 @@ class WindowElements(Expressions):
         return self._kernel.loaded(name, f"{pointer}[{self._offset(shape, rest)}]")
 
     def _offset(self, shape: Sequence[str], rest: Sequence[Linear], *, declare: bool = False) -> str:
-        """How far an element lies from a pointer: small numbers of rows, and elements; or declare the strides alone."""
+        """Returns an element's offset from a pointer as small row and element numbers; or only declares the strides."""
         total = Linear()
         factors: list[tuple[Linear, str]] = []
         for axis, at in enumerate(rest):
@@ -253,7 +253,10 @@ class WindowElements(Expressions):
         return self._strides[symbolic], ATOM
 
     def _roots(self, key: Key) -> tuple[list[str], list[Key]]:
-        """The variables of a chain of reductions of one kind, and what is reduced: once, or for each element that is written out."""
+        """Returns the variables of a chain of reductions of one kind, and the operand.
+
+        Once, or for each unrolled element.
+        """
         variables: list[str] = []
         kind, root = self.plan.node(key).data[0], key
         while self.plan.node(root).op == "reduce" and self.plan.node(root).data[0] == kind:
@@ -286,5 +289,5 @@ class WindowElements(Expressions):
 
 
 def _replaced(key: Key, variable: str, value: int) -> Key:
-    """A key with a number in the place of a variable."""
+    """Returns a key with a number in place of a variable."""
     return key[0], tuple(parsed(re.sub(rf"\b{variable}\b", str(value), str(one))).text() for one in key[1])

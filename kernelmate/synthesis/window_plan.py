@@ -1,4 +1,4 @@
-"""The plan of windows: each array is met at positions that are sums over the positions of the result, some of them guarded.
+"""Plan of windows: arrays are read at positions that are sums over result positions, some of them guarded.
 
 An index is one text for each axis, an expression of sizes and of variables: `__0` is the position along the first axis of the
 domain, `__r7` the one in the reduction of node 7. Calls stand for positions that are no sums: `edge(p, n)` is the nearest one of an axis
@@ -32,7 +32,7 @@ from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Index, Key, Plan, Refused
 
 UNROLLED = 32
-"""Elements of a window that are written out one by one where they are computed in different ways."""
+"""Window elements that are unrolled if they are computed in different ways."""
 
 MOST_READS = 40
 """Reads of arrays in one kernel; a longer list is no text that a person maintains."""
@@ -42,7 +42,7 @@ parsed = lru_cache(maxsize=4096)(linear)
 
 @dataclass(frozen=True, slots=True)
 class StoreTarget:
-    """What is stored in an output: the value at a key, `offset` elements further along `axis` than the thread's own position."""
+    """The value stored in an output: at a key, `offset` elements along `axis` from the thread's position."""
 
     name: str
     key: Key
@@ -63,7 +63,7 @@ class Windows(Plan):
     targets: tuple[StoreTarget, ...] = ()
 
     def operands(self, key: Key) -> tuple[Key, ...]:
-        """Where the operands of an operation are evaluated; of a window that leaves its source nowhere, the source alone."""
+        """Returns where operands are evaluated; a window that never leaves its source needs only the source."""
         node, index = self.node(key), key[1]
         nodes = self.graph.nodes
         match node.op:
@@ -93,7 +93,7 @@ class Windows(Plan):
         return ()
 
     def is_leaf(self, key: Key) -> bool:
-        """True if an operation is an array of the kernel's, in its own shape or another one."""
+        """Returns True if an operation is an array of the kernel, in its own or another shape."""
         node = self.node(key)
         if node.op != "reshape":
             return node.op == "input"
@@ -109,7 +109,10 @@ class Windows(Plan):
         return "flat"
 
     def guards(self, key: Key) -> tuple[str, ...] | None:
-        """What must be at least zero, or divisible (`p % k`), for a window to lie in its source; None where it never does."""
+        """Returns expressions that must be at least zero, or divisible (`p % k`), for a window to lie in its source.
+
+        None if it never does.
+        """
         node = self.node(key)
         if len(node.args) == 1:
             return ()
@@ -164,7 +167,7 @@ class Windows(Plan):
         return map(AxisMap.of, node.data)
 
     def _groups(self, node: Node) -> list[list[int]] | None:
-        """For each axis before a change of shape, those that it becomes; None where axes are joined or divided otherwise."""
+        """Returns for each axis before a reshape the axes it becomes; None if axes are joined or divided otherwise."""
         source = self.graph.nodes[node.args[0]].shape
         groups: list[list[int]] = []
         place = 0
@@ -210,7 +213,7 @@ def _value_of(key: Key) -> str:
 
 
 def valued(text: str) -> Key:
-    """The key behind the text of a position that is a value."""
+    """Returns the key behind the text of a position that is a value."""
     call = cast(ast.Call, ast.parse(text, mode="eval").body)
     number, *index = call.args
     return cast(int, cast(ast.Constant, number).value), tuple(ast.unparse(one) for one in index)
@@ -222,7 +225,7 @@ def _aligned(arg: Node, index: Index) -> Index:
 
 
 OutputShapes: TypeAlias = "tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]"
-"""The names of a kernel's outputs, and their shapes."""
+"""Names and shapes of a kernel's outputs."""
 
 
 def output_shapes(kernel: KernelText) -> OutputShapes:
@@ -236,7 +239,7 @@ def output_shapes(kernel: KernelText) -> OutputShapes:
 
 
 def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...], *, together: bool = False) -> Windows:  # fmt: skip
-    """The plan of a graph with windows.
+    """Return the plan of a graph with windows.
 
     Args:
         graph: the graph.
@@ -259,7 +262,7 @@ def window_plan(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], s
 
 
 def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shapes: tuple[tuple[str, ...], ...]) -> Windows:  # fmt: skip
-    """The plan of a graph with windows, whatever it reduces; arguments as those of `window_plan`.
+    """Return the plan of a graph with windows and any reductions; arguments as for `window_plan`.
 
     Raises:
         Refused: its outputs have different shapes.
@@ -294,7 +297,7 @@ def laid_out(graph: Graph, sizes: tuple[Size, ...], names: tuple[str, ...], shap
 
 
 def _pieces(plan: Windows, outputs: list[tuple[int, tuple[str, ...]]]) -> tuple[tuple[str, ...], int] | None:
-    """The shape of the pieces that every output is joined of, and the axis; None where they are not, or differ in length."""
+    """Returns the common shape of the pieces that every output joins, and the axis; None if there is none."""
     joined = [plan.graph.nodes[one] for one, _ in outputs]
     found: set[tuple[tuple[str, ...], int]] = set()
     for node in joined:
@@ -311,7 +314,7 @@ def _pieces(plan: Windows, outputs: list[tuple[int, tuple[str, ...]]]) -> tuple[
 
 
 def _joined(graph: Graph, index: int, axis: int) -> list[tuple[int, Linear]]:
-    """The pieces of a joined array, each with its place along an axis."""
+    """Returns the pieces of a joined array, each with its position along an axis."""
     node = graph.nodes[index]
     if node.op != "window":
         raise Refused("it joins arrays of which one is empty")
@@ -324,7 +327,7 @@ def _joined(graph: Graph, index: int, axis: int) -> list[tuple[int, Linear]]:
 
 
 def _refuse_long_reductions(graph: Graph) -> None:
-    """Refuse reductions other than over windows or few elements: each thread would compute all of one."""
+    """Refuses reductions other than over windows or few elements, since each thread would compute one completely."""
     for node in graph.nodes:
         if node.op != "reduce":
             continue
@@ -336,7 +339,7 @@ def _refuse_long_reductions(graph: Graph) -> None:
 
 
 def _slides(graph: Graph, index: int, axis: int) -> bool:
-    """True if an axis is one of a sliding window."""
+    """Returns True if an axis belongs to a sliding window."""
     node = graph.nodes[index]
     if node.op == "window":
         return any(
@@ -355,7 +358,7 @@ def _slides(graph: Graph, index: int, axis: int) -> bool:
 
 
 def refuse_others_reads(plan: Windows, names: tuple[str, ...]) -> None:
-    """Refuse reads of what another thread writes."""
+    """Refuses reads of elements that another thread writes."""
     own = {(target.name, target.place) for target in plan.targets}
     shapes = {target.name: target.shape for target in plan.targets}
     for key in walked(plan):
@@ -368,7 +371,7 @@ def refuse_others_reads(plan: Windows, names: tuple[str, ...]) -> None:
 
 
 def walked(plan: Windows) -> Iterator[Key]:
-    """Every operation and where it is evaluated, each once."""
+    """Yields every operation with its index, each once."""
     seen: set[Key] = set()
     stack = list(plan.outputs)
     while stack:

@@ -1,4 +1,4 @@
-"""C++ of windows for a few neighbouring rows at once: what the rows share is read into registers before."""
+"""C++ of windows for a few neighbouring rows at once, with shared elements loaded into registers first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Group = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """Rows and columns around a thread's own, by their least and largest distance."""
+    """Rows and columns around a thread's own, by their smallest and largest distance."""
 
     local: str
     rows: tuple[int, int]
@@ -28,12 +28,14 @@ class _Box:
 
 
 class RowsText(WindowText):
-    """Writes the values of one row of a thread's, from registers where the rows share elements of an array.
+    """Writes the values of one row of a thread, from registers if rows share elements of an array.
 
     Args:
-        plan: what is computed. kernel: whose parameters hold sizes.
-        positions: the locals of the positions. row: the variable of the rows, and column: of the columns.
-        first: the local of a thread's first row. step: of the number of a row. count: the constant that says how many there are.
+        plan: what is computed.
+        kernel: whose parameters hold sizes.
+        positions: the locals of the positions.
+        row: the variable of the rows, and column: of the columns. first: the local of a thread's first row. step: of
+            the number of a row. count: the constant that says how many there are.
 
     Attributes:
         before: lines to be written before the loop over the rows.
@@ -78,7 +80,7 @@ class RowsText(WindowText):
         return self.plan.name(key), " ".join(map(str, key[1][:-2]))
 
     def _distances(self, key: Key) -> list[Linear] | None:
-        """How far an element lies from the thread's own row and column; None where it does not move with them."""
+        """Returns an element's distance from the thread's row and column; None if it does not move with them."""
         if len(key[1]) < 2:
             return None
         found = []
@@ -92,7 +94,7 @@ class RowsText(WindowText):
         return found
 
     def _span(self, values: Iterable[Linear]) -> tuple[int, int]:
-        """The least and the largest value of sums that move in loops."""
+        """Returns the smallest and largest value of sums that move in loops."""
         low, high = [], []
         for value in values:
             ends = [factor * (self.plan.ranges[name].constant - 1) for name, factor in value.terms]
@@ -115,7 +117,7 @@ class RowsText(WindowText):
                 self._boxes[group] = _Box(self.names.fresh(f"{group[0]}_window"), *box)
 
     def _load_boxes(self, reads: Sequence[Key]) -> None:
-        """Read each box, with what stands beyond the array's ends."""
+        """Emits the loads of each box, with values beyond the array's ends."""
         for group, box in self._boxes.items():
             keys = [key for key in reads if self._group(key) == group]
             name, shape = group[0], self.plan.node(keys[0]).shape
@@ -164,7 +166,7 @@ class RowsText(WindowText):
         return " && ".join(tests)
 
     def _fill(self, group: _Group, kind: str) -> str:
-        """What stands beyond the ends: the value of a border, or zero where that is never used.
+        """Return the value beyond the ends: a border's value, or zero if unused.
 
         Raises:
             Refused: there are borders of several values.
@@ -187,14 +189,14 @@ class RowsText(WindowText):
         return self._as_real(one[0], self._constant(self.plan.node(one)))[0] if kind == self.real else str(self.plan.node(one).data[0])  # fmt: skip
 
     def _source(self, key: Key) -> Key:
-        """What a window is of, without casts that do nothing."""
+        """Returns a window's source, without casts that have no effect."""
         (inner, *_) = self.plan.operands(key)
         while self.plan.node(inner).op == "cast" and self._is_noise(inner):
             (inner,) = self.plan.operands(inner)
         return inner
 
     def _is_border(self, key: Key) -> bool:
-        """True if a key is an array with a border of one value around it: the registers hold that border, too."""
+        """Returns True if a key is an array with a constant border: the registers hold the border too."""
         node = self.plan.node(key)
         if node.op != "window" or len(node.args) < 2 or self.plan.graph.nodes[node.args[1]].op != "constant":
             return False
@@ -239,7 +241,7 @@ class RowsText(WindowText):
             self._taps[group] = local
 
     def _flat(self, key: Key) -> Linear | None:
-        """How far an element lies from its pointer, where that needs no size."""
+        """Returns an element's distance from its pointer if that needs no size."""
         total, stride = Linear(), 1
         shape = self.plan.node(key).shape
         base, rest = self._split(key)

@@ -17,15 +17,15 @@ _BESIDE = {
     (0, 0): "center", (-1, -1): "up_left", (-1, 0): "up", (-1, 1): "up_right", (0, -1): "left", (0, 1): "right", (1, -1): "down_left",
     (1, 0): "down", (1, 1): "down_right",
 }  # fmt: skip
-"""Names of neighbours by how many rows and columns they lie further."""
+"""Names of neighbours by row and column distance."""
 _NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
 
 
 class WindowText(WindowElements):
-    """Writes the values of one element of the result; arguments as those of `WindowElements`."""
+    """Writes the values of one element of the result; arguments as for `WindowElements`."""
 
     def varies(self, key: Key) -> bool:
-        """Nothing is hoisted: what a guard protects must stay behind it."""
+        """Returns False: nothing is hoisted, because guarded values must stay behind their guards."""
         return True
 
     def values(self, lines: list[str]) -> list[str]:
@@ -47,7 +47,7 @@ class WindowText(WindowElements):
         return self._summand(key)
 
     def _summand(self, key: Key) -> Key:
-        """The key of what is added to zero, as by `sum` or to an array of zeros; a key itself otherwise."""
+        """Returns the key of a value added to zero, as by `sum` or to an array of zeros; other keys unchanged."""
         node, nodes = self.plan.node(key), self.plan.graph.nodes
         if node.op != "map" or node.data[0] != "add":
             return key
@@ -78,7 +78,7 @@ class WindowText(WindowElements):
         return super()._text(key, lines, uses, within=False)
 
     def _hint(self, key: Key) -> None:
-        """A name for an element by where it lies beside the thread's own, as in a stencil."""
+        """Returns a name for an element by its position relative to the thread's own, as in a stencil."""
         if not self.plan.is_leaf(key):
             return
         ends = [parsed(str(one)) for one in key[1] if one is not None][-2:]
@@ -106,7 +106,7 @@ class WindowText(WindowElements):
         return self.plan.is_leaf(key) and any(parsed(str(one)).constant for one in key[1] if one is not None)
 
     def _guarded(self, key: Key, lines: list[str], uses: Mapping[Key, int]) -> tuple[str, int]:
-        """An element of one array where that has one, else of another: a local, unless it is known which."""
+        """Returns an element of one array where it exists, else of another: as a local, unless the case is known."""
         inner, other = (self._bare(one) for one in self.plan.operands(key))
         condition, kind = self._condition(key), self.type_of(key)
         self._hint(inner)
@@ -128,7 +128,7 @@ class WindowText(WindowElements):
         return name, ATOM
 
     def _assign(self, key: Key, name: str, lines: list[str], uses: Mapping[Key, int], declared: str = "") -> None:
-        """Statements that give a local the value at a key."""
+        """Returns statements that assign the value at a key to a local."""
         key = self._bare(key)
         if self.plan.node(key).op != "window" or key in self.known or not self._condition(key):
             (text,) = self.locals_for([key], lines)
@@ -154,7 +154,7 @@ class WindowText(WindowElements):
             lines += ["  " + line for line in rest] + ["}"]
 
     def _branch(self, key: Key, name: str, facts: Sequence[Linear]) -> list[str]:
-        """Statements that compute a value under a condition; their locals are known there alone."""
+        """Returns statements that compute a value under a condition; their locals are known only there."""
         known, places, before = dict(self.known), dict(self._places), self._facts
         lines: list[str] = []
         self._facts = [*before, *facts]
@@ -163,7 +163,7 @@ class WindowText(WindowElements):
         return lines
 
     def _condition(self, key: Key) -> str:
-        """When a window lies in its source, without what is known already."""
+        """Returns the condition for a window to lie in its source, without known parts."""
         tests = [self._test(guard) for guard in self.plan.guards(key) or () if not self._is_implied(guard)]
         return " && ".join(tests)
 
@@ -174,7 +174,7 @@ class WindowText(WindowElements):
         return any(never_negative(value.plus(fact, -1), self.plan.ranges) for fact in self._facts)
 
     def _test(self, guard: str) -> str:
-        """A condition: that a sum is at least zero, or divisible."""
+        """Returns a condition: a sum is at least zero, or divisible."""
         if " % " in guard:
             at, _, every = guard.rpartition(" % ")
             return f"{bound(self.number_text(parsed(at)), PRODUCT)} % {every} == 0"
@@ -188,7 +188,7 @@ class WindowText(WindowElements):
         return f"{self.number_text(left)[0]} >= {self.number_text(right)[0]}"
 
     def _is_plain(self, key: Key) -> bool:
-        """True if a value is an element of an array or a number, whose address needs no value that a guard protects."""
+        """Returns True if a value is an array element or a number whose address needs no guarded value."""
         node = self.plan.node(key)
         if node.op in ("constant", "scalar", "size") or key in self.known:
             return True
@@ -206,7 +206,7 @@ class WindowText(WindowElements):
         return True
 
     def _reduced(self, key: Key, lines: list[str]) -> str:
-        """The local that holds a reduction over a window."""
+        """Returns the local that holds a reduction over a window."""
         kind, ctype = str(self.plan.node(key).data[0]), self.type_of(key)
         if ctype != self.real and (kind != "sum" or ctype == "bool"):
             raise Refused(f"the {kind} of {self.plan.node(key).dtype}")
@@ -233,7 +233,7 @@ class WindowText(WindowElements):
         return name
 
     def _combined(self, kind: str, name: str, text: str) -> list[str]:
-        """Statements that take one more value into a reduction; as in NumPy, NaN stays."""
+        """Returns statements that combine one more value into a reduction; NaN propagates as in NumPy."""
         if kind in ("sum", "prod"):
             return [f"{name} {'+' if kind == 'sum' else '*'}= {text};"]
         lines = []

@@ -1,4 +1,4 @@
-"""Interface of a worker to sessions: its state, its answers, and the ways in which a task can end it."""
+"""Interface between workers and sessions: states, results, and the ways in which a task can end its worker."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from kernelmate.records import Judgement, JudgeTask
+from kernelmate.records import FindingCode, Judgement, JudgeTask
 
-DeathKind: TypeAlias = Literal["hang", "worker-crash", "out-of-memory", "output-flood"]
+DeathKind: TypeAlias = Literal[
+    FindingCode.HANG, FindingCode.WORKER_CRASH, FindingCode.OUT_OF_MEMORY, FindingCode.OUTPUT_FLOOD
+]
 """Finding codes for the ways in which a task can end its worker."""
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]
-"""Told of a stage, and how many of how many of its steps are done."""
+"""Callback with a stage, its finished steps, and its total."""
 
 REFERENCE_STAGE = "reference"
-"""The judge's name for the stage in which the user's Python runs."""
+"""Name of the stage in which the user's Python runs."""
 
 
 class WorkerState(enum.Enum):
@@ -32,14 +34,14 @@ class WorkerState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TaskDeath:
-    """A task that ended its worker instead of in an answer.
+    """A task that ended its worker instead of returning a result.
 
     Attributes:
-        kind: the finding that this is.
-        stage: the last stage that the judge told of, None when it told of none.
-        detail: for people: the signal or the limit, in one sentence.
+        kind: the finding's code.
+        stage: the last reported stage, None without one.
+        detail: the signal or the limit, in one sentence.
         output: the last lines that the process printed, or what it printed when it crashed; often empty.
-        judge_failed: KernelMate's own judge raised what it should not have; the version may be as right as any.
+        judge_failed: True if KernelMate's judge itself failed, which says nothing about the version.
     """
 
     kind: DeathKind
@@ -56,8 +58,8 @@ class WorkerMachine:
     Attributes:
         gpu: the name of its GPU; None where it uses none.
         capability: that GPU's compute capability.
-        mps: NVIDIA's Multi-Process Service is in use there, under which the fault of one process reaches others.
-        problem: why its backend cannot run there, and what to do; None where it can.
+        mps: True if NVIDIA's Multi-Process Service is active, with which a fault in one process affects others.
+        problem: the reason why its backend cannot run, with advice; None if it can.
     """
 
     gpu: str | None = None
@@ -71,33 +73,33 @@ class JudgeWorker(Protocol):
 
     @property
     def state(self) -> WorkerState:
-        """Its state."""
+        """The worker's state."""
         ...
 
     def start(self) -> None:
-        """Begin to start, without waiting, so that the first task finds it warm."""
+        """Starts the process without waiting, so that the first task finds it warm."""
         ...
 
     def judge(
         self, task: JudgeTask, on_progress: OnProgress | None = None, timeout_s: float = 120.0
     ) -> Judgement | TaskDeath:
-        """Judge one task, or say how it ended the worker."""
+        """Judges one task; returns its judgement, or how it ended the worker."""
         ...
 
     def trace(self, task: JudgeTask, timeout_s: float = 20.0) -> str | TaskDeath:
-        """The graph of the reference of the task's candidate, as text, or how tracing it ended the worker."""
+        """Returns the graph of the reference of the task's candidate as text, or how tracing it ended the worker."""
         ...
 
     def ahead(self, task: JudgeTask) -> None:
-        """Say what may be asked next, so that what does not depend on the kernel is worked out meanwhile."""
+        """Announces the next task, so that the worker can compute ahead what does not depend on the kernel."""
         ...
 
     def renew(self) -> None:
-        """Let the next task find a fresh process."""
+        """Replaces the process for the next task."""
         ...
 
     def close(self) -> None:
-        """Give back everything; nothing runs afterwards."""
+        """Releases everything; nothing runs afterwards."""
         ...
 
 
@@ -117,10 +119,10 @@ class TaskClock:
         self._stage_deadline = self._deadline
 
     def enter(self, stage: str, done: int, total: int) -> None:
-        """The judge is in this stage now, or took one step in it."""
+        """Records the stage that the judge entered, or a step in it."""
         self.stage = stage
         if total > 1:
-            self._steps = (done, total)  # what consists of one step does not tell how far the task is
+            self._steps = (done, total)  # a stage of a single step gives no progress
         limit = time.monotonic() + self._reference_timeout_s
         self._stage_deadline = min(self._deadline, limit) if stage == REFERENCE_STAGE else self._deadline
 
@@ -129,7 +131,7 @@ class TaskClock:
         return self._stage_deadline - time.monotonic()
 
     def overdue(self) -> str:
-        """The exceeded limit, in one sentence."""
+        """Returns the exceeded limit, in one sentence."""
         if self.stage != REFERENCE_STAGE:
             done, total = self._steps
             steps = f" ({done} of {total} done)" if total else ""

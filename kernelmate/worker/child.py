@@ -1,7 +1,7 @@
-"""The worker's own process: `python -m kernelmate.worker.child`, judging tasks until its input ends.
+"""The worker process, `python -m kernelmate.worker.child`: judges tasks until its input ends.
 
-What must happen first happens first: the protocol's streams are moved out of the way of anything that prints, the
-process is tied to its parent's life, and the environment is cut down to an allow-list. Only then is anything heavy loaded.
+It starts by moving the protocol's streams away from descriptors that code may print to, tying its life to the parent's,
+and reducing the environment to an allow-list. Only then it loads heavy packages.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _ADDRESS_SPACE, _DATA = 0, 5
 """Columns of `/proc/self/statm` (Linux, proc(5))."""
 
 HAND_OVER_S = 0.0005
-"""Seconds after which a thread that computes lets another one go on that hands launches over; Python's own are 5 ms."""
+"""Thread switch interval in seconds: computing threads yield to one that hands over launches; Python's default is 5 ms."""
 
 LIBRARY_THREADS = "2"
-"""Threads that NumPy's linear algebra may use here."""
+"""Number of threads of NumPy's linear algebra library."""
 
 
 def main(folder: Path | None = None) -> None:
-    """Serve one session over the standard streams until it ends, or until a task has made this process unfit.
+    """Serve one session over the standard streams until it ends, or until a task has made this process unusable.
 
     Args:
-        folder: where files of the user's that come with tasks are kept, for a session on another machine.
+        folder: folder for the user's files that come with tasks, for a session on another machine.
     """
     requests, answers = _take_streams()
     die_with_parent()
@@ -59,7 +59,7 @@ def main(folder: Path | None = None) -> None:
         harden()
     runner, emulators = None, None
     if hello.version == protocol.VERSION:
-        # First, so that it has no part of the memory that the others share.
+        # Forked first, so that it shares none of the memory that the other processes share.
         _evaluator(hello, requests, answers, folder)
         runner = _runner(hello, requests, answers)
         emulators = _emulators(hello, requests, answers, runner)
@@ -91,12 +91,12 @@ def main(folder: Path | None = None) -> None:
         elif not server.serve(request):
             break
     sys.stdout.flush()
-    # An ordinary exit would wait for locks that the receiving thread holds while it reads.
+    # A regular exit would wait for locks that the receiving thread holds while it reads.
     _end_group()
 
 
 def _take_streams() -> tuple[BinaryIO, io.RawIOBase]:
-    """The protocol's two streams, kept from everything else in this process.
+    """Return the protocol's two streams, protected from everything else in this process.
 
     Descriptor 0 reads nothing from now on, and 1 is a second way to 2, which the session drains and counts: `print`,
     `printf` and a careless `os.write(1, ...)` cannot reach the protocol. The new descriptors are not inherited.
@@ -108,15 +108,15 @@ def _take_streams() -> tuple[BinaryIO, io.RawIOBase]:
     os.close(nothing)
     os.dup2(2, 1)
     for stream in (sys.stdout, sys.stderr):
-        # What was printed just before a crash is worth the most.
+        # Output printed just before a crash is the most valuable.
         stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
-    # The thread that crashed is what matters; the others only wait.
+    # Only the crashed thread is of interest; the others wait.
     faulthandler.enable(all_threads=False)
     return requests, answers
 
 
 def _prepare_environment() -> None:
-    """Leave what is on the allow-list, and keep linear algebra libraries from taking every core of the user's machine."""
+    """Reduces the environment to the allow-list, and keeps linear algebra libraries from using every core."""
     for name in os.environ.keys() - allowed(os.environ).keys():
         del os.environ[name]
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
@@ -124,7 +124,10 @@ def _prepare_environment() -> None:
 
 
 def _runner(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) -> Runner | None:
-    """The process in which kernels run on a GPU, forked before CUDA is opened; None without a GPU, or where memory cannot be shared."""
+    """Returns the process that runs kernels on a GPU, forked before CUDA is opened.
+
+    None without a GPU or shared memory.
+    """
     if hello.backend != "cuda":
         return None
     from kernelmate.backends.cuda.exchange import Exchange
@@ -142,7 +145,7 @@ def _runner(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) ->
 
 
 def _evaluator(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase, folder: Path | None) -> None:
-    """Let references run in a process of their own; in this one where processes cannot be forked."""
+    """Starts the reference process; if processes cannot be forked, references run in this one."""
     if not sys.platform.startswith("linux"):
         return
     from kernelmate.checks import reference_process
@@ -162,11 +165,11 @@ def _evaluator(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase,
 def _emulators(
     hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase, runner: Runner | None
 ) -> EmulatorPool | None:
-    """Processes that emulate beside this one, forked while there is neither CUDA nor a second thread."""
+    """Returns processes that emulate in parallel, forked before CUDA or a second thread exist."""
     from kernelmate.backends.emulator_pool import EmulatorPool, fitting, helping, warm_up
 
     def begin() -> None:
-        # Who holds these keeps the session from seeing this process's end.
+        # A process that holds these descriptors would hide this process's end from the session.
         requests.close()
         answers.close()
         _limit(hello.memory_limit, cuda=False)
@@ -176,10 +179,10 @@ def _emulators(
     if not count:
         return None
     if gpu:
-        # Beside CUDA, launches are emulated by these alone, so that LLVM is loaded in each: better once, before.
+        # With CUDA, only these processes emulate, and each loads LLVM; loading it before the fork is better.
         warm_up()
     else:
-        # A helper that is done waits for the thread that feeds it, and that one for its turn in this process.
+        # A finished helper waits for the thread that feeds it, which waits for its turn in this process.
         sys.setswitchinterval(HAND_OVER_S)
     if runner is None:
         return EmulatorPool(count, begin, hasty=gpu)
@@ -187,9 +190,9 @@ def _emulators(
 
 
 def _load(hello: protocol.Hello, emulators: EmulatorPool | None, runner: Runner | None) -> protocol.ReadyMessage:
-    """Import and open what judging needs, so that the first task does not wait for it and no limit counts it.
+    """Import and open everything that judging needs, so that the first task neither waits for it nor is charged for it.
 
-    A GPU that cannot be used is told now, and is the answer to every task.
+    An unusable GPU is reported now, and is the reply to every task.
     """
     import kernelmate.backends.emulator
     import kernelmate.checks.judge
@@ -205,11 +208,11 @@ def _load(hello: protocol.Hello, emulators: EmulatorPool | None, runner: Runner 
 
 
 def _limit(memory: int | None, *, cuda: bool) -> None:
-    """Cap what this process may take at `memory` bytes beyond what it has now, and leave no core files.
+    """Limit this process to `memory` bytes beyond its present use, and disable core files.
 
-    Address space is what is capped. CUDA reserves that for all memory of the machine and its GPUs, so beside it only
-    data that can be written counts (Linux counts private mappings since 4.7). A limit that the system does not know, or
-    that is already tighter, is left as it is.
+    The limit applies to address space. CUDA reserves address space for all memory of the machine and its GPUs, so with
+    CUDA the limit applies to writable data (Linux counts private mappings since 4.7). An unsupported limit, or one
+    already tighter, is not changed.
     """
     if sys.platform == "win32":
         return
@@ -228,7 +231,7 @@ def _limit(memory: int | None, *, cuda: bool) -> None:
 
 
 def _taken(column: int) -> int:
-    """Bytes of address space or of data that this process has now; 0 where the system does not tell."""
+    """Returns the bytes of address space or data in use; 0 if the system does not report them."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             return int(statm.read().split()[column]) * os.sysconf("SC_PAGE_SIZE")
@@ -239,8 +242,8 @@ def _taken(column: int) -> int:
 class _MessageSender:
     """Sends this process's messages, one at a time, from any thread.
 
-    A task that comes while the user's reference is called ahead of it has to wait for that call; it is told so, lest a
-    reference that hangs be taken for a kernel that does.
+    A task that arrives during a prefetch call of the user's reference waits for that call, and the session is told so;
+    else a hanging reference would be mistaken for a hanging kernel.
     """
 
     def __init__(self, answers: io.RawIOBase) -> None:
@@ -255,7 +258,7 @@ class _MessageSender:
 
     @contextlib.contextmanager
     def thinking_ahead(self) -> Iterator[None]:
-        """The user's reference may be running within."""
+        """Context manager around prefetching, in which the user's reference may run."""
         with self._lock:
             self._ahead = True
         try:
@@ -265,7 +268,7 @@ class _MessageSender:
                 self._ahead = False
 
     def has_come(self, request: protocol.JudgeRequest | protocol.TraceRequest) -> None:
-        """A task waits."""
+        """Records that a task is waiting."""
         with self._lock:
             if self._ahead:
                 protocol.write(self._answers, protocol.ProgressMessage(request.number, "reference", 0, 1))
@@ -276,7 +279,7 @@ def _receive(
     tasks: queue.SimpleQueue[protocol.JudgeRequest | protocol.TraceRequest | protocol.PrefetchRequest],
     voice: _MessageSender,
 ) -> None:
-    """Hand tasks over until the session is gone, then end the process, whatever it is busy with."""
+    """Passes tasks on until the session is gone, then ends the process at once."""
     try:
         while isinstance(
             message := protocol.read_to_child(requests),
@@ -290,7 +293,7 @@ def _receive(
 
 
 def _end_group() -> None:
-    """End this process and those it started; where it leads a process group of its own, that too."""
+    """Kills this process and those it started; if it leads a process group, the whole group."""
     kill_descendants(os.getpid())
     if sys.platform != "win32" and os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)

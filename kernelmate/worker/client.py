@@ -1,4 +1,4 @@
-"""The session's side of the worker: start it, feed it, watch it, and kill it."""
+"""The session's side of the worker: starts it, sends tasks, monitors it, and kills it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kernelmate.environment import allowed, without_secrets
 from kernelmate.errors import ReferenceFailed, WorkerUnavailable
-from kernelmate.records import BackendName, Judgement, JudgeTask
+from kernelmate.records import BackendName, FindingCode, Judgement, JudgeTask
 from kernelmate.worker import protocol
 from kernelmate.worker.base import (
     REFERENCE_STAGE,
@@ -41,13 +41,16 @@ __all__ = [
 ]
 
 COMMAND = (sys.executable, "-P", "-m", "kernelmate.worker.child")
-"""Starts a worker here. `-P` keeps the current folder, where a user's `random.py` may lie, off the import path."""
+"""Command that starts a local worker.
+
+`-P` keeps the current folder, which may contain a user's `random.py`, off the import path.
+"""
 
 START_TIMEOUT_S = 60.0
 """Longest wait for a worker to load what it needs; a cold disk and a busy machine take some seconds."""
 
 _EXIT_GRACE_S = 2.0
-"""Wait for a child that closed its stream to end by itself, so that its own exit status can be told."""
+"""Seconds to wait for a child that closed its stream to exit by itself, so that its own exit status can be reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,8 @@ class WorkerSetup:
         backend: the one that tasks will name.
         device: the GPU's number, as CUDA counts them.
         device_memory_mb: MiB of the GPU's memory that launches may take; None for most of what is free.
-        spare: keep a second process ready, which takes over at once where a task has ended the first. Worth its
-            memory where starting is slow: on a GPU.
+        spare: keep a second process ready, which takes over at once after a task has ended the first. It is worth its
+            memory if starting is slow, as on a GPU.
     """
 
     backend: BackendName = "emulator"
@@ -69,13 +72,14 @@ class WorkerSetup:
 
 
 class Worker:
-    """A worker in a child process, here or behind a launcher, replaced whenever a task has ended it.
+    """A worker in a child process, local or behind a launcher, replaced whenever a task has ended it.
 
     The process leads a session of its own, so that Ctrl-C reaches only this one, which then kills it with everything
     that it started. One task at a time: a second thread waits for its turn.
 
     Args:
-        command: what starts the child; it must speak the protocol over its standard streams (`ssh HOST COMMAND`).
+        command: command that starts the child, which must speak the protocol over its standard streams (`ssh HOST
+            COMMAND`).
         memory_limit_mb: MiB that judging may take beyond the idle process; None for no limit.
         output_limit_bytes: most that one task may print before it counts as a flood.
         start_timeout_s: longest wait for a started process to be ready, in seconds.
@@ -125,7 +129,7 @@ class Worker:
         return process.result().pid if process is not None and process.done() and not process.exception() else None
 
     def __enter__(self) -> Worker:
-        """Start ahead of the first task."""
+        """Starts the worker ahead of the first task."""
         self.start()
         return self
 
@@ -134,7 +138,7 @@ class Worker:
         self.close()
 
     def start(self) -> None:
-        """Begin to start the process, without waiting for it. Does nothing when there is one.
+        """Start the process without waiting for it. Does nothing if there is one.
 
         Raises:
             WorkerUnavailable: the worker is closed.
@@ -146,10 +150,10 @@ class Worker:
             self._state = WorkerState.STARTED
 
     def machine(self) -> WorkerMachine:
-        """Device and software of the worker; starts one and waits for it if there is none.
+        """Return device and software of the worker; starts one and waits for it if there is none.
 
         Raises:
-            WorkerUnavailable: none can be had.
+            WorkerUnavailable: none can be started.
         """
         with self._turn:
             self._ready()
@@ -162,7 +166,7 @@ class Worker:
 
         Args:
             task: what to judge.
-            on_progress: told of each stage, in this thread; what it raises ends the task and comes out here.
+            on_progress: called with each stage, in this thread; its exceptions end the task and propagate.
             timeout_s: seconds for the whole task, not counting the start of a process.
 
         Returns:
@@ -178,7 +182,7 @@ class Worker:
         return answer
 
     def trace(self, task: JudgeTask, timeout_s: float = 20.0) -> str | TaskDeath:
-        """The graph of the reference of the task's candidate, as text.
+        """Return the graph of the reference of the task's candidate, as text.
 
         Raises:
             ReferenceFailed: it cannot be traced; says the line and the operation.
@@ -195,7 +199,7 @@ class Worker:
         timeout_s: float,
         kind: type[protocol.JudgeRequest | protocol.TraceRequest],
     ) -> Judgement | str | TaskDeath:
-        """The answer to one request about a task, in its turn.
+        """Handle one request about a task in its turn, and return the reply.
 
         Raises:
             KernelmateError: as `judge`.
@@ -205,11 +209,11 @@ class Worker:
                 process = self._ready()
                 answer = self._ask(process, task, on_progress, timeout_s, kind)
             except BaseException:
-                # Ctrl-C above all: whatever comes out here must not leave a process busy.
+                # Also for Ctrl-C: no exception may leave a process busy.
                 self._retire()
                 raise
             if isinstance(answer, TaskDeath) or self._spent:
-                # Replaced before anybody can ask again: a child on its way out would take the next task down with it.
+                # Replaced before the next request: a dying child would take the next task down with it.
                 self._retire()
                 self.start()
             else:
@@ -217,15 +221,15 @@ class Worker:
             self._supply.prepare()
         if isinstance(answer, protocol.TaskRefused):
             raise protocol.error_of(answer)
-        if isinstance(answer, TaskDeath) and answer.kind == "hang" and answer.stage == REFERENCE_STAGE:
+        if isinstance(answer, TaskDeath) and answer.kind == FindingCode.HANG and answer.stage == REFERENCE_STAGE:
             hint = "Make it faster or the sizes smaller, or raise reference_timeout_s or timeout_s in the settings."
             raise ReferenceFailed(answer.detail, hint=hint)
         return answer
 
     def ahead(self, task: JudgeTask) -> None:
-        """Let an idle process work out what a task like this will need, and wait for nothing.
+        """Let an idle process prefetch work for a task like this, without waiting.
 
-        Whatever comes of it, the next task is judged as it would be otherwise, only sooner.
+        It never changes the result of the next task, only its duration.
         """
         with self._turn:
             if self._state is not WorkerState.READY or self._process is None or self._closed:
@@ -234,7 +238,7 @@ class Worker:
                 self._process.result().send(protocol.PrefetchRequest(task))
 
     def renew(self) -> None:
-        """Replace the process by a fresh one, which begins to start.
+        """Replace the process by a fresh one, which starts in the background.
 
         Raises:
             WorkerUnavailable: the worker is closed.
@@ -244,7 +248,7 @@ class Worker:
             self.start()
 
     def close(self) -> None:
-        """Kill the process and all that it started. May be called twice, and from another thread."""
+        """Kills the process and all that it started. May be called twice, and from another thread."""
         self._closed = True
         self._retire()
         self._supply.close()
@@ -256,7 +260,7 @@ class Worker:
         return Process(self._command, given, self._output_limit)
 
     def _greet(self, started: Started) -> None:
-        """Tell a new process its limits and its GPU at once, so that it loads while this one does other things."""
+        """Sends a new process its limits and its GPU at once, so that it loads in parallel."""
         if not started.exception():
             opening = self._opening
             started.result().send(
@@ -271,10 +275,10 @@ class Worker:
             )
 
     def _ready(self) -> Process:
-        """A process that waits for a task; one that went away while nothing was asked of it is replaced.
+        """Return a process ready for a task; one that died while idle is replaced.
 
         Raises:
-            WorkerUnavailable: none can be had.
+            WorkerUnavailable: none can be started.
         """
         if self._state is WorkerState.READY and self._process is not None and self._process.result().stirred():
             self._retire()
@@ -326,7 +330,7 @@ class Worker:
         timeout_s: float,
         kind: type[protocol.JudgeRequest | protocol.TraceRequest],
     ) -> Judgement | str | protocol.TaskRefused | TaskDeath:
-        """Send the task and follow it to its end; a process that gives no answer is dead afterwards."""
+        """Sends the task and waits for its reply; a process without a reply is dead afterwards."""
         self._state = WorkerState.BUSY
         self._number += 1
         self._spent = False
@@ -368,14 +372,14 @@ class Worker:
         if isinstance(event, protocol.TaskRefused):
             self._spent = event.last
             return event
-        kind: DeathKind = "worker-crash"
+        kind: DeathKind = FindingCode.WORKER_CRASH
         if event is None:
-            kind, sentence = "hang", clock.overdue()
+            kind, sentence = FindingCode.HANG, clock.overdue()
         elif isinstance(event, Flooded):
-            kind, sentence = "output-flood", f"More than {self._output_limit} bytes were printed."
+            kind, sentence = FindingCode.OUTPUT_FLOOD, f"More than {self._output_limit} bytes were printed."
         elif isinstance(event, protocol.OutOfMemory):
             limit = f"the limit of {self._memory_limit_mb} MB" if self._memory_limit_mb else "what this machine has"
-            kind, sentence = "out-of-memory", f"More memory was asked for than {limit}: {event.detail}"
+            kind, sentence = FindingCode.OUT_OF_MEMORY, f"More memory was asked for than {limit}: {event.detail}"
         elif isinstance(event, protocol.ChildFailed):
             sentence = f"The judge itself failed: {event.detail}"
             process.kill()
@@ -391,7 +395,7 @@ class Worker:
         return TaskDeath(kind, clock.stage, sentence, process.output(), isinstance(event, protocol.ChildFailed))
 
     def _retire(self) -> None:
-        """Kill the process; nobody waits for its end."""
+        """Kills the process without waiting for its end."""
         process, self._process = self._process, None
         self._state = WorkerState.IDLE
         if process is not None:

@@ -1,10 +1,11 @@
-"""Restrictions that Linux puts on a process for good: its attributes, its file writes (landlock), its calls (seccomp).
+"""Permanent restrictions of a process by Linux: its attributes, its file writes (landlock), its system calls (seccomp).
 
-Besides, the end of all that a process started (`kill_descendants`).
+It can also kill everything that a process started (`kill_descendants`).
 
-Each is applied where the kernel has it and left out where not; the functions return what is in force. Numbers of calls and
-layouts are those of the kernel's headers: `<linux/prctl.h>`, `<linux/landlock.h>`, `<linux/seccomp.h>`, `<asm/unistd.h>`.
-`python -m kernelmate.worker.confinement` applies all of them to itself and prints what is in force, for `doctor`.
+Each is applied if the kernel supports it; the functions return the names of those in force. System call numbers
+and layouts are those of the kernel's headers: `<linux/prctl.h>`, `<linux/landlock.h>`, `<linux/seccomp.h>`,
+`<asm/unistd.h>`. `python -m kernelmate.worker.confinement` applies all of them to itself and prints what is in force,
+for `doctor`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ MEASURES = {
 """Names of the restrictions, and the effect of each."""
 
 SCRATCH = "KERNELMATE_SCRATCH"
-"""The environment variable that names the folder which a worker's references may write to."""
+"""Environment variable with the folder that a worker's references may write to."""
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 4, 38, 36
 
@@ -50,10 +51,13 @@ _TCP, _SCOPED = 0b11, 0b11
 """Binding and connecting; abstract UNIX sockets and signals."""
 
 _ROUNDS = 20
-"""Looks for descendants at most; each stops those it finds, so that only a process in the middle of a fork adds more."""
+"""Maximum of passes over the descendants.
+
+Each stops those it finds, so only processes in the middle of a fork add more.
+"""
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/shm", "/dev/nvidia*")  # noqa: S108
-"""Devices that a reference may write to: shared memory is where Python's locks between processes lie."""
+"""Devices that a reference may write to; Python's locks between processes need shared memory."""
 
 _LOAD, _EQUAL, _SET, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
@@ -65,7 +69,7 @@ _ANYWHERE = (424, 425, 434, 438, 452)
 
 
 class _Machine:
-    """Numbers of one architecture's calls: `refused` always, `kills` for protected processes, `prlimit` for others."""
+    """System call numbers of one architecture: `refused` always, `kills` for protected processes, `prlimit` for others."""
 
     def __init__(self, arch: int, seccomp: int, refused: tuple[int, ...], kills: tuple[int, ...], prlimit: int) -> None:
         self.arch, self.seccomp, self.refused = arch, seccomp, refused + _ANYWHERE
@@ -90,9 +94,9 @@ _MACHINES = {
 
 
 def harden() -> tuple[str, ...]:
-    """Set the attributes of the worker's own process; gives the names of those in force.
+    """Set the attributes of the worker's own process; returns the names of those in force.
 
-    Not before CUDA is opened: its driver may start a setuid program that makes device files.
+    Call it after CUDA is opened, whose driver may start a setuid program that creates device files.
     """
     library = _library()
     calls = (("dumpable", _PR_SET_DUMPABLE, 0), ("no-new-privs", _PR_SET_NO_NEW_PRIVS, 1))
@@ -101,13 +105,15 @@ def harden() -> tuple[str, ...]:
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of descendants whose own parent ends; True where the system has that."""
+    """Makes this process the parent of orphaned descendants; returns True if the system supports it."""
     library = _library()
     return library is not None and library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
 def confine(scratch: Path, protected: Sequence[int]) -> tuple[str, ...]:
-    """Restrict this process, which has no second thread yet, and all that it starts; gives the names of what is in force.
+    """Restrict this process, which must be single-threaded, and all that it starts.
+
+    Returns the names of those in force.
 
     Args:
         scratch: the folder that stays writable, besides some devices.
@@ -120,7 +126,7 @@ def confine(scratch: Path, protected: Sequence[int]) -> tuple[str, ...]:
 
 
 def ancestors() -> tuple[int, ...]:
-    """This process's parents, nearest first, as far as the system shows them."""
+    """Returns this process's parents, nearest first, as far as the system shows them."""
     found: list[int] = []
     pid = os.getppid()
     while pid > 0 and pid not in found:
@@ -165,7 +171,7 @@ def _landlock(library: ctypes.CDLL, scratch: Path) -> tuple[str, ...]:
 
 
 def _allow_writes(library: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
-    """Add a path to the ruleset; one that cannot be opened stays read-only."""
+    """Adds a path to the ruleset; one that cannot be opened stays read-only."""
     try:
         place = os.open(path, _O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -188,7 +194,7 @@ def _seccomp(library: ctypes.CDLL, protected: Sequence[int]) -> tuple[str, ...]:
 
 
 def _program(machine: _Machine, protected: Sequence[int]) -> bytes:
-    """The filter in BPF: which calls are refused with EPERM."""
+    """Returns the BPF filter that refuses calls with EPERM."""
 
     def step(code: int, value: int, yes: int = 0, no: int = 0) -> bytes:
         return struct.pack("=HBBI", code, yes, no, value)
@@ -198,7 +204,7 @@ def _program(machine: _Machine, protected: Sequence[int]) -> bytes:
     code += [step(_SET, _X32_BIT, 0, 1), refuse]
     for number in machine.refused:
         code += [step(_EQUAL, number, 0, 1), refuse]
-    # prlimit64 of any process but the caller, which 0 stands for.
+    # prlimit64 of any process but the caller, which 0 denotes.
     code += [step(_EQUAL, machine.prlimit, 0, 4), step(_LOAD, _FIRST_ARGUMENT_AT), step(_EQUAL, 0, 1, 0), refuse, allow]
     first, second = machine.kills
     code += [step(_EQUAL, first, 2, 0), step(_EQUAL, second, 1, 0), allow, step(_LOAD, _FIRST_ARGUMENT_AT)]
@@ -210,7 +216,10 @@ def _program(machine: _Machine, protected: Sequence[int]) -> bytes:
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes that a process started, and those in turn; a subreaper's orphans are among them. Empty without `/proc`."""
+    """Returns all processes that a process started, directly or indirectly, adopted orphans included.
+
+    Empty without `/proc`.
+    """
     children: defaultdict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").glob("[0-9]*") if sys.platform.startswith("linux") else ():
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -223,7 +232,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def kill_descendants(pid: int) -> None:
-    """Kill what a living process started, whatever group or session it moved to; the process itself goes on."""
+    """Kills what a living process started, whatever group or session it moved to; the process itself continues."""
     seen: set[int] = set()
     for _ in range(_ROUNDS):
         new = set(descendants(pid)) - seen

@@ -1,7 +1,7 @@
-"""The evaluator: the confined process in which references and makers of inputs run, and return arrays.
+"""The reference process: the confined process in which references and `inputs` functions run, and return arrays.
 
-The worker forks it off before CUDA is opened and threads are started. It holds none of the worker's descriptors but the
-two for printing and its own two pipes, and what `confinement` refuses is refused to it. It ends with the worker.
+The worker forks it before CUDA is opened and threads are started. Of the worker's descriptors it holds only the two for
+printing and its own two pipes, and it is subject to `confinement`. It ends with the worker.
 """
 
 from __future__ import annotations
@@ -55,22 +55,25 @@ from kernelmate.source import argument_shapes
 from kernelmate.worker.confinement import ancestors, confine
 
 KEPT = 16
-"""References that stay loaded; a task has one."""
+"""Number of references that stay loaded; a task has one."""
 
 _F_SETPIPE_SZ, _PIPE_BYTES = 1031, 1 << 20
-"""Linux, `<linux/fcntl.h>`; the most that a user may ask for by default: arrays of usual sizes fit whole."""
+"""Linux, `<linux/fcntl.h>`; the largest default limit for a user's pipe, in which arrays of usual sizes fit."""
 
 _AREA_BYTES = 64 << 20
-"""Bytes of arrays that go each way in shared memory; none is taken before it is written to, and more goes by the pipe."""
+"""Bytes of shared memory for arrays in each direction.
+
+Pages are allocated on first write, and larger data goes through the pipe.
+"""
 
 _CACHES = ("TMPDIR", "NUMBA_CACHE_DIR", "TRITON_CACHE_DIR", "MPLCONFIGDIR")
-"""Variables that name folders which a reference's libraries write to."""
+"""Variables that name folders in which a reference's libraries write."""
 
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 
 
 def forked(begin: Callable[[], None], scratch: Path) -> ReferenceProcess:
-    """An evaluator, forked now.
+    """Fork a reference process.
 
     Args:
         begin: called in it first, as to close what it must not hold.
@@ -106,7 +109,7 @@ def forked(begin: Callable[[], None], scratch: Path) -> ReferenceProcess:
 
 
 def _close_others(*kept: int) -> None:
-    """Close all descriptors but those for printing and the given ones."""
+    """Closes all descriptors except those for printing and the given ones."""
     below = 3
     for descriptor in sorted(kept):
         os.closerange(below, descriptor)
@@ -115,14 +118,14 @@ def _close_others(*kept: int) -> None:
 
 
 def _move_to(scratch: Path) -> None:
-    """Let temporary files and caches of libraries be made in the scratch folder."""
+    """Redirects temporary files and library caches to the scratch folder."""
     for name in _CACHES:
         os.environ[name] = str(scratch)
     tempfile.tempdir = None
 
 
 def _trace(request: TraceReference) -> ReferenceTraced:
-    """The graph of a reference, or the results of one whose contract has none.
+    """Return the graph of a reference, or a description of the return values for a contract without results.
 
     Raises:
         ReferenceFailed: it cannot be traced, or has more operations than an answer holds.
@@ -136,11 +139,11 @@ def _trace(request: TraceReference) -> ReferenceTraced:
 
 
 def _evaluated(reference: Reference, request: EvaluateReference, arrays: Arrays) -> Arrays:
-    """The outputs of all calls, by the names that they are sent under."""
+    """Returns the outputs of all calls, by the names under which they are sent."""
     made: Arrays = {}
     for index, (working, named) in enumerate(request.calls):
         given = {name: arrays[key] for name, key in named.items()}
-        # The type may be a wider one than arrays have.
+        # The type may be wider than any array's type.
         outputs = reference(given, request.size, None if working is None else np.dtype(working))
         made.update({answer_name(index, name): array for name, array in outputs.items()})
     return made
@@ -154,7 +157,7 @@ class _Evaluator:
         self._loaded: dict[int, tuple[Contract, Reference]] = {}
 
     def serve(self) -> None:
-        """Answer until there is nobody to ask."""
+        """Answers requests until the input ends."""
         while True:
             try:
                 request = _requests.decode(read_header(self._requests.descriptor))

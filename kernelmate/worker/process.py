@@ -1,4 +1,4 @@
-"""One child process of the worker: its streams are read and written by threads, so that nothing it does can block us."""
+"""One child process of the worker; threads read and write its streams, so that it cannot block the session."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from kernelmate.worker.confinement import SCRATCH, kill_descendants
 _TAIL_BYTES = 16 * 1024
 _TAIL_LINES = 6
 _WAITING_EVENTS = 256
-"""Messages that may lie unread; a child that sends more waits, as it would before a full pipe."""
+"""Maximum of unread messages; a child that sends more waits, as with a full pipe."""
 _SCRATCH_PREFIX, _STALE_S = "kernelmate-scratch-", 60.0
 _FATAL = "Fatal Python error"
-"""First words of `faulthandler`; the lines after it are worth more than the last ones."""
+"""First words of `faulthandler`; the lines after it are more informative than the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnded:
-    """The child will send no more; `garbage` says what it sent instead of a message, if that is why."""
+    """The child will send no more; `garbage` is what it sent in place of a message, if that is the reason."""
 
     garbage: str | None = None
 
@@ -83,25 +83,25 @@ class Process:
         return self._popen.pid
 
     def begin_task(self) -> None:
-        """Count what is printed from zero again."""
+        """Resets the count of printed bytes."""
         self._printed = 0
         self._flooded = False
         self._tail.clear()
 
     def send(self, message: protocol.ToChild) -> None:
-        """Send without waiting for the child to read; messages arrive whole, and in their order.
+        """Send without waiting for the child to read; messages arrive whole and in order.
 
         Raises:
             FrameError: the message cannot be sent.
         """
-        # Made here, so that what cannot be sent is this caller's error and not a thread's.
+        # Serialised here, so that an error is raised in the caller and not in a thread.
         data = protocol.frame(message)
         before = self._writing
         self._writing = self._thread(lambda: self._write(data, before))
         self._threads = [one for one in self._threads if one.is_alive()] + [self._writing]
 
     def receive(self, timeout_s: float) -> protocol.FromChild | ProcessEnded | Flooded | None:
-        """The next message; None if there was none within `timeout_s` seconds."""
+        """Returns the next message; None if there was none within `timeout_s` seconds."""
         if timeout_s <= 0:
             return None
         try:
@@ -110,24 +110,24 @@ class Process:
             return None
 
     def stirred(self) -> bool:
-        """The child is gone, or said something, while nothing was asked of it."""
+        """Returns True if the child ended, or sent something, while idle."""
         return self._dead or not self._events.empty()
 
     def lives(self) -> bool:
-        """The child runs, and has not closed its stream."""
+        """Returns True if the child runs and has not closed its stream."""
         return not self._dead and not self._over and self._popen.poll() is None
 
     def await_end(self, grace_s: float) -> int | None:
-        """The exit status of a child that ends by itself within `grace_s` seconds; None where it does not."""
+        """Returns the exit status of a child that ends by itself within `grace_s` seconds; else None."""
         try:
             return self._popen.wait(timeout=grace_s)
         except subprocess.TimeoutExpired:
             return None
 
     def stop(self) -> None:
-        """Kill the child, its group and all that it started; wait for nothing."""
+        """Kills the child, its group and all that it started, without waiting."""
         if os.getpid() != self._owner:
-            # A fork of the session's process has our handle, but not our child.
+            # A fork of the session's process inherits this handle, but the child is not its own.
             return
         self._dead = True
         with contextlib.suppress(OSError):
@@ -139,7 +139,7 @@ class Process:
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
     def kill(self) -> None:
-        """Kill the child and its group, wait for it, close its streams. May be called from two threads."""
+        """Kills the child and its group, waits for it, and closes its streams. May be called from two threads."""
         if os.getpid() != self._owner:
             return
         self.stop()
@@ -148,7 +148,7 @@ class Process:
             self._release()
 
     def output(self) -> str:
-        """The last lines that the child printed, or what it printed when it crashed; printable text only."""
+        """Returns the last lines that the child printed, or its crash report; printable text only."""
         text = b"".join(tuple(self._tail)).decode("utf-8", "replace")
         lines = [line.rstrip() for line in text.splitlines() if line.strip()]
         fatal = next((index for index, line in enumerate(lines) if line.startswith(_FATAL)), None)
@@ -175,7 +175,7 @@ class Process:
         self._events.put(end)
 
     def _drain_output(self) -> None:
-        """Read all that is printed, so that printing never blocks the child; keep the end, count the rest."""
+        """Reads all output, so that printing never blocks the child; keeps the end and counts the rest."""
         assert self._popen.stderr is not None
         with contextlib.suppress(OSError, ValueError):
             while chunk := self._popen.stderr.read(65536):
@@ -188,18 +188,18 @@ class Process:
                     self._events.put(Flooded())
 
     def _write(self, data: bytes, before: threading.Thread | None) -> None:
-        """Write a message once that before it is written: a child that reads slowly may have a part of it in its pipe."""
+        """Writes a message after the preceding one: a child that reads slowly may have part of that in its pipe."""
         assert self._popen.stdin is not None
         if before is not None:
             before.join()
         rest = memoryview(data)
-        # A child that is gone is noticed by the end of its stream.
+        # The end of its stream reveals a child that is gone.
         with contextlib.suppress(OSError, ValueError):
             while rest:
                 rest = rest[self._popen.stdin.write(rest) :]
 
     def _release(self) -> None:
-        """Let the threads run out, then close the streams. One that an escaped process keeps open is left alone."""
+        """Lets the threads finish, then closes the streams. A stream that an escaped process keeps open is left alone."""
         shutil.rmtree(self._scratch, ignore_errors=True)
         if self._lock is not None:
             os.close(self._lock)
@@ -218,23 +218,23 @@ class Process:
 
 
 def _own_group() -> dict[str, Any]:
-    """Arguments of `Popen` that keep the terminal's Ctrl-C from the child."""
+    """Returns arguments of `Popen` that keep the terminal's Ctrl-C from the child."""
     if sys.platform == "win32":
         return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP}
     return {"start_new_session": True}
 
 
 def _scratch() -> tuple[str, int | None]:
-    """A new folder for temporary files of the child, and a descriptor that holds a lock on it where the system has such.
+    """Create a folder for the child's temporary files, and return it with a descriptor that locks it if locks exist.
 
-    Folders that killed sessions have left are removed: nobody holds their locks.
+    Folders left by killed sessions are removed: nobody holds their locks.
     """
     parent = Path(tempfile.gettempdir())
     if sys.platform == "win32":
         return tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=parent), None
     for left in parent.glob(f"{_SCRATCH_PREFIX}*"):
         with contextlib.suppress(OSError):
-            # One that was just made may not be locked yet.
+            # A folder that was just created may not be locked yet.
             if time.time() - left.stat().st_mtime > _STALE_S:
                 os.close(_locked(left))
                 shutil.rmtree(left, ignore_errors=True)
@@ -242,12 +242,12 @@ def _scratch() -> tuple[str, int | None]:
     try:
         return made, _locked(Path(made))
     except OSError:
-        # This file system has no locks, so nobody takes one either and removes the folder.
+        # This file system has no locks, so nobody can lock a folder in order to remove it either.
         return made, None
 
 
 def _locked(folder: Path) -> int:
-    """A descriptor of a folder that holds its lock.
+    """Return a descriptor of a folder that holds its lock.
 
     Raises:
         OSError: another process holds it, or the folder is not this user's.

@@ -1,4 +1,4 @@
-"""The worker's processes before and after their turn: one kept ready where that pays, and the spent ones seen off."""
+"""Starts and ends worker processes, and keeps one ready if starting is slow."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Started: TypeAlias = "concurrent.futures.Future[Process]"
 
 
 class ProcessPool:
-    """Starts processes, and ends them without anybody having to wait for that.
+    """Starts processes, and ends them in the background.
 
-    The end of a process on a GPU takes as long as the driver needs to stop its kernels and free its memory, and the
-    start of one as long as CUDA's context does. Neither keeps the next task waiting where one is kept ready.
+    Ending a process on a GPU takes as long as the driver needs to stop its kernels and free its memory; starting one
+    takes as long as creating CUDA's context. With a spare process the next task waits for neither.
 
     Args:
-        start: makes a process; called in a thread that lives as long as this program, since the system ties a child's
+        start: starts a process; called in a thread that lives as long as this program, since the system ties a child's
             life to the thread that started it.
-        greet: told of each process once it is there.
-        spare: keep one ready for the time after the present one.
+        greet: called with each new process.
+        spare: True keeps one more process ready.
     """
 
     def __init__(self, start: Callable[[], Process], greet: Callable[[Started], None], *, spare: bool) -> None:
@@ -34,7 +34,7 @@ class ProcessPool:
         self._closed = False
 
     def take(self) -> Started:
-        """A process for the next tasks: the one that waits, where there is one and it lives, else a new one."""
+        """Returns a process for the next tasks: the spare one if it is alive, else a new one."""
         waiting, self._waiting = self._waiting, None
         if waiting is not None:
             if not waiting.done() or (not waiting.exception() and waiting.result().lives()):
@@ -43,12 +43,12 @@ class ProcessPool:
         return self._new()
 
     def prepare(self) -> None:
-        """Begin to start the process for the time after the present one, where one is to be kept."""
+        """Starts the spare process in the background, if one is to be kept."""
         if self._spare and not self._closed and self._waiting is None:
             self._waiting = self._new()
 
     def see_off(self, process: Started) -> None:
-        """Kill a process now, and wait for its end in the background."""
+        """Kills a process now, and waits for its end in the background."""
         with contextlib.suppress(OSError):
             if process.done():
                 process.result().stop()
@@ -57,7 +57,7 @@ class ProcessPool:
         self._leaving = [one for one in self._leaving if one.is_alive()] + [thread]
 
     def close(self) -> None:
-        """End the process that waits, and wait until all that were seen off are gone."""
+        """Ends the spare process, and waits until all killed processes are gone."""
         self._closed = True
         waiting, self._waiting = self._waiting, None
         if waiting is not None:

@@ -1,11 +1,11 @@
 """The wire format between a session and its worker: the only module that both sides import.
 
-Why there is a worker: a candidate kernel may loop for ever, crash, poison its GPU context or eat all memory, and a
-reference is a Python function that somebody wrote this morning. None of that may take a notebook's arrays or an editor
-with it, so both run in a child process that the session can kill at any moment and replace at once. Nothing is shared
-in memory and all talk goes over the child's standard streams, so the child may as well sit behind `ssh host`.
+The worker exists because a candidate kernel may loop for ever, crash, corrupt its GPU context or exhaust memory, and
+because a reference is untested Python code. Neither may damage a notebook's arrays or an editor, so both run in a child
+process that the session can kill and replace at any time. No memory is shared and all communication uses the child's
+standard streams, so the child may also run behind `ssh host`.
 
-What is covered:
+The isolation covers:
 
 - A hang, a crash, running out of memory and endless output end the child, never the session, and become findings.
 - The child is given back to the system when the session closes, is interrupted, or is killed outright.
@@ -13,14 +13,16 @@ What is covered:
   space for all memory of the machine, the data that can be written), core dumps are off. So is memory of the GPU.
 - Whatever prints (Python, C libraries, kernels) is kept off the protocol and counted.
 - The child gets environment variables of an allow-list only.
-- References and makers of inputs run in a process of their own (`evaluator.py`), which holds no descriptor of this channel.
+- References and makers of inputs run in a process of their own (`evaluator.py`), which holds no descriptor of this
+channel.
 - Processes that left the child's group end with it (Linux).
 
-docs/security.md says what of this holds on which system, what does not, and how each promise is tested.
+docs/security.md lists for each operating system which of these hold, and the test of each.
 
 A frame is a 4-byte big-endian length and that many bytes of MessagePack: one tagged message. The session speaks first
-(`Hello`, which names the backend and the GPU), the child answers `ReadyMessage` once it can judge, then each `JudgeRequest` or `TraceRequest` gets any
-number of `ProgressMessage` and one of `TaskResult` (`TraceResult`), `TaskRefused`, `OutOfMemory` or `ChildFailed`. The end of the child's input ends the child.
+(`Hello`, which names the backend and the GPU), the child answers `ReadyMessage` once it can judge, then each
+`JudgeRequest` or `TraceRequest` gets any number of `ProgressMessage` and one of `TaskResult` (`TraceResult`),
+`TaskRefused`, `OutOfMemory` or `ChildFailed`. The end of the child's input ends the child.
 """
 
 from __future__ import annotations
@@ -37,10 +39,13 @@ from kernelmate.records import BackendName, Judgement, JudgeTask
 from kernelmate.version import VERSION as PACKAGE_VERSION
 
 PROTOCOL = 3
-"""Raised whenever a message changes its meaning; the records in the messages change with the package's version."""
+"""Protocol version, raised whenever a message changes its meaning.
+
+Records in messages change with the package's version.
+"""
 
 VERSION = f"{PROTOCOL}/{PACKAGE_VERSION}"
-"""Version that both sides must share: of the protocol and of the package whose records it carries."""
+"""Version that both sides must share: of the protocol, and of the package that defines the records."""
 
 MAX_FRAME = 64 * 1024 * 1024
 """Bytes in the largest frame that is written or read. Judgements take kilobytes, tasks a few megabytes of code."""
@@ -50,15 +55,15 @@ _HEADER = 4
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """First message to the child: what it gets ready for, so that the first task finds it warm.
+    """First message to the child: it says what to prepare for the first task.
 
     Attributes:
         version: `VERSION` of the session.
-        memory_limit: bytes beyond what the idle child takes; None for no limit.
+        memory_limit: bytes beyond the idle child's use; None for no limit.
         backend: the one that tasks will name.
         device: the GPU's number there, as CUDA counts them.
         device_memory_limit: bytes of the GPU's memory that launches may take; None for most of what is free.
-        remote: files of the user come with each task, since this machine has none of them.
+        remote: True if the user's files come with each task, because this machine does not have them.
     """
 
     version: str
@@ -70,7 +75,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
 
 
 class JudgeRequest(msgspec.Struct, frozen=True, tag=True):
-    """One task; `number` comes back with everything that is said about it.
+    """One task; `number` is repeated in every message about it.
 
     `files` are those of the user that the task names, by path without its root, for a remote child.
     """
@@ -89,23 +94,23 @@ class TraceRequest(msgspec.Struct, frozen=True, tag=True):
 
 
 class PrefetchRequest(msgspec.Struct, frozen=True, tag=True):
-    """A task that may come next: what does not depend on its kernel may be worked out while nothing else is asked.
+    """Announces a task that may come next, so that work independent of its kernel can be done while the child is idle.
 
-    It is not answered, and dropped as soon as there is a `JudgeRequest`. Files of the user came with the last one.
+    It gets no reply, and is dropped as soon as a `JudgeRequest` arrives. The user's files came with the last request.
     """
 
     task: JudgeTask
 
 
 class ReadyMessage(msgspec.Struct, frozen=True, tag=True):
-    """First message of the child: it has loaded what it needs and waits for tasks.
+    """First message of the child: it is ready for tasks.
 
     Attributes:
         version: `VERSION` of the child.
         gpu: the name of its GPU, None where it uses none.
         capability: that GPU's compute capability.
-        mps: NVIDIA's Multi-Process Service is between it and the GPU, and carries faults to others.
-        problem: why the backend cannot run there, and what to do about it; None where it can.
+        mps: True if NVIDIA's Multi-Process Service is active, with which a fault in one process affects others.
+        problem: the reason why the backend cannot run, with advice; None if it can.
     """
 
     version: str
@@ -125,7 +130,7 @@ class ProgressMessage(msgspec.Struct, frozen=True, tag=True):
 
 
 class TaskResult(msgspec.Struct, frozen=True, tag=True):
-    """The task's answer; after the `last` one the child ends, since kernels cannot run in it any more."""
+    """The task's result; after a result marked `last` the child ends, because kernels cannot run in it any more."""
 
     number: int
     judgement: Judgement
@@ -140,7 +145,7 @@ class TraceResult(msgspec.Struct, frozen=True, tag=True):
 
 
 class TaskRefused(msgspec.Struct, frozen=True, tag=True):
-    """The task ended in a `KernelmateError`: something the user has to change. `last` as in `TaskResult`."""
+    """The task ended in a `KernelmateError`, which the user has to resolve. `last` as in `TaskResult`."""
 
     number: int
     code: str
@@ -153,34 +158,34 @@ class TaskRefused(msgspec.Struct, frozen=True, tag=True):
 
 
 class OutOfMemory(msgspec.Struct, frozen=True, tag=True):
-    """The task asked for more than the memory limit. The child ends after saying so."""
+    """The task exceeded the memory limit. The child ends after this message."""
 
     number: int
     detail: str
 
 
 class ChildFailed(msgspec.Struct, frozen=True, tag=True):
-    """Something in the child failed that should not have; `detail` ends in the exception. The child ends after it."""
+    """Internal failure of the child; `detail` ends in the exception. The child ends after this message."""
 
     number: int
     detail: str
 
 
 ToChild: TypeAlias = Hello | JudgeRequest | TraceRequest | PrefetchRequest
-"""Messages of a session."""
+"""Messages that a session sends."""
 
 FromChild: TypeAlias = (
     ReadyMessage | ProgressMessage | TaskResult | TraceResult | TaskRefused | OutOfMemory | ChildFailed
 )
-"""Messages of a child."""
+"""Messages that a child sends."""
 
 
 class FrameError(Exception):
-    """Bytes that are no frame of this protocol, or a message over `MAX_FRAME`."""
+    """Bytes that are not a frame of this protocol, or a message over `MAX_FRAME`."""
 
 
 def _plain(value: Any) -> Any:
-    """NumPy scalars as Python numbers: they come out of arithmetic on arrays and say the same."""
+    """Converts NumPy scalars, which result from array arithmetic, to Python numbers."""
     item = getattr(value, "item", None)
     if callable(item):
         return item()
@@ -193,10 +198,10 @@ _from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromCh
 
 
 def frame(message: ToChild | FromChild) -> bytes:
-    """One message as bytes, length included.
+    """Serialise one message, with its length.
 
     Raises:
-        FrameError: the message is over `MAX_FRAME` or holds what cannot travel.
+        FrameError: the message is over `MAX_FRAME` or cannot be serialised.
     """
     try:
         body = _encoder.encode(message)
@@ -208,11 +213,11 @@ def frame(message: ToChild | FromChild) -> bytes:
 
 
 def write(stream: RawIOBase, message: ToChild | FromChild) -> None:
-    """Write one message to an unbuffered stream, whole.
+    """Write one whole message to an unbuffered stream.
 
     Raises:
         FrameError: as `frame` does, before anything is written.
-        OSError: the other side is gone.
+        OSError: the other side has closed the stream.
     """
     rest = memoryview(frame(message))
     while rest:
@@ -220,7 +225,7 @@ def write(stream: RawIOBase, message: ToChild | FromChild) -> None:
 
 
 def read_to_child(stream: BinaryIO) -> ToChild | None:
-    """The next message of the session; None at the end of the stream.
+    """Read the session's next message; None at the end of the stream.
 
     Raises:
         FrameError: the bytes are no message to a child.
@@ -229,7 +234,7 @@ def read_to_child(stream: BinaryIO) -> ToChild | None:
 
 
 def read_from_child(stream: BinaryIO) -> FromChild | None:
-    """The next message of the child; None at the end of the stream.
+    """Read the child's next message; None at the end of the stream.
 
     Raises:
         FrameError: the bytes are no message from a child.
@@ -256,12 +261,12 @@ def _read(stream: BinaryIO, decode: Callable[[bytes], _Message]) -> _Message | N
 
 
 def refusal(number: int, error: KernelmateError, *, last: bool = False) -> TaskRefused:
-    """An error as a message."""
+    """Converts an error to a message."""
     return TaskRefused(number, error.code, error.message, error.file, error.line, error.column, error.hint, last)
 
 
 def error_of(refused: TaskRefused) -> KernelmateError:
-    """The same error on the other side, of the class of `kernelmate.errors` that has its code."""
+    """Converts a message back to the error, of the class in `kernelmate.errors` that has its code."""
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, KernelmateError)]
     by_code = {kind.code: kind for kind in kinds}
     return by_code.get(refused.code, KernelmateError)(
@@ -270,5 +275,8 @@ def error_of(refused: TaskRefused) -> KernelmateError:
 
 
 def rootless(path: str) -> str:
-    """A path of the session's machine without its root or drive, with `/`: how files are named that travel."""
+    """Returns a path of the session's machine without root or drive, with `/`.
+
+    The names of files sent to a remote worker.
+    """
     return path.replace("\\", "/").replace(":", "").lstrip("/")

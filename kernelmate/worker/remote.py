@@ -1,4 +1,4 @@
-"""A worker on another machine: the ssh command that starts it, and what went wrong where it does not answer."""
+"""A worker on another machine: the ssh command that starts it, and diagnosis of failed connections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernelmate.errors import WorkerUnavailable
 from kernelmate.records import JudgeTask
 
 PROGRAM = "kernelmate-worker"
-"""Command that is started there: a script that comes with the package."""
+"""Command that is started on the other machine: a script of this package."""
 
 SSH_OPTIONS = (
     "-T", "-x", "-a",
@@ -23,11 +23,13 @@ SSH_OPTIONS = (
     "-o", "ServerAliveCountMax=3",
     "-o", "LogLevel=ERROR",
 )  # fmt: skip
-"""Nobody is there to type a password; nothing of this machine (agent, display, ports) is lent to the other one; a
-connection that is cut without a word is noticed after 15 s."""
+"""Nobody can type a password; nothing of this machine (agent, display, ports) is forwarded.
+
+A lost connection is noticed after 15 s.
+"""
 
 CONNECTION_FAILED = 255
-"""ssh's own exit status; all others are those of the command it ran."""
+"""ssh's own exit status; all others come from the command that it ran."""
 
 _COMMAND_NOT_FOUND = 127
 
@@ -57,7 +59,7 @@ _TROUBLES = (
     ("No route to host", "{host} cannot be reached", "Check the network, and that the machine is on."),
     ("Network is unreachable", "{host} cannot be reached", "Check the network."),
 )
-"""Words of ssh's own messages (OpenSSH, sshconnect.c and readconf.c), what each means, and what to do."""
+"""Phrases of ssh's messages (OpenSSH, sshconnect.c and readconf.c), with the meaning and the advice for each."""
 
 
 def _no_files(_: JudgeTask) -> Mapping[str, bytes]:
@@ -72,7 +74,8 @@ class Remote:
         host: as ssh takes it: a name of `~/.ssh/config`, a host, or user@host.
         options: further options of ssh, before the host.
         program: what starts the worker there; words for the shell of the other machine.
-        gather: the user's files that a task needs, by path without its root: the other machine has none of them.
+        gather: returns the user's files that a task needs, by path without its root, because the other machine does not
+            have them.
     """
 
     host: str
@@ -82,23 +85,23 @@ class Remote:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Command that starts the worker, from here."""
+        """Returns the local command that starts the worker."""
         return ("ssh", *SSH_OPTIONS, *self.options, "--", self.host, self.program)
 
     def lost(self, status: int | None) -> bool:
-        """True if this exit status means that the connection ended, and says nothing of the worker behind it."""
+        """Returns True if this exit status means that the connection was lost, which says nothing about the worker."""
         return status == CONNECTION_FAILED
 
     def unavailable(
         self, status: int | None, printed: str, *, began: bool, garbage: str | None = None
     ) -> WorkerUnavailable:
-        """Reason that there is no worker, as an error to raise.
+        """Return the error that explains why there is no worker.
 
         Args:
-            status: ssh's exit status; None where it did not end by itself.
-            printed: the last lines that ssh, or the program there, printed.
-            began: the worker had answered before.
-            garbage: what is wrong with what came in place of the worker's answer, where something came.
+            status: ssh's exit status; None if it did not end by itself.
+            printed: the last lines that ssh, or the remote program, printed.
+            began: True if the worker had answered before.
+            garbage: description of an invalid reply, if there was one.
         """
         if garbage is not None:
             return WorkerUnavailable(

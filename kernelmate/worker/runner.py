@@ -1,7 +1,8 @@
-"""The runner: the process and CUDA context in which kernels under judgement are launched and timed.
+"""The runner process: the CUDA context in which kernels under judgement are launched and timed.
 
-The worker forks it off before either opens CUDA. It knows nothing of contracts, references or right answers; it gets code
-and arrays, and gives back what a launch left. It shares the worker's standard streams, process group and end.
+The worker forks it before either process opens CUDA. It knows no contracts, references or expected outputs; it receives
+code and arrays, and returns a launch's outputs. It shares the worker's standard streams and process group, and ends
+with it.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
 
 WARM_UP_ELEMENTS = 1 << 10
-"""Of the array on which the first launch's helpers are tried; any number makes them load."""
+"""Elements of the array that warms up the helpers of the first launch; any number works."""
 
 
 def forked(begin: Callable[[], None], exchange: Exchange) -> Runner:
-    """A runner, forked now: before CUDA is opened and threads are started.
+    """Fork a runner; call it before CUDA is opened and threads are started.
 
     Args:
-        begin: called in it first, as to close what it must not hold.
-        exchange: the memory that both share.
+        begin: called first in the new process, for example to close descriptors.
+        exchange: the shared memory.
     """
     ours, theirs = Pipe()
     pid = os.fork()
@@ -67,7 +68,7 @@ def forked(begin: Callable[[], None], exchange: Exchange) -> Runner:
 
 
 def _serve(connection: Connection, exchange: Exchange) -> None:
-    """Open the GPU that the first message names, then answer requests for good."""
+    """Opens the GPU that the first message names, then answers requests until the end."""
     with suppress(EOFError):
         device, memory_limit = connection.recv()
         from kernelmate.backends.cuda.backend import CudaBackend
@@ -87,9 +88,10 @@ def _serve(connection: Connection, exchange: Exchange) -> None:
 
 
 def _warm_up(backend: CudaBackend) -> None:
-    """Load what large launches and timing need, while the worker is still opening its own context.
+    """Load what large launches and timing need, while the worker opens its own context.
 
-    CuPy's first reduction imports `cupyx`, with SciPy where that is installed: 0.4 s that the first verdict would wait for.
+    CuPy's first reduction imports `cupyx`, with SciPy where that is installed: 0.4 s that the first verdict would
+    otherwise wait for.
     """
     import cupy
 
@@ -104,7 +106,9 @@ class Server:
     """Answers requests by a backend.
 
     Args:
-        backend: of the GPU. exchange: shared with the worker. begun: tells the worker that a launch has the GPU.
+        backend: of the GPU.
+        exchange: shared with the worker.
+        begun: signals the worker that a launch is on the GPU.
     """
 
     def __init__(self, backend: CudaBackend, exchange: Exchange, begun: Callable[[], None]) -> None:
@@ -113,7 +117,7 @@ class Server:
         self._numbers = 0
 
     def answer(self, dropped: tuple[int, ...], request: object) -> object:
-        """The answer to a request, modules that nobody needs any more unloaded first."""
+        """Unloads modules that are no longer needed, and answers a request."""
         for number in dropped:
             self._modules.pop(number, None)
         try:
@@ -150,7 +154,7 @@ class Server:
         return LaunchReply(replace(result, arrays={}), tuple(written))
 
     def _taken(self, layout: LaunchLayout, name: str, address: int) -> None:
-        """Copy from the device to a place in the exchange."""
+        """Copies from the device to a place in shared memory."""
         import cupy
 
         view, stream = self._exchange.view(layout.outputs[name]), cupy.cuda.get_current_stream()
@@ -159,7 +163,7 @@ class Server:
             stream.synchronize()
 
     def _measured(self, request: MeasureRequest) -> MeasureReply:
-        # It loads what timing needs; a launch does without.
+        # Timing needs this module; a launch does not.
         from kernelmate.worker.timers import measured_on
 
         layout = request.layout
@@ -180,7 +184,7 @@ class Server:
         return replace(seen, outputs=None if seen.outputs is None else {}, written=tuple(written))
 
     def _left(self, layout: LaunchLayout, arrays: Any, copy: int) -> list[str]:
-        """Leave arrays in the exchange; gives their names there."""
+        """Writes arrays to shared memory, and returns their names there."""
         for name, array in (arrays or {}).items():
             np.copyto(self._exchange.view(layout.outputs[f"{name}/{copy}"]), array)
         return [f"{name}/{copy}" for name in arrays or {}]

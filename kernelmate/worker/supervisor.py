@@ -1,8 +1,8 @@
-"""`kernelmate-worker`: a worker for a session on another machine, started by ssh, and ended when the connection is.
+"""`kernelmate-worker`: runs a worker for a session on another machine; ssh starts it, and it ends with the connection.
 
-A worker ends when its input does, as long as Python gets to notice; a reference stuck in C code would not let it, and
-the process would stay on a machine where nobody looks. So a second process, which runs nothing of anybody's, watches the
-connection and kills.
+A worker ends with its input if Python can notice the end; with a reference stuck in C code it cannot, and the process
+would remain on the other machine. Therefore a second process, which runs no user code, watches the connection and kills
+the worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIGNAL_STATUS = 128
 
 
 def main() -> None:
-    """Run a worker over the standard streams until it ends or the other side is gone; ends with its exit status."""
+    """Runs a worker over the standard streams until it ends or the connection is closed; exits with its status."""
     folder = tempfile.mkdtemp(prefix="kernelmate-worker-")
     adopt_orphans()
     child = os.fork()
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def _watch(child: int) -> int:
-    """Wait for the worker, or end it when the connection ends; its exit status, signals as shells count them."""
+    """Waits for the worker, or kills it when the connection ends; returns its exit status, signals as in shells."""
     ended: list[int] = []
     told, tell = os.pipe()
 
@@ -54,7 +54,7 @@ def _watch(child: int) -> int:
     threading.Thread(target=reap, daemon=True).start()
     events = select.poll()
     events.register(told, select.POLLIN)
-    # No data is read here: it is the worker's. Only the end of the connection is of interest.
+    # The data belongs to the worker; only the end of the connection matters here.
     events.register(0, getattr(select, "POLLRDHUP", 0))
     events.poll()
     with contextlib.suppress(OSError):

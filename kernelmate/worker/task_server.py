@@ -1,4 +1,4 @@
-"""Answering a session's tasks, one after another: the backend that each names, how far it is, and what is said of one that fails.
+"""Serves a session's tasks one after another: selects the backend, reports progress, and turns failures into messages.
 
 Nothing heavy is loaded with this module: it is imported before the process is tied to its parent's life.
 """
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from kernelmate.records import Judgement, JudgeTask
 
 PROGRESS_INTERVAL_S = 0.05
-"""Least time between two progress messages of one stage; a new stage is always told at once."""
+"""Minimum interval between two progress messages of one stage; a new stage is always reported at once."""
 
 AHEAD_STEP_S = 0.5
-"""Longest step of a user's reference that is taken ahead of a task: what a task may have to wait for."""
+"""Longest step of a user's reference that is prefetched, since a task may have to wait for it."""
 
 
 class TaskServer:
-    """Answers tasks, one after another.
+    """Serves tasks, one after another.
 
     Args:
-        hello: what the session wants opened.
-        arrival: where files of the user's that come with tasks are kept; None where they lie where the task says.
-        send: to the session.
-        emulators: processes that emulate beside this one.
-        runner: the process in which kernels under judgement run on a GPU; None where this one does it.
+        hello: the session's first message.
+        arrival: folder of the user's files that come with tasks; None if they are on this machine.
+        send: sends a message to the session.
+        emulators: processes that emulate in parallel.
+        runner: the process that runs kernels under judgement on a GPU; None to run them here.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class TaskServer:
         self._helped: ParallelEmulator | None = None
 
     def serve(self, request: protocol.JudgeRequest | protocol.TraceRequest) -> bool:
-        """Answer one task; False when this process is not to be trusted with another one."""
+        """Serves one task; returns False if this process must not serve another one."""
         report = _Reporter(request.number, self._send)
         number = request.number
         backend: Backend | None = None
@@ -88,9 +88,9 @@ class TaskServer:
         return not spent(backend)
 
     def work_ahead(self, request: protocol.PrefetchRequest, interrupted: Callable[[], bool]) -> None:
-        """Work out what a task may need, until there is one; what goes wrong is the task's to tell.
+        """Prefetch what a task may need, until a task arrives; errors are left to the task.
 
-        Not where a call of the reference takes so long that another task would have to wait for its end.
+        A reference with long calls is not prefetched, because another task would have to wait for the call's end.
         """
         if self._slowest_reference_s > AHEAD_STEP_S:
             return
@@ -102,7 +102,7 @@ class TaskServer:
             traceback.print_exc()
 
     def begin(self, request: protocol.PrefetchRequest) -> None:
-        """Begin what a glance may need while the one before it is taken; what goes wrong is the glance's to tell."""
+        """Starts work for the next quick evaluation during the present one; errors are left to that evaluation."""
         if self._slowest_reference_s > AHEAD_STEP_S or request.task.backend != "emulator":
             return
         from kernelmate.checks.prefetch import begin_glance
@@ -119,7 +119,7 @@ class TaskServer:
         return self._arrival.settle(task)
 
     def _backend(self, task: JudgeTask) -> Backend:
-        """The backend that the task names.
+        """Return the backend that the task names.
 
         Raises:
             BackendUnavailable: the GPU cannot be used.
@@ -140,10 +140,10 @@ class TaskServer:
 
 
 class _Reporter:
-    """The judge's progress as messages, thinned out, and the last stage for what is said after a failure.
+    """Sends the judge's progress as messages, at a limited rate, and remembers the last stage for failure messages.
 
     Attributes:
-        stage: the last that was told.
+        stage: the last stage reported.
         slowest_reference_s: seconds of the longest step in which the user's Python ran.
     """
 
@@ -167,7 +167,7 @@ class _Reporter:
 
 
 def _trace(task: JudgeTask, report: Callable[[str, int, int], None]) -> str:
-    """The graph of the reference, which the evaluator traces where there is one."""
+    """Returns the graph of the reference, traced in the reference process if there is one."""
     from kernelmate.checks import reference_process
     from kernelmate.synthesis.results import traced_text
 
@@ -178,7 +178,7 @@ def _trace(task: JudgeTask, report: Callable[[str, int, int], None]) -> str:
 
 
 def spent(backend: Backend | None = None) -> bool:
-    """No more tasks can be answered here: the GPU's context, or the process that references run in, is gone."""
+    """Returns True if no more tasks can be served: the GPU's context, or the reference process, is gone."""
     from kernelmate.checks import reference_process
 
     process = reference_process.current()
@@ -202,7 +202,7 @@ def _judge(task: JudgeTask, backend: Backend, report: Callable[[str, int, int], 
 
 
 def _ran_out_of_memory(error: BaseException) -> bool:
-    """True if an error means that the system, or the loader of a library, has no more memory."""
+    """Returns True if an error means that the system, or a library loader, ran out of memory."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     # glibc: dl-map-segments.h and dl-load.c.
@@ -211,7 +211,7 @@ def _ran_out_of_memory(error: BaseException) -> bool:
 
 
 def own_of(gpu: CudaBackend | IsolatedCuda) -> CudaBackend:
-    """The backend in this process."""
+    """Returns the backend in this process."""
     from kernelmate.backends.cuda.isolated import IsolatedCuda
 
     return gpu.own if isinstance(gpu, IsolatedCuda) else gpu
@@ -221,7 +221,7 @@ def own_of(gpu: CudaBackend | IsolatedCuda) -> CudaBackend:
 def opened_gpu(
     device: int, memory_limit: int | None, emulators: EmulatorPool | None, runner: Runner | None
 ) -> CudaBackend | IsolatedCuda:
-    """The backend of a GPU, opened once for each process, and in its runner where it has one.
+    """Return the backend of a GPU, opened once per process, and in the runner if there is one.
 
     Raises:
         BackendUnavailable: the GPU cannot be used.
@@ -234,7 +234,8 @@ def opened_gpu(
 
     runner.open(device, memory_limit)
     own = CudaBackend(device, memory_limit, emulators)
-    # CuPy imports it, and SciPy with it, at the first NumPy function of one of its arrays: here while the runner starts.
+    # CuPy imports it, with SciPy, at the first NumPy function of one of its arrays; importing here overlaps with the
+    # runner's start.
     import cupyx  # noqa: F401
 
     try:

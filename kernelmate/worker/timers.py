@@ -1,4 +1,4 @@
-"""Times of judged launches: measured if they ran on a GPU, predicted if they were emulated."""
+"""Times of judged launches: measured on a GPU, predicted in the emulator."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
 
 HEADLINE_SHARE = 0.6
-"""Part of the budget that the headline size gets where there are others."""
+"""Fraction of the budget for the headline size if there are other sizes."""
 
 
 PRINTS = "it prints, which takes its time"
 
 
 def timer_for(task: JudgeTask, backend: Backend) -> Timer:
-    """The timer of a task. What runs on a GPU is measured there or has no time: a prediction would pass for one."""
+    """Returns the timer of a task.
+
+    A launch on a GPU is measured or has no time, since a prediction could be mistaken for one.
+    """
 
     def predicted(launch: TimedLaunch) -> Timed | None:
         return Timed(predict(task.target, launch.version.compiled, launch.shape, launch.result))
@@ -49,10 +52,10 @@ def timer_for(task: JudgeTask, backend: Backend) -> Timer:
 
 
 def model_for(task: JudgeTask, backend: Backend) -> Model:
-    """Work of a judged launch, and the predicted time beside a measured one."""
+    """Returns the function that computes work, and the predicted time next to a measured one."""
 
     def modelled(version: Version, shape: LaunchShape, result: RunResult) -> tuple[Work | None, Timing | None]:
-        # Only the emulator counts how often each block of code was entered.
+        # Only the emulator counts executions of each basic block.
         if result.counters is None or not result.block_counts:
             return None, None
         beside = predict(task.target, version.compiled, shape, result) if backend.name == "cuda" else None
@@ -62,7 +65,7 @@ def model_for(task: JudgeTask, backend: Backend) -> Model:
 
 
 def budget_of(launch: TimedLaunch, budget_s: float) -> float:
-    """Seconds for one size."""
+    """Returns the seconds for one size."""
     if launch.sizes == 1:
         return budget_s
     return budget_s * (HEADLINE_SHARE if launch.headline else (1 - HEADLINE_SHARE) / (launch.sizes - 1))
@@ -72,17 +75,17 @@ def measured_on(
     backend: CudaBackend, module: CudaModule, run: Run, baseline: tuple[CudaModule, LaunchShape] | None,
     restored: frozenset[str], budget_s: float, *, full: bool, quick: bool,
 ) -> MeasureReply:  # fmt: skip
-    """Time a version, and its baseline in the same blocks, in the process that has both loaded.
+    """Time a version, and its baseline in the same blocks, in the process that has loaded both.
 
     Args:
-        backend: has the GPU.
-        module: the version.
+        backend: the GPU's backend.
+        module: the loaded version.
         run: its launch.
-        baseline: what it is timed beside, with its launch.
-        restored: arrays that are read and written.
-        budget_s: seconds that timing should take.
-        full: cold durations and replay periods too.
-        quick: warm durations only; what timed launches leave, and what repeated ones do, is not looked at.
+        baseline: the loaded baseline with its launch.
+        restored: arrays that are reset before each launch.
+        budget_s: time budget.
+        full: also measure cold durations and replay periods.
+        quick: measure warm durations only, without checks of outputs and repeated launches.
     """
     versions = [(module, run.shape)]
     if baseline is not None:
@@ -100,7 +103,7 @@ def measured_on(
 
 
 def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s: float, *, quick: bool) -> Timed:
-    """Time a version where it is loaded; arguments as of `measured_on`."""
+    """Times a version where it is loaded; arguments as for `measured_on`."""
     run, full = launch.run(), launch.headline
     if isinstance(backend, IsolatedCuda):
         beside = (
@@ -122,7 +125,7 @@ def _measure(backend: CudaBackend | IsolatedCuda, launch: TimedLaunch, budget_s:
 
 
 def _repeated(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLaunch | None:
-    """Result of many equal launches; None if that could not be observed, which says nothing of the version.
+    """Return the result of many equal launches; None if it could not be measured, which says nothing about the version.
 
     Raises:
         TimedFault: a launch failed.
@@ -136,19 +139,22 @@ def _repeated(module: CudaModule, run: Run, restored: frozenset[str]) -> Repeate
 
 
 def with_note(timing: Timing, note: str) -> Timing:
-    """The same time with one more thing to know of it."""
+    """Returns the time with one more note."""
     return replace(timing, notes=(*timing.notes, note))
 
 
 def _doubt(backend: CudaBackend, target: Target, launch: TimedLaunch, timing: Timing | None) -> str | None:
-    """Reason that a time is impossible, by the work of the launch and the GPU's peak rates; None if it is possible."""
+    """Returns the reason why a time is physically impossible, by the launch's work and the GPU's peak rates.
+
+    None if it is possible.
+    """
     if timing is None:
         return None
     stated = backend.device.attributes
     peaks = raised(
         peaks_of(target),
         target,
-        # Kilohertz, at two transfers a clock, times a bus of so many bits.
+        # Memory clock in kHz, two transfers per cycle, times the bus width in bits.
         memory_gbps=2 * int(stated["MemoryClockRate"]) * int(stated["GlobalMemoryBusWidth"]) / 8e6,
         sms=int(stated["MultiProcessorCount"]),
         clock_mhz=int(stated["ClockRate"]) / 1e3,

@@ -1,4 +1,4 @@
-"""The user's files on a worker's machine that is not the user's: unpacked where a task finds them as at home."""
+"""Unpacks the user's files on a worker's machine, so that tasks find them at the paths they name."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class UnpackedFiles:
     """A folder that stands for the root of the user's machine.
 
     Attributes:
-        folder: where files are kept, each at its path at home.
+        folder: the folder; each file has its original path below it.
     """
 
     folder: Path
 
     def unpack(self, files: Mapping[str, bytes]) -> None:
-        """Write the files; one that is there already, with the same contents, stays as old as it is.
+        """Write the files; an existing file with the same contents keeps its modification time.
 
-        What was loaded from an unchanged file is then not loaded again.
+        Unchanged files are then not loaded again.
 
         Raises:
             ValueError: a path leads out of the folder.
@@ -40,7 +40,7 @@ class UnpackedFiles:
                 path.write_bytes(content)
 
     def settle(self, task: JudgeTask) -> JudgeTask:
-        """The task with its paths as they are here."""
+        """Returns the task with paths of this machine."""
         (self.folder / rootless(task.directory)).mkdir(parents=True, exist_ok=True)
         return replace(
             task,
@@ -51,7 +51,7 @@ class UnpackedFiles:
         )
 
     def homeward(self, error: KernelmateError, task: JudgeTask) -> KernelmateError:
-        """The error with paths as the user knows them; `task` is the one that came."""
+        """Returns the error with the user's paths; `task` is the original task."""
         home = PurePosixPath(task.directory).anchor or PureWindowsPath(task.directory).anchor
         prefix = f"{self.folder.resolve()}/"
         error.message = error.message.replace(prefix, home)

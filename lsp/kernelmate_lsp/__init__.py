@@ -1,1 +1,1 @@
-"""The language server: what is known of each kernel, above it and while it is typed. `kernelmate-lsp` starts it."""
+"""Language server: shows verdicts, resources and rewrites of kernels in the editor. `kernelmate-lsp` starts it."""

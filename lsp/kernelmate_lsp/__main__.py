@@ -56,10 +56,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def loopback(text: str) -> tuple[str, int]:
-    """Host and port of an address that only this machine reaches.
+    """Parse host and port of a loopback address.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: it is not a loopback address.
     """
     host, _, port = text.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"

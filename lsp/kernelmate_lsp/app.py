@@ -38,7 +38,7 @@ def make_server() -> KernelmateServer:
     @server.feature(types.INITIALIZED)
     async def on_initialized(_: types.InitializedParams) -> None:
         await server.fetch_configuration()
-        # Where there is no compiler, the first document says so.
+        # If there is no compiler, the first document reports it.
         with contextlib.suppress(KernelmateError):
             server.checker.start()
 

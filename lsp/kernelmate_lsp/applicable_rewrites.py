@@ -1,4 +1,4 @@
-"""Rewrites that apply to a kernel's text, found in the background so that a list of actions is available at once."""
+"""Finds rewrites that apply to a kernel's text, in the background, so that code actions are available at once."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def _judge_nothing(_: Candidate) -> Judged:
 
 
 def offers_of(job: QueuedJob, session: Session, checked: CompileResult) -> dict[str, Candidate]:
-    """The first change that each recipe has for a kernel, by the recipe's name. None is compiled or judged.
+    """Return the first change of each recipe for a kernel, by the recipe's name. Nothing is compiled or judged.
 
     Args:
-        job: looked at between recipes.
-        session: of the document's settings; only compiles.
-        checked: what compiling told.
+        job: checked for cancellation between recipes.
+        session: a session with the document's settings.
+        checked: the kernel's compile result.
 
     Raises:
-        Unwanted: there is a newer text.
+        JobUnwanted: the text has changed.
     """
-    # Recipes load the syntax tree's grammar, which compiling does without.
+    # Recipes load the tree-sitter grammar, which compiling does not need.
     from kernelmate.suggest.recipes import ALL
 
     if checked.contract is None or not checked.verdicts or not checked.verdicts[0].compiled:
@@ -52,7 +52,7 @@ def offers_of(job: QueuedJob, session: Session, checked: CompileResult) -> dict[
         job.check()
         try:
             first = next(iter(recipe.candidates(request)), None)
-        except Exception:  # one recipe's bug must not cost the others
+        except Exception:  # a defect of one recipe must not affect the others
             log.exception("recipe %s failed", recipe.name)
             continue
         if first is not None:

@@ -1,4 +1,4 @@
-"""Compiling the kernels of a document, in the thread of a job queue. Nothing of the document is run."""
+"""Compiles the kernels of a document in a job queue's thread. Runs nothing of the document."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OnChecked = Callable[[str, CompileResult], None]
 
 
 class Checker:
-    """Compiles for the editor, with a compiler child of its own, so that a search in the background does not delay it."""
+    """Compiles for the editor, with its own compiler process, so that a search in the background does not delay it."""
 
     def __init__(self) -> None:
         self._compiler = CompilerProcess()
@@ -34,7 +34,7 @@ class Checker:
         self._compiler.start()
 
     def kill(self) -> None:
-        """End the compilation under way; what waits for it learns that it is unwanted."""
+        """Kills the running compilation; its job is then unwanted."""
         self._compiler.abandon()
 
     def close(self) -> None:
@@ -50,17 +50,17 @@ class Checker:
     def check(
         self, job: QueuedJob, reading: Reading, configuration: Configuration, near: int, on_checked: OnChecked
     ) -> dict[str, CompileResult]:
-        """The compiler's results for each kernel of a document, by the kernel's id.
+        """Return the compile result of each kernel of a document, by the kernel's id.
 
         Args:
-            job: looked at between kernels.
+            job: checked for cancellation between kernels.
             reading: the document.
-            configuration: the client's.
+            configuration: the client's configuration.
             near: the line last edited; kernels near it come first.
-            on_checked: told of each kernel as soon as it is compiled, in this thread.
+            on_checked: called in this thread with each kernel as soon as it is compiled.
 
         Raises:
-            Unwanted: there is a newer text.
+            JobUnwanted: the text has changed.
         """
         found: dict[str, CompileResult] = {}
         for spot in _nearest_first(reading, near):
@@ -75,10 +75,10 @@ class Checker:
     def others(
         self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
     ) -> tuple[TargetFit, ...]:
-        """Resources of a kernel on the other GPUs of the settings; those that it does not compile for are left out.
+        """Return a kernel's resources on the other GPUs of the settings, without those it does not compile for.
 
         Raises:
-            Unwanted: there is a newer text.
+            JobUnwanted: the text has changed.
         """
         found = []
         for name in configuration.own.other_targets:
@@ -100,10 +100,10 @@ class Checker:
     def offers(
         self, job: QueuedJob, checked: CompileResult, reading: Reading, configuration: Configuration
     ) -> dict[str, Candidate]:
-        """The first change that each recipe has for a kernel, by the recipe's name; none of them is judged.
+        """Return the first change of each recipe for a kernel, by the recipe's name; nothing is judged.
 
         Raises:
-            Unwanted: there is a newer text.
+            JobUnwanted: the text has changed.
         """
         try:
             return offers_of(job, self._session(reading, configuration), checked)
@@ -129,7 +129,7 @@ class Checker:
         return CompileResult(spot.kernel, verdicts, contract, shape, lifts)
 
     def _session(self, reading: Reading, configuration: Configuration, **overrides: str) -> Session:
-        """A session for the document's folder; it starts no worker, as nothing but compiling is asked of it."""
+        """Returns a session for the document's folder; it only compiles, so it starts no worker."""
         settings = configuration.settings(Path(reading.path).parent, history=False, **overrides)
         key = settings_key(settings)
         if key not in self._sessions:

@@ -28,7 +28,7 @@ TRUSTED_ONLY = path_settings() | frozenset(
         "claude_budget_usd",
     }
 )
-"""Settings that name files, machines or money: in a workspace that is not trusted they are not taken from it."""
+"""Settings that name files, machines or money; they are ignored in an untrusted workspace."""
 
 _CLIENT_ONLY = frozenset({"interpreter", "importStrategy", "path", "logLevel", "trace", "enable", "showSyntaxErrors"})
 """Keys of the section that only the client reads."""
@@ -40,11 +40,12 @@ class EditorSettings:
 
     Attributes:
         check_on_type: compile while typing; else on opening and saving.
-        debounce_ms: quiet after the last change before anything is compiled.
-        benchmark_on_save: judge the kernels of a file whenever it is saved.
-        code_lens: lines of text above kernels. inlay_hints: counts beside memory accesses.
+        debounce_ms: delay in milliseconds from the last change to compilation.
+        benchmark_on_save: judge a file's kernels whenever it is saved.
+        code_lens: show code lenses above kernels.
+        inlay_hints: counts beside memory accesses.
         inline_completion: let the local model complete code.
-        other_targets: GPUs that a hover tells occupancy for beside the target.
+        other_targets: further GPUs whose occupancy a hover shows.
     """
 
     check_on_type: bool = True
@@ -58,12 +59,13 @@ class EditorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """All that one client set.
+    """All settings that one client sent.
 
     Attributes:
-        own: the server's. given: settings of KernelMate, by their own names.
-        trusted: the user trusts the workspace, so that its code may be run.
-        problems: what is wrong with what the client sent, one sentence each.
+        own: settings of the server.
+        given: settings of KernelMate, by name.
+        trusted: True if the user trusts the workspace, so that its code may run.
+        problems: errors in the sent settings, one sentence each.
     """
 
     own: EditorSettings = EditorSettings()
@@ -72,11 +74,11 @@ class Configuration:
     problems: tuple[str, ...] = ()
 
     def settings(self, folder: Path | None, **overrides: Any) -> Settings:
-        """The settings in force for documents of a folder.
+        """Return the settings in force for documents of a folder.
 
         Args:
-            folder: whose nearest `pyproject.toml` counts where the workspace is trusted; None for none.
-            **overrides: over the client's.
+            folder: the folder whose nearest `pyproject.toml` applies if the workspace is trusted; None for none.
+            **overrides: settings that override the client's.
 
         Raises:
             UsageError: a value, a key or a file is wrong.
@@ -86,11 +88,11 @@ class Configuration:
 
 
 def read_configuration(sent: object, *, trusted: bool) -> Configuration:
-    """Reads a client's section; a key or value that cannot be used is left out and reported.
+    """Read a client's configuration section; invalid keys and values are left out and reported.
 
     Args:
-        sent: the section, as the client sent it.
-        trusted: the user trusts the workspace.
+        sent: the section as sent.
+        trusted: True if the user trusts the workspace.
     """
     if not isinstance(sent, Mapping):
         return Configuration(trusted=trusted)
@@ -122,7 +124,7 @@ def snake(name: str) -> str:
 
 
 def _drop_wrong(given: dict[str, Any]) -> list[str]:
-    """Take out values that cannot be used, each by itself, so that one mistake does not cost the others."""
+    """Removes invalid values one by one, so that one error does not affect the others."""
     problems = []
     for name in tuple(given):
         try:

@@ -26,10 +26,11 @@ class CompileResult:
     """Result of compiling one kernel.
 
     Attributes:
-        verdicts: one per instance; empty where `error` kept it from being compiled.
-        contract: in force, or guessed; None where not even that is possible.
-        shape: the launch at the headline size. lifts: what would raise occupancy.
-        error: what is wrong with the contract, the settings or the machine.
+        verdicts: one per instance; empty if `error` prevented compilation.
+        contract: the written or inferred contract; None if none can be inferred.
+        shape: the launch at the headline size.
+        lifts: changes that would raise occupancy.
+        error: an error in the contract, the settings or the machine.
     """
 
     kernel: Kernel
@@ -59,7 +60,7 @@ class Benched:
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """One search: what was asked for and what came of it, for the kernel as it then was."""
+    """One search: its prompt and its result, for the kernel at that time."""
 
     kernel: Kernel
     optimization: Optimization
@@ -68,14 +69,17 @@ class SearchOutcome:
 
 @dataclass(slots=True)
 class DocumentState:
-    """All that is known of one open document.
+    """State of one open document.
 
     Attributes:
-        uri: of it. language: as the client names it.
-        reading: of the newest version that was looked at.
-        checked: by kernel, of `checked_version`. benched, found: by kernel, of whatever text they were made for.
-        pinned: texts that later ones are compared with. compared: what was last compared with, and its verdicts.
-        offers: rewrites that apply to a kernel, by kernel, of `checked_version`.
+        uri: its URI.
+        language: the client's language id.
+        reading: the newest version that was read.
+        checked: compile results by kernel, of `checked_version`.
+        benched, found: benchmark and search results by kernel, of the text at that time.
+        pinned: texts to compare with.
+        compared: the last comparison and its verdicts.
+        offers: applicable rewrites by kernel, of `checked_version`.
     """
 
     uri: str
@@ -91,16 +95,17 @@ class DocumentState:
 
 
 def is_current(then: Kernel, spot: DocumentKernel) -> bool:
-    """True if what was found out about a kernel still holds: its whole unit and its contract are as they were."""
+    """Returns True if results for a kernel are still valid: its unit and its contract are unchanged."""
     now = spot.kernel
     return then.unit.text == now.unit.text and then.unit.contract_text == now.unit.contract_text
 
 
 class LineMap:
-    """Present positions of the lines of a kernel's file as it was judged.
+    """Maps lines of a kernel's file at the time of judging to their present positions.
 
     Args:
-        then: the unit's text. now: likewise.
+        then: the judged text of the unit.
+        now: its present text.
     """
 
     def __init__(self, then: Kernel, now: Kernel) -> None:
@@ -108,7 +113,7 @@ class LineMap:
         self._moved: dict[int, int] | None = None
 
     def line(self, line: int) -> int | None:
-        """The document's line now of one that a finding named; None where that line was changed or is gone."""
+        """Returns the document's present line for a line of a finding; None if that line was changed or removed."""
         if self._then.text == self._now.text and self._then.anchors == self._now.anchors:
             return line
         if self._moved is None:

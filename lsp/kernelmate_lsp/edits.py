@@ -1,4 +1,4 @@
-"""From a changed kernel to an edit of the document: as few lines as differ, for the version that it was made from."""
+"""Converts a changed kernel to a minimal edit of the document version that it was derived from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ANNOTATION = "kernelmate"
 
 
 def document_text(reading: Reading, kernel: Kernel) -> str:
-    """The whole document with a kernel's changed unit in it.
+    """Return the whole document with a kernel's changed unit in it.
 
     Raises:
         SourceError: the unit is a Python string that cannot hold its text.
@@ -28,7 +28,7 @@ def document_text(reading: Reading, kernel: Kernel) -> str:
 
 
 def text_edits(reading: Reading, changed: str) -> list[types.TextEdit]:
-    """Edits that make a changed text of a document, each of whole lines."""
+    """Returns edits of whole lines that turn the document into a changed text."""
     old, new = lines_of(reading.text), lines_of(changed)
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     edits = []
@@ -42,14 +42,14 @@ def text_edits(reading: Reading, changed: str) -> list[types.TextEdit]:
 def workspace_edit(
     reading: Reading, changed: str, label: str, description: str, *, annotated: bool
 ) -> types.WorkspaceEdit:
-    """An edit of one version of a document, which the client asks about first where it can.
+    """Return an edit of one document version, which the client confirms with the user if it can.
 
     Args:
-        reading: the version that is edited.
-        changed: the whole text afterwards.
-        label: what the edit is.
-        description: why, and what the verdict on it says.
-        annotated: the client understands change annotations.
+        reading: the version to edit.
+        changed: the whole new text.
+        label: a short name of the edit.
+        description: the reason, and the verdict.
+        annotated: True if the client supports change annotations.
     """
     document = types.OptionalVersionedTextDocumentIdentifier(reading.uri, reading.version)
     if not annotated:

@@ -1,4 +1,4 @@
-"""Work that must not keep the editor waiting: one thread, one job after the other, and of each kind only the newest."""
+"""Job queue for work in the background: one thread, jobs in order, and only the newest of each key."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 PATIENCE_S = 0.25
-"""How long work that nobody wants any more may go on before it is killed: most is done sooner, and killing costs a new child."""
+"""Seconds that an unwanted job may continue before it is killed.
+
+Most end sooner, and killing costs a new child process.
+"""
 
 
 class JobUnwanted(Exception):
-    """Work found that nobody wants it any more."""
+    """Raised in a job whose result is no longer wanted."""
 
 
 @dataclass(slots=True, eq=False)
 class QueuedJob:
-    """One piece of work.
+    """One job.
 
     Attributes:
-        key: a later job of the same key takes this one's place.
-        unwanted: set once nobody waits for the result; work looks at it between its steps.
+        key: a later job of the same key replaces this one.
+        unwanted: set when the result is no longer wanted; the job checks it between its steps.
     """
 
     key: Hashable
@@ -36,22 +39,22 @@ class QueuedJob:
     unwanted: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
-        """Go on only if somebody still waits.
+        """Raise if the result is no longer wanted.
 
         Raises:
-            Unwanted: nobody does.
+            JobUnwanted: it is not.
         """
         if self.unwanted.is_set():
             raise JobUnwanted
 
 
 class JobQueue:
-    """A thread that does jobs in the order in which they came.
+    """A thread that runs jobs in order of arrival.
 
     Args:
-        name: of the thread.
-        kill: ends what a running job waits for, from another thread.
-        patience_s: seconds that a running job which is unwanted gets before that; 0 to kill at once.
+        name: the thread's name.
+        kill: called from another thread to end the operation that a running job waits for.
+        patience_s: seconds that an unwanted running job gets before that; 0 to kill at once.
     """
 
     def __init__(self, name: str, kill: Callable[[], None], patience_s: float = PATIENCE_S) -> None:
@@ -71,7 +74,7 @@ class JobQueue:
             return self._running is not None or bool(self._waiting)
 
     def submit(self, key: Hashable, work: Callable[[QueuedJob], T]) -> asyncio.Future[T]:
-        """Have work done; what waits or runs under the same key is dropped. Cancelling the future drops this one."""
+        """Submits work; a waiting or running job of the same key is dropped. Cancelling the future drops this job."""
         job = QueuedJob(key, work)
         with self._changed:
             self._drop(key)
@@ -82,7 +85,7 @@ class JobQueue:
         return outcome
 
     def cancel(self, key: Hashable) -> None:
-        """Drop what waits or runs under a key."""
+        """Drops the waiting or running job of a key."""
         with self._changed:
             self._drop(key)
 
@@ -113,7 +116,7 @@ class JobQueue:
             self._stop(self._running)
 
     def _stop(self, job: QueuedJob) -> None:
-        """Tell a running job that it is unwanted, and kill what it waits for if it does not end soon."""
+        """Marks a running job as unwanted, and kills its current operation if it does not end soon."""
         if job.unwanted.is_set():
             return
         job.unwanted.set()
@@ -155,7 +158,7 @@ class JobQueue:
 
 
 def _forget(job: QueuedJob) -> None:
-    """Tell whoever waits for a job that was not begun that it never will be."""
+    """Cancels the future of a job that was never started."""
     job.unwanted.set()
     _settle(job, None)
 
@@ -163,7 +166,7 @@ def _forget(job: QueuedJob) -> None:
 def _settle(job: QueuedJob, error: BaseException | None, result: object = None) -> None:
     if job.unwanted.is_set():
         error = JobUnwanted()
-    # The loop that waits may be gone, and whoever waited may have cancelled.
+    # The event loop may be gone, or the future cancelled.
     with contextlib.suppress(RuntimeError, InvalidStateError):
         if error is not None:
             job.future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Benchmarks and searches for the editor, in the thread of a job queue; kernels run in the session's worker alone."""
+"""Benchmarks and searches for the editor, in a job queue's thread; kernels run only in the session's worker."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class EditorSearch:
-    """Objective of a search.
+    """Objective and options of an editor's search.
 
     Attributes:
-        prompt: the user's words. objective: what they mean, where that was said.
-        author: who proposes, as the command line names them.
-        ask: shows what would be sent to another machine, and asks.
-        on_text: told of a model's text as it arrives.
+        prompt: the user's words.
+        objective: the metric's name, if given.
+        author: the author's name, as on the command line.
+        ask: asks for consent before text goes to another machine.
+        on_text: called with a model's text as it arrives.
     """
 
     prompt: str
@@ -42,7 +43,7 @@ class EditorSearch:
 
 
 class EditorJudge:
-    """Judges for the editor, with one warm worker, which is ended at once where the user wants no more."""
+    """Judges for the editor with one warm worker, which is killed when the user cancels."""
 
     def __init__(self) -> None:
         self._compiler = CompilerProcess()
@@ -53,7 +54,7 @@ class EditorJudge:
         self._on_stage: OnStage | None = None
 
     def kill(self) -> None:
-        """End what is being judged, and the worker with it."""
+        """Kills the running judgement with its worker."""
         session, self._session = self._session, None
         if session is not None:
             session.close()
@@ -67,10 +68,10 @@ class EditorJudge:
     def bench(
         self, job: QueuedJob, kernel: Kernel, configuration: Configuration, on_stage: OnStage
     ) -> tuple[Verdict, ...]:
-        """The verdicts of a kernel, one per instance.
+        """Return the verdicts of a kernel, one per instance.
 
         Raises:
-            Unwanted: the user wants no more. KernelmateError: contract, reference, settings or machine need a change.
+            JobUnwanted: the user cancelled. KernelmateError: contract, reference, settings or machine need a change.
         """
         return self._with(job, _folder(kernel), configuration, on_stage, lambda session: session.bench(kernel))
 
@@ -86,7 +87,7 @@ class EditorJudge:
         """Searches for a prompt.
 
         Raises:
-            Unwanted: the user wants no more. KernelmateError: prompt, contract, settings or machine need a change.
+            JobUnwanted: the user cancelled. KernelmateError: prompt, contract, settings or machine need a change.
         """
 
         def search(session: Session) -> Optimization:
@@ -117,10 +118,10 @@ class EditorJudge:
     def compare(
         self, job: QueuedJob, before: Kernel, after: Kernel, configuration: Configuration, on_stage: OnStage
     ) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
-        """The verdicts of two versions of a kernel, the second against the first.
+        """Return the verdicts of two versions of a kernel, the second judged against the first.
 
         Raises:
-            Unwanted: the user wants no more. KernelmateError: contracts, settings or machine need a change.
+            JobUnwanted: the user cancelled. KernelmateError: contracts, settings or machine need a change.
         """
         folder = _folder(after)
         made = self._with(job, folder, configuration, on_stage, lambda session: session.compare(before, after))
@@ -129,10 +130,10 @@ class EditorJudge:
     def write(
         self, job: QueuedJob, asked: KernelRequest, configuration: Configuration, on_stage: OnStage
     ) -> WriteOutcome:
-        """New kernels for a Python function; no file is written.
+        """Write new kernels for a Python function; no file is written.
 
         Raises:
-            Unwanted: the user wants no more. KernelmateError: function, settings or machine need a change.
+            JobUnwanted: the user cancelled. KernelmateError: function, settings or machine need a change.
         """
 
         def work(session: Session) -> WriteOutcome:
@@ -160,7 +161,7 @@ class EditorJudge:
         try:
             return work(self._open(folder, configuration))
         except KernelmateError:
-            job.check()  # what a killed worker leads to is nobody's mistake
+            job.check()  # an error caused by killing the worker is not reported
             raise
         finally:
             self._job = self._on_stage = None

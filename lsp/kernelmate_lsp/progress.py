@@ -13,12 +13,13 @@ from kernelmate_lsp.server import KernelmateServer
 
 
 class WorkDoneProgress:
-    """Begins when entered and ends when left, whatever happens in between.
+    """Work-done progress that starts when entered and ends when left, in any case.
 
     Args:
-        server: of the client. title: what is being done.
-        token: of the client's own progress, where it gave one.
-        on_cancel: called in the event loop once the user wants no more.
+        server: the client's server.
+        title: name of the work.
+        token: the client's own progress token, or None.
+        on_cancel: called in the event loop when the user cancels.
     """
 
     def __init__(
@@ -32,11 +33,11 @@ class WorkDoneProgress:
         self._loop = asyncio.get_running_loop()
 
     async def __aenter__(self) -> WorkDoneProgress:
-        """Show it, where the client can."""
+        """Shows the progress if the client supports it."""
         progress = self._server.work_done_progress
         if self._token is None and self._can_create():
             self._token = str(uuid.uuid4())
-            # A client that refuses is still told the result.
+            # A client that refuses progress still gets the result.
             with contextlib.suppress(Exception):
                 # Shielded: cancelling a task that waits for this answer would break pygls's own bookkeeping.
                 await asyncio.shield(progress.create_async(self._token))
@@ -56,7 +57,7 @@ class WorkDoneProgress:
             self._shown = False
 
     def tell(self, message: str, percentage: int | None = None) -> None:
-        """Say how far it is; from any thread."""
+        """Reports progress; may be called from any thread."""
         self._loop.call_soon_threadsafe(self._tell, message, percentage)
 
     def _tell(self, message: str, percentage: int | None) -> None:

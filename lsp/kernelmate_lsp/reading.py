@@ -1,4 +1,4 @@
-"""Contents of one version of one document: its kernels, and parts that cannot be read as one. Runs nothing of it."""
+"""Kernels of one version of one document, and parts that cannot be read as kernels. Runs nothing of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CUDA_LANGUAGES = frozenset({"cuda", "cuda-cpp", "cpp", "c++", "cuda-c++"})
 
 _CELL_MAGIC = re.compile(r"\s*%%kernelmate\b[^\n]*(?:\n|\Z)")
 _VIRTUAL_MAGIC = "run_cell_magic"
-"""The call that JupyterLab's documents hold in place of a cell's magic line, with the cell as a string."""
+"""The call that replaces a cell's magic line in JupyterLab's documents, with the cell as a string."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class DocumentKernel:
     """One kernel of a document.
 
     Attributes:
-        id: names it within its document: the number of its unit and its name, with a number where that is taken.
+        id: its identifier within the document: the number of its unit and its name, with a number if that is taken.
     """
 
     id: str
@@ -47,8 +47,10 @@ class Reading:
     """One version of one document.
 
     Attributes:
-        uri: of the document. version: the client's number of this text. text: all of it.
-        path: what messages and relative paths go by: the file's, or the notebook's for one of its cells.
+        uri: the document's URI.
+        version: the client's version number.
+        text: the whole text.
+        path: path for messages and relative paths: the file's, or the notebook's for a cell.
         spots: its kernels in order of position.
         refused: calls of RawKernel whose code is computed.
     """
@@ -67,11 +69,11 @@ class Reading:
         return TextPositions(self.text, self.codec)
 
     def spot(self, spot_id: str) -> DocumentKernel | None:
-        """The kernel of an id; None where this version has none."""
+        """Returns the kernel of an id; None if this version has none."""
         return next((spot for spot in self.spots if spot.id == spot_id), None)
 
     def spot_at(self, line: int, column: int) -> DocumentKernel | None:
-        """The kernel in whose definition or contract block a place is."""
+        """Returns the kernel whose definition or contract block contains a position."""
         for spot in self.spots:
             first, last = span_lines(spot.kernel)
             if first <= line <= last:
@@ -80,7 +82,7 @@ class Reading:
 
 
 def span_lines(kernel: Kernel) -> tuple[int, int]:
-    """First and last line, in the document, of a kernel with its contract block where that stands in its unit."""
+    """Returns first and last line, in the document, of a kernel and of its contract block if that is in its unit."""
     unit = kernel.unit
     start = kernel.start if kernel.contract_span is None else min(kernel.start, kernel.contract_span[0])
     first = unit.text.count("\n", 0, start) + 1
@@ -89,12 +91,12 @@ def span_lines(kernel: Kernel) -> tuple[int, int]:
 
 
 def name_place(kernel: Kernel) -> tuple[int, int | None]:
-    """Line and column, in the document, of a kernel's name."""
+    """Returns line and column, in the document, of a kernel's name."""
     return kernel.unit.locate(kernel.line, kernel.column)
 
 
 def path_of(uri: str) -> str:
-    """The path that a document's messages name: the file's; of a notebook's cell the notebook's."""
+    """Returns the path for a document's messages: the file's, or the notebook's for a cell."""
     return to_fs_path(uri) or unquote(urlsplit(uri).path) or uri
 
 
@@ -106,7 +108,7 @@ def is_cuda(path: str, language: str | None) -> bool:
 
 
 def read(uri: str, version: int, language: str | None, text: str, codec: PositionCodec) -> Reading:
-    """Find the kernels of a document; text that is no CUDA or Python yet has none. Never raises for what is in it."""
+    """Finds the kernels of a document; text that is not yet CUDA or Python has none. Never raises for its contents."""
     path = path_of(uri)
     refused: tuple[RefusedString, ...] = ()
     try:
@@ -130,7 +132,7 @@ def _units(path: str, language: str | None, text: str) -> Sequence[Unit]:
 
 
 def _magic_strings(path: str, text: str) -> Iterator[Unit]:
-    """The cells of a notebook that is sent as one document, each as the string it is in there."""
+    """Returns the cells of a notebook that is sent as one document, each as the string that holds it there."""
     if _VIRTUAL_MAGIC not in text:
         return
     file = PythonFile(path, normal_text(text))

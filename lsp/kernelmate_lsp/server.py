@@ -1,4 +1,4 @@
-"""The server: documents, job queues, and what joins them to the client."""
+"""The server object: documents, job queues, and their connection to the client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kernelmate_lsp.reading import Reading, path_of, read
 from kernelmate_lsp.texts import ExactWorkspace
 
 LARGE = 100_000
-"""Characters from which on a document is read in a thread, so that nothing waits for it."""
+"""Characters from which a document is read in a thread."""
 
 _NOTEBOOKS = types.NotebookDocumentSyncOptions(
     notebook_selector=[
@@ -44,10 +44,10 @@ class KernelmateServer(LanguageServer):
     """One client's server.
 
     Attributes:
-        configuration: as the client last sent it.
-        known: what is known of each open document, by its URI.
-        can_consent: the client can show a text, and ask whether it may leave this machine.
-        checker, judge: compile and judge; used in the threads of `checks` and `judging` alone.
+        configuration: the client's latest configuration.
+        known: state of each open document, by URI.
+        can_consent: True if the client can show a text and ask whether it may leave this machine. checker, judge:
+            compile and judge; used only in the threads of `checks` and `judging`.
     """
 
     def __init__(self) -> None:
@@ -73,19 +73,19 @@ class KernelmateServer(LanguageServer):
     # ------------------------------------------------------------------------------------------- the client
 
     def begin(self, params: types.InitializeParams) -> None:
-        """Take what the client said of itself."""
+        """Applies the client's initialisation parameters."""
         options = params.initialization_options if isinstance(params.initialization_options, dict) else {}
         self.trusted = options.get("trusted", True) is not False
         self.can_consent = options.get("consent") is True
         self.configuration = read_configuration(options.get("settings"), trusted=self.trusted)
-        # The workspace that pygls made counts lines as Python does, not as the protocol does.
+        # pygls' own workspace counts lines like Python, not like the protocol.
         made = self.protocol.workspace
         self.protocol._workspace = ExactWorkspace(
             made.root_uri, types.TextDocumentSyncKind.Incremental, list(made.folders.values()), made.position_encoding
         )
 
     def configure(self, configuration: Configuration) -> None:
-        """Go by other settings from now on; says what of them cannot be used, each sentence once."""
+        """Applies new settings, and reports invalid ones, each sentence once."""
         self.configuration = configuration
         for problem in configuration.problems:
             if problem not in self._told:
@@ -95,12 +95,12 @@ class KernelmateServer(LanguageServer):
         self._configured.set()
 
     async def configured(self) -> None:
-        """Wait until the client's settings are known, or for as long as a client may take to send them."""
+        """Waits until the client's settings are known, with a time limit."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._configured.wait(), CONFIGURATION_WAIT_S)
 
     async def fetch_configuration(self) -> None:
-        """Ask the client for its settings, where it can be asked."""
+        """Requests the client's settings if it supports that."""
         workspace = self.client_capabilities.workspace
         if workspace is None or not workspace.configuration:
             self.configure(self.configuration)
@@ -119,13 +119,13 @@ class KernelmateServer(LanguageServer):
 
     @property
     def annotates(self) -> bool:
-        """True if the client asks its user about annotated edits."""
+        """Returns True if the client asks its user about annotated edits."""
         workspace = self.client_capabilities.workspace
         edit = None if workspace is None else workspace.workspace_edit
         return edit is not None and edit.change_annotation_support is not None
 
     def refresh(self) -> None:
-        """Have the client ask again for what stands above and in the lines."""
+        """Asks the client to refresh lenses and hints."""
         workspace = self.client_capabilities.workspace
         if workspace is None:
             return
@@ -137,20 +137,20 @@ class KernelmateServer(LanguageServer):
     # --------------------------------------------------------------------------------------------- documents
 
     def open(self, uri: str, language: str | None) -> DocumentState:
-        """Begin to keep what is known of a document."""
+        """Creates the state of a document."""
         known = self.known.get(uri)
         if known is None or known.language != language:
             known = self.known[uri] = DocumentState(uri, language)
         return known
 
     def forget(self, uri: str) -> None:
-        """Drop a document and whatever is being done for it."""
+        """Drops a document and its jobs."""
         self.known.pop(uri, None)
         self.checks.cancel(uri)
         self._cancel(uri)
 
     async def reading(self, uri: str) -> Reading | None:
-        """Contents of the newest version of a document; None if it is not open."""
+        """Returns the newest version of a document; None if it is not open."""
         known = self.known.get(uri)
         if known is None:
             return None
@@ -201,7 +201,10 @@ class KernelmateServer(LanguageServer):
             task.cancel()
 
     def drop_requests(self) -> None:
-        """Cancel every request but the one that is being answered: pygls 2.1 does it over a dictionary that shrinks meanwhile."""
+        """Cancels all requests but the present one.
+
+        Pygls 2.1 fails to, because its dictionary shrinks during iteration.
+        """
         for number, future in tuple(self.protocol._request_futures.items()):
             if number != self.protocol.msg_id and not future.done():
                 future.cancel()

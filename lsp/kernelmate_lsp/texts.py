@@ -1,8 +1,8 @@
-r"""Documents whose lines are those of the protocol, and positions in them.
+r"""Documents with the protocol's line ends, and conversion of positions.
 
-LSP ends a line at `\n`, `\r\n` or `\r` and nowhere else; `str.splitlines` also at form feeds, which CUDA files of a
-certain age hold, and at Unicode's line separators, which comments may hold. Counting lines in two ways would put every
-edit below one of them into the wrong place.
+LSP ends a line at `\n`, `\r\n` or `\r` and nowhere else; `str.splitlines` also splits at form feeds, which old CUDA
+files contain, and at Unicode's line separators, which comments may contain. Counting lines differently would misplace
+every edit below one of them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|\Z)")
 
 
 def lines_of(text: str) -> list[str]:
-    r"""The lines of a text with their ends; a text that ends with a line end has an empty last line."""
+    r"""Returns the lines of a text with their ends; a text that ends with a line end has an empty last line."""
     lines = _LINE.findall(text)
-    # At the end of the text the pattern matches once more, with nothing, after a last line without an end.
+    # At the end of the text the pattern matches once more, emptily, after a last line without an end.
     return lines[:-1] if len(lines) > 1 and not lines[-2].endswith(("\n", "\r")) else lines
 
 
@@ -33,7 +33,7 @@ class ExactDocument(TextDocument):
 
     @property
     def source(self) -> str:
-        """The text; a document that is not open has none, as its file may not be what the client shows."""
+        """Returns the text; a document that is not open has none, as its file may differ from the client's text."""
         return self._source or ""
 
 
@@ -54,13 +54,14 @@ class ExactWorkspace(Workspace):
 
 
 class TextPositions:
-    """The lines of one text, to go between the project's positions and the client's.
+    """The lines of one text, for conversion between the project's positions and the client's.
 
     The project counts lines and columns from 1, columns in characters; the client counts from 0, columns in the code
     units that both sides agreed on (UTF-16 where nothing was said).
 
     Args:
-        text: the whole document. codec: of the units that were agreed on.
+        text: the whole document.
+        codec: of the units that were agreed on.
     """
 
     def __init__(self, text: str, codec: PositionCodec) -> None:
@@ -68,14 +69,14 @@ class TextPositions:
         self._codec = codec
 
     def position(self, line: int, column: int | None) -> types.Position:
-        """The client's position of a line and a column; one outside of the text is brought to its nearest end."""
+        """Returns the client's position of a line and column; positions outside the text are clamped."""
         row = min(max(line, 1), len(self.lines)) - 1
         text = self.lines[row].rstrip("\r\n")
         characters = 0 if column is None else min(max(column - 1, 0), len(text))
         return types.Position(row, self._codec.client_num_units(text[:characters]))
 
     def place(self, position: types.Position) -> tuple[int, int]:
-        """Line and column, from 1, of a client's position."""
+        """Returns line and column, from 1, of a client's position."""
         row = min(position.line, len(self.lines) - 1)
         text = self.lines[row].rstrip("\r\n")
         if position.line > row:
@@ -88,7 +89,7 @@ class TextPositions:
         return row + 1, len(text) + 1
 
     def word(self, line: int, column: int | None) -> types.Range:
-        """The range of the word, or of the one character, at a place; of the line's text where there is no column."""
+        """Returns the range of the word or single character at a place; of the line's text without a column."""
         row = min(max(line, 1), len(self.lines)) - 1
         text = self.lines[row].rstrip("\r\n")
         if column is None:
@@ -100,7 +101,7 @@ class TextPositions:
         return types.Range(self.position(row + 1, start + 1), self.position(row + 1, max(start, end) + 1))
 
     def whole_line(self, line: int) -> types.Range:
-        """The range of a line's text, its indentation left out."""
+        """Returns the range of a line's text without its indentation."""
         return self.word(line, None)
 
     def end(self) -> types.Position:

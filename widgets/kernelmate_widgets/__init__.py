@@ -8,7 +8,7 @@ _LOADED = "_kernelmate_magics"
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Give a shell the magics; one that has them keeps the ones it has, with their kernels and workers."""
+    """Registers the magics; a shell that already has them keeps them, with their kernels and workers."""
     if getattr(shell, _LOADED, None) is not None:
         return
     from kernelmate_widgets.completion import complete_with

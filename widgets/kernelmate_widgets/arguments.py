@@ -1,4 +1,4 @@
-"""Arguments of a call, checked against the kernel's parameters before the launch; mistakes are described in words."""
+"""Arguments of a call, checked against the kernel's parameters before the launch."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class CallArgument:
 def read_arguments(
     kernel: Kernel, contract: Contract, values: Sequence[object], backend: BackendName
 ) -> list[CallArgument]:
-    """The arguments of one call.
+    """Read the arguments of one call.
 
     Args:
-        kernel: whose parameters they are.
-        contract: gives dtypes and directions.
-        values: as given by the user, in the kernel's order.
-        backend: where it is launched, and so where arrays must be.
+        kernel: the kernel.
+        contract: defines dtypes and directions.
+        values: the user's arguments, in the kernel's order.
+        backend: the backend, which decides where arrays must be.
 
     Raises:
-        UsageError: number, kind, dtype, place or layout of an argument is not as the kernel takes it.
+        UsageError: number, kind, dtype, device or layout of an argument does not fit the kernel.
     """
     __tracebackhide__ = True
     if len(values) != len(contract.args):
@@ -109,10 +109,10 @@ def _check_devices(given: Sequence[CallArgument]) -> None:
 
 
 def scalar_of(argument: Argument, value: object) -> np.generic:
-    """A scalar as the kernel gets it.
+    """Return a scalar as the kernel gets it.
 
     Raises:
-        UsageError: it is no number, loses its fraction, or does not fit.
+        UsageError: it is not a number, would lose its fraction, or is out of range.
     """
     __tracebackhide__ = True
     item = (
@@ -159,7 +159,10 @@ def _kind(value: object) -> str:
 
 
 def solve_size(contract: Contract, given: Sequence[CallArgument]) -> Size | None:
-    """The size that a call is for: from scalars that carry a size, else from dimensions of arrays; None where some stay open."""
+    """Returns the size of a call: from scalars that are sizes, else from dimensions of arrays.
+
+    None if some remain unknown.
+    """
     known: dict[str, int] = {}
     names = tuple(contract.sizes[0])
     for one in given:
@@ -176,10 +179,10 @@ def solve_size(contract: Contract, given: Sequence[CallArgument]) -> Size | None
 
 
 def check_against(contract: Contract, size: Size, given: Sequence[CallArgument]) -> None:
-    """Checks arrays and scalars against the contract at a size; else the kernel would read and write past them.
+    """Check arrays and scalars against the contract at a size, to prevent out-of-bounds accesses.
 
     Raises:
-        UsageError: an array has too few elements, or a scalar is not what the contract says.
+        UsageError: an array has too few elements, or a scalar contradicts the contract.
     """
     __tracebackhide__ = True
     shapes, scalars = argument_shapes(contract, size), scalar_values(contract, size)

@@ -1,4 +1,4 @@
-"""Arrays of NumPy, CuPy and torch, as a kernel sees them: where they are, what they hold, how they lie in memory."""
+"""Arrays of NumPy, CuPy and torch as a kernel sees them: device, dtype, and memory layout."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ _SAME_BITS = {1: "uint8", 2: "int16"}
 
 @dataclass(frozen=True, slots=True)
 class LiveArray:
-    """One array of the user's, never copied by looking at it.
+    """One array of the user's; inspecting it copies nothing.
 
     Attributes:
-        owner: the array itself. library: whose it is.
+        owner: the array itself.
+        library: its library.
         dtype: NumPy's or ml_dtypes' name.
-        device: the GPU's number, None for the host's memory.
-        contiguous: its elements lie one after another, in C's order.
-        writable: a kernel may write to it.
+        device: the GPU's number, None for host memory.
+        contiguous: True if C-contiguous.
+        writable: True if a kernel may write to it.
         pointer: the address of its first element.
     """
 
@@ -53,7 +54,7 @@ class LiveArray:
         return np.array(self._host(), order="C", copy=True)
 
     def shared(self) -> np.ndarray[Any, Any]:
-        """The host's memory itself as NumPy sees it; writing to it writes to the array. Only for arrays in host memory."""
+        """Returns a NumPy view of host memory; writing to it writes to the array. Only for arrays in host memory."""
         return self._host()
 
     def _host(self) -> np.ndarray[Any, Any]:
@@ -65,7 +66,7 @@ class LiveArray:
         tensor = self.owner.detach()
         dtype = numpy_dtype(self.dtype)
         if dtype.kind == "V" or self.dtype not in np.sctypeDict:
-            # NumPy has no such type of its own: the bits go over as integers.
+            # NumPy has no such dtype, so the bits are passed as integers.
             import torch
 
             tensor = tensor.view(getattr(torch, _SAME_BITS[dtype.itemsize]))
@@ -73,13 +74,13 @@ class LiveArray:
 
 
 def live_array(value: object) -> LiveArray | None:
-    """An array as a kernel sees it; None where the value is no array that is known here."""
+    """Returns an array as a kernel sees it; None if the value is no array of a supported library."""
     if isinstance(value, np.ndarray):
         return LiveArray(
             value, "numpy", value.dtype.name, value.shape, None, value.flags.c_contiguous, value.flags.writeable,
             value.ctypes.data,
         )  # fmt: skip
-    # Asked for by name, since a library that is not loaded has made none of the user's arrays.
+    # Looked up by name, since a library that is not loaded cannot have created the user's arrays.
     cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
     if cupy is not None and isinstance(value, cupy.ndarray):
         return LiveArray(

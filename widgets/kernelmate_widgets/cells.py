@@ -1,4 +1,4 @@
-"""A cell's text as a unit with kernels, and which of them is meant."""
+"""A cell's text as a unit, and the selection of its kernel."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MAGIC = "%%kernelmate"
 
 
 def cell_unit(body: str, raw: str | None = None, name: str = "cell") -> Unit:
-    """A cell without its magic line as a unit; what is said of a line of it names the line that the cell's editor shows.
+    """Return a cell without its magic line as a unit; messages use the line numbers that the cell's editor shows.
 
     Args:
         body: the text below the magic line.
-        raw: the whole cell as typed, where it is known: empty lines may come before the magic.
-        name: what messages call it.
+        raw: the whole cell as typed, if known: empty lines may precede the magic.
+        name: its name in messages.
     """
     lines = (raw or "").split("\n")
     first = next((number for number, line in enumerate(lines, 1) if line.lstrip().startswith(MAGIC)), 1)
@@ -30,21 +30,24 @@ def cell_unit(body: str, raw: str | None = None, name: str = "cell") -> Unit:
 
 
 def file_lines(unit: Unit) -> str:
-    """The unit's text at the lines that messages name: as a file of the cell would have it."""
+    """Returns the unit's text at the line numbers that messages use."""
     return "\n" * (unit.locate(1, 1)[0] - 1) + unit.text
 
 
 def place_name(session: str | None = None) -> str:
-    """Name of this notebook's text in the history: the notebook's name, if its server tells it, in brackets."""
+    """Returns the name of this notebook's text in the history.
+
+    The notebook's name, if its server tells it, in brackets.
+    """
     path = os.environ.get("JPY_SESSION_NAME") if session is None else session
     return f"<{PurePath(path).name if path else 'notebook'}>"
 
 
 def chosen_kernel(unit: Unit, name: str | None) -> Kernel:
-    """The kernel of a cell that is judged: the one called NAME, else the only one, else the only one with a contract.
+    """Return the kernel of a cell to judge: the one called NAME, else the only one, else the only one with a contract.
 
     Raises:
-        SourceError: there is none, or it is not clear which is meant. ContractError: a contract is wrong.
+        SourceError: there is none, or the choice is ambiguous. ContractError: a contract is wrong.
     """
     kernels = find_kernels(unit)
     if not kernels:
@@ -55,7 +58,7 @@ def chosen_kernel(unit: Unit, name: str | None) -> Kernel:
         return named[0]
     if len(kernels) == 1:
         return kernels[0]
-    # A kernel that serves as another's reference has no contract of its own, as a rule.
+    # A kernel that serves as another's reference usually has no contract.
     written = [kernel for kernel in kernels if parse_contract(kernel) is not None]
     if len(written) == 1:
         return written[0]
@@ -68,12 +71,12 @@ def chosen_kernel(unit: Unit, name: str | None) -> Kernel:
 
 
 def short_name(kernel: Kernel) -> str:
-    """The kernel's name without its namespaces: what it is bound under."""
+    """Returns the kernel's name without namespaces, under which it is bound."""
     return kernel.name.rpartition("::")[2]
 
 
 def is_name(text: str) -> bool:
-    """True if Python takes the text as a name."""
+    """Returns True if the text is a valid Python name."""
     return text.isidentifier() and not keyword.iskeyword(text)
 
 

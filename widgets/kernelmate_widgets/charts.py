@@ -1,7 +1,7 @@
-"""The report's figures as scenes: the same data, axes and words, drawn without a script.
+"""Draws the report's figures as scenes with the same data, axes and text, without a script.
 
-Understands what `kernelmate.report` draws: heat maps, horizontal bars with intervals, points, lines and texts, on linear,
-logarithmic or categorical axes.
+Supports the figures of `kernelmate.report`: heat maps, horizontal bars with intervals, points, lines and texts, on
+linear, logarithmic or categorical axes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ DASHES = {"dash": (7.0, 4.0), "dot": (2.0, 3.0)}
 
 
 def scene_of(title: str, figure: Figure) -> Scene:
-    """One of the report's figures as a scene.
+    """Convert a figure of the report to a scene.
 
     Args:
-        title: what it is of.
-        figure: as `kernelmate.report.figures.figures` makes it.
+        title: its title.
+        figure: a figure of `kernelmate.report.figures.figures`.
     """
     return _Chart(title, figure.data, figure.layout).scene()
 
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """From values to pixels. `names` are the categories of one that has them; `low` and `high` are of its values."""
+    """Maps values to pixels. `names` are the categories of a categorical axis; `low` and `high` bound the values."""
 
     start: float
     length: float
@@ -44,7 +44,7 @@ class _Axis:
     log: bool = False
 
     def at(self, value: Any) -> float:
-        """The pixel of a value; of a category, its middle."""
+        """Returns the pixel of a value; for a category, its middle."""
         if self.names:
             return self.start + self.length * (self.names.index(value) + 0.5) / len(self.names)
         number = math.log10(value) if self.log else float(value)
@@ -57,7 +57,7 @@ class _Axis:
 
 
 class _Chart:
-    """One figure on its way to a scene."""
+    """Drawing state of one figure."""
 
     def __init__(self, title: str, data: Sequence[Mapping[str, Any]], layout: Mapping[str, Any]) -> None:
         self.title, self.data, self.layout = title, data, layout
@@ -130,7 +130,7 @@ class _Chart:
         return found
 
     def _order(self, name: str, side: str, traces: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-        """An axis's categories from its start on, as the figure orders them; those that stand nowhere are left out."""
+        """Returns an axis's categories in the figure's order, without unused ones."""
         there = dict.fromkeys(one for trace in traces for one in self._names(trace, side))
         wanted = self._settings(name).get("categoryarray")
         return tuple(one for one in wanted if one in there) if wanted is not None else tuple(there)
@@ -226,7 +226,7 @@ class _Chart:
     def _points(self, trace: Mapping[str, Any], x: _Axis, y: _Axis) -> None:
         mode = trace.get("mode", "")
         if any(one is None for one in (*trace["x"], *trace["y"])):
-            return  # stands in the legend alone
+            return  # appears in the legend only
         pairs = [(x.at(one), y.at(other)) for one, other in zip(trace["x"], trace["y"], strict=True)]
         if "lines" in mode and pairs:
             line = trace["line"]

@@ -1,4 +1,4 @@
-"""Subcommands of `%kernelmate`: each takes the magics and its words, and shows something."""
+"""Subcommands of `%kernelmate`: each takes the magics object and its arguments, and displays something."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class SearchArguments:
 
 
 def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
-    """Do what a line asks for.
+    """Run the command of a line.
 
     Raises:
-        UsageError: there is no such command, or it does not take these words.
+        UsageError: the command does not exist, or does not take these arguments.
     """
     if options.command not in COMMANDS:
         import difflib
@@ -66,7 +66,10 @@ def _show(bundle: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def agrees(outgoing: Outgoing) -> bool:
-    """Show what would be sent to another machine, every character of it, and ask. Where nobody can answer, nothing is sent."""
+    """Shows the complete text that would go to another machine, and asks for consent.
+
+    Without a user to answer, nothing is sent.
+    """
     price = "an unknown price" if outgoing.most_usd is None else f"at most {outgoing.most_usd:.2f} USD"
     display({"text/plain": printable(outgoing.text)}, raw=True)
     question = f"Send the text above to {outgoing.model} at {outgoing.host}, for {price}? It holds for {outgoing.workspace} from now on [y/N] "
@@ -79,7 +82,7 @@ def agrees(outgoing: Outgoing) -> bool:
 def search(
     magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchArguments
 ) -> Optimization:
-    """Search for a better version of a kernel, show what was found, and keep it with the kernel."""
+    """Searches for a better version of a kernel, shows the result, and stores it with the kernel."""
     from kernelmate.session.authors import SearchOptions, authors
 
     known = magics.notebook.known[name]
@@ -127,10 +130,10 @@ def _optimize(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 
 
 def panel(magics: KernelmateMagics, name: str) -> None:
-    """Show the panel of a kernel, with what was found for it last.
+    """Show the panel of a kernel, with its last result.
 
     Raises:
-        UsageError: what panels need is not installed.
+        UsageError: the packages for panels are not installed.
     """
     handle = handle_named(magics.shell.user_ns, name)
     try:

@@ -1,4 +1,4 @@
-"""Completion in the magics' lines: commands, options, kernels, and the live names that an option takes."""
+"""Completion in the magics' lines: commands, options, kernels, and live names for option values."""
 
 from __future__ import annotations
 
@@ -82,13 +82,13 @@ def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
 
 
 def _before(event: Any) -> list[str]:
-    """The words between the magic and the one that is typed now."""
+    """Returns the words between the magic and the word being typed."""
     words: list[str] = event.line[: len(event.line)].split()
     return words[1:-1] if event.symbol and words and words[-1].endswith(event.symbol) else words[1:]
 
 
 def _open_option(words: list[str]) -> str | None:
-    """The option whose value is typed now."""
+    """Returns the option whose value is being typed."""
     return words[-1] if words and words[-1].startswith("--") else None
 
 

@@ -1,4 +1,4 @@
-"""Shapes of a chart, written as SVG that takes the page's ink, or painted into a PNG for pages that show no SVG."""
+"""Shapes of a chart, rendered as SVG in the page's text colour, or as PNG for pages that show no SVG."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Anchor = Literal["start", "middle", "end"]
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """A filled box, or an outlined and hatched one: what is predicted."""
+    """A filled box, or an outlined and hatched one for predictions."""
 
     x: float
     y: float
@@ -97,7 +97,7 @@ class Scene:
     """A chart as shapes. Sizes are pixels.
 
     Attributes:
-        title: what it is of; its text for those who do not see it.
+        title: its title; also its alternative text.
     """
 
     title: str
@@ -107,7 +107,7 @@ class Scene:
 
 
 def text_width(text: str, size: float = 12.0) -> float:
-    """About how wide a text is; fonts differ, so it is taken for a wide one."""
+    """Estimates the width of a text, assuming a wide font."""
     return sum(0.33 if char in "ilj.,:;'|! ()[]" else 0.9 if char in "mwMW%@" else 0.6 for char in text) * size
 
 
@@ -115,7 +115,7 @@ def text_width(text: str, size: float = 12.0) -> float:
 
 
 def picture(scene: Scene) -> str:
-    """The scene as an image element. Pages that take no SVG elements from others take images; it has one ink for all."""
+    """Returns the scene as an image element with one fixed colour, since some pages accept images but no inline SVG."""
     drawn = svg(scene).replace("currentColor", MIDDLE)
     source = base64.b64encode(drawn.encode()).decode()
     title = escape(scene.title, quote=True)
@@ -191,7 +191,7 @@ def hatches(rect: Rect, step: float = 9.0) -> list[tuple[tuple[float, float], tu
 
 
 def png(scenes: Sequence[Scene], margin: float = 14.0) -> bytes | None:
-    """Scenes below each other on a white ground, for both themes; None where Pillow is not installed."""
+    """Renders scenes below each other on a white background, for both themes; None without Pillow."""
     try:
         from PIL import Image, ImageDraw
     except ImportError:
@@ -207,7 +207,7 @@ def png(scenes: Sequence[Scene], margin: float = 14.0) -> bytes | None:
             _paint(brush, shape, margin, top + 24)
         top += scene.height + 24 + margin
     file = io.BytesIO()
-    # Charts have few colours, and a palette takes a third of the bytes.
+    # Charts have few colours, and a palette reduces the size to a third.
     image.quantize(64, Image.Quantize.FASTOCTREE).save(file, "PNG", compress_level=6)
     return file.getvalue()
 

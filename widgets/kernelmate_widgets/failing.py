@@ -23,10 +23,10 @@ WIDTH = 100
 
 
 class CellFailed(Exception):
-    """Ends a cell, so that "Run All" and nbclient stop there; IPython shows what `_render_traceback_` gives."""
+    """Raised to end a cell, so that "Run All" and nbclient stop; IPython shows the result of `_render_traceback_`."""
 
     def _render_traceback_(self) -> list[str]:
-        """The message as lines for IPython, in place of a traceback."""
+        """Returns the message as lines for IPython, in place of a traceback."""
         return str(self).split("\n")
 
 
@@ -34,12 +34,12 @@ class KernelFailed(CellFailed):
     """The cell's kernel is wrong, does not compile, or cannot be launched.
 
     Args:
-        verdict: what was found out.
-        sources: where excerpts of its lines come from.
-        remark: what became of the name.
+        verdict: the verdict.
+        sources: source of line excerpts.
+        remark: the state of the bound name.
 
     Attributes:
-        verdict: what was found out.
+        verdict: the verdict.
     """
 
     def __init__(self, verdict: Verdict, sources: SourceLines, remark: str = "") -> None:
@@ -77,7 +77,7 @@ class Stopped(CellFailed):
 
 
 def _by_its_name(error: KernelmateError) -> KernelmateError:
-    """An error that speaks of a function of the notebook by the name that it has there, not by its copy's."""
+    """Renames a function's copy in an error to the name that it has in the notebook."""
     error.message = COPIED_FUNCTION.sub(r"\1", error.message)
     if error.file is not None and FOLDER_PREFIX in error.file:
         error.file = error.line = error.column = None
@@ -85,7 +85,7 @@ def _by_its_name(error: KernelmateError) -> KernelmateError:
 
 
 def told(work: Callable[..., Any]) -> Callable[..., Any]:
-    """A magic whose errors are IPython's own: its UsageError for bad arguments, no traceback for anything of ours."""
+    """Decorator for magics: bad arguments become IPython's UsageError, and KernelMate's errors show no traceback."""
 
     @functools.wraps(work)
     def wrapped(*positional: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The kernel as a Python object: called it launches, and it knows its verdict, its versions and what was found to replace it."""
+"""The kernel as a Python object: calling it launches it; it holds the verdict, the versions and the search results."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ USER = "user"
 
 @dataclass(frozen=True, slots=True)
 class KernelVersion:
-    """One version of a kernel that was in force, or is.
+    """One version of a kernel that is or was in force.
 
     Attributes:
-        kernel: with its text. contract: by which it is launched. verdict: what was found out about it.
-        author: `user` for a cell's own text. why: what its author said of it. prompt: what was asked for.
+        kernel: the kernel.
+        contract: the contract that defines its launch.
+        verdict: its verdict.
+        author: `user` for a cell's own text.
+        why: the author's reason.
+        prompt: the prompt that led to it.
     """
 
     kernel: Kernel
@@ -58,17 +62,17 @@ Prepare = Callable[[KernelVersion], tuple[Compiled, Launcher]]
 
 
 class KernelHandle:
-    """A kernel that a cell defined. Bound under its name; whoever holds it launches the version in force.
+    """A kernel that a cell defined. Bound under its name; every reference to it launches the version in force.
 
-    `k(x, y, n)` takes grid and block from the contract, `k[grid, block](x, y, n)` and `k[grid, block, shared_bytes](...)`
-    take those given. Arrays are CuPy's or torch's on the GPU, used in place, or NumPy's (and torch's of the CPU) in the
-    emulator.
+    `k(x, y, n)` takes grid and block from the contract, `k[grid, block](x, y, n)` and `k[grid, block,
+    shared_bytes](...)` use the given launch. Arrays are CuPy's or torch's on the GPU, used in place, or NumPy's (and
+    torch's of the CPU) in the emulator.
 
     Attributes:
-        name: what it is bound under.
-        backend: where it runs.
-        optimization: what the last prompt led to; None before any.
-        versions: every version that was in force, in order; the last one is, unless it was taken back.
+        name: the name it is bound under.
+        backend: the backend that runs it.
+        optimization: the last search's result; None before any.
+        versions: every version that was in force, in order; the last one is in force unless it was reverted.
     """
 
     def __init__(self, name: str, backend: BackendName, first: KernelVersion, prepare: Prepare) -> None:
@@ -129,7 +133,7 @@ class KernelHandle:
     # -------------------------------------------------------------------------------------------------- changing
 
     def rebase(self, version: KernelVersion, backend: BackendName, prepare: Prepare) -> None:
-        """Take a new text of the cell: it is in force for everybody who holds this object."""
+        """Puts a new text of the cell in force, for all references to this object."""
         with self._lock:
             compiled, launcher = prepare(version)
             self._prepare, self.backend = prepare, backend
@@ -140,18 +144,18 @@ class KernelHandle:
         self._tell()
 
     def found(self, optimization: Optimization) -> None:
-        """Keep what a prompt led to, so that one of it can be accepted."""
+        """Stores a search's result, so that a candidate can be accepted."""
         self.optimization = optimization
         self._tell()
 
     def accept(self, number: int | None = None) -> KernelVersion:
-        """Put a candidate of the last search in force, here and under every other reference to this object.
+        """Put a candidate of the last search in force, for all references to this object.
 
         Args:
             number: as in the table, from 1; None for the best.
 
         Raises:
-            UsageError: there is no such candidate, or it may not be taken; says why.
+            UsageError: there is no such candidate, or it cannot be accepted; the message gives the reason.
         """
         found = self._candidate(number)
         why_not = reason_not_to_take(found)
@@ -170,7 +174,7 @@ class KernelHandle:
             self.optimization.objective.prompt, candidate.cost,
         )  # fmt: skip
         with self._lock:
-            # Compiled first: what cannot be loaded changes nothing.
+            # Compiled first, so that a version that cannot be loaded changes nothing.
             compiled, launcher = self._prepare(version)
             self._ready = LaunchableVersion(version, launcher, compiled)
             self._versions.append(version)
@@ -179,7 +183,7 @@ class KernelHandle:
         return version
 
     def revert(self) -> KernelVersion:
-        """Go back to the version before the last one accepted.
+        """Return to the version before the last accepted one.
 
         Raises:
             UsageError: nothing was accepted since the cell was run.
@@ -200,7 +204,7 @@ class KernelHandle:
         return len(self._history) > 1
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Be told whenever another version is in force, or a search has ended."""
+        """Registers a callback for a new version in force, or the end of a search."""
         self._watchers.append(watcher)
 
     def _tell(self) -> None:
@@ -228,8 +232,8 @@ class KernelHandle:
         """Launch, with grid and block from the contract.
 
         Raises:
-            UsageError: arguments are not as the kernel takes them, or the contract says no launch for them.
-            LaunchFailed: the backend saw an error.
+            UsageError: arguments do not fit the kernel, or the contract gives no launch for them. LaunchFailed: the
+            backend reported an error.
         """
         __tracebackhide__ = True  # a mistake in the call is shown at the call
         ready = self._loaded()
@@ -306,9 +310,9 @@ def _plain(sides: Sequence[str]) -> str:
 
 
 def reason_not_to_take(found: Judged) -> str | None:
-    """Reason that a candidate cannot be put in force even by hand; None if it can.
+    """Return the reason why a candidate cannot be accepted even by hand; None if it can.
 
-    A gain that is only predicted, or a guessed contract, is for the user to decide: nothing takes such a version by itself.
+    A predicted gain or an inferred contract is left to the user: such a version is never accepted automatically.
     """
     verdict = found.verdict
     if not verdict.compiled:

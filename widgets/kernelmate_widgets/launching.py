@@ -14,10 +14,10 @@ from kernelmate_widgets.arguments import CallArgument
 
 
 class LaunchFailed(KernelmateError):
-    """A launch of an accepted kernel went wrong: what the backend found, the first error first.
+    """A launch of an accepted kernel failed; the message is the backend's first error.
 
     Attributes:
-        findings: what it saw, with lines of the cell.
+        findings: the backend's findings, with lines of the cell.
     """
 
     code = "launch-failed"
@@ -42,7 +42,7 @@ class Launcher(Protocol):
 
     @property
     def raw(self) -> Any:
-        """The `cupy.RawKernel`; None where there is none."""
+        """The `cupy.RawKernel`; None without one."""
         ...
 
     def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
@@ -55,7 +55,7 @@ class Launcher(Protocol):
 
 
 def make_launcher(backend: BackendName, kernel: Kernel, compiled: Compiled, target: Target) -> Launcher:
-    """A launcher of the code that was judged: nothing is compiled again.
+    """Create a launcher of the judged code: nothing is compiled again.
 
     Raises:
         BackendUnavailable: the code cannot be loaded here.
@@ -70,7 +70,7 @@ def make_launcher(backend: BackendName, kernel: Kernel, compiled: Compiled, targ
 
 
 class EmulatorLauncher:
-    """Launches in the emulator; what the kernel writes is in the caller's arrays afterwards."""
+    """Launches in the emulator; results are written to the caller's arrays."""
 
     raw = None
 
@@ -81,11 +81,11 @@ class EmulatorLauncher:
         self._module = EmulatorBackend().load(compiled, target)
 
     def launch(self, shape: LaunchShape, given: Sequence[CallArgument]) -> None:
-        """Launch once, and wait; arrays stay as they were where it fails.
+        """Launch once, and wait; a failed launch leaves the arrays unchanged.
 
         Raises:
-            LaunchFailed: the emulator saw an error. UsageError: two arrays share memory that is written.
-            LaunchTooLarge: the launch is beyond what the emulator takes on.
+            LaunchFailed: the emulator reported an error. UsageError: two arrays share memory that is written.
+            LaunchTooLarge: the launch exceeds the emulator's limits.
         """
         __tracebackhide__ = True
         held = {one.argument.name: one.array.shared() for one in given if one.array is not None}
@@ -115,7 +115,7 @@ def _argument(one: CallArgument, held: dict[str, np.ndarray[Any, Any]]) -> Array
 
 
 def _refuse_overlaps(given: Sequence[CallArgument], held: dict[str, np.ndarray[Any, Any]]) -> None:
-    """The emulator gives every argument memory of its own, so that one array under two names would not be one."""
+    """Refuses overlapping arrays: the emulator copies every argument, so that two names of one array would diverge."""
     __tracebackhide__ = True
     for one in given:
         if one.array is None or one.argument.direction == "in":
@@ -188,7 +188,7 @@ class GpuLauncher:
 
 
 def _stream(given: Sequence[CallArgument]) -> Any:
-    """The stream that the arrays' own library works on, so that a launch comes after what was asked for before."""
+    """Returns the stream of the arrays' library, so that the launch follows its pending work."""
     import cupy
 
     if any(one.array is not None and one.array.library == "torch" for one in given):

@@ -1,7 +1,7 @@
-"""The versions that a panel lists.
+"""The list of versions in a panel.
 
-Each has a key for life: what a page asks for by it means the same version after the list was put in another order, and
-nothing once that version has left the list.
+Each version has a permanent key, so that requests of a page refer to the same version after the list is sorted, and to
+nothing once the version has left the list.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class ListedVersion:
     """One version of the list.
 
     Attributes:
-        key: its name in the page, never used again for another version.
-        number: its place; 0 is the kernel as it is.
-        found: the candidate with its verdict; None for the kernel as it is.
-        rejected: put aside by the user.
+        key: its identifier in the page, never reused.
+        number: its position; 0 is the present kernel.
+        found: the candidate with its verdict; None for the present kernel.
+        rejected: True if the user rejected it.
     """
 
     key: int
@@ -32,9 +32,9 @@ class ListedVersion:
 
 
 class VersionList:
-    """The kernel as it is, its candidates in their order, and which of them is looked at.
+    """The present kernel, its candidates in order, and the selected one.
 
-    A search adds to it from a thread of its own while the page asks from another; each method is one step.
+    A search adds to it from one thread while the page reads from another; each method is atomic.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class VersionList:
         self.begin()
 
     def begin(self) -> None:
-        """Start anew, with the kernel as it is in view."""
+        """Starts again with the present kernel selected."""
         with self._lock:
             self._first = next(self._keys)
             self._found: list[tuple[int, Judged]] = []
@@ -57,7 +57,10 @@ class VersionList:
             self._found.append((next(self._keys), found))
 
     def arrange(self, candidates: Sequence[Judged], best: int | None) -> None:
-        """Versions of a finished search, in its order. The user's choice stays in view; without one, the best is shown."""
+        """Sets the versions of a finished search, in its order.
+
+        The user's selection stays; without one, the best is selected.
+        """
         with self._lock:
             left = list(self._found)
             arranged: list[tuple[int, Judged]] = []
@@ -75,20 +78,20 @@ class VersionList:
                 self._selected = self._first
 
     def select(self, key: int) -> None:
-        """Look at a version; one that has left the list changes nothing."""
+        """Selects a version; does nothing for a version that has left the list."""
         with self._lock:
             if any(one.key == key for one in self.versions):
                 self._selected, self._chosen = key, True
 
     def reject(self, key: int) -> None:
-        """Put a candidate aside, or take it back in; one that has left the list changes nothing."""
+        """Toggles a candidate's rejection; does nothing for one that has left the list."""
         with self._lock:
             if key in {key for key, _ in self._found}:
                 self._rejected ^= {key}
 
     @property
     def versions(self) -> tuple[ListedVersion, ...]:
-        """All of them, the kernel as it is before all others."""
+        """Returns all versions, the present kernel first."""
         with self._lock:
             listed = [
                 ListedVersion(key, number, one, key in self._rejected)
@@ -109,7 +112,7 @@ class VersionList:
             return tuple(one for _, one in self._found)
 
     def number(self, key: int) -> int | None:
-        """A candidate's place from 1; None where it is none, or has left the list."""
+        """Returns a candidate's position from 1; None if it is none, or has left the list."""
         return next((one.number for one in self.versions if one.key == key and one.number), None)
 
     def shows(self, candidates: Sequence[Judged]) -> bool:

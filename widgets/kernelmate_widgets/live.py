@@ -1,6 +1,7 @@
-"""A contract of live objects: what `--args`, `--grid`, `--block`, `--shared` and `--ref` name in the user's notebook.
+"""Contracts from live objects: `--args`, `--grid`, `--block`, `--shared` and `--ref` name objects of the notebook.
 
-Arrays are copied to files that the worker reads; a reference function travels by value. Nothing of the notebook is mapped.
+Arrays are copied to files that the worker reads; a reference function is serialised by value. No memory of the notebook
+is shared.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kernelmate_widgets.arrays import LiveArray, live_array
 from kernelmate_widgets.cells import is_name, short_name
 
 Evaluate = Callable[[str], Any]
-"""Evaluates an expression in the user's namespace; raises what it raises."""
+"""Function that evaluates an expression in the user's namespace; propagates its exceptions."""
 
 AMBIGUOUS_BELOW = 2
 """Extents below this are no sign of any size."""
@@ -49,16 +50,17 @@ class LineArguments:
 
 
 def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, folder: Path) -> Contract | None:
-    """The contract that a cell is judged by; None where nothing live is named, and its own is in force.
+    """Return the contract by which a cell is judged; None if nothing live is named and the cell's own applies.
 
     Args:
-        kernel: of the cell.
-        wanted: what the magic line names.
-        evaluate: gives the value of an expression in the user's namespace.
-        folder: where copies for the worker go; it lasts as long as the contract.
+        kernel: the cell's kernel.
+        wanted: objects named in the magic line.
+        evaluate: evaluates an expression in the user's namespace.
+        folder: folder of copies for the worker; it must live as long as the contract.
 
     Raises:
-        UsageError: a name, an array or a launch does not fit the kernel. ContractError: the cell's own contract is wrong.
+        UsageError: a name, an array or a launch does not fit the kernel. ContractError: the cell's own contract is
+        wrong.
     """
     if not wanted.anything:
         return None
@@ -80,7 +82,7 @@ def live_contract(kernel: Kernel, wanted: LineArguments, evaluate: Evaluate, fol
 def _with_arrays(
     kernel: Kernel, written: Contract | None, text: str, evaluate: Evaluate, folder: Path
 ) -> tuple[Contract, Mapping[str, str]]:
-    """The contract for live arrays, and the kernel's names for the sizes that the user's names stand for."""
+    """Returns the contract for live arrays, and the kernel's names of the sizes that the user's names denote."""
     texts = split(text)
     parameters = kernel.signature.parameters
     if len(texts) != len(parameters):
@@ -108,9 +110,9 @@ def _with_arrays(
 
 
 def _described(kernel: Kernel, values: Sequence[object]) -> Contract:
-    """A contract of the kernel's signature and the arrays that are there: their dtypes, and shapes by the sizes' names.
+    """Return a contract from the kernel's signature and the live arrays: dtypes, and shapes in terms of size names.
 
-    Where a shape cannot be told by names without doubt, numbers stand for it and no size is varied.
+    If a shape cannot be expressed by names unambiguously, it is given in numbers and no size is varied.
     """
     pairs = list(zip(kernel.signature.parameters, values, strict=True))
     extents = {p.name: int(value) for p, value in pairs if isinstance(value, int | np.integer) and _is_size(p, value)}
@@ -137,7 +139,7 @@ def _is_size(parameter: Parameter, value: int | np.integer[Any]) -> bool:
 
 
 def _named_shape(shape: Sequence[int], extents: Mapping[str, int]) -> tuple[str, ...] | None:
-    """A shape by the sizes' names; None where a dimension is none of them, or could be several."""
+    """Returns a shape in terms of size names; None if a dimension matches no name or several."""
     named = []
     for extent in shape:
         found = list(_expressions(extent, extents))
@@ -148,7 +150,7 @@ def _named_shape(shape: Sequence[int], extents: Mapping[str, int]) -> tuple[str,
 
 
 def _expressions(extent: int, extents: Mapping[str, int]) -> Iterator[str]:
-    """Products of different sizes that come to an extent, a size by itself before all others."""
+    """Returns products of distinct sizes that equal an extent, single sizes first."""
     alone = [name for name, value in extents.items() if value == extent]
     if alone:
         yield from alone
@@ -216,7 +218,7 @@ def _all_host(values: Sequence[object]) -> bool:
 
 
 def _store(given: Sequence[CallArgument], folder: Path) -> Path:
-    """Copies of all arrays in one file, as bytes and a shape each: NumPy's files do not know bfloat16."""
+    """Stores copies of all arrays in one file, as bytes and shapes, since NumPy's format does not know bfloat16."""
     held: dict[str, np.ndarray[Any, Any]] = {}
     for one in given:
         if one.array is not None and one.argument.direction != "out":
@@ -232,7 +234,7 @@ def _store(given: Sequence[CallArgument], folder: Path) -> Path:
 
 
 def _with_launch(contract: Contract, wanted: LineArguments, names: Mapping[str, str], evaluate: Evaluate) -> Contract:
-    """The contract with the launch that the line names; one that is not named, and not written, is guessed."""
+    """Returns the contract with the launch of the line; a launch neither named nor written is inferred."""
     sizes = set(contract.sizes[0])
     if wanted.block is not None:
         contract = replace(contract, block=_sides(wanted.block, "--block", sizes, names, evaluate))
@@ -251,7 +253,7 @@ def _with_launch(contract: Contract, wanted: LineArguments, names: Mapping[str, 
 
 
 def _sides(text: str, option: str, known: set[str], names: Mapping[str, str], evaluate: Evaluate) -> tuple[str, ...]:
-    """One to three sides: expressions over the contract's sizes where they are such, else what Python makes of them."""
+    """Returns one to three grid or block expressions over the contract's sizes, else values evaluated by Python."""
     parts = split(text)
     renamed = [_renamed(part, names) for part in parts]
     try:
@@ -299,16 +301,16 @@ def _with_reference(contract: Contract, text: str, evaluate: Evaluate, folder: P
 
 
 def carried_function(function: Callable[..., Any], text: str, folder: Path, asked: str) -> str:
-    """A function of the notebook by value, in a file that the worker can load: `path:function`.
+    """Serialise a function of the notebook by value, to a file that the worker can load: `path:function`.
 
     Args:
-        function: what is carried.
-        text: what the user calls it.
-        folder: where the file goes.
+        function: the function.
+        text: the user's expression for it.
+        folder: folder of the file.
         asked: the option or command that names it, for errors.
 
     Raises:
-        UsageError: it cannot be carried.
+        UsageError: it cannot be serialised.
     """
     try:
         import cloudpickle
@@ -365,10 +367,10 @@ def _check_parameters(contract: Contract, function: Callable[..., Any], text: st
 
 
 def split(text: str) -> list[str]:
-    """The parts between the commas of a Python tuple, as text.
+    """Return the parts between the commas of a Python tuple, as text.
 
     Raises:
-        UsageError: it is no Python.
+        UsageError: it is not Python.
     """
     try:
         tree = ast.parse(f"({text.strip().rstrip(',')},)", mode="eval").body
@@ -376,7 +378,7 @@ def split(text: str) -> list[str]:
         raise UsageError(f"{text!r} cannot be read.", hint="Write Python expressions with commas between.") from None
     if not isinstance(tree, ast.Tuple):
         return [text]
-    # A tuple in parentheses of its own, as Python users write a grid.
+    # A tuple in its own parentheses, as Python users write a grid.
     if len(tree.elts) == 1 and isinstance(tree.elts[0], ast.Tuple):
         tree = tree.elts[0]
     return [ast.unparse(one) for one in tree.elts]

@@ -1,4 +1,4 @@
-"""`%%kernelmate` judges the kernel of a cell and binds it; `%kernelmate` does everything else with kernels that are bound."""
+"""`%%kernelmate` judges the kernel of a cell and binds it; `%kernelmate` has the commands for bound kernels."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from kernelmate_widgets.progress import CellProgress
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MagicResult:
-    """Result that `-o` returns and `-v` keeps.
+    """Result that `-o` returns and `-v` stores.
 
     Attributes:
-        verdicts: one per instance; of the version before the prompt, where there was one.
-        optimization: what a prompt led to, None without one.
+        verdicts: one per instance; with a prompt, of the version before it.
+        optimization: the search's result, None without a prompt.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -38,11 +38,11 @@ class MagicResult:
 
     @property
     def verdict(self) -> Verdict:
-        """The first, which is the only one where the kernel is no template."""
+        """The first verdict; the only one unless the kernel is a template."""
         return self.verdicts[0]
 
     def __repr__(self) -> str:
-        """One line for each verdict, and what a prompt led to."""
+        """Returns one line for each verdict, and the search's result."""
         from kernelmate.report.tables import verdict_line
         from kernelmate.report.versions import best_line
 
@@ -162,7 +162,7 @@ class KernelmateMagics(Magics):
             raise
         if not quiet:
             remarks = (*session.notices, *_guessed(kernel, contract))
-            progress.first(verdict_bundle(verdicts, kernel, remarks, charts=False))  # charts take a while to draw
+            progress.first(verdict_bundle(verdicts, kernel, remarks, charts=False))  # drawing charts takes a while
             progress.result(verdict_bundle(verdicts, kernel, remarks))
         return verdicts
 
@@ -173,7 +173,7 @@ class KernelmateMagics(Magics):
         return CellProgress(quiet=quiet, live=hasattr(self.shell, "kernel"))
 
     def give(self, result: MagicResult, options: argparse.Namespace) -> MagicResult | None:
-        """Return or keep a result as `-o` and `-v` say."""
+        """Returns or stores a result, as `-o` and `-v` request."""
         if options.variable is not None:
             if not is_name(options.variable):
                 raise UsageError(f"-v {options.variable} is no name.", hint="Give the name of a variable.")
@@ -183,7 +183,7 @@ class KernelmateMagics(Magics):
     # ---------------------------------------------------------------------------------------------------- binding
 
     def _raw_cell(self) -> str | None:
-        """The running cell as typed; None where the history does not hold it."""
+        """Returns the running cell as typed; None if the history does not have it."""
         history = getattr(self.shell, "history_manager", None)
         raw = history.input_hist_raw if history is not None else []
         return raw[-1] if raw else None
@@ -223,7 +223,7 @@ class KernelmateMagics(Magics):
 
 
 def _guessed(kernel: Kernel, contract: Contract | None) -> tuple[str, ...]:
-    """That a contract was guessed is said with every verdict by it."""
+    """Returns the remark that a contract was inferred, which accompanies every verdict by it."""
     if contract is not None or not contract_for(kernel).inferred:
         return ()
     return ("judged with a guessed contract: write one above the kernel, or name live arrays with --args",)

@@ -31,7 +31,7 @@ class BoundKernel:
     """A kernel that is bound, as it was judged.
 
     Attributes:
-        contract: by which it was judged; None where its own was, or a guess.
+        contract: the contract that judged it; None for its own or an inferred one.
         options: settings that its cell named.
     """
 
@@ -45,8 +45,8 @@ class NotebookState:
     """One notebook's sessions and kernels.
 
     Attributes:
-        settings_given: settings that the notebook itself has set, by name.
-        known: by the name that a kernel is bound under.
+        settings_given: settings that the notebook has set, by name.
+        known: kernels by bound name.
     """
 
     def __init__(self) -> None:
@@ -70,11 +70,11 @@ class NotebookState:
         return load_settings(**{**self.settings_given, **(options or {})})
 
     def session(self, options: Mapping[str, Any] | None = None, owner: str = "") -> Session:
-        """A session with a warm worker, the same one for the same settings and owner.
+        """Return a session with a warm worker, cached by settings and owner.
 
         Args:
-            options: of a cell.
-            owner: who else than the cells it is for; what runs in the background has a worker of its own.
+            options: the cell's options.
+            owner: identifies a user other than the cells; background work has a worker of its own.
 
         Raises:
             UsageError: a setting is wrong. BackendUnavailable: the backend cannot run here.
@@ -95,14 +95,14 @@ class NotebookState:
             return self._spending
 
     def close_session(self, owner: str) -> None:
-        """Give back an owner's workers, whatever they are doing."""
+        """Closes an owner's workers, even while they work."""
         with self._turn:
             closing = [self._sessions.pop(key) for key in list(self._sessions) if key[0] == owner]
         for session in closing:
             session.close()
 
     def set(self, name: str, value: str) -> None:
-        """Set one setting for this notebook; workers of other settings are given back.
+        """Set one setting for this notebook; workers of other settings are closed.
 
         Raises:
             UsageError: there is no such setting, or it does not take the value.
@@ -139,13 +139,13 @@ class NotebookState:
         return path
 
     def keep(self, name: str, folder: Path | None) -> None:
-        """A kernel is judged by the copies in this folder from now on; those that it was judged by before are deleted."""
+        """Associates a kernel with the copies in this folder, and deletes its earlier copies."""
         self.drop(self._kept.pop(name, None))
         if folder is not None:
             self._kept[name] = folder
 
     def drop(self, folder: Path | None) -> None:
-        """Delete the copies in a folder, which nothing is judged by."""
+        """Deletes unused copies in a folder."""
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,8 +1,8 @@
-"""Output of a cell: the same in a notebook that is reopened without a kernel, as HTML, picture and plain text.
+"""Output of a cell as HTML, picture and plain text, which a notebook reopened without a kernel shows unchanged.
 
-Everything is in the output itself: no script, no request, at most `LARGEST` bytes. Charts are the report's figures, as
-images with an ink for light and dark grounds: JupyterLab takes SVG elements out of notebooks that are not trusted, and
-leaves images in. Hosts that take no HTML show the PNG.
+Outputs are self-contained: no script, no request, at most `LARGEST` bytes. Charts are images in a colour that suits
+light and dark backgrounds, because JupyterLab removes SVG elements from untrusted notebooks but keeps images. Hosts
+without HTML show the PNG.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from kernelmate.records import Diagnostic, Finding, Judged, Kernel, Optimization, Verdict
+from kernelmate.records import Diagnostic, Finding, FindingCode, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import ChartVersion
 from kernelmate.report.diff import whole_text
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
     from kernelmate_widgets.handle import KernelHandle
 
 LARGEST = 299_000
-"""Bytes of one output at most, its picture and its text included; a panel's frame around it makes it no more than 300,000."""
+"""Maximum bytes of one output, with its picture and text; with a panel's frame it stays below 300,000."""
 
 MOST_DIFFS = 6
-"""Candidates whose change is shown; the tables name them all."""
+"""Number of candidates whose changes are shown; the tables list all of them."""
 
 FEW_CANDIDATES = 40
-"""Candidates that the table of a saved output holds."""
+"""Number of candidates in the table of a saved output."""
 
 
 def sources_of(kernel: Kernel) -> SourceLines:
-    """Lines of a cell as messages about it name them."""
+    """Returns a cell's lines with the numbers that messages use."""
     return SourceLines({kernel.unit.path: file_lines(kernel.unit)})
 
 
@@ -62,7 +62,7 @@ def views_bundle(*views: Any) -> dict[str, Any]:
 def verdict_bundle(
     verdicts: tuple[Verdict, ...], kernel: Kernel, remarks: tuple[str, ...] = (), *, charts: bool = True
 ) -> dict[str, Any]:
-    """The verdicts on a cell's kernel, one per instance; without charts where there is no time for them yet."""
+    """Returns the output of verdicts on a cell's kernel, one per instance; charts may be omitted to be fast."""
     from kernelmate.report.console import lines
     from kernelmate.report.tables import verdict_view
 
@@ -79,7 +79,7 @@ def verdict_bundle(
 
 
 def optimization_bundle(optimization: Optimization, baseline: Kernel) -> dict[str, Any]:
-    """Result of a prompt: candidates beside the baseline, their charts and their changes."""
+    """Returns the output of a search: candidates beside the baseline, with charts and changes."""
     from kernelmate.report.versions import optimization_view
 
     said = as_text(*optimization_view(optimization, baseline, sources_of(baseline)))
@@ -94,18 +94,18 @@ def optimization_bundle(optimization: Optimization, baseline: Kernel) -> dict[st
 
 
 def handle_bundle(handle: KernelHandle) -> dict[str, Any]:
-    """A kernel and how it stands."""
+    """Returns the output of a kernel and its state."""
     bundle = verdict_bundle((handle.verdict,), handle.version.kernel)
     return {**bundle, "text/plain": repr(handle)}
 
 
 def panel_bundle(handle: KernelHandle, optimization: Optimization | None, mark: str) -> dict[str, Any]:
-    """Saved output of a panel: the last search, else the verdict; and the version in force.
+    """Return the saved output of a panel: the last search, else the verdict; and the version in force.
 
     Args:
         handle: the panel's kernel.
         optimization: what the panel shows; None before any search.
-        mark: a class of the whole, by which the live panel finds it, and hides it.
+        mark: CSS class of the output, by which the live panel finds and hides it.
     """
     first = handle.first
     bundle = handle_bundle(handle) if optimization is None else optimization_bundle(optimization, first.kernel)
@@ -122,7 +122,7 @@ def panel_bundle(handle: KernelHandle, optimization: Optimization | None, mark: 
 def _bundle(
     said: str, parts: Sequence[str], scenes: Sequence[Scene], notes: Iterable[str] = (), *, after: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The output in all its forms, cut down where it would be too large: changes go first, then charts."""
+    """Returns the output in all its forms, reduced if too large: changes are dropped first, then charts."""
     bundle: dict[str, Any] = {"text/plain": _shortened(said)}
     picture = png(scenes) if scenes else None
     if picture is not None:
@@ -200,7 +200,7 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[str]:
         (message(d.severity, d.code or "", d.message, d.file, d.line, d.column), d) for d in verdict.diagnostics
     ]
     told = not verdict.diagnostics
-    rows += [(finding_row(one), one) for one in verdict.findings if told or one.code != "compile-error"]
+    rows += [(finding_row(one), one) for one in verdict.findings if told or one.code != FindingCode.COMPILE_ERROR]
     for (severity, code, where, what), one in rows:
         parts.append(f'<div class="finding">{severity} {code} {where}<div>{what}</div>')
         excerpt = sources.excerpt(one.file, one.line, one.column)

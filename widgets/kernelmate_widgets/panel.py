@@ -1,7 +1,7 @@
-"""The panel: candidates beside the baseline, a prompt, and accepting what is worth it. A view of one kernel in the browser.
+"""The panel: an interactive view of one kernel in the browser, with candidates, a prompt, and acceptance.
 
-All that it shows is in its traits, so that a page that is loaded again shows the same. Plotly's library is not among them:
-charts are drawings until somebody points at one, and a page asks for the library then, once.
+All state is in its traits, so that a reloaded page shows the same. Plotly's library is not: charts are drawings until
+the pointer is over one, and the page then requests the library once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHARTS_EVERY_S = 1.5
 
 STAGES_EVERY_S = 0.1
 MOST_TEXT = 20_000
-"""Characters of a model's text that are kept in view."""
+"""Characters of a model's text that are kept."""
 
 _HERE = Path(__file__).parent
 
@@ -42,14 +42,15 @@ class Panel(anywidget.AnyWidget):
     """One kernel's panel.
 
     Args:
-        notebook: the notebook's.
-        name: of the kernel. handle: the kernel.
+        notebook: the notebook's state.
+        name: the kernel's name.
+        handle: the kernel.
 
     Attributes:
-        state: what is going on: `busy`, `stage`, `text`, `error`, `notes`, `question`, `inForce`.
-        versions: the list: the kernel as it is, and the candidates.
-        detail: everything of the selected version.
-        charts: title, drawing and Plotly's figure of each.
+        state: activity: `busy`, `stage`, `text`, `error`, `notes`, `question`, `inForce`.
+        versions: the present kernel and the candidates.
+        detail: details of the selected version.
+        charts: title, drawing and Plotly figure of each chart.
     """
 
     _esm = _HERE / "panel.js"
@@ -77,7 +78,7 @@ class Panel(anywidget.AnyWidget):
         self._shown: Optimization | None = None
         self._listing = VersionList()
         self._asked = ""
-        self._showing = threading.RLock()  # a search and the page's requests come from two threads
+        self._showing = threading.RLock()  # a search and the page's requests use two threads
         self._answer: threading.Event | None = None
         self._agreed = False
         self._drawn_at = self._staged_at = 0.0
@@ -96,7 +97,7 @@ class Panel(anywidget.AnyWidget):
         self._changed()
 
     def show(self) -> None:
-        """Display it, and before it what a saved notebook keeps of it: a page without its kernel shows that alone."""
+        """Displays the panel, preceded by the output that a saved notebook shows without a kernel."""
         self._kept = DisplayHandle()
         self._kept.display(panel_bundle(self._handle, self._shown, self.fixed["kept"]), raw=True)
         display(self)
@@ -108,7 +109,7 @@ class Panel(anywidget.AnyWidget):
     # --------------------------------------------------------------------------------------- what the page asks for
 
     def _message(self, _widget: Any, content: dict[str, Any], _buffers: list[bytes]) -> None:
-        """One request of the page. What is wrong with it is shown in the panel, never raised into nowhere."""
+        """Handles one request of the page. Errors are shown in the panel."""
         work = {
             "ask": self._ask,
             "cancel": self._cancel,
@@ -172,7 +173,7 @@ class Panel(anywidget.AnyWidget):
         self._say(error="")
 
     def _select(self, content: dict[str, Any]) -> None:
-        """Show a version. The answer carries the page's own mark, so that it knows which of its requests it answers."""
+        """Shows a version. The reply carries the page's request id."""
         with self._showing:
             self._listing.select(_key(content))
             self._asked = str(content.get("asked", ""))
@@ -208,7 +209,7 @@ class Panel(anywidget.AnyWidget):
         self._say(stage=text)
 
     def on_text(self, text: str) -> None:
-        """Text of a model as it arrives."""
+        """Appends text of a model as it arrives."""
         self._say(text=(self.state["text"] + text)[-MOST_TEXT:])
 
     def on_judged(self, found: Judged) -> None:
@@ -256,7 +257,7 @@ class Panel(anywidget.AnyWidget):
             self._keep()
 
     def _adopt(self) -> None:
-        """Begin from what the handle has: another text of the cell, or another search."""
+        """Resets the panel to the handle's state after a new cell text or another search."""
         self._shown = self._handle.optimization
         self._base = self._handle.version
         self._listing.begin()
@@ -303,5 +304,5 @@ class Panel(anywidget.AnyWidget):
 
 
 def _key(content: dict[str, Any]) -> int:
-    """The version that the page means; one that no list has where it names none."""
+    """Returns the key that the page requests; an unknown key if it names none."""
     return int(content.get("key", -1))

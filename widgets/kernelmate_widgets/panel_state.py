@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelmate.compiler import find_target, what_would_lift
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Contract, Cost, Kernel, Optimization, Verdict
+from kernelmate.records import Contract, Cost, FindingCode, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import BASELINE, ChartVersion, template
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
@@ -23,7 +23,7 @@ Plain = dict[str, Any]
 
 
 def row(listed: ListedVersion, base: KernelVersion, *, best: bool = False) -> Plain:
-    """One version as the list shows it; number 0 is the kernel as it is."""
+    """Returns one row of the version list; number 0 is the present kernel."""
     found = listed.found
     author, verdict = (base.author, base.verdict) if found is None else (found.candidate.author, found.verdict)
     standing, tone = words.standing(verdict, candidate=found is not None)
@@ -54,9 +54,9 @@ def cost_words(cost: Cost | None) -> str:
 
 
 def detail(listed: ListedVersion, base: KernelVersion) -> Plain:
-    """Everything of one version: why, findings with their lines, its text, what it changes, sizes and figures.
+    """Return the details of one version: reason, findings with lines, text, changes, sizes and figures.
 
-    Values called `html` are pieces of the report, escaped there; all others are text.
+    Values called `html` are escaped HTML from the report; all others are plain text.
     """
     found = listed.found
     kernel, contract, verdict = (
@@ -74,7 +74,7 @@ def detail(listed: ListedVersion, base: KernelVersion) -> Plain:
     messages += [
         {"severity": f.severity, "code": f.code, "line": f.line, "text": words.printable(f.message)}
         for f in verdict.findings
-        if told or f.code != "compile-error"
+        if told or f.code != FindingCode.COMPILE_ERROR
     ]
     return {
         "key": listed.key,
@@ -109,7 +109,7 @@ def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
 
 
 def charts(baseline: Verdict, versions: Sequence[ListedVersion]) -> list[Plain]:
-    """The report's charts, each drawn, and as Plotly takes it."""
+    """Returns the report's charts, each as drawing and as Plotly figure."""
     shown = [ChartVersion(BASELINE, baseline)]
     for one in versions:
         if one.found is not None and not one.rejected and len(shown) < MOST_VERSIONS:

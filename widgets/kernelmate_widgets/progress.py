@@ -18,15 +18,15 @@ EVERY_S = 0.25
 """Seconds between two updates."""
 
 TAIL = 1200
-"""Characters of a model's text that are shown while it writes."""
+"""Characters of a model's text that are shown while it is generated."""
 
 
 class CellProgress:
-    """Shows how far the work of a cell is, and gives its place to the result.
+    """Shows a cell's progress, and replaces it by the result.
 
     Args:
         quiet: show nothing.
-        live: the front end can replace what was shown; in a terminal nothing is shown until the end.
+        live: True if the front end can replace output; in a terminal nothing is shown until the end.
     """
 
     def __init__(self, *, quiet: bool, live: bool) -> None:
@@ -49,14 +49,14 @@ class CellProgress:
         self._update(text)
 
     def trying(self, state: SearchState) -> None:
-        """Shows the version that the search tries now, and the best so far."""
+        """Shows the version being tried, and the best so far."""
         from kernelmate.report.versions import trying_line
 
         self._trying = trying_line(state)
         self._update("")
 
     def text(self, piece: str) -> None:
-        """Text of a model as it arrives; its end stands below the progress."""
+        """Shows the end of a model's text below the progress."""
         self._written = (self._written + piece)[-TAIL:]
         self._update(self._said)
 
@@ -66,7 +66,7 @@ class CellProgress:
         self._written = ""
 
     def result(self, bundle: dict[str, Any]) -> None:
-        """Show the result, in the place of the progress where there was any."""
+        """Shows the result in place of the progress."""
         if self._quiet:
             return
         if self._handle is not None:
@@ -75,7 +75,7 @@ class CellProgress:
             display(bundle, raw=True)
 
     def first(self, bundle: dict[str, Any]) -> None:
-        """Show what is known already, where the whole result can take its place."""
+        """Shows preliminary results if the front end can replace them later."""
         if not self._enabled:
             return
         if self._handle is None:
@@ -85,7 +85,7 @@ class CellProgress:
             self._handle.update(bundle, raw=True)
 
     def gone(self) -> None:
-        """Leave nothing behind, since no result comes."""
+        """Removes the progress when there is no result."""
         if self._handle is not None:
             self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
 

@@ -1,4 +1,4 @@
-"""The terminal's views as text, as coloured text, and as HTML: one way to say a thing, wherever it is said."""
+"""Renders the terminal's views as text, coloured text, or HTML, so that all front ends share their wording."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ WIDTH = 110
 """Columns that views are laid out for."""
 
 COLOURS = {"red": "#c4432b", "green": "#3f8f4f", "magenta": "#a864a8", "cyan": "#2f8ca3", "yellow": "#a07d1c"}
-"""Colours of the terminal's names with a contrast of at least 3 to 1 on white and on the dark theme's ground."""
+"""Terminal colours with a contrast of at least 3 to 1 on white and on the dark theme's background."""
 
 
 def _console(file: io.StringIO, *, color: bool, width: int = WIDTH) -> Console:
-    # Told not to look where it runs: in a notebook rich would display by itself.
+    # Environment detection is disabled, because rich would display by itself in a notebook.
     return Console(
         file=file, force_terminal=color, color_system="standard" if color else None, force_jupyter=False, width=width,
         markup=False, emoji=False, highlight=False, legacy_windows=False,

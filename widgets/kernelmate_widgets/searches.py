@@ -1,4 +1,4 @@
-"""A search in a thread of its own, so that the notebook stays free and the search can be stopped at once."""
+"""A search in a background thread, so that the notebook stays responsive and the search can be stopped at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Watcher(Protocol):
         ...
 
     def on_text(self, text: str) -> None:
-        """Text of a model as it arrives."""
+        """Receives text of a model as it arrives."""
         ...
 
     def on_judged(self, found: Judged) -> None:
@@ -44,7 +44,7 @@ class Watcher(Protocol):
         ...
 
     def on_end(self, optimization: Optimization | None, error: str | None) -> None:
-        """It is over: with what it led to, or why it stopped."""
+        """Called at the end with the result, or the reason for stopping."""
         ...
 
 
@@ -57,13 +57,14 @@ class SearchQuery:
 
 
 class BackgroundSearch:
-    """One prompt's search, under way. It has a session of its own, which stopping it closes: nothing else is disturbed.
+    """One running search. It has its own session, which stopping it closes without disturbing others.
 
     Args:
-        notebook: whose settings are in force.
-        name: of the kernel. handle: the kernel.
-        query: what is asked for.
-        watcher: told of everything.
+        notebook: supplies the settings.
+        name: the kernel's name.
+        handle: the kernel.
+        query: objective and options.
+        watcher: listener of all events.
         done: called last, in the search's thread.
     """
 
@@ -89,7 +90,7 @@ class BackgroundSearch:
         self._thread.start()
 
     def cancel(self) -> None:
-        """Stop at once, whatever is being judged; candidates that have a verdict keep it."""
+        """Stops at once, even during a judgement; candidates with a verdict keep it."""
         self._stop.set()
         self._notebook.close_session(self._owner)
 
@@ -143,12 +144,12 @@ class BackgroundSearch:
             )
 
     def _judged(self, found: Judged) -> None:
-        if not self._stop.is_set():  # what is judged while its worker is being ended was not judged
+        if not self._stop.is_set():  # a judgement interrupted by stopping does not count
             self._found.append(found)
             self._watcher.on_judged(found)
 
     def _partial(self) -> Optimization:
-        """Result of a stopped search: its candidates so far, the best first."""
+        """Returns the result of a stopped search: its candidates so far, the best first."""
         verdict = self._version.verdict
         objective = read_objective(self._query.prompt, verdict, name=self._query.options.objective)
         version = self._version

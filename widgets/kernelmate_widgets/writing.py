@@ -32,7 +32,7 @@ def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
     """Write a kernel for the function of a call, show its verdict, and offer its text as the next cell.
 
     Raises:
-        UsageError: it is no call of a Python function on arrays and numbers. ReferenceFailed: the function raises.
+        UsageError: it is not a call of a Python function on arrays and numbers. ReferenceFailed: the function raises.
     """
     from kernelmate.session.writing import write_kernel
     from kernelmate.synthesis.draft import KernelRequest
@@ -58,7 +58,7 @@ def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
 
 
 def _called(call: str, evaluate: Evaluate) -> tuple[str, Callable[..., Any], Mapping[str, object]]:
-    """The function's name, the function, and what its parameters get."""
+    """Returns the function's name, the function, and the values of its parameters."""
     try:
         node = ast.parse(call.strip(), mode="eval").body
     except (SyntaxError, ValueError):
@@ -108,7 +108,7 @@ def _example(name: str, value: object) -> str:
 
 
 def _offer(magics: KernelmateMagics, name: str, made: WriteOutcome, progress: Any) -> None:
-    """Show what was written, and put it into the next cell."""
+    """Shows the new kernel, and puts its text into the next cell."""
     best = made.best
     if best is None:
         progress.result(views_bundle(*map(printable, made.notes), "No kernel was written."))

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from kernelmate.backends.base import GUARD_BYTES, ArrayArgument
-from kernelmate.records import Finding
+from kernelmate.records import Finding, FindingCode
 
 ALIGNMENT = 256
-"""Bytes; what cudaMalloc gives, and so what kernels may count on."""
+"""Alignment in bytes of cudaMalloc's allocations, on which kernels may rely."""
 
 SCRUB = 0x3C
 """The byte that memory is overwritten with before another launch may get it."""
 
 MOST_STEPS = 64
-"""Each array lies up to so many steps of the alignment farther on: one that kernels have seen there is seldom met again."""
+"""Maximum of random alignment steps before each array, so that its address seldom repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class ArenaSpan:
 class Arena:
     """One allocation that holds all arrays of a launch.
 
-    A band of `GUARD_BYTES` or more lies on each side of each array, so that a write a little out of bounds shows and
-    hits nothing else. Bands hold random bytes, others in each run: no kernel can know what to leave there. Order and
+    Guard bands of at least `GUARD_BYTES` surround each array, so that a slightly out-of-bounds write is detected and
+    harms nothing else. Bands hold random bytes that differ in each run, so no kernel can restore them. Order and
     distances follow the seed.
 
     Args:
@@ -72,7 +72,7 @@ class Arena:
         self.device.set(self._host)
 
     def scrub(self) -> None:
-        """Overwrite it all, so that nothing of this launch is found in the memory later."""
+        """Overwrites everything, so that later launches find no data of this one."""
         self.device.fill(SCRUB)
 
     def read(self) -> tuple[dict[str, np.ndarray[Any, Any]], tuple[Finding, ...]]:
@@ -88,22 +88,22 @@ class Arena:
 
 @functools.cache
 def _random() -> np.random.Generator:
-    """Bytes that nobody can foresee: from the system's own random seed, and far sooner than from the system byte by byte."""
+    """Creates a random generator seeded by the system; much faster than reading random bytes from the system."""
     return np.random.Generator(np.random.SFC64())
 
 
 def random_bytes(count: int) -> np.ndarray[Any, Any]:
-    """So many bytes that no kernel can know."""
+    """Returns unpredictable bytes."""
     return np.frombuffer(_random().bytes(count), np.uint8)
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array's bytes, not copied where it is contiguous."""
+    """Returns an array's bytes, without copying if it is contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
 def bands_of(spans: Iterable[ArenaSpan], size: int) -> tuple[tuple[int, int], ...]:
-    """Start and end of every stretch of an arena of `size` bytes that no array lies in, ascending."""
+    """Returns start and end of every gap between arrays in an arena of `size` bytes, ascending."""
     ordered = sorted(spans, key=lambda span: span.start)
     starts = (0, *(span.end for span in ordered))
     ends = (*(span.start for span in ordered), size)
@@ -135,7 +135,7 @@ def written_around(spans: Mapping[str, ArenaSpan], places: np.ndarray[Any, Any])
         offset = (place - span.start) // span.argument.data.itemsize * span.argument.data.itemsize
         where = f"{-offset} bytes before it" if offset < 0 else f"{offset - size} bytes behind its end"
         findings[name] = Finding(
-            "out-of-bounds-write",
+            FindingCode.OUT_OF_BOUNDS_WRITE,
             "error",
             f"a write next to {name} ({size} bytes), {where}",
             buffer=name,

@@ -1,4 +1,4 @@
-"""Can kernels run on a GPU here, and if not, what is missing and what to do. Loads neither CuPy nor a context."""
+"""Checks whether kernels can run on a GPU, with the reason and remedy if not. Loads neither CuPy nor a context."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EMULATE = "Or use --backend emulator, which needs no GPU."
 
 
 def require_gpu(device: int = 0) -> None:
-    """Raises BackendUnavailable where CuPy cannot reach a GPU of this number; says what is missing and what to do."""
+    """Raises BackendUnavailable if CuPy cannot use the GPU of this number; the message gives the reason and the remedy."""
     missing = missing_for_gpu(device)
     if missing is not None:
         what, hint = missing

@@ -1,4 +1,4 @@
-"""Kernels on the GPU, with the emulator beside it for what hardware does not tell."""
+"""The CUDA backend: kernels run on the GPU, with the emulator beside it for checks that hardware cannot make."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from kernelmate.backends.cuda.timing_device import CudaTimingDevice, prepare_tim
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator_pool import EmulatorPool
 from kernelmate.errors import BackendUnavailable, DeviceFailed
-from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Target
+from kernelmate.records import BackendName, Compiled, Finding, FindingCode, LaunchShape, Target
 
 _TRAP = re.compile(r"^\s*(?:@!?%p\d+\s+)?trap;", re.MULTILINE)
 
 STATIC_SHARED_LIMIT = 48 << 10
-"""Bytes of shared memory above which a kernel has to ask for the dynamic part (CUDA C++ Programming Guide, 5.4)."""
+"""Bytes of shared memory above which a kernel must opt in to more dynamic shared memory (CUDA C++ Programming Guide, 5.4)."""
 
 
 class CudaBackend:
     """Runs kernels on one GPU, in this process.
 
-    Small launches that are to be checked are made in the emulator first: it names the line of what is wrong (races,
-    reads out of bounds), and what it finds never reaches the GPU, where one bad address costs the whole context.
+    Small launches with checks run in the emulator first: it names the lines of errors (races, out-of-bounds reads), and
+    a faulty launch never reaches the GPU, where one bad address destroys the context.
 
     Args:
         device: the GPU's number, as CUDA counts them.
-        memory_limit: bytes of its memory that launches may take; None for most of what is free.
+        memory_limit: bytes of its memory that launches may use; None for most of the free memory.
         emulators: processes that emulate beside this one; None where there are none.
 
     Attributes:
@@ -79,14 +79,14 @@ class CudaBackend:
 
         try:
             self.turns = GpuLock(self.gpu.uuid)
-            # Opening a context disturbs what another process may be timing.
+            # Opening a context disturbs timings of other processes.
             with self.turns.shared():
                 self.device = cupy.cuda.Device(device)
                 self.device.use()
                 self.memory = bound_memory(self.device, memory_limit)
                 self.stream = cupy.cuda.Stream(non_blocking=True)
                 with self.stream:
-                    # The first copies in each direction take a while, which the first verdict need not wait for.
+                    # The first copies in each direction are slow, and the first verdict need not wait for them.
                     cupy.asarray(np.zeros(1 << 20, np.uint8)).get()
                 prepare_timing(device, self.gpu.uuid)
         except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.memory.OutOfMemoryError) as error:
@@ -103,7 +103,7 @@ class CudaBackend:
     def timer(
         self, versions: Sequence[tuple[Module, LaunchShape]], run: Run, restored: frozenset[str]
     ) -> Iterator[CudaTimingDevice]:
-        """Versions that this backend has loaded, ready to be timed on the arguments of `run`.
+        """Return a timer of loaded versions for the arguments of `run`.
 
         Args:
             versions: each with its launch.
@@ -123,27 +123,28 @@ class CudaBackend:
                 timer.close()
 
     def load(self, compiled: Compiled, target: Target, *, emulated: bool = True) -> CudaModule:
-        """Load the compiled code as it is: nothing is compiled again.
+        """Load the compiled code without recompiling.
 
         Args:
             compiled: the code.
-            target: what it is for.
-            emulated: with the emulator beside it.
+            target: its target.
+            emulated: True to run the emulator beside it.
 
         Raises:
-            UnsupportedInstruction: the driver cannot load it, as where it was compiled for another architecture.
+            UnsupportedInstruction: the driver cannot load it, for example because it was compiled for another
+            architecture.
             DeviceFailed: the GPU failed.
         """
         import cupy
 
         if f"sha256:{hashlib.sha256(compiled.cubin).hexdigest()}" != compiled.binary:
             raise UnsupportedInstruction(
-                Finding("launch-failure", "error", "the code to load is not the code that was compiled")
+                Finding(FindingCode.LAUNCH_FAILURE, "error", "the code to load is not the code that was compiled")
             )
         local_bytes = 0 if compiled.resources is None else compiled.resources.local_bytes
         too_much = self.memory.refusal(compiled.ptx, local_bytes)
         if too_much is not None:
-            raise UnsupportedInstruction(Finding("out-of-memory", "error", too_much))
+            raise UnsupportedInstruction(Finding(FindingCode.OUT_OF_MEMORY, "error", too_much))
         try:
             with self.device:
                 function = load_function(compiled)
@@ -155,17 +156,17 @@ class CudaBackend:
         return CudaModule(self, compiled, target, function, companion)
 
     def companion(self, compiled: Compiled, target: Target) -> EmulatedChecks | None:
-        """The emulator beside a module of this code; None where it cannot run that."""
+        """Returns the emulator's module of the same code; None if the emulator cannot run it."""
         try:
             return EmulatedChecks(self._emulator.load(compiled, target), compiled, target, self._emulators, self._worth)
         except UnsupportedInstruction:
             return None
 
     def fault(self, status: int, words: str, *, traps: bool) -> Finding:
-        """Report of a failed launch; a context that it cost is given up.
+        """Return the finding of a failed launch; marks the context as lost if it is.
 
         Raises:
-            DeviceFailed: the machine is to blame; the context is given up as well.
+            DeviceFailed: the machine is to blame; the context is lost as well.
         """
         try:
             fault = fault_of(status, words, traps=traps)
@@ -176,11 +177,11 @@ class CudaBackend:
         return fault.finding
 
     def remark(self, disagreement: str) -> None:
-        """Keep a disagreement with the driver, for whoever asked for the verdict."""
+        """Records a disagreement with the driver for the verdict's notes."""
         self._remarks[f"the driver disagrees on {disagreement}"] = None
 
     def take_remarks(self) -> tuple[str, ...]:
-        """Remarks since the last call, each once, and those that are always made."""
+        """Returns remarks since the last call, each once, and permanent ones."""
         taken = (*((MPS_REMARK,) if self.gpu.mps else ()), *self._remarks)
         self._remarks.clear()
         return taken
@@ -190,12 +191,12 @@ MPS_REMARK = "the GPU is shared by NVIDIA's Multi-Process Service, under which t
 
 
 class CudaModule:
-    """One kernel on the GPU. What its `__device__` variables hold stays from launch to launch.
+    """One kernel on the GPU. Its `__device__` variables keep their values between launches.
 
     Attributes:
-        function: the cupy.RawKernel of ordinary launches, with the driver's word on registers and memory.
-        prints: it may print, if only that an assert failed.
-        traps: it holds an instruction that ends it.
+        function: the cupy.RawKernel of ordinary launches, with the driver's register and memory attributes.
+        prints: True if it may print, including failed asserts.
+        traps: True if it contains a trap instruction.
     """
 
     def __init__(
@@ -215,10 +216,10 @@ class CudaModule:
             self._companion.foresee(runs)
 
     def run(self, run: Run) -> RunResult:
-        """Make one launch: in the emulator where that is cheap and checks are wanted, and unless it is faulty on the GPU.
+        """Make one launch: in the emulator first if that is cheap and checks are requested, then on the GPU unless faulty.
 
-        Pointers off their alignment, which many a right kernel does not bear, reach the GPU only where the emulator
-        has borne them: there it costs nothing to find out.
+        Misaligned pointers, which many correct kernels do not support, reach the GPU only if the emulator accepted
+        them, where a failure is harmless.
         """
         seen = None if self._companion is None or is_large(run) else self._companion.seen(run)
         if seen is not None and any(finding.severity == "error" for finding in seen.findings):
@@ -234,22 +235,22 @@ class CudaModule:
         )
 
     def launch(self, run: Run, take: Take | None = None, begun: Callable[[], None] | None = None) -> RunResult:
-        """Make the launch on the GPU, whatever it does to it.
+        """Make the launch on the GPU unconditionally.
 
         Args:
             run: the launch.
-            take: how arrays of a large launch are read afterwards, as of `LargeArena`.
-            begun: called once no other process keeps the GPU to itself.
+            take: reads the arrays of a large launch afterwards, as in `LargeArena`.
+            begun: called when no other process has exclusive use of the GPU.
 
         Raises:
-            DeviceFailed: the GPU failed, which says nothing of the kernel.
+            DeviceFailed: the GPU failed, which says nothing about the kernel.
         """
         import cupy
 
         arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
         given = {item.name: item.data for item in arrays}
         if self.backend.poisoned:
-            lost = Finding("launch-failure", "error", "an earlier launch has cost the GPU's context")
+            lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch has cost the GPU's context")
             return RunResult(given, (lost,))
         printed = Printed()
         try:
@@ -267,15 +268,17 @@ class CudaModule:
                 after, findings = arena.read()
                 arena.scrub()
         except cupy.cuda.memory.OutOfMemoryError as error:
-            return RunResult(given, (Finding("out-of-memory", "error", f"the GPU's memory does not suffice: {error}"),))
+            return RunResult(
+                given, (Finding(FindingCode.OUT_OF_MEMORY, "error", f"the GPU's memory does not suffice: {error}"),)
+            )
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
             return RunResult(given, (self._fault(int(error.status), str(error), printed),), printed=printed.text)
         if printed.flooded:
-            findings += (Finding("output-flood", "error", f"prints more than {MOST_PRINTED} bytes"),)
+            findings += (Finding(FindingCode.OUTPUT_FLOOD, "error", f"prints more than {MOST_PRINTED} bytes"),)
         return RunResult(after, findings, printed=printed.text)
 
     def _fault(self, status: int, words: str, printed: Printed) -> Finding:
-        """The finding of a failed launch, with the assert that failed."""
+        """Returns the finding of a failed launch, with the failed assert."""
         finding = self.backend.fault(status, words, traps=self.traps)
         failed = printed.failed_assert
         if failed is None:
@@ -304,7 +307,7 @@ class CudaModule:
         return twin
 
     def ready(self, shape: LaunchShape) -> Any:
-        """The cupy.RawKernel for a launch, with leave to take its shared memory, and held against our occupancy."""
+        """Returns the cupy.RawKernel prepared for a launch's shared memory, after comparing occupancy with the driver's."""
         function = self.function
         if shape.cooperative:
             self._cooperative = self._cooperative or load_function(self.compiled, cooperative=True)
@@ -321,7 +324,7 @@ class CudaModule:
         return function
 
     def _blocks_at_once(self, shape: LaunchShape) -> int:
-        """Blocks that the device holds at the same time, by the driver's own count."""
+        """Returns the number of resident blocks on the device, by the driver's count."""
         import cupy
 
         per_sm = cupy.cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor(
@@ -339,7 +342,7 @@ def aligned(run: Run) -> Run:
 
 
 def plain(argument: ScalarArgument) -> np.generic:
-    """A scalar in a dtype of NumPy's own with the same bits: CuPy knows no bfloat16 and no float8."""
+    """Returns a scalar with the same bits in a NumPy dtype: CuPy knows neither bfloat16 nor float8."""
     value = argument.value
     if value.dtype.kind in "biufc":
         return value

@@ -19,7 +19,7 @@ NON_PORTABLE_CLUSTER = 14
 """`CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED` of `cuda.h`."""
 
 PORTABLE_BLOCKS = 8
-"""Blocks of a cluster that every GPU with clusters takes (CUDA C++ Programming Guide, thread block clusters)."""
+"""Cluster size in blocks that every GPU with clusters supports (CUDA C++ Programming Guide, thread block clusters)."""
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -42,7 +42,7 @@ class LaunchConfig(ctypes.Structure):
 
 
 def config_for(shape: LaunchShape, stream: int) -> LaunchConfig:
-    """The driver's form of a launch; `shape.cluster` has up to three numbers of blocks, the rest is 1."""
+    """Returns the driver's launch configuration; `shape.cluster` has up to three dimensions, missing ones are 1."""
     attributes = (LaunchAttribute * 2)()
     attributes[0].id = CLUSTER_DIMENSION
     for axis, blocks in enumerate((*(shape.cluster or ()), 1, 1, 1)[:3]):
@@ -56,13 +56,13 @@ def config_for(shape: LaunchShape, stream: int) -> LaunchConfig:
 
 
 def launch_in_clusters(function: Any, shape: LaunchShape, arguments: Sequence[np.generic], stream: int) -> None:
-    """Launch a cupy.RawKernel in the clusters that `shape` asks for.
+    """Launch a cupy.RawKernel with the clusters of `shape`.
 
     Args:
-        function: made ready for the launch's shared memory.
+        function: the kernel, prepared for the launch's shared memory.
         shape: its grid is a multiple of the cluster in every dimension.
         arguments: one NumPy scalar for each parameter; addresses are integers.
-        stream: the handle of one.
+        stream: the stream's handle.
 
     Raises:
         cupy.cuda.driver.CUDADriverError: the driver refuses the launch.

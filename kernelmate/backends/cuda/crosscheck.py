@@ -1,4 +1,4 @@
-"""Comparison of the compiler package's resources of a kernel with the driver's for the same code."""
+"""Compares a kernel's resources and occupancy, as computed from its CUBIN, with the driver's values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmate.records import Compiled, LaunchShape, Target
 
 
 def resource_disagreements(compiled: Compiled, function: Any) -> Iterator[str]:
-    """Differences of registers, memory or largest block from the attributes of a loaded cupy.RawKernel."""
+    """Returns differences of registers, memory or largest block from the attributes of a loaded cupy.RawKernel."""
     ours = compiled.resources
     if ours is None:
         return
@@ -28,11 +28,13 @@ def resource_disagreements(compiled: Compiled, function: Any) -> Iterator[str]:
 def occupancy_disagreement(
     compiled: Compiled, target: Target, function: Any, shape: LaunchShape, sms: int
 ) -> str | None:
-    """Difference of the blocks on an SM from the driver's count; None if they agree, or the target is another GPU.
+    """Return the difference of the blocks per SM from the driver's count.
+
+    None if equal, or if the target is another GPU.
 
     Args:
         compiled: the kernel.
-        target: what its occupancy was computed for.
+        target: the target of the computed occupancy.
         function: the loaded cupy.RawKernel, with leave to take the launch's shared memory.
         shape: the launch.
         sms: multiprocessors of this GPU.

@@ -1,9 +1,9 @@
-"""Kernel durations as the GPU's own time stamps tell them: CUPTI's activity records, by ctypes.
+"""Kernel durations from CUPTI's activity records, by ctypes.
 
 CUPTI comes with the wheel nvidia-cuda-cupti and with the CUDA toolkit. Activity records need no permission to read
-hardware counters. Of a record only its first 76 bytes are read, which are the same in `CUpti_ActivityKernel9` (CUDA 12.9),
+hardware counters. Only the first 76 bytes of a record are read, which are equal in `CUpti_ActivityKernel9` (CUDA 12.9),
 `CUpti_ActivityKernel10` (13.0) and `CUpti_ActivityKernel13` (13.5), checked by `offsetof` on each release's
-`cupti_activity.h`; that they are still the same is seen in every record, since its grid and block must be those launched.
+`cupti_activity.h`; each record is validated by its grid and block, which must be those launched.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from kernelmate.backends.timed import Untraced
 from kernelmate.records import LaunchShape
 
 CONCURRENT_KERNEL = 10
-"""`CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`, which leaves kernels as concurrent as they are."""
+"""`CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL`, which does not serialise kernels."""
 
 FLUSH_FORCED = 1
-"""`CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: give back buffers that are not full."""
+"""`CUPTI_ACTIVITY_FLAG_FLUSH_FORCED`: also returns buffers that are not full."""
 
 BUFFER_BYTES = 1 << 20
-"""Bytes of one buffer of records; a record takes about 200."""
+"""Bytes of one record buffer; a record takes about 200."""
 
 MULTIPLE_SUBSCRIBERS = 39
 """`CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED` of `cupti_result.h`."""
@@ -39,7 +39,7 @@ FIELDS = {
     "grid": (("<i4", 3), 52),
     "block": (("<i4", 3), 64),
 }
-"""Fields that are read of a kernel's record: type and offset in bytes. Times are nanoseconds."""
+"""Fields read from a kernel's record: type and offset in bytes. Times are nanoseconds."""
 
 READ_BYTES = 76
 
@@ -50,7 +50,7 @@ _Completed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_v
 
 
 def record_dtype(stride: int) -> np.dtype[Any]:
-    """The part of a record that is read, for records that lie `stride` bytes apart."""
+    """Returns the dtype of the read part of records that lie `stride` bytes apart."""
     return np.dtype(
         {
             "names": list(FIELDS),
@@ -62,7 +62,7 @@ def record_dtype(stride: int) -> np.dtype[Any]:
 
 
 def durations_of(records: np.ndarray[Any, Any], shapes: Sequence[LaunchShape]) -> np.ndarray[Any, Any]:
-    """Microseconds of each launch, in the order of `shapes`, which is that of the launches.
+    """Return the microseconds of each launch, in the order of `shapes`, which is the launch order.
 
     Args:
         records: one for each launch, as `record_dtype` has them, in any order.
@@ -86,10 +86,10 @@ def durations_of(records: np.ndarray[Any, Any], shapes: Sequence[LaunchShape]) -
 class Tracer:
     """Collects the records of every kernel that this process launches while it is on.
 
-    There is one for a process, since CUPTI has one place for its callbacks: `tracer()` gives it.
+    There is one per process, since CUPTI has one set of callbacks: `tracer()` returns it.
 
     Attributes:
-        is_on: records are being collected.
+        is_on: True while records are collected.
 
     Raises:
         Untraced: CUPTI is absent, does not fit the driver, or is taken by a profiler.
@@ -102,12 +102,12 @@ class Tracer:
         self._filled: list[tuple[Any, int]] = []
         self._given: dict[int, Any] = {}
         self._spare: list[Any] = []
-        # CUPTI calls these from a thread of its own for as long as the process lives.
+        # CUPTI calls these from its own thread for the life of the process.
         self._requested, self._completed = _Requested(self._give), _Completed(self._take)
         self._check(self._library.cuptiActivityRegisterCallbacks(self._requested, self._completed))
 
     def on(self) -> None:
-        """Begin to collect; does nothing when it does so already.
+        """Start collecting; does nothing if already on.
 
         Raises:
             Untraced: CUPTI refuses.
@@ -117,7 +117,7 @@ class Tracer:
             self.is_on = True
 
     def off(self) -> None:
-        """Stop collecting: launches cost what they always do.
+        """Stop collecting, so that launches have no tracing overhead.
 
         Raises:
             Untraced: CUPTI refuses.
@@ -127,10 +127,10 @@ class Tracer:
             self._check(self._library.cuptiActivityDisable(CONCURRENT_KERNEL))
 
     def records(self, expected: int) -> np.ndarray[Any, Any]:
-        """The records since the last call, of kernels that have ended: the caller has waited for them.
+        """Return the records since the last call, of kernels that have ended; the caller must have waited for them.
 
         Args:
-            expected: how many there should be; where some are missing, CUPTI is asked for unfinished buffers too.
+            expected: expected number; if some are missing, CUPTI is also asked for unfinished buffers.
 
         Raises:
             Untraced: CUPTI failed.
@@ -195,7 +195,7 @@ class Tracer:
 
 
 def strip(records: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy that holds what is read and nothing between."""
+    """Returns a contiguous copy of the fields that are read."""
     packed = np.empty(len(records), record_dtype(READ_BYTES))
     for name in FIELDS:
         packed[name] = records[name]
@@ -227,9 +227,9 @@ def load() -> ctypes.CDLL:
 
 @functools.cache
 def tracer() -> Tracer:
-    """This process's tracer.
+    """Return this process's tracer.
 
     Raises:
-        Untraced: there is none.
+        Untraced: CUPTI is unavailable.
     """
     return Tracer()

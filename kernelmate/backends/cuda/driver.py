@@ -20,9 +20,9 @@ class Gpu:
     """A GPU that CUDA sees, by its number there.
 
     Attributes:
-        uuid: as NVML and nvidia-smi write it, the same in every process. Asked of the driver, since CuPy cuts the bytes of
-            `cudaDeviceProp::uuid` at the first zero.
-        mps: contexts on it go through NVIDIA's Multi-Process Service, where the fault of one process reaches others.
+        uuid: as NVML and nvidia-smi write it, the same in every process. It comes from the driver, since CuPy cuts
+            `cudaDeviceProp::uuid` at the first zero byte.
+        mps: True if contexts use NVIDIA's Multi-Process Service, with which a fault in one process affects others.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """The driver: the newest CUDA it knows, as (major, minor), and its GPUs."""
+    """The driver: the newest CUDA version it supports, as (major, minor), and its GPUs."""
 
     cuda: tuple[int, int]
     gpus: tuple[Gpu, ...]
@@ -72,6 +72,6 @@ def _uuid(library: ctypes.CDLL, index: int) -> str:
 
 
 def _attribute(library: ctypes.CDLL, index: int, attribute: int) -> int:
-    """An attribute's value; 0 where the driver does not know it."""
+    """Returns an attribute's value; 0 if the driver does not know it."""
     value = ctypes.c_int()
     return value.value if library.cuDeviceGetAttribute(ctypes.byref(value), attribute, index) == 0 else 0

@@ -13,28 +13,31 @@ from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLar
 from kernelmate.records import Compiled, Target
 
 CHECKED_INSTRUCTIONS = 100_000_000
-"""Small launches are first made in the emulator, up to so many instructions."""
+"""Instruction limit of small launches that run in the emulator first."""
 
 CHECKED_LAUNCHES = 2
-"""Launches of one shape and size that go through the emulator: races and bad addresses hang on these and on how threads
-are scheduled, seldom on values, so that the others are the GPU's alone. Those off alignment and the wary ones all do."""
+"""Launches of one shape and size that the emulator checks.
+
+Races and bad addresses depend on these and on scheduling, seldom on values, so later launches run on the GPU alone.
+Launches with misaligned pointers or risky inputs are always checked.
+"""
 
 COUNTED_INSTRUCTIONS = 1_000_000_000
 """Instructions up to which a launch is emulated for its counters."""
 
 
 COUNTED_LARGE_INSTRUCTIONS = 300_000_000
-"""The same for a large launch, which is counted beside what it is judged by."""
+"""Instruction limit of large launches, which are emulated in the background for their counters."""
 
 COUNTED_WITHIN_S = 0.3
-"""Seconds that a verdict waits for such counters in the end."""
+"""Seconds that a verdict waits for such counters at the end."""
 
 REMEMBERED = 1024
 """Launches of which it is remembered whether native code was worth it."""
 
 
 class NativeCodeWorth:
-    """Launches of earlier versions that were worth native code: a changed version seldom takes much longer."""
+    """Earlier launches that were worth compiling to native code: a changed version seldom takes much longer."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, bool] = OrderedDict()
@@ -44,7 +47,7 @@ class NativeCodeWorth:
         return self._known.get(_kind(name, run))
 
     def learn(self, name: str, run: Run, native: bool | None) -> None:
-        """Keep what has shown."""
+        """Records whether native code paid off."""
         if native is None:
             return
         kind = _kind(name, run)
@@ -63,9 +66,10 @@ class EmulatedChecks:
 
     Args:
         emulated: the module in this process's emulator.
-        compiled: what it was loaded from. target: what for.
-        emulators: other processes that emulate as well, so that launches that are foreseen are ready when they are made;
-            None where there are none.
+        compiled: its compiled code.
+        target: its target.
+        emulators: other processes that emulate as well, so that launches that are foreseen are ready when they are
+            made; None where there are none.
         worth: of launches in those, for all modules of a backend; None for this one alone.
     """
 
@@ -83,13 +87,13 @@ class EmulatedChecks:
             target,
             worth or NativeCodeWorth(),
         )
-        # Launches of code with variables of its own hang on one another, so they must be made in one place, in order.
+        # Launches of code with module variables depend on each other, so they must run in one place, in order.
         self._emulators = None if used_names_of(compiled.ptx) else emulators
         self._made: Counter[Hashable] = Counter()
         self._foreseen: dict[Hashable, tuple[Run, Future[RunResult | TooLarge]]] = {}
 
     def foresee(self, runs: Iterable[Run]) -> None:
-        """Begin to emulate launches that will be asked for in this order; what was begun before is given up."""
+        """Starts emulating launches that will be requested in this order; earlier ones are dropped."""
         for _, begun in self._foreseen.values():
             begun.cancel()
         self._foreseen.clear()
@@ -107,7 +111,7 @@ class EmulatedChecks:
             )
 
     def seen(self, run: Run) -> RunResult | None:
-        """The emulator's result of a launch; None if it is not asked, or the launch is too large for it."""
+        """Returns the emulator's result of a launch; None if the launch needs no check or is too large."""
         wanted = _wanted(run, self._made)
         if wanted is None:
             return None
@@ -116,7 +120,7 @@ class EmulatedChecks:
             try:
                 seen = begun[1].result()
             except (EmulatorLost, CancelledError):
-                pass  # made here, then: no check is lost with a process
+                pass  # pass: made here instead, so that no check is lost with a process
             else:
                 if within(begun[0], seen, wanted):
                     if isinstance(seen, TooLarge):
@@ -129,7 +133,10 @@ class EmulatedChecks:
             return None
 
     def counting(self, run: Run) -> Callable[[], RunResult | None] | None:
-        """Begin to count a large launch beside; gives what waits a moment for its result. None where nobody counts."""
+        """Starts counting a large launch in the background.
+
+        Returns a function that waits briefly for the result, or None.
+        """
         if self._emulators is None:
             return None
         wanted = replace(run, check=False, total_limit=min(run.total_limit, COUNTED_LARGE_INSTRUCTIONS), key=None)
@@ -151,7 +158,7 @@ def _bytes(run: Run) -> int:
 
 
 def _wanted(run: Run, made: Counter[Hashable]) -> Run | None:
-    """The launch as the emulator is to make it, None where it is not; counts it among those of its kind."""
+    """Returns the launch as the emulator is to make it, None for no emulation; counts it among its kind."""
     checked = run.check and small(run.shape, _bytes(run))
     if not run.count and not checked:
         return None

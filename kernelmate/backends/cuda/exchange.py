@@ -1,7 +1,7 @@
-"""Memory that the worker, its runner and its emulators share, for arrays that are too large to send.
+"""Shared memory of the worker, its runner and its emulators, for arrays that are too large to send.
 
-It is mapped before the processes part, so that each has it, and takes memory where it was written. Only inputs and the
-outputs of the last launch lie in it; who has read outputs overwrites them before the next launch.
+It is mapped before the processes fork, and only written pages take memory. It holds only inputs and the last launch's
+outputs; the reader of outputs overwrites them before the next launch.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument, Run
 
 EXCHANGE_BYTES = 16 << 30
-"""Bytes of addresses; larger launches are not made."""
+"""Bytes of address space; larger launches are refused."""
 
 LARGE_BYTES = 8 << 20
-"""Launches over more bytes of arrays go through the exchange; others are sent whole."""
+"""Bytes of arrays from which a launch uses shared memory; smaller ones are sent as messages."""
 
 ALIGNMENT = 4096
 
 _MAP_NORESERVE = 0x4000
-"""Linux, `<bits/mman.h>`: no memory is set aside for what is not written."""
+"""Linux, `<bits/mman.h>`: reserves no memory for unwritten pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Exchange:
     """The shared memory of one worker.
 
     Raises:
-        OSError: the system gives no such mapping.
+        OSError: the system refuses the mapping.
     """
 
     def __init__(self, size: int = EXCHANGE_BYTES) -> None:
@@ -75,7 +75,7 @@ class Exchange:
         self._bytes[start:end] = 0
 
     def pin(self, end: int) -> None:
-        """Let CUDA copy from and to all up to `end` at full speed, in this process; copies are slower where it cannot."""
+        """Registers the memory up to `end` with CUDA for fast copies in this process; copies are slower if that fails."""
         if end <= self._pinned:
             return
         import cupy
@@ -91,7 +91,7 @@ class Exchange:
             self._pinned = self._bytes.size  # not tried again
 
     def resolved(self, run: Run, *, whole: bool = False) -> Run:
-        """A launch with arrays in the place of what was sent for them; `whole` ones, each element of its own."""
+        """Returns a launch with arrays in place of the references that were sent; `whole` ones get materialised."""
         arguments = (
             replace(item, data=self._array(item.data, whole=whole)) if isinstance(item, ArrayArgument) else item
             for item in run.arguments
@@ -106,26 +106,26 @@ class Exchange:
 
 
 def filled(byte: int, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """An array of equal bytes that takes the memory of one element; not to be written to."""
+    """Returns a read-only array of equal bytes that takes the memory of one element."""
     return np.broadcast_to(np.full(dtype.itemsize, byte, np.uint8).view(dtype), shape)
 
 
 def fill_byte(array: Any) -> int | None:
-    """The byte that `filled` made an array of; None for any other array."""
+    """Returns the byte of an array made by `filled`; None for any other array."""
     if not isinstance(array, np.ndarray) or array.size < 2 or any(array.strides):
         return None
     return int(array.reshape(-1)[:1].view(np.uint8)[0])
 
 
 def is_large(run: Run) -> bool:
-    """True for a launch whose arrays go through the exchange."""
+    """Returns True for a launch whose arrays use shared memory."""
     arrays = [item.data for item in run.arguments if isinstance(item, ArrayArgument)]
     return sum(array.nbytes for array in arrays) > LARGE_BYTES or any(not isinstance(one, np.ndarray) for one in arrays)
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchLayout:
-    """Places of a launch's arrays in the exchange: `inputs` and `outputs` by argument, and the end of each part."""
+    """Offsets of a launch's arrays in shared memory: `inputs` and `outputs` by argument, and the end of each part."""
 
     inputs: Mapping[str, ArrayPlace]
     outputs: Mapping[str, ArrayPlace]
@@ -134,7 +134,7 @@ class LaunchLayout:
 
 
 def layout_of(run: Run, copies: int = 1) -> LaunchLayout:
-    """Places for the arrays of a launch: inputs first, then so many copies of what it may write."""
+    """Lays out the arrays of a launch: inputs first, then copies of the arrays that it may write."""
     arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
     at, inputs, outputs = 0, {}, {}
 
@@ -150,7 +150,7 @@ def layout_of(run: Run, copies: int = 1) -> LaunchLayout:
     middle = at
     for copy in range(copies):
         for item in arrays:
-            # A kernel that writes its inputs is found out by what it leaves there.
+            # A kernel that writes its inputs is detected by their changed contents.
             outputs[f"{item.name}/{copy}"] = placed(item.data)
     return LaunchLayout(inputs, outputs, middle, at)
 

@@ -1,11 +1,14 @@
-"""CUDA's errors of a launch: the kernel's as findings, the machine's as what they are. Codes as in `cuda.h`, `CUresult`."""
+"""Classification of CUDA's launch errors: the kernel's become findings, the machine's exceptions.
+
+Codes as in `cuda.h`, `CUresult`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kernelmate.errors import DeviceFailed
-from kernelmate.records import Finding
+from kernelmate.records import Finding, FindingCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,8 +16,8 @@ class Fault:
     """Error that a launch ended with.
 
     Attributes:
-        finding: what to report; the GPU names no source line.
-        sticky: the context is lost: nothing but a new process heals it.
+        finding: the finding, without a source line.
+        sticky: True if the context is lost and the process must be replaced.
     """
 
     finding: Finding
@@ -22,19 +25,19 @@ class Fault:
 
 
 _STICKY = {
-    700: ("illegal-address", "the kernel accessed memory that nothing is mapped at"),
-    702: ("hang", "the driver stopped the kernel because it took too long"),
-    710: ("trap", "an assert of the kernel failed"),
-    714: ("illegal-address", "the hardware stack was corrupted or overflowed"),
-    715: ("trap", "the kernel ran into an illegal instruction"),
-    716: ("misaligned-access", "the kernel accessed memory off its alignment"),
-    717: ("illegal-address", "an instruction for one address space met an address of another"),
-    718: ("illegal-address", "the program counter left the code"),
+    700: (FindingCode.ILLEGAL_ADDRESS, "the kernel accessed memory that nothing is mapped at"),
+    702: (FindingCode.HANG, "the driver stopped the kernel because it took too long"),
+    710: (FindingCode.TRAP, "an assert of the kernel failed"),
+    714: (FindingCode.ILLEGAL_ADDRESS, "the hardware stack was corrupted or overflowed"),
+    715: (FindingCode.TRAP, "the kernel ran into an illegal instruction"),
+    716: (FindingCode.MISALIGNED_ACCESS, "the kernel accessed memory off its alignment"),
+    717: (FindingCode.ILLEGAL_ADDRESS, "an instruction for one address space met an address of another"),
+    718: (FindingCode.ILLEGAL_ADDRESS, "the program counter left the code"),
 }
-"""Errors of a kernel after which its context is lost."""
+"""Errors of a kernel that destroy the context."""
 
 LAUNCH_FAILED = 719
-"""The driver's codes of a trap, and of faults that it has no code of their own for."""
+"""Driver code of a trap, and of faults without a code of their own."""
 
 _LAUNCH = {
     1: "an argument of the launch is invalid",
@@ -69,36 +72,38 @@ _MACHINE = {
 
 
 def fault_of(status: int, words: str, *, traps: bool) -> Fault:
-    """The finding for a status of the driver.
+    """Return the finding for a driver status.
 
     Args:
         status: the driver's code.
         words: the driver's own words.
-        traps: the kernel holds a trap instruction, which the driver does not tell from a fault of shared or local memory.
+        traps: True if the kernel contains a trap instruction, which the driver does not distinguish from a fault of
+            shared or local memory.
 
     Raises:
-        DeviceFailed: the machine is to blame, so nothing can be said of the kernel.
+        DeviceFailed: the machine is to blame, so nothing can be said about the kernel.
     """
     if status in _STICKY:
         code, message = _STICKY[status]
         return Fault(Finding(code, "error", f"{message} ({words})"), sticky=True)
     if status == LAUNCH_FAILED:
         code, message = (
-            ("trap", "the kernel was stopped by an exception, most likely its own trap")
+            (FindingCode.TRAP, "the kernel was stopped by an exception, most likely its own trap")
             if traps
             else (
-                "illegal-address",
+                FindingCode.ILLEGAL_ADDRESS,
                 "the kernel was stopped by a fault, such as shared memory out of bounds or a full stack",
             )
         )
         return Fault(Finding(code, "error", f"{message} ({words})"), sticky=True)
     if status == 2:
         return Fault(
-            Finding("out-of-memory", "error", f"the device has too little free memory ({words})"), sticky=False
+            Finding(FindingCode.OUT_OF_MEMORY, "error", f"the device has too little free memory ({words})"),
+            sticky=False,
         )
     if status in _LAUNCH:
         message = f"the launch is not possible: {_LAUNCH[status]} ({words})"
-        return Fault(Finding("launch-failure", "error", message), sticky=False)
+        return Fault(Finding(FindingCode.LAUNCH_FAILURE, "error", message), sticky=False)
     what = _MACHINE.get(status, "the driver reports what no kernel should cause")
     raise DeviceFailed(
         f"The GPU failed: {what} ({words}). This says nothing of the kernel.",

@@ -1,8 +1,8 @@
-"""Lock of a GPU: timings are taken one at a time, and nothing else of KernelMate runs on the GPU meanwhile.
+"""Lock of a GPU: one timing at a time, with nothing else of KernelMate on the GPU.
 
-Between processes, by locks of files that the system lets go of however a process ends. Launches that are only judged
-share the GPU; a timing has it alone. Who wants it alone closes the gate first, so that those who share cannot keep
-coming in before it. Two sessions meet where they see the same `/tmp`; containers that share a GPU but no files do not.
+File locks, which the system releases when a process ends, coordinate processes. Judged launches share the GPU; a timing
+has it exclusively. A process that wants it exclusively first takes a gate lock, so that new sharers cannot starve it.
+Sessions coordinate only if they see the same `/tmp`, which containers may not.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ if sys.platform != "win32":
 
 FOLDER = Path("/tmp")  # noqa: S108 -- one place for all users and sessions; the files hold nothing
 PATIENCE_S = 30.0
-"""Longest wait for a turn: whoever holds one that long hangs, and its session will kill it in its own time."""
+"""Longest wait for the lock: a process that holds it that long is hung, and its session will kill it."""
 
 IMPATIENCE_S = 60.0
-"""After a wait in vain none is made for so long: a verdict has many launches, and its own time limit."""
+"""Seconds without waiting after a wait in vain, because a verdict has many launches and a time limit."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.0005, 0.01
-"""Sleeps between two looks at a lock that is taken."""
+"""Shortest and longest sleep between two attempts to take the lock."""
 
 
 class GpuLock:
-    """Turns on one GPU.
+    """Shared and exclusive lock of one GPU.
 
     Args:
         gpu: its UUID, which is the same in every process.
-        folder: where the files of the locks are.
+        folder: folder of the lock files.
 
     Attributes:
-        unlocked: why turns cannot be taken here; None where they can.
+        unlocked: the reason why locking is impossible; None if it works.
     """
 
     def __init__(self, gpu: str, folder: Path = FOLDER) -> None:
@@ -53,9 +53,9 @@ class GpuLock:
 
     @contextlib.contextmanager
     def shared(self, patience_s: float = PATIENCE_S) -> Iterator[bool]:
-        """The GPU together with others that share it; False where the wait for it was given up.
+        """Context manager for shared use; gives False if the wait was abandoned.
 
-        Within a turn alone this is part of that turn.
+        Inside exclusive use it does nothing.
         """
         if self._alone or self.unlocked is not None:
             yield True
@@ -73,7 +73,7 @@ class GpuLock:
 
     @contextlib.contextmanager
     def alone(self, patience_s: float = PATIENCE_S) -> Iterator[bool]:
-        """The GPU alone; False where somebody held on to it for all of the patience, so that it is not."""
+        """Context manager for exclusive use; gives False if the wait was abandoned, so that use is not exclusive."""
         if self._alone or self.unlocked is not None:
             yield self.unlocked is None
             return
@@ -105,9 +105,9 @@ class GpuLock:
 
 
 def _open(path: Path) -> int:
-    """The file for reading, made where it is not there, usable by every user.
+    """Open the file for reading, created if missing, usable by every user.
 
-    A file in a sticky folder that somebody else made must not be opened with O_CREAT (`fs.protected_regular` of Linux).
+    Another user's file in a sticky folder must not be opened with O_CREAT (`fs.protected_regular` of Linux).
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     try:
@@ -116,13 +116,13 @@ def _open(path: Path) -> int:
         with contextlib.suppress(FileExistsError):
             handle = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
             with contextlib.suppress(OSError):
-                os.fchmod(handle, 0o666)  # whatever the umask took away
+                os.fchmod(handle, 0o666)  # restores what the umask removed
             return handle
         return os.open(path, flags)
 
 
 def _take(handle: int, *, alone: bool, deadline: float) -> bool:
-    """Lock a file, waiting until the deadline; False where it is still taken then."""
+    """Locks a file, waiting until the deadline; returns False if it is still locked then."""
     if sys.platform == "win32":
         return True
     wanted = (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB

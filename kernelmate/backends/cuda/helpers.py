@@ -1,4 +1,4 @@
-"""The kernels that timing needs besides those that are timed, as PTX, which every driver and GPU takes as it is."""
+"""Helper kernels of timing, as PTX, which every driver and GPU accepts."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ CLOCK = "kernelmate_clock"
 COPY = "kernelmate_copy"
 
 EMPTY_PLACES = 12
-"""Copies of the empty kernel. On an H100 an empty kernel takes 0.35 us less where its code lies beside the code that ran
-just before it, and elsewhere as much longer or shorter as every other kernel does in the same process."""
+"""Copies of the empty kernel.
+
+On an H100 an empty kernel takes 0.35 us less if its code lies next to the code that ran just before it; elsewhere its
+time varies with placement like that of other kernels in the process.
+"""
 
 EMPTY_PTX = """
 .version 6.3
@@ -146,10 +149,10 @@ MORE:
 
 @dataclass(frozen=True, slots=True)
 class HelperKernels:
-    """The helper kernels on one GPU, as handles of the driver, which hold while `loaded` lives.
+    """The helper kernels on one GPU as driver handles, valid while `loaded` lives.
 
     Attributes:
-        empties: copies of one kernel, each at a place of its own.
+        empties: copies of the empty kernel at different places.
     """
 
     empties: tuple[int, ...]
@@ -161,7 +164,7 @@ class HelperKernels:
 
 @functools.cache
 def helpers(device: int) -> HelperKernels:
-    """The helper kernels on a GPU; loaded once.
+    """Return the helper kernels on a GPU; loads them once.
 
     Raises:
         cupy.cuda.driver.CUDADriverError: the driver does not load them.
@@ -169,7 +172,8 @@ def helpers(device: int) -> HelperKernels:
     import cupy
 
     with cupy.cuda.Device(device):
-        # The empty ones come first, so that most of them lie apart from the clock, which runs just before each launch.
+        # The empty kernels come first, so that most of them lie away from the clock kernel, which runs just before each
+        # launch.
         empties = [_loaded(EMPTY_PTX, EMPTY)[0] for _ in range(EMPTY_PLACES)]
         flush, clock, copy = functions = _loaded(PTX, FLUSH, CLOCK, COPY)
     return HelperKernels(
@@ -178,7 +182,7 @@ def helpers(device: int) -> HelperKernels:
 
 
 def helper_launch(function: int, shape: LaunchShape, *numbers: int) -> Callable[[int], None]:
-    """A launch of a helper kernel with 64-bit arguments, on a stream given by its handle."""
+    """Returns a launcher of a helper kernel with 64-bit arguments, on a stream given by its handle."""
     from cupy.cuda import driver
 
     values = np.array(numbers or (0,), np.uint64)

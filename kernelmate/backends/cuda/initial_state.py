@@ -1,8 +1,8 @@
-"""Initial state of a judged launch on the GPU: no data of an earlier launch, and different contents each time.
+"""Initial state of a judged launch on the GPU: no data of earlier launches, and different contents each time.
 
-Shared memory keeps its contents from one kernel to the next (seen on an H100: every word of it), so a kernel that reads
-what it never wrote can find the right thing there. Lines of L2 that a kernel has asked to keep stay until they are
-released. And where all SMs are idle, blocks start in the same order each time, which hides what depends on the order.
+Shared memory keeps its contents between kernels (observed on an H100 for every word), so a kernel that reads
+uninitialised shared memory may find the right values. Persisting L2 lines stay until they are released. On idle SMs
+blocks start in the same order each time, which hides order dependence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 PATTERNS = (0xFFA5FFA5, 0x005A005A)
-"""Words that shared memory is filled with, each bit the other's opposite: the first is NaN in every floating type."""
+"""Fill words of shared memory, with complementary bits: the first is NaN in every floating type."""
 
 SPIN_NS = 60_000
 """Nanoseconds for which some SMs are kept busy when a launch begins."""
@@ -74,7 +74,7 @@ WAIT:
 
 @dataclass(frozen=True, slots=True)
 class _Tools:
-    """The helper kernels on one GPU. `shared_bytes` is the most that one block may have."""
+    """The helper kernels on one GPU. `shared_bytes` is the maximum per block."""
 
     scrub: Any
     spin: Any
@@ -103,15 +103,15 @@ def _tools(device: int) -> _Tools:
 
 @contextmanager
 def prepared(device: int, stream: Any, seed: int) -> Iterator[None]:
-    """The GPU in the condition that a seed names, for one launch on a stream that is waited for inside.
+    """Context manager that prepares the GPU for one launch, by a seed; the launch must be awaited inside.
 
-    Shared memory of every SM is filled, lines that were to persist in L2 are released, and, for seeds other than 0, some
-    SMs are busy for a moment.
+    It fills every SM's shared memory, releases persisting L2 lines, and for seeds other than 0 keeps some SMs busy for
+    a moment.
 
     Args:
         device: the current GPU.
         stream: the current cupy.cuda.Stream.
-        seed: as of the launch (`Run.schedule_seed`).
+        seed: the launch's seed (`Run.schedule_seed`).
 
     Raises:
         cupy.cuda.driver.CUDADriverError: the GPU has failed. cupy.cuda.runtime.CUDARuntimeError: likewise.
@@ -120,7 +120,7 @@ def prepared(device: int, stream: Any, seed: int) -> Iterator[None]:
     release_persisting()
     scrub(device, seed)
     if seed:
-        # The scrubbing takes every SM, so it must be over: its last blocks would be beside what is judged.
+        # Filling uses every SM and must finish first, or its last blocks would run beside the judged kernel.
         stream.synchronize()
         busy = random.Random(seed).randrange(1, max(tools.multiprocessors // 2, 2))  # noqa: S311 -- an order, no secret
         tools.spin((busy, 1, 1), (32, 1, 1), (np.uint64(SPIN_NS),), tools.shared_bytes, tools.beside)
@@ -137,9 +137,9 @@ def scrub(device: int, seed: int) -> None:
 
 
 def release_persisting() -> None:
-    """Make every line of L2 that was to persist an ordinary one, so that no version lives on what another one kept.
+    """Release all persisting L2 lines, so that no version benefits from another's.
 
-    GPUs before compute capability 8.0 have no such lines, and say so, which changes nothing.
+    GPUs before compute capability 8.0 have none and report an error, which is ignored.
     """
     _driver().cuCtxResetPersistingL2Cache()
 

@@ -1,8 +1,8 @@
-"""Kernels under judgement in a process and CUDA context of their own, in which nothing lies that says what is right.
+"""Isolation of kernels under judgement: their process and CUDA context contain no expected outputs.
 
-The worker keeps what it compares with (references' answers, baselines' outputs) in its own process and context; candidates
-are launched and timed by its *runner* (`kernelmate.worker.runner`), which is forked off before either opens CUDA. Small
-launches are sent to it whole, large ones through the exchange.
+The worker keeps expected outputs and baselines' outputs in its own process and context; candidates
+are launched and timed by its *runner* (`kernelmate.worker.runner`), which is forked before either opens CUDA. Small
+launches are sent to it as messages, large ones through shared memory.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from kernelmate.backends.cuda.emulated_checks import EmulatedChecks
 from kernelmate.backends.cuda.exchange import Exchange, LaunchLayout, is_large, layout_of, sent
 from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.errors import DeviceFailed
-from kernelmate.records import BackendName, Compiled, Finding, LaunchShape, Speedup, Target, Timing
+from kernelmate.records import BackendName, Compiled, Finding, FindingCode, LaunchShape, Speedup, Target, Timing
 
 LAUNCH_SHARE, LAUNCH_LEAST_S = 8, 5.0
-"""A launch may take one in so many parts of a task's time limit, since a verdict needs more than one, and at least so many seconds."""
+"""Time limit of a launch.
+
+This fraction of a task's limit, since a verdict needs several launches, and a minimum in seconds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,12 @@ class LaunchRequest:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Precedes the answer to a `LaunchRequest` once other processes have made room for it; time limits count from here."""
+    """Precedes the reply to a `LaunchRequest` once other processes have freed the GPU; time limits start here."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchReply:
-    """Effects of one launch. Of a large one, `written` names what lies in the exchange; other arrays are as they were given."""
+    """Result of one launch. For a large launch, `written` names the arrays in shared memory; all others are unchanged."""
 
     result: RunResult
     written: tuple[str, ...] = ()
@@ -62,14 +65,17 @@ class LaunchReply:
 
 @dataclass(frozen=True, slots=True)
 class MeasureRequest:
-    """Asks for a version's time, beside its baseline's. The answer is a `MeasureReply`.
+    """Requests a version's time, beside its baseline's. The reply is a `MeasureReply`.
 
     Attributes:
-        module: the version's number. baseline: the number of the one beside it, and its launch.
-        run: the arguments, and the version's launch. layout: where large arrays lie.
-        restored: arrays that are read and written.
-        budget_s: seconds that it should take. full: with cold durations and replay periods.
-        quick: warm durations only, and no look at what timed launches leave.
+        module: the version's number.
+        baseline: the baseline's number and launch.
+        run: the arguments, and the version's launch.
+        layout: offsets of large arrays.
+        restored: arrays that are reset before each launch.
+        budget_s: time budget.
+        full: also measure cold durations and replay periods.
+        quick: measure warm durations only, without checking outputs.
     """
 
     module: int
@@ -84,7 +90,7 @@ class MeasureRequest:
 
 @dataclass(frozen=True, slots=True)
 class MeasureReply:
-    """Result of a timing: as `kernelmate.checks.timed.Timed`, with the names of outputs that lie in the exchange."""
+    """Result of a timing, like `kernelmate.checks.timed.Timed`, with the names of outputs in shared memory."""
 
     timings: tuple[Timing, ...] = ()
     speedup: Speedup | None = None
@@ -97,19 +103,19 @@ class MeasureReply:
 
 @dataclass(frozen=True, slots=True)
 class RemarksRequest:
-    """Asks for what the driver disagreed on."""
+    """Requests disagreements with the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadRefused:
-    """The answer where code cannot be loaded."""
+    """Reply if code cannot be loaded."""
 
     finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFailed:
-    """The answer where the GPU failed."""
+    """Reply if the GPU failed."""
 
     message: str
     hint: str | None
@@ -128,7 +134,7 @@ class Runner:
         self.poisoned = False
 
     def open(self, device: int, memory_limit: int | None) -> None:
-        """Let it open its GPU, without waiting; the first answer tells whether it could."""
+        """Starts opening the GPU; the first reply shows whether it succeeded."""
         self._connection.send((device, memory_limit))
 
     def drop(self, module: int) -> None:
@@ -144,7 +150,7 @@ class Runner:
             self._end_alike()
 
     def receive(self, limit_s: float | None = None) -> Any:
-        """The answer; None where a launch has not ended `limit_s` seconds after it began, which ends the runner.
+        """Return the reply; None if a launch has not ended `limit_s` seconds after its start, which ends the runner.
 
         Raises:
             DeviceFailed: the GPU failed. UnsupportedInstruction: the driver cannot load the code.
@@ -166,12 +172,12 @@ class Runner:
         return answer
 
     def ask(self, request: object, limit_s: float | None = None) -> Any:
-        """The answer to a request, as `receive` gives it."""
+        """Sends a request, and returns the reply as `receive` does."""
         self.send(request)
         return self.receive(limit_s)
 
     def _end_alike(self) -> NoReturn:
-        """End this process as the runner has ended: whoever started the worker tells from that what became of the kernel."""
+        """Ends this process with the runner's exit status, so that the session learns how the kernel ended it."""
         _, status = os.waitpid(self._pid, 0)
         if os.WIFSIGNALED(status):
             number = os.WTERMSIG(status)
@@ -181,11 +187,11 @@ class Runner:
 
 
 class IsolatedCuda:
-    """`Backend` for kernels under judgement: loads and launches them in the runner.
+    """`Backend` for kernels under judgement, which loads and launches them in the runner.
 
     Args:
-        runner: where they run, its GPU opened.
-        own: this process's own backend of the same GPU, for references and baselines.
+        runner: the runner, with its GPU opened.
+        own: this process's backend of the same GPU, for references and baselines.
 
     Attributes:
         launch_limit_s: seconds after which a launch counts as hung, and its runner is killed; None for no limit.
@@ -256,20 +262,22 @@ class IsolatedCuda:
         return replace(seen, outputs=outputs if seen.outputs is not None else None, repeats=repeats)
 
     def launch(self, module: IsolatedModule, run: Run) -> RunResult:
-        """One launch in the runner.
+        """Make one launch in the runner.
 
         Raises:
-            DeviceFailed: the GPU failed, which says nothing of the kernel.
+            DeviceFailed: the GPU failed, which says nothing about the kernel.
         """
         given = {item.name: item.data for item in run.arguments if isinstance(item, ArrayArgument)}
         if self.runner.poisoned:
-            lost = Finding("launch-failure", "error", "an earlier launch has cost the GPU's context")
+            lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch has cost the GPU's context")
             return RunResult(given, (lost,))
         layout = self._handed_over(run)
         handed = replace(run, key=None) if layout is None else sent(run, layout)
         seen: LaunchReply | None = self.runner.ask(LaunchRequest(module.number, handed, layout), self.launch_limit_s)
         if seen is None:
-            hung = Finding("hang", "error", f"the launch had not ended after {self.launch_limit_s:g} s, and was killed")
+            hung = Finding(
+                FindingCode.HANG, "error", f"the launch had not ended after {self.launch_limit_s:g} s, and was killed"
+            )
             return RunResult(given, (hung,))
         if layout is None:
             return seen.result
@@ -290,7 +298,7 @@ class IsolatedCuda:
         return layout
 
     def _taken(self, run: Run, layout: LaunchLayout, written: Iterable[str], copy: int) -> dict[str, Any]:
-        """Arrays that the runner has left in the exchange, where their arguments' lie."""
+        """Returns arrays that the runner wrote to shared memory, placed like their arguments."""
         import cupy
 
         found: dict[str, Any] = {}
@@ -331,7 +339,9 @@ class IsolatedModule:
     """One version in the runner, with the emulator beside it in this process.
 
     Attributes:
-        compiled: the code. target: what it is for. number: what the runner calls it.
+        compiled: the code.
+        target: its target.
+        number: its number in the runner.
     """
 
     def __init__(
@@ -364,7 +374,7 @@ class IsolatedModule:
 
 
 def joined(seen: RunResult, result: RunResult) -> RunResult:
-    """The emulator's result of a launch with the arrays and findings of the GPU."""
+    """Combines the emulator's result of a launch with the GPU's arrays and findings."""
     return replace(
         seen,
         arrays=result.arrays,

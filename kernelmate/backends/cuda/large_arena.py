@@ -1,6 +1,6 @@
-"""The device memory of a large launch: as `Arena`, without copies of it all in the host's memory.
+"""Device memory of a large launch: like `Arena`, without copies in host memory.
 
-Arrays come from where they are (the GPU, the host, or a byte that fills them), and bands and inputs are compared there.
+Arrays come from the GPU, the host, or a fill byte, and guard bands and inputs are compared on the device.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
 """`cudaMemcpyHostToDevice`, `cudaMemcpyDeviceToHost`, `cudaMemcpyDeviceToDevice`."""
 
 HASHED_WORDS = 1 << 23
-"""Words that are hashed together: temporaries take sixteen bytes for each."""
+"""Words hashed per step: temporaries take sixteen bytes for each."""
 
 Take = Callable[[ArrayArgument, int], Any]
 """Makes an argument's contents after the launch from their address on the device."""
@@ -29,9 +29,9 @@ class LargeArena:
     """One allocation that holds all arrays of a large launch.
 
     Args:
-        arguments: the arrays: NumPy's, CuPy's, or what `exchange.filled` makes.
-        seed: of order and distances; 0 keeps the given order.
-        take: how contents are read afterwards; None gives arrays of the module that the argument's are of.
+        arguments: NumPy arrays, CuPy arrays, or results of `exchange.filled`.
+        seed: seed of order and distances; 0 keeps the given order.
+        take: reads the contents afterwards; None returns arrays of the argument's module.
 
     Raises:
         cupy.cuda.memory.OutOfMemoryError: the device has too little memory.
@@ -57,9 +57,9 @@ class LargeArena:
         return int(self._memory.ptr) + self.spans[name].start
 
     def read(self) -> tuple[dict[str, Any], tuple[Finding, ...]]:
-        """The arrays after the launch, and a finding for each that was written around.
+        """Return the arrays after the launch, and a finding for each with damaged guard bands.
 
-        What is not to be written and was not is the very array that was given.
+        An unmodified input is returned as the given object.
         """
         arrays = {}
         for name, span in self.spans.items():
@@ -74,7 +74,7 @@ class LargeArena:
         return arrays, written_around(self.spans, np.concatenate(places))
 
     def scrub(self) -> None:
-        """Overwrite it all, so that nothing of this launch is found in the memory later."""
+        """Overwrites everything, so that later launches find no data of this one."""
         self._runtime.memsetAsync(self._memory.ptr, SCRUB, self._size, self._stream.ptr)
 
     def _fill(self, argument: ArrayArgument, to: int) -> None:

@@ -1,4 +1,4 @@
-"""Compiled code onto the GPU, as it is: nothing is compiled again."""
+"""Loads compiled code onto the GPU without recompiling."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelmate.backends.cuda.faults import fault_of
-from kernelmate.records import Compiled, Finding
+from kernelmate.records import Compiled, Finding, FindingCode
 
 MAX_DYNAMIC_SHARED = 8
 """`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of `cuda.h`."""
 
 _NOT_LOADABLE = frozenset({200, 209, 218, 222, 300, 301})
-"""`cuda.h`: an invalid image, none for this GPU, and code that the driver is too old for."""
+"""`cuda.h`: an invalid image, no image for this GPU, and code that is too new for the driver."""
 
 
 def load_failure(compiled: Compiled, status: int, words: str) -> Finding:
-    """The finding for code that the driver does not load; `status` is a `CUresult`, `words` what the driver says."""
+    """Returns the finding for code that the driver does not load.
+
+    `status` is a `CUresult`, `words` the driver's message.
+    """
     if status in _NOT_LOADABLE:
         message = f"the driver cannot load code for {compiled.arch} ({words}); choose the target of this GPU"
-        return Finding("unsupported-instruction", "error", message)
+        return Finding(FindingCode.UNSUPPORTED_INSTRUCTION, "error", message)
     return fault_of(status, words, traps=False).finding
 
 
@@ -50,7 +53,7 @@ class CodeCopy:
     """One more copy of a kernel's code on the GPU.
 
     Attributes:
-        kernel: the cupy.cuda.function.Function of it, which keeps the module that it is in.
+        kernel: its cupy.cuda.function.Function, which keeps the module alive.
     """
 
     kernel: Any
@@ -65,7 +68,7 @@ class CodeCopy:
         return cls(module.get_function(compiled.lowered_name))
 
     def take_shared(self, count: int) -> None:
-        """Ask for leave to take so many bytes of dynamic shared memory."""
+        """Opts in to this number of bytes of dynamic shared memory."""
         from cupy.cuda import driver
 
         driver.funcSetAttribute(self.kernel.ptr, MAX_DYNAMIC_SHARED, count)

@@ -1,4 +1,4 @@
-"""Limit of a GPU's memory for launches: arrays, what kernels allocate themselves, stacks and variables."""
+"""Limits of a GPU's memory for launches: arrays, device-side allocations, stacks and variables."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 PART_OF_FREE = 0.8
-"""Of the memory that is free when the worker opens the GPU, so much may be taken where no limit is set."""
+"""Default limit as a fraction of the memory that is free when the worker opens the GPU."""
 
 HEAP_BYTES = 8 << 20
 STACK_BYTES = 1 << 10
 PRINTF_BYTES = 1 << 20
-"""What a kernel finds when nothing is asked for (CUDA C++ Programming Guide: heap of `malloc`, stack of calls per thread,
-buffer of `printf`). Set all the same: a verdict must not depend on what a machine's environment says."""
+"""CUDA's default limits (CUDA C++ Programming Guide: heap of `malloc`, stack per thread, buffer of `printf`).
+
+They are set explicitly, so that a verdict does not depend on the machine's environment.
+"""
 
 _STACK_LIMIT, _PRINTF_LIMIT, _HEAP_LIMIT = 0, 1, 2
 """`cudaLimitStackSize`, `cudaLimitPrintfFifoSize` and `cudaLimitMallocHeapSize` of `driver_types.h`."""
@@ -32,11 +34,11 @@ class DeviceMemory:
     resident_threads: int
 
     def refusal(self, ptx: str, local_bytes: int) -> str | None:
-        """Reason that a kernel needs more memory than the limit before it has touched an array; None if it does not.
+        """Return the reason why a kernel exceeds the memory limit even without arrays; None if it does not.
 
         Args:
-            ptx: its text, for the `__device__` variables.
-            local_bytes: of local memory, per thread.
+            ptx: its PTX, for the `__device__` variables.
+            local_bytes: local memory per thread.
         """
         stacks = local_bytes * self.resident_threads
         if stacks > self.limit:
@@ -51,7 +53,7 @@ class DeviceMemory:
 
 
 def variable_bytes(ptx: str) -> int:
-    """Bytes of all `__device__` variables of a PTX module."""
+    """Returns the bytes of all `__device__` variables of a PTX module."""
     total = 0
     for match in _VARIABLE.finditer(ptx):
         size = int(match["bits"]) // 8
@@ -62,11 +64,11 @@ def variable_bytes(ptx: str) -> int:
 
 
 def bound_memory(device: Any, limit: int | None) -> DeviceMemory:
-    """Set the present context's limits.
+    """Set the current context's limits.
 
     Args:
         device: a cupy.cuda.Device, in use.
-        limit: bytes; None for `PART_OF_FREE` of what is free now.
+        limit: bytes; None for `PART_OF_FREE` of the free memory.
     """
     import cupy
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from kernelmate.backends.base import MOST_PRINTED
 
 _ASSERT = re.compile(r"^(?P<file>.*?):(?P<line>\d+): .*Assertion `(?P<condition>.*)` failed", re.MULTILINE)
-"""The driver's message of a failed assert, one for each thread."""
+"""The driver's message of a failed assert, one per thread."""
 
 
 @dataclass(slots=True)
 class Printed:
-    """Output of a kernel: its first `MOST_PRINTED` bytes, and the number of bytes in all."""
+    """Output of a kernel: its first `MOST_PRINTED` bytes, and the total number of bytes."""
 
     text: str = ""
     size: int = 0
@@ -47,9 +47,9 @@ class Printed:
 
 @contextlib.contextmanager
 def captured(wanted: bool) -> Iterator[Printed]:
-    """Catch what is written to descriptors 1 and 2 within; nothing where it is not `wanted`, or on Windows.
+    """Context manager that captures writes to descriptors 1 and 2; captures nothing if not `wanted`, or on Windows.
 
-    The driver prints through the C library, whose buffer is emptied before and after.
+    The driver prints through the C library, whose buffer is flushed before and after.
     """
     printed = Printed()
     if not wanted or sys.platform == "win32":

@@ -1,7 +1,7 @@
-"""Measures what a GPU does at most: bandwidths, rates of arithmetic, and what a launch costs.
+"""Measures a GPU's peak rates: bandwidths, arithmetic rates, and launch costs.
 
-Each limit is reached by a kernel of `probes.cu` that does nothing else, launched long enough that its own launch does not
-count, several times; the best run is the roof. Nothing else of KernelMate runs on the GPU meanwhile.
+For each limit a kernel of `probes.cu` does only that kind of work, several times and long enough that launch overhead
+does not matter; the best run is the peak. Nothing else of KernelMate runs on the GPU meanwhile.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from kernelmate.records import Calibration, Roofs
 
 RUNS = 5
 LONG_ENOUGH_MS = 4.0
-"""A probe's rounds are doubled until one launch takes so long."""
+"""Milliseconds that one launch of a probe must take; its rounds are doubled until it does."""
 
 MOST_ROUNDS = 1 << 22
 MOST_BYTES = 1 << 30
-"""Bytes of each buffer that is read from DRAM; an eighth of what is free where that is less."""
+"""Bytes of each buffer read from DRAM, at most an eighth of the free memory."""
 
 L1_BYTES = 16 << 10
-"""Bytes that each L1 holds whole, whatever shared memory is set aside."""
+"""Bytes that fit into each L1 whatever the shared-memory configuration."""
 
 BLOCK = 256
 BLOCKS_PER_SM = 8
@@ -41,11 +41,12 @@ OnProbe = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """One kernel of arithmetic and what each thread does in a round of it.
+    """One arithmetic kernel, and the work of each thread in a round.
 
     Attributes:
-        kernel: its name. precision: as roofs name it.
-        flops: operations of a thread in one round.
+        kernel: its name.
+        precision: its key in `Roofs.tflops`.
+        flops: operations per thread and round.
         values: the type of its scalars and outputs, and the two scalars.
     """
 
@@ -64,7 +65,7 @@ RATES = (
 """Scalars are numbers a little below 1 and a little above 0, so that no chain overflows; as bits of two halves for fp16."""
 
 OLD_TENSOR_FLOPS = 2 * 16 * 8 * 8 * 16 // 32
-"""Of a thread in a round of `mma_fp16` before sm_80, whose products are half as deep."""
+"""Operations per thread and round of `mma_fp16` before sm_80, whose products are half as deep."""
 
 
 def source() -> str:
@@ -77,10 +78,10 @@ def calibrate(device: int = 0, on_probe: OnProbe | None = None) -> Calibration:
 
     Args:
         device: its number, as CUDA counts them.
-        on_probe: told of each probe, how many are done, and how many there are.
+        on_probe: called with each probe, the number done, and the total.
 
     Raises:
-        BackendUnavailable: there is no such GPU that can be used.
+        BackendUnavailable: the GPU does not exist or cannot be used.
     """
     require_gpu(device)
     driver = read_driver()
@@ -196,7 +197,7 @@ class _ProbeKernels:
         return flops * rounds * self._blocks * BLOCK / best_ms / 1e9
 
     def _long_enough(self, launch: Callable[[int], Callable[[], None]]) -> tuple[int, float]:
-        """Rounds with which one launch lasts, and the best time of such launches in milliseconds."""
+        """Returns the rounds that make a launch long enough, and the best time of such launches in milliseconds."""
         rounds = 64
         while self._ms(launch(rounds)) < LONG_ENOUGH_MS and rounds < MOST_ROUNDS:
             rounds *= 2
@@ -225,5 +226,5 @@ class _ProbeKernels:
 
 
 def _power_below(number: int) -> int:
-    """The largest power of two up to a number; at least one buffer of an L1."""
+    """Returns the largest power of two up to a number, and at least one L1 buffer."""
     return max(1 << (number.bit_length() - 1) if number > 0 else 0, L1_BYTES)

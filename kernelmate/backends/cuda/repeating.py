@@ -1,8 +1,8 @@
-"""Makes one launch many times over, as timing does, and says whether that still does the work.
+"""Repeats one launch many times, as timing does, and checks that later launches still do the work.
 
-Two graphs are timed. In both, arrays that are read and written get their first contents back before each launch. In the
-second one outputs are overwritten as well, and so are the variables of the module, with what they held when it was
-loaded. What the resets take is timed by itself and taken off.
+Two graphs are timed. In both, arrays that are read and written are reset before each launch. In the second, outputs are
+overwritten as well, and module variables are reset to their initial values. The time of the resets is measured
+separately and subtracted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernelmate.backends.cuda.initial_state import scrub
 from kernelmate.backends.cuda.timing_arena import ON_DEVICE, Launch, TimingArena
 from kernelmate.backends.cuda.variables import DeviceVariable, used_names_of, variables_of
 from kernelmate.backends.timed import RepeatedLaunch, TimedFault
-from kernelmate.records import Finding
+from kernelmate.records import Finding, FindingCode
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaModule
@@ -27,23 +27,26 @@ MOST_LAUNCHES = 16
 """Launches in one graph."""
 
 GRAPH_US = 4000.0
-"""About as long one graph may take; launches that take longer than half of that are timed one by one."""
+"""Approximate duration of a graph; launches longer than half of it are timed one by one."""
 
 _NOTHING, _MEMORY, _SHARED = range(3)
-"""State that is reset before each launch, besides arrays that are read and written; each level includes those before it."""
+"""State that is reset before each launch, besides arrays that are read and written.
+
+Each level includes the preceding ones.
+"""
 
 REPLAYS = 3
-"""The fastest of so many counts: other work on the machine makes a replay slower and never faster."""
+"""Number of measurements of which the fastest counts: other work on the machine only makes a replay slower."""
 
 DOUBTED, ROUNDS = 0.6, 4
-"""Share of another launch's time below which one over its own results is measured again, and how often at most."""
+"""Fraction of a fresh launch's time below which a launch over its own results is measured again, and the maximum of repetitions."""
 
 
 def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLaunch:
-    """Make a launch again and again on arrays of its own, elsewhere than where it was judged.
+    """Repeat a launch on arrays of its own, at other addresses than when it was judged.
 
     Args:
-        module: the version, loaded. Where it has variables it is loaded anew, to have their first values.
+        module: the loaded version. If it has variables it is loaded again, to get their initial values.
         run: the launch.
         restored: names of the arrays that are read and written.
 
@@ -70,13 +73,13 @@ def repeat(module: CudaModule, run: Run, restored: frozenset[str]) -> RepeatedLa
                     stage.scrub()
     except cupy.cuda.memory.OutOfMemoryError as error:
         message = f"not launched many times over: the GPU's memory does not suffice ({error})"
-        raise TimedFault(Finding("out-of-memory", "note", message)) from None
+        raise TimedFault(Finding(FindingCode.OUT_OF_MEMORY, "note", message)) from None
     except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
         raise TimedFault(backend.fault(int(error.status), str(error), traps=module.traps)) from None
 
 
 class _KeptVariable:
-    """A variable of the module, with what it holds now."""
+    """A module variable, with its initial value."""
 
     def __init__(self, variable: DeviceVariable) -> None:
         import cupy
@@ -93,7 +96,7 @@ class _KeptVariable:
 
 @dataclass(frozen=True, slots=True)
 class _Elapsed:
-    """Microseconds that work took between two events; and those since an earlier event, by the GPU's and the host's clock."""
+    """Microseconds between two events; and those since an earlier event, by the GPU's and the host's clock."""
 
     work_us: float
     gpu_us: float
@@ -102,7 +105,7 @@ class _Elapsed:
 
 @dataclass(slots=True)
 class _LaunchRepeater:
-    """One launch on its stage, and how often it was made."""
+    """One launch on its arena, with the number of times it was made."""
 
     stage: TimingArena
     launch: Launch
@@ -113,10 +116,10 @@ class _LaunchRepeater:
     launches: int = 0
     clocks_us: tuple[float, float] | None = None
     least: dict[tuple[int, bool], float] = field(default_factory=dict)
-    """Microseconds of a launch, by what is reset before it and by whether it is made: the least of all measurements."""
+    """Shortest time of a launch in microseconds, by the reset level and by whether it is made."""
 
     def all(self, *, shares: bool) -> RepeatedLaunch:
-        """Every measurement, then the last launch; `shares` says that the kernel has shared memory."""
+        """Makes every measurement, then the last launch; `shares` is True if the kernel has shared memory."""
         once = max(self._between(lambda: self._go(1)).work_us, 1.0)
         count = int(min(GRAPH_US / once, MOST_LAUNCHES))
 
@@ -128,7 +131,7 @@ class _LaunchRepeater:
             scrubbed = measured(_SHARED) if shares else None
             if own is None or all(other is None or own >= DOUBTED * other for other in (afresh, scrubbed)):
                 break
-            # Short graphs end before the GPU turns to another process.
+            # Short graphs end before the GPU switches to another process.
             count = max(min(count, 2), count // 4)
         self._reset(_NOTHING)
         self.stage.poison(self.stream.ptr)
@@ -136,7 +139,7 @@ class _LaunchRepeater:
         return RepeatedLaunch(self.launches, own, afresh, scrubbed, self.stage.outputs(), self.clocks_us)
 
     def _alone(self, resets: int) -> float:
-        """Microseconds of one long launch by itself, the resets before it left out."""
+        """Returns the microseconds of one long launch by itself, without the preceding resets."""
         self._reset(resets)
         took = self._between(lambda: self._go(1))
         self.clocks_us = self.clocks_us or (took.gpu_us, took.host_us)
@@ -147,7 +150,10 @@ class _LaunchRepeater:
         return self.least[key]
 
     def _period(self, count: int, resets: int) -> float | None:
-        """Microseconds of one launch in a graph of `count`, resets taken off; None where CUDA refuses to capture it."""
+        """Returns the microseconds of one launch in a graph of `count`, without resets.
+
+        None if CUDA refuses to capture it.
+        """
         whole = self._replayed(count, resets, launching=True)
         if whole is None or (resets == _NOTHING and not self.in_place):
             return whole
@@ -164,7 +170,7 @@ class _LaunchRepeater:
                 self._reset(resets)
                 self._go(launching)
         except errors:
-            # What was begun must be ended, or the stream stays of no use.
+            # A capture that was started must be ended, or the stream becomes unusable.
             with suppress(*errors):
                 self.stream.end_capture()
             return None
@@ -192,10 +198,10 @@ class _LaunchRepeater:
         self.launches += times
 
     def _between(self, work: Callable[[], object]) -> _Elapsed:
-        """Measures the duration of work.
+        """Measure the duration of work.
 
-        Both clocks begin once the GPU has been seen to answer: other processes' work may come before that, and between two
-        events of this stream it counts in both.
+        Both clocks start after the GPU has responded: other processes' work may precede that, and between two events of
+        this stream it counts in both.
         """
         import cupy
 

@@ -1,4 +1,4 @@
-"""Sensors of a GPU by NVML: temperature, throttle reasons, other processes. Without NVML, their absence is reported."""
+"""GPU sensors by NVML: temperature, throttle reasons, other processes. Without NVML, their absence is reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THROTTLED = {
     0x200: "board limit",
     0x400: "reliability",
 }
-"""Bits of `nvmlClocksEventReasons` (nvml.h) that hold clocks below what was asked for; idle and set clocks do not."""
+"""Bits of `nvmlClocksEventReasons` (nvml.h) that throttle clocks; idle and application clocks do not."""
 
 MOST_NAMED = 4
 """Other processes that are named before the rest is counted."""
@@ -29,7 +29,7 @@ class Sensors:
         gpu: its UUID.
 
     Attributes:
-        missing: why there is none; None where there is.
+        missing: the reason why NVML is unavailable; None if it is available.
     """
 
     def __init__(self, gpu: str) -> None:
@@ -46,7 +46,7 @@ class Sensors:
             self.missing = f"temperature and throttling unknown (NVML: {error})"
 
     def temperature_c(self) -> int | None:
-        """Of the GPU's core, in degrees Celsius."""
+        """Returns the GPU core's temperature in degrees Celsius."""
         if self.missing is not None:
             return None
         try:
@@ -55,7 +55,7 @@ class Sensors:
             return None
 
     def throttle_reasons(self) -> tuple[str, ...]:
-        """Reasons that clocks are held down now, in words."""
+        """Returns the present throttle reasons as text."""
         if self.missing is not None:
             return ()
         read = getattr(self._nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
@@ -66,9 +66,9 @@ class Sensors:
             return ()
 
     def others(self) -> tuple[str, ...]:
-        """Other processes that compute on the GPU, as `python3 (pid 123)`, the first few of them.
+        """Return other compute processes on the GPU, as `python3 (pid 123)`, the first few of them.
 
-        One that the same session keeps ready, and which computes nothing meanwhile, is none of them.
+        The same session's idle spare process is left out.
         """
         if self.missing is not None:
             return ()
@@ -81,22 +81,25 @@ class Sensors:
 
 
 def reasons_of(bits: int) -> tuple[str, ...]:
-    """The words for NVML's bits; those that hold nothing down are left out."""
+    """Returns names for NVML's bits, without those that do not throttle."""
     return tuple(words for bit, words in THROTTLED.items() if bits & bit)
 
 
 def named(pids: list[int]) -> tuple[str, ...]:
-    """Processes as people know them; a process of another container has a number and no name."""
+    """Names processes; a process of another container has only a number."""
     shown = tuple(f"{_command(pid)} (pid {pid})" for pid in pids[:MOST_NAMED])
     rest = len(pids) - len(shown)
     return (*shown, f"{rest} more") if rest else shown
 
 
 def _kept_ready(pid: int) -> bool:
-    """This process's worker and runner, or those that wait for their turn in the same session: started by the same one."""
+    """Returns True for this process's worker and runner, and for spare ones of the same session.
+
+    Their parent is the same.
+    """
     if pid == os.getpid():
         return True
-    # A worker leads a process group of its own, in which its runner is as well.
+    # A worker leads a process group, which includes its runner.
     sessions = {os.getppid(), _parent_of(os.getpgrp())} - {None}
     if b"kernelmate.worker.child" not in _started_as(pid):
         return False
@@ -105,7 +108,7 @@ def _kept_ready(pid: int) -> bool:
 
 
 def _parent_of(pid: int) -> int | None:
-    """A process's parent; None where there is no such process, or the system does not tell."""
+    """Returns a process's parent; None if the process does not exist or the system does not tell."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -129,5 +132,5 @@ def _command(pid: int) -> str:
 
 @functools.cache
 def sensors(gpu: str) -> Sensors:
-    """The sensors of a GPU; NVML is loaded once."""
+    """Returns the sensors of a GPU; loads NVML once."""
     return Sensors(gpu)

@@ -17,10 +17,10 @@ from kernelmate.backends.cuda.helpers import helper_launch, helpers
 from kernelmate.records import LaunchShape
 
 ALIGNMENT = 512
-"""Arrays start at multiples of so many bytes; cudaMalloc gives 256."""
+"""Alignment of arrays in bytes; cudaMalloc gives 256."""
 
 LEAST_APART, MOST_APART = 64 << 10, 8 << 20
-"""Arrays lie up to so many bytes apart: up to their own size, between these."""
+"""Bounds of the distance between arrays in bytes; within them, up to the array's own size."""
 
 COPY_BLOCKS_PER_SM, COPY_THREADS = 8, 256
 
@@ -31,18 +31,18 @@ TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
 """`cudaMemcpyHostToDevice`, `cudaMemcpyDeviceToHost`, `cudaMemcpyDeviceToDevice`."""
 
 Launch = Callable[[int], None]
-"""Makes one launch on a stream, given by its handle."""
+"""Function that makes one launch on a stream given by its handle."""
 
 
 class TimingArena:
     """The arguments of one launch on the device.
 
     Args:
-        run: the launch; arrays are copied here.
-        restored: arrays that are read and written, whose first contents are kept to be restored.
-        stream: a cupy stream that is current.
-        place: numbers the distances between the arrays, so that stages of different numbers differ in them.
-        twin: a stage of the same launch that has not been launched on: its arrays are copied, which is faster.
+        run: the launch; its arrays are copied.
+        restored: arrays that are read and written, whose initial contents are kept.
+        stream: the current cupy stream.
+        place: number of the placement; distances between arrays differ by it.
+        twin: an unused arena of the same launch, whose arrays are copied, which is faster.
 
     Raises:
         cupy.cuda.memory.OutOfMemoryError: the device has too little memory.
@@ -83,15 +83,15 @@ class TimingArena:
 
     @staticmethod
     def bytes_of(run: Run, restored: frozenset[str]) -> int:
-        """Bytes of a launch's arrays, without the distances between them."""
+        """Returns the bytes of a launch's arrays, without the distances between them."""
         arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
         return sum(item.data.nbytes * (2 if item.name in restored else 1) for item in arrays)
 
     def launcher(self, function: Any, shape: LaunchShape) -> Launch:
-        """A cheap way to launch a version on this memory, for graphs and for many launches in a row.
+        """Return a low-overhead launcher of a version on this memory, for graphs and long sequences.
 
         Args:
-            function: the version as a cupy.RawKernel, ready for the launch's shared memory.
+            function: the version as a cupy.RawKernel, prepared for the launch's shared memory.
             shape: its launch.
         """
         from cupy.cuda import driver
@@ -121,21 +121,21 @@ class TimingArena:
 
     @property
     def restoring(self) -> int:
-        """Launches that `restore` makes."""
+        """Returns the number of launches that `restore` makes."""
         return len(self._restoring)
 
     def restore(self, stream: int) -> None:
-        """Give arrays that are read and written their first contents back.
+        """Reset arrays that are read and written.
 
-        By a kernel, as whoever filled them before would have: what the driver copies with leaves L2 otherwise in one
-        process than in another.
+        A kernel does it, like the usual producer of the data: the driver's copies leave different L2 states in
+        different processes.
         """
         for copy in self._restoring:
             copy(stream)
 
     @staticmethod
     def _copying(to: int, first: int, count: int) -> Launch:
-        """A copy of `count` bytes and of what is left behind them to a multiple of 16, which is between the arrays."""
+        """Returns a launcher that copies `count` bytes, rounded up to 16; the excess is in the gap between arrays."""
         import cupy
 
         device = cupy.cuda.Device()
@@ -145,7 +145,7 @@ class TimingArena:
         return helper_launch(helpers(int(device.id)).copy, shape, to, first, sixteens)
 
     def poison(self, stream: int) -> None:
-        """Overwrite what is only written."""
+        """Overwrites arrays that are only written."""
         from cupy.cuda import runtime
 
         for item in self._only_written:
@@ -153,7 +153,7 @@ class TimingArena:
                 runtime.memsetAsync(self._places[item.name], POISON, item.data.nbytes, stream)
 
     def scrub(self) -> None:
-        """Overwrite it all, so that nothing of these launches is found in the memory later."""
+        """Overwrites everything, so that later launches find no data of these."""
         from cupy.cuda import runtime
 
         runtime.memsetAsync(self._memory.ptr, SCRUB, self._size, self._stream.ptr)

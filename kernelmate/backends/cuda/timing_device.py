@@ -1,11 +1,12 @@
 """Timing of versions on a GPU: `kernelmate.backends.timed.TimingDevice` by CuPy, CUPTI and NVML.
 
-How a duration is taken: a spinning kernel keeps the GPU busy until the host has put everything into the stream, so that
-no gap between time stamps is the host's. Before each pair of stamps the GPU spins again for a moment, in which its front
-end fetches what comes; without it a fetch over the bus would count. What the stamps themselves take differs between
-processes by 0.2 us, so empty kernels are stamped in the same way, and a duration is how much more a launch takes than they
-do, and what an empty kernel takes. CUPTI's records begin and end with the blocks, 1.2 us less on an H100, and tracing makes
-kernels that write much up to 7% slower, so that they are beside the duration and not in its place.
+A duration is measured as follows. A spinning kernel keeps the GPU busy until the host has submitted everything, so that
+no gap between time stamps is the host's. Before each pair of stamps the GPU spins again for a moment, in which its
+front end fetches what comes; without it a fetch over the bus would count. What the stamps themselves take differs
+between processes by 0.2 us, so empty kernels are stamped in the same way, and a duration is how much more a launch
+takes than they do, and what an empty kernel takes. CUPTI's records begin and end with the blocks, 1.2 us less on an
+H100, and tracing makes kernels that write much up to 7% slower, so that they are beside the duration and not in its
+place.
 """
 
 from __future__ import annotations
@@ -25,55 +26,56 @@ from kernelmate.backends.cuda.sensors import sensors
 from kernelmate.backends.cuda.stamps import durations_of, kept_ahead
 from kernelmate.backends.cuda.timing_arena import Launch, TimingArena
 from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
-from kernelmate.records import Finding, LaunchShape
+from kernelmate.records import Finding, FindingCode, LaunchShape
 
 if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
 
 L2_TIMES = 4
-"""A flush reads so many times what L2 holds: its replacement is not the oldest first, so once is not enough."""
+"""Multiple of L2's capacity that a flush reads: its replacement policy is not strictly LRU."""
 
 FLUSH_BLOCKS_PER_SM, FLUSH_THREADS = 8, 256
 
 CLOCK_NS = 50_000
-"""How long the clock is watched. The GPU's timer may step by a microsecond, so 2 in 100 at worst, mostly far less."""
+"""Nanoseconds for which the clock is measured. The GPU's timer may step by a microsecond, which is at worst 2%."""
 
 AT_ONCE = 96
-"""Launches that wait in the stream together; about a thousand commands fit, and each launch takes up to six."""
+"""Launches in the stream at once; about a thousand commands fit, and each launch takes up to six."""
 
 HOST_NS, LEAST_HOST_NS = 18_000, 6_000
-"""What the host is given at first to put one launch into the stream; later half as much again as it last took."""
+"""Initial and minimum time in nanoseconds allowed for submitting one launch; later 1.5 times the last measured time."""
 
 HEAD_NS = 60_000
 REFILL_NS = 5_000
 """How long the GPU spins before the first launch besides, and before each pair of stamps."""
 
 PATIENCE = 3
-"""Number of times that a chunk is taken again that the host was too slow for."""
+"""Repetitions of a chunk for which the host was too slow."""
 
 EMPTY_PAIRS = 2 * EMPTY_PLACES
-"""Pairs of stamps with an empty kernel between, in each chunk; its copies take turns."""
+"""Pairs of time stamps around empty kernels in each chunk; the copies of the empty kernel take turns."""
 
 EMPTY_US = {(9, 0): (1.92, 2.15)}
-"""What a launch of the timer's own empty kernel counts for where L2 is left as it is, and where it is emptied before other
-launches, by compute capability: so much that an empty kernel in a file of its own has what Nsight Compute shows for it, 1.89
+"""Duration assigned to the timer's empty kernel, with warm and with emptied L2, by compute capability.
+
+It is calibrated so that a separate empty kernel has the duration that Nsight Compute shows for it, 1.89
 to 2.00 us warm and 1.98 to 2.16 us cold on two H100s (`benchmarks/gpu_timing.py`)."""
 
 EMPTY_US_ELSEWHERE = (1.9, 2.1)
-"""On GPUs where nobody has looked; a duration is off by as much as this is."""
+"""The same for GPUs that were not calibrated; durations are off by its error."""
 
 PLACED_BYTES = {64 << 20: 12, 512 << 20: 4}
-"""Placements for arrays of up to so many bytes together. Larger ones are far larger than L2, and lie evenly in it."""
+"""Number of placements for arrays up to a total size. Larger arrays far exceed L2 and are distributed evenly in it."""
 
 MOST_KEPT_BYTES = 256 << 20
-"""Bytes of free memory that are kept for the next timer, rather than given back to the GPU."""
+"""Bytes of free memory kept for the next timer."""
 
 EMPTY_SHAPE = LaunchShape((1, 1, 1), (32, 1, 1))
 CLOCK_SHAPE = LaunchShape((1, 1, 1), (1, 1, 1))
 
 
 class CudaTimingDevice:
-    """Versions of one kernel on one GPU, on the same memory.
+    """Versions of one kernel on one GPU, with the same memory.
 
     Args:
         backend: has the context and the stream.
@@ -113,7 +115,7 @@ class CudaTimingDevice:
                 try:
                     self._stages.append(TimingArena(run, restored, self._stream, place, self._stages[0]))
                 except cupy.cuda.memory.OutOfMemoryError:
-                    self.placements = place  # what there is room for
+                    self.placements = place  # as many as fit into memory
                     break
             self._empties = itertools.cycle([helper_launch(one, EMPTY_SHAPE) for one in self._helpers.empties])
             self._launches = [self._placed(place) for place in range(self.placements)]
@@ -121,7 +123,7 @@ class CudaTimingDevice:
 
     @property
     def machine(self) -> tuple[str, ...]:
-        """Sensors that are absent, and other processes on the GPU."""
+        """Returns missing sensors, and other processes on the GPU."""
         missing, others = self._sensors.missing, self._sensors.others()
         return (*((missing,) if missing else ()), *((f"also on the GPU: {', '.join(others)}",) if others else ()))
 
@@ -137,7 +139,7 @@ class CudaTimingDevice:
         return tuple(found)
 
     def spans(self, order: Sequence[int | None], placement: int = 0) -> tuple[list[float], list[float]]:
-        """What lies between the stamps of at most `AT_ONCE` warm launches, and between those of the empty kernels after them.
+        """Return the spans between time stamps of at most `AT_ONCE` warm launches, and of the empty kernels after them.
 
         Raises:
             TimedFault: a launch failed.
@@ -150,9 +152,9 @@ class CudaTimingDevice:
     def _in_step(self) -> None:
         """Make the number of launches so far even in two calls of `durations` and odd in the next two.
 
-        On an H100 a kernel whose arrays just fit into L2 took 9.1 us after an even number of launches and 9.6 after an odd
-        one, or the other way round. Between two timed launches there is one other, so that a whole timing would have this
-        or that time by chance. Every version of a block has the same, and half of the blocks have the other.
+        On an H100 a kernel whose arrays just fit into L2 took 9.1 us after an even number of launches and 9.6 us after
+        an odd one, or vice versa. As there is one other launch between two timed ones, a whole timing would have one of
+        the two by chance. This way all versions of a block have the same parity, and half of the blocks have the other.
         """
         if self._made % 2 != (self._calls // 2) % 2:
             next(self._empties)(self._stream.ptr)
@@ -205,13 +207,13 @@ class CudaTimingDevice:
             return self._stages[0].outputs()
 
     def launch(self, version: int, times: int, stream: int | None = None, placement: int = 0) -> None:
-        """Launch a version so often and time nothing: what other tools are put in front of.
+        """Launch a version repeatedly without timing, for external tools.
 
         Args:
             version: its number.
-            times: how often.
-            stream: the handle of the stream to launch on, and not to wait for; None for the timer's own, which is waited for.
-            placement: where code and arrays lie.
+            times: number of launches.
+            stream: handle of the stream, which is not awaited; None for the timer's own, which is.
+            placement: number of the placement.
         """
         once = self._once(version, placement)
         with self._guarded():
@@ -222,7 +224,7 @@ class CudaTimingDevice:
                 self._stream.synchronize()
 
     def close(self) -> None:
-        """Stop tracing, and give back graphs and memory."""
+        """Stops tracing, and releases graphs and memory."""
         import cupy
 
         with self._guarded():
@@ -250,12 +252,12 @@ class CudaTimingDevice:
         self._flush = helper_launch(self._helpers.flush, shape, zeros, flushed, zeros + 16 * flushed)
 
     def _spin(self, nanoseconds: int) -> None:
-        """Let one thread of the GPU watch the clock for so long; `_ticks` holds what it saw."""
+        """Lets one GPU thread watch the clock for this time; the result goes to `_ticks`."""
         self._made += 1
         helper_launch(self._helpers.clock, CLOCK_SHAPE, int(self._ticks.data.ptr), nanoseconds)(self._stream.ptr)
 
     def _placed(self, place: int) -> list[Launch]:
-        """The launches of all versions in a placement; every other one has their code loaded in turned order."""
+        """Returns the launches of all versions in a placement; every other placement loads their code in reverse order."""
         found: dict[int, Launch] = {}
         for version in list(range(self.versions))[:: -1 if place % 2 else 1]:
             module, shape = self._modules[version], self._shapes[version]
@@ -264,7 +266,7 @@ class CudaTimingDevice:
         return [found[version] for version in range(self.versions)]
 
     def _stamped(self, order: Sequence[int | None], placement: int, *, cold: bool) -> tuple[list[float], list[float]]:
-        """Spans of launches that fit into the stream together, and those of the empty kernels after them."""
+        """Returns spans of launches that fit into the stream together, and those of the empty kernels after them."""
         launches: list[int | None] = [*order, *[None] * EMPTY_PAIRS]
         for _ in range(PATIENCE):
             self._in_step()
@@ -278,7 +280,7 @@ class CudaTimingDevice:
         return spans[: len(order)], spans[len(order) :]
 
     def _enqueue(self, order: Sequence[int | None], placement: int, wait_ns: int, *, cold: bool) -> int:
-        """Put stamps and launches into the stream behind a wait; gives the nanoseconds that the host took."""
+        """Submits time stamps and launches behind a wait; returns the host's nanoseconds."""
         stream, stage, launches = self._stream.ptr, self._stages[placement], self._launches[placement]
         refill = helper_launch(self._helpers.clock, CLOCK_SHAPE, int(self._ticks.data.ptr), REFILL_NS)
         self._spin(wait_ns)
@@ -307,7 +309,7 @@ class CudaTimingDevice:
         return once
 
     def _captured(self, version: int | None, launches: int) -> Any:
-        """A graph of so many launches.
+        """Captures a graph of launches.
 
         Raises:
             CannotCapture: CUDA refuses.
@@ -320,7 +322,7 @@ class CudaTimingDevice:
             for _ in range(launches):
                 once(self._stream.ptr)
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
-            # What was begun must be ended, or the stream stays of no use.
+            # A capture that was started must be ended, or the stream becomes unusable.
             with suppress(cupy.cuda.runtime.CUDARuntimeError):
                 self._stream.end_capture()
             raise CannotCapture(str(error)) from None
@@ -330,7 +332,7 @@ class CudaTimingDevice:
             raise CannotCapture(str(error)) from None
 
     def _untrace(self) -> None:
-        """Stop tracing where a call that traced was left before its end; launches cost what they always do."""
+        """Stops tracing if an interrupted call left it on."""
         if cupti.tracer.cache_info().currsize and cupti.tracer().is_on:
             self._stream.synchronize()
             cupti.tracer().records(0)
@@ -338,7 +340,10 @@ class CudaTimingDevice:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """The device and stream current, and CUDA's errors as faults; the backend learns what has cost its context."""
+        """Context manager with device and stream current.
+
+        CUDA errors become faults, and the backend learns of a lost context.
+        """
         import cupy
 
         try:
@@ -346,7 +351,7 @@ class CudaTimingDevice:
                 yield
         except cupy.cuda.memory.OutOfMemoryError as error:
             raise TimedFault(
-                Finding("out-of-memory", "note", f"not timed: the GPU's memory does not suffice ({error})")
+                Finding(FindingCode.OUT_OF_MEMORY, "note", f"not timed: the GPU's memory does not suffice ({error})")
             ) from None
         except (cupy.cuda.driver.CUDADriverError, cupy.cuda.runtime.CUDARuntimeError) as error:
             traps = any(module.traps for module in self._modules)
@@ -354,9 +359,9 @@ class CudaTimingDevice:
 
 
 def prepare_timing(device: int, uuid: str) -> None:
-    """Load what every timing needs, about a tenth of a second's worth, so that the first verdict need not wait for it.
+    """Load what every timing needs (about 0.1 s), so that the first verdict need not wait for it.
 
-    What cannot be had is said when something is timed.
+    Missing parts are reported when something is timed.
     """
     import cupy
 
@@ -368,7 +373,7 @@ def prepare_timing(device: int, uuid: str) -> None:
 
 
 def placements_for(array_bytes: int) -> int:
-    """Number of placements that are made for arrays of so many bytes."""
+    """Returns the number of placements for arrays of this total size."""
     return next((count for limit, count in PLACED_BYTES.items() if array_bytes <= limit), 1)
 
 

@@ -1,4 +1,4 @@
-"""The variables of a module that outlive a launch: what a kernel could remember in."""
+"""Module variables that survive a launch, in which a kernel could store state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GLOBAL = re.compile(
     r"\s+(?P<name>[\w$.%]+)\s*(?:\[[^\]]*\]\s*)*(?:=|;)",
     re.MULTILINE,
 )
-"""A definition at module scope (PTX ISA, Variable Declarations); `.extern` ones are defined elsewhere."""
+"""A definition at module scope (PTX ISA, Variable Declarations); `.extern` variables are defined elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +26,25 @@ class DeviceVariable:
 
 
 def names_of(ptx: str) -> tuple[str, ...]:
-    """Names of the variables in global memory that a PTX text defines: `__device__` ones, and static ones of functions."""
+    """Returns the global-memory variables that a PTX text defines: `__device__` ones, and static ones of functions."""
     return tuple(match["name"] for match in _GLOBAL.finditer(ptx))
 
 
 def used_names_of(ptx: str) -> tuple[str, ...]:
-    """Those of `names_of` that stand anywhere else in the text: a constant of C++ is defined there, and mostly only that."""
+    """Returns those of `names_of` that the text uses: C++ constants are often defined and never used."""
     return tuple(
         name for name in names_of(ptx) if len(re.findall(rf"(?<![\w$.%]){re.escape(name)}(?![\w$.%])", ptx)) > 1
     )
 
 
 def variables_of(function: Any, ptx: str) -> tuple[DeviceVariable, ...]:
-    """Device addresses of the variables that a loaded module uses.
+    """Return device addresses of the variables that a loaded module uses.
 
-    Headers define constants by the dozen that nothing reads, and each would cost a copy where a launch's memory is reset.
+    Headers define dozens of unused constants, each of which would cost a copy at every reset.
 
     Args:
         function: a compiled cupy.RawKernel of the module.
-        ptx: what the module was made from.
+        ptx: the module's PTX.
     """
     library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
     found = []

@@ -1,4 +1,4 @@
-"""Loads and stores: finds the bytes that lanes address, and what lies outside every array."""
+"""Loads and stores: resolves the bytes that lanes address, and detects addresses outside every array."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from kernelmate.backends.emulator.spaces import (
     WINDOW_BYTES,
 )
 from kernelmate.backends.emulator.types import Array
+from kernelmate.records import FindingCode
 
 _WORD = 1 << 64
 
 Visit = Callable[[Array, Array, Any], None]
-"""Called with (memory as elements or rows, indices into it, which of the given lanes they belong to): the third is a
-slice for all of them, or an array of positions."""
+"""Callback with (memory as elements or rows, indices into it, lanes that they belong to).
+
+The lanes are a slice for all, or an array of positions.
+"""
 
 
 class GlobalPort:
-    """Global memory as one instruction sees it: checks addresses and hands out elements.
+    """Global memory as seen by one instruction: checks addresses and provides elements.
 
     Args:
         offset: constant added to every address.
@@ -48,7 +51,7 @@ class GlobalPort:
         self._start = np.uint64(0)
 
     def visit(self, addresses: Array, active: Group, visit: Visit, values: Array | None = None) -> None:
-        """Check, note and visit what the active lanes address; lanes whose address is wrong are left out."""
+        """Checks, records and visits the addresses of the active lanes; lanes with invalid addresses are left out."""
         for _ in range(2):
             buffer = self._buffer
             if buffer is not None:
@@ -69,7 +72,7 @@ class GlobalPort:
         return buffer.view(self.dtype) if self.site.count == 1 else buffer.rows(self.dtype, self.site.count)
 
     def _within(self, addresses: Array, buffer: Buffer) -> tuple[Array, Any] | None:
-        """Offsets and element indices, where all addresses lie well within the buffer."""
+        """Returns offsets and element indices if all addresses lie well within the buffer."""
         offsets = addresses - self._start
         last = buffer.limit - self.site.size
         first_offset, last_offset = int(offsets[0]), int(offsets[-1])
@@ -110,7 +113,7 @@ class GlobalPort:
         offset = int(offsets[0]) - buffer.lead
         what = "constant memory" if buffer.constant else "an array that the contract says is only read"
         self.machine.findings.report(
-            "input-mutated",
+            FindingCode.INPUT_MUTATED,
             self.site.position,
             lanes,
             lambda: f"writes {plural(self.site.size, 'byte')} at byte {offset} of {buffer.name}, {what}",
@@ -119,7 +122,7 @@ class GlobalPort:
         )
 
     def _scattered(self, addresses: Array, active: Group, visit: Visit, values: Array | None) -> None:
-        """The careful way: per buffer, with the lanes that are wrong taken out and reported."""
+        """Slow path: handles each buffer separately, and reports lanes with invalid addresses."""
         machine, site = self.machine, self.site
         lanes = machine.lanes_of(active)
         full = addresses + np.uint64(self.offset % _WORD)
@@ -150,7 +153,7 @@ class GlobalPort:
         offset = address - buffer.address if buffer else None
         where = f"byte {offset} of {buffer.name}" if buffer else f"address {address:#x}"
         self.machine.findings.report(
-            "misaligned-access",
+            FindingCode.MISALIGNED_ACCESS,
             self.site.position,
             lanes[wrong],
             lambda: (
@@ -168,7 +171,7 @@ class GlobalPort:
             else f"at byte {offset} of {buffer.name}, which has {plural(buffer.size, 'byte')}"
         )
         self.machine.findings.report(
-            "out-of-bounds-read" if self.site.action == "load" else "out-of-bounds-write",
+            FindingCode.OUT_OF_BOUNDS_READ if self.site.action == "load" else FindingCode.OUT_OF_BOUNDS_WRITE,
             self.site.position,
             lanes,
             lambda: f"{_verb(self.site)} {plural(self.site.size, 'byte')} {where}",
@@ -179,7 +182,7 @@ class GlobalPort:
     def _report_illegal(self, full: Array, lanes: Array) -> None:
         address = int(full[0])
         self.machine.findings.report(
-            "illegal-address",
+            FindingCode.ILLEGAL_ADDRESS,
             self.site.position,
             lanes,
             lambda: f"{_verb(self.site)} {plural(self.site.size, 'byte')} at address {address:#x}, where no array is",
@@ -188,7 +191,7 @@ class GlobalPort:
 
 
 class WindowPort:
-    """Shared or local memory as one instruction sees it."""
+    """Shared or local memory as seen by one instruction."""
 
     def __init__(self, machine: Machine, site: Site, offset: int, dtype: np.dtype[Any], window: Windowed) -> None:
         self.machine = machine
@@ -233,7 +236,7 @@ class WindowPort:
         if misaligned.any():
             offset = int(signed[misaligned][0])
             self.machine.findings.report(
-                "misaligned-access",
+                FindingCode.MISALIGNED_ACCESS,
                 site.position,
                 lanes[misaligned],
                 lambda: (
@@ -256,7 +259,7 @@ class WindowPort:
         near = window.names(max(min(offset, window.limit - 1), 0)) or window.name
         owner = "block" if window.name == "shared" else "thread"
         self.machine.findings.report(
-            "out-of-bounds-read" if site.action == "load" else "out-of-bounds-write",
+            FindingCode.OUT_OF_BOUNDS_READ if site.action == "load" else FindingCode.OUT_OF_BOUNDS_WRITE,
             site.position,
             lanes,
             lambda: (
@@ -289,7 +292,7 @@ class ParameterPort:
         size = self.site.size
         if int(offsets.min()) < 0 or int(offsets.max()) > len(self._bytes) - size:
             self.machine.findings.report(
-                "out-of-bounds-read",
+                FindingCode.OUT_OF_BOUNDS_READ,
                 self.site.position,
                 lanes,
                 lambda: f"{_verb(self.site)} {plural(size, 'byte')} outside the kernel's parameters",
@@ -302,7 +305,7 @@ class ParameterPort:
 
 
 class GenericPort:
-    """Addresses that may lie in any space: sent to where each one points."""
+    """Generic addresses: dispatches each to the memory space that it points to."""
 
     def __init__(self, machine: Machine, site: Site, offset: int, dtype: np.dtype[Any]) -> None:
         self.machine = machine

@@ -7,20 +7,21 @@ import numpy as np
 from kernelmate.backends.emulator.types import Array
 
 _PAGE_SHIFT = 12
-"""Cells of a page; where memory is too large to shadow all of it, some pages are left out."""
+"""Cells per page; if memory is too large to shadow completely, some pages are left out."""
 SHADOW_BYTES = 36
-"""Bytes of a cell."""
+"""Bytes of shadow per cell."""
 
 
 class AccessHistory:
     """The last write and the last two reads, by different threads, of every granule.
 
-    A granule is the smallest piece that has been accessed so far; a smaller access splits the cells. Accesses are packed
-    numbers of `order`; zero stands for none.
+    A granule is the smallest piece that has been accessed so far; a smaller access splits the cells. Accesses are
+    packed numbers of `order`; zero stands for none.
 
     Args:
-        size: bytes of the memory. granule: bytes of the first access.
-        most_bytes: that the shadow may take; with less than it needs it covers every n-th page of the memory.
+        size: bytes of the memory.
+        granule: bytes of the first access.
+        most_bytes: maximum size of the shadow; if it needs more, it covers every n-th page of the memory.
 
     Attributes:
         writes, write_sites: packed access and number of the instruction.
@@ -50,11 +51,11 @@ class AccessHistory:
 
     @property
     def covers_all(self) -> bool:
-        """True if no page is left out."""
+        """Returns True if no page is left out."""
         return self.every == 1 or self._size >> self.shift < 1 << _PAGE_SHIFT
 
     def refine(self, size: int) -> None:
-        """Split the cells so that each is of at most `size` bytes; with pages left out, begin anew."""
+        """Splits the cells to at most `size` bytes each; with pages left out, starts again."""
         factor = self.granule // size
         if self.every > 1:
             fresh = AccessHistory(self._size, size, self._cells * SHADOW_BYTES)
@@ -108,7 +109,7 @@ class AccessHistory:
         self.last_write = stamp
 
     def note_read(self, cells: Array, accesses: Array, site: int, stamp: int, settled: int = 0) -> None:
-        """Remember reads, and for each cell the one before where that was by another thread, at `settled` or later."""
+        """Records reads, and for each cell the preceding one if that was by another thread, at `settled` or later."""
         if self.reads is None:
             self.reads, self.other_reads = np.zeros(self._cells, np.int64), np.zeros(self._cells, np.int64)
             self.read_sites, self.other_read_sites = np.zeros(self._cells, np.int32), np.zeros(self._cells, np.int32)

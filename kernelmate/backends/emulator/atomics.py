@@ -25,7 +25,7 @@ _UFUNCS: dict[str, np.ufunc] = {
     "xor": np.bitwise_xor,
 }
 _FEW = 16
-"""Up to so many lanes on one address, they are taken in rounds; above, each address by itself."""
+"""Lanes per address up to which they are processed in rounds; with more, each address is processed by itself."""
 
 Combine = Callable[[Array, Array, Array | None], Array]
 
@@ -58,7 +58,7 @@ def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site)
 
         port.visit(addressing.addresses(active), active, visit, data)
         if same:
-            # A lock that is not free stays as it is: nobody who waits for something to change can go on for that.
+            # A failed lock attempt changes nothing, so no waiting thread can proceed because of it.
             machine.changes = changes
         if target is not None:
             target[active] = old
@@ -74,7 +74,7 @@ def _operand(value: Value, active: Group, count: int, kind: str) -> Array:
 
 
 def _updater(action: str, kind: str, *, returns: bool) -> Callable[[Array, Array, Array, Array | None], Array]:
-    """Applies the action at elements of bit memory and gives the bits that were there before each lane's turn."""
+    """Applies the action to elements of bit memory, and returns the bits before each lane's turn."""
     combine = _combine(action)
     ufunc = _UFUNCS.get(action) if DTYPES[kind] != ml_dtypes.bfloat16 else None
     dtype = DTYPES[kind]

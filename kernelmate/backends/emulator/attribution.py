@@ -37,7 +37,7 @@ def with_lines(
     result: RunResult, decoded: Decoded, counted: Counted, tally: Tally, shape: LaunchShape,
     footprints: Mapping[int | None, int | None],
 ) -> RunResult:  # fmt: skip
-    """A launch's result with what was counted for each of its lines; `footprints` are the bytes that they touched."""
+    """Adds counters per line to a launch's result; `footprints` are the bytes that each line touched."""
     lines = tuple(
         replace(line, footprint_bytes=footprints.get(line.line, 0))
         for line in lines_of(decoded, counted, tally.entered, shape.threads)
@@ -46,13 +46,13 @@ def with_lines(
 
 
 def lines_of(decoded: Decoded, counted: Counted, entered: Array, threads: int) -> tuple[LineCounters, ...]:
-    """The counters of every line that ran, in the order of lines; what belongs to none comes last.
+    """Return the counters of every executed line, in order; counts without a line come last.
 
     Args:
         decoded: the kernel.
-        counted: of a launch.
-        entered: how often threads entered each basic block.
-        threads: of one block of the launch.
+        counted: counters of a launch.
+        entered: entries into each basic block, in threads.
+        threads: threads per block.
     """
     figures: defaultdict[int | None, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
     for block, times in zip(decoded.blocks, entered, strict=True):

@@ -36,16 +36,16 @@ from kernelmate.backends.emulator.sampling import sample_l1
 from kernelmate.backends.emulator.sass.mix import Sass
 from kernelmate.backends.emulator.types import Array
 from kernelmate.compiler import sm_limits
-from kernelmate.records import BackendName, Compiled, Finding, Target
+from kernelmate.records import BackendName, Compiled, Finding, FindingCode, Target
 
 
 class EmulatorBackend:
     """Runs kernels without a GPU.
 
     Args:
-        hasty: each launch is to be done as soon as can be, since others make those that may follow it.
-        jit: whether kernels are compiled to native code: `auto` where that pays, `always`, `never`. The environment's
-            `KERNELMATE_EMULATOR_JIT` stands in where it is not given.
+        hasty: finish each launch as soon as possible, since other processes make the following ones.
+        jit: compilation to native code: `auto` if it pays, `always`, `never`; the default is the environment variable
+            `KERNELMATE_EMULATOR_JIT`.
     """
 
     name: BackendName = "emulator"
@@ -58,7 +58,8 @@ class EmulatorBackend:
         """Decode a compiled kernel.
 
         Raises:
-            UnsupportedInstruction: it holds what the emulator does not know; the finding names it and its line.
+            UnsupportedInstruction: it contains an instruction that the emulator does not support; the finding names it
+            and its line.
         """
         try:
             return EmulatedModule(
@@ -72,11 +73,10 @@ class EmulatorBackend:
 
 @functools.lru_cache(maxsize=16)
 def decoded_of(ptx: str, name: str) -> Decoded:
-    """A kernel's operations: nothing changes them, and a search loads its baseline once for each candidate.
+    """Return a kernel's operations, cached: they are immutable, and a search loads its baseline for each candidate.
 
     Raises:
-        LinkRefused: the emulator does not know what it holds.
-        PtxError: the text is no PTX.
+        LinkRefused: the emulator does not support an instruction. PtxError: the text is not valid PTX.
     """
     decoded = with_detours(decode(link(parse_program(ptx, name), name)))
     return replace(decoded, unused=unused_reads(decoded.steps))
@@ -84,7 +84,7 @@ def decoded_of(ptx: str, name: str) -> Decoded:
 
 def _refusal(message: str, position: Position | None) -> Finding:
     return Finding(
-        "unsupported-instruction",
+        FindingCode.UNSUPPORTED_INSTRUCTION,
         "error",
         message,
         line=position.line if position else None,
@@ -112,7 +112,7 @@ class EmulatedModule:
         """Make one launch.
 
         Raises:
-            EmulationTooLarge: the launch takes more than `run.total_limit` instructions, or more memory than is sane.
+            EmulationTooLarge: the launch takes more than `run.total_limit` instructions, or too much memory.
         """
         refused = launch_failure(self.decoded.linked, self.target, run)
         if refused is not None:
@@ -121,7 +121,7 @@ class EmulatedModule:
             )
         check_memory(run)
         with np.errstate(all="ignore"):
-            # Threads that wait for each other need the scheduler's patience.
+            # Threads that wait for each other depend on the scheduler's step limit.
             mode = "never" if self._facts.waits or run.surroundings is not None else self._jit or jit_of_environment()
             before = dict(self._variables)
             try:
@@ -156,7 +156,10 @@ class EmulatedModule:
             return None
 
     def _launch_anew(self, run: Run, mode: Mode) -> RunResult:
-        """Launch, and begin anew where only then it shows which way is the right one. No launch changes its arguments."""
+        """Launches, and restarts in another mode if the launch shows that it needs one.
+
+        A launch never changes its arguments.
+        """
         try:
             return self._launch(run, mode)
         except WorthCompiling:
@@ -197,7 +200,7 @@ def jit_of_environment() -> Mode:
 
 
 def launch_failure(linked: Linked, target: Target, run: Run) -> Finding | None:
-    """The finding for a launch that no GPU of the target's architecture takes."""
+    """Returns the finding for a launch that no GPU of the target's architecture accepts."""
     shape, limits = run.shape, sm_limits(target.capability)
     shared = linked.shared_bytes + shape.shared_bytes
     reason = None
@@ -210,5 +213,7 @@ def launch_failure(linked: Linked, target: Target, run: Run) -> Finding | None:
     elif shared > limits.shared_per_block_optin:
         reason = f"{shared} bytes of shared memory are over the {limits.shared_per_block_optin} that a block may have"
     return (
-        Finding("launch-failure", "error", f"the launch is not possible on {target.arch}: {reason}") if reason else None
+        Finding(FindingCode.LAUNCH_FAILURE, "error", f"the launch is not possible on {target.arch}: {reason}")
+        if reason
+        else None
     )

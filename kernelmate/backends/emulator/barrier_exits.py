@@ -17,7 +17,10 @@ from kernelmate.backends.emulator.operations import Barrier, Branch, BranchTable
 
 
 def with_detours(decoded: Decoded) -> Decoded:
-    """The kernel with `detours` filled in; an end that several branches share is copied where only some are detours."""
+    """Returns the kernel with `detours` filled in.
+
+    An exit shared by several branches is copied if only some are detours.
+    """
     barriers = [block for block in decoded.blocks if _aligned_barrier(decoded, block)]
     if not barriers:
         return decoded
@@ -34,7 +37,7 @@ def _aligned_barrier(decoded: Decoded, block: BasicBlock) -> bool:
 
 
 class _Graph:
-    """The basic blocks of a kernel; sets of blocks are bits of an integer."""
+    """Control-flow graph of a kernel; sets of blocks are bit masks."""
 
     def __init__(self, decoded: Decoded) -> None:
         self.after = [_following(decoded, block) for block in decoded.blocks]
@@ -51,7 +54,7 @@ class _Graph:
         self._post = self._post_dominators()
 
     def behind(self, barrier: int) -> set[int]:
-        """Blocks that a thread reaches only by code that all threads reach after a barrier, with no way back to it."""
+        """Returns blocks that a thread reaches only through code that all threads reach after a barrier, with no path back to it."""
         back = _reached(self.before, [barrier])
         joined = {
             number for number in _reached(self.after, self.after[barrier])
@@ -64,7 +67,7 @@ class _Graph:
         return set(range(len(self.after))) - _reached(self.after, [0], without=joined)
 
     def _post_dominators(self) -> list[int]:
-        """Per block those that every way from it to an end of the thread goes through, itself among them."""
+        """Returns each block's post-dominators, including itself."""
         everything = (1 << len(self.after)) - 1
         found = [everything] * len(self.after)
         changed = True
@@ -98,7 +101,7 @@ def _following(decoded: Decoded, block: BasicBlock) -> list[int]:
 
 
 def _reached(edges: Sequence[Iterable[int]], starts: Iterable[int], without: Iterable[int] = ()) -> set[int]:
-    """Blocks reached from some, those among them, by ways that do not enter others."""
+    """Returns blocks reachable from some blocks, those included, without entering excluded ones."""
     found, seen = list(starts), set(without)
     reached = set()
     while found:
@@ -115,8 +118,8 @@ class _Ends:
     """The steps with copies of ends behind them.
 
     Attributes:
-        around: per step that ends a thread, the barriers, by step, that a thread which ends there has gone around.
-        labels: of the block that a copied step stands for, by the copy.
+        around: for each step that ends a thread, the barriers, by step, that such a thread has bypassed.
+        labels: label of the original block, by copied step.
     """
 
     steps: list[DecodedStep]

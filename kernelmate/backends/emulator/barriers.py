@@ -1,4 +1,4 @@
-"""Barriers of blocks: who has arrived, and when a block may go on."""
+"""Block-wide barriers: arrival of threads, and release of blocks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kernelmate.backends.emulator.operations import Barrier
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import ConstantOperand, Value, spread
 from kernelmate.backends.emulator.types import Array
+from kernelmate.records import FindingCode
 
 Resume = Callable[[int, Array], None]
 """Called with the key under which lanes go on, and the lanes."""
@@ -62,8 +63,8 @@ def bind_barrier(
 class Barriers:
     """The barrier resources of all blocks of a batch.
 
-    `expected` is the number of living threads per block slot, kept by the scheduler; `resume` takes lanes that go on.
-    With `watch_ends`, threads that end after they went around a barrier are told from those that return early.
+    `expected` is the number of live threads per block slot, maintained by the scheduler; `resume` receives released
+    lanes. With `watch_ends`, threads that end after bypassing a barrier are distinguished from those that return early.
     """
 
     def __init__(self, machine: Machine, expected: Array, resume: Resume, *, watch_ends: bool = False) -> None:
@@ -92,7 +93,7 @@ class Barriers:
             self._ended_at[lanes] = step
 
     def arrive(self, barrier: BoundBarrier, key: int, lanes: Array) -> None:
-        """Lanes reach a barrier; `key` is where they go on. Those that need not wait are resumed at once."""
+        """Registers lanes at a barrier; `key` is their resume point. Lanes that need not wait are resumed at once."""
         numbers = spread(barrier.number, lanes, len(lanes))
         for number in np.unique(numbers):
             self._arrive_one(int(number), barrier, key, lanes[numbers == number])
@@ -145,7 +146,7 @@ class Barriers:
             self._resume(parked.key, parked.lanes)
 
     def _report_split(self, leaving: list[_Parked], plain: Array) -> None:
-        """Report blocks whose threads meet at different barriers of the source, which the hardware cannot tell apart."""
+        """Reports blocks whose threads meet at different barriers of the source, which hardware cannot distinguish."""
         by_place: dict[Position | None, list[_Parked]] = {}
         for parked in leaving:
             by_place.setdefault(parked.barrier.position, []).append(parked)
@@ -158,14 +159,14 @@ class Barriers:
             lanes = parked.lanes[split[slot[parked.lanes]]]
             if lanes.size:
                 self._machine.findings.report(
-                    "divergent-barrier",
+                    FindingCode.DIVERGENT_BARRIER,
                     parked.barrier.position,
                     lanes,
                     lambda: "waits at this barrier while other threads of the block wait at another one",
                 )
 
     def report_detours(self, barrier: BoundBarrier, lanes: Array) -> None:
-        """Report lanes that leave a barrier which others of their block have gone around before they ended."""
+        """Reports lanes that leave a barrier which other threads of their block bypassed before they ended."""
         if self._ended_at is None or barrier.detours is None or barrier.count is not None:
             return
         slot = self._machine.lanes.slot
@@ -173,7 +174,7 @@ class Barriers:
         stranded = lanes[np.isin(slot[lanes], slot[around])]
         if stranded.size:
             self._machine.findings.report(
-                "divergent-barrier",
+                FindingCode.DIVERGENT_BARRIER,
                 barrier.position,
                 stranded,
                 lambda: (
@@ -182,7 +183,7 @@ class Barriers:
             )
 
     def _report_partial(self, leaving: list[_Parked]) -> None:
-        """Report warps of which only a part comes to a barrier with a thread count, which counts whole warps."""
+        """Reports warps that arrive only in part at a barrier with a thread count, which counts whole warps."""
         for parked in leaving:
             if not parked.barrier.aligned or parked.barrier.count is None:
                 continue
@@ -192,7 +193,7 @@ class Barriers:
             partial = parked.lanes[((here > 0) & (here < living))[parked.lanes // 32]]
             if partial.size:
                 self._machine.findings.report(
-                    "divergent-barrier",
+                    FindingCode.DIVERGENT_BARRIER,
                     parked.barrier.position,
                     partial,
                     lambda: (
@@ -201,7 +202,7 @@ class Barriers:
                 )
 
     def _reduce(self, leaving: list[_Parked]) -> None:
-        """Give every lane the vote of its block, where the barrier is a reduction."""
+        """Gives every lane its block's vote, if the barrier is a reduction."""
         voting = [parked for parked in leaving if parked.votes is not None]
         if not voting:
             return
@@ -218,7 +219,7 @@ class Barriers:
                 parked.barrier.target[parked.lanes] = result
 
     def report_deadlock(self) -> None:
-        """Report who waits for ever."""
+        """Reports threads that wait for ever."""
         machine = self._machine
         for number, group in self._parked.items():
             for parked in group:
@@ -227,7 +228,7 @@ class Barriers:
                 wanted = int(self._wanted[number][block])
                 need = wanted if wanted >= 0 else int(self._expected[block])
                 machine.findings.report(
-                    "divergent-barrier",
+                    FindingCode.DIVERGENT_BARRIER,
                     parked.barrier.position,
                     parked.lanes,
                     lambda there=there, need=need: (
@@ -236,7 +237,7 @@ class Barriers:
                 )
 
     def passes_whole(self, barrier: BoundBarrier) -> bool:
-        """True if it is the plain barrier of all threads, with nobody waiting elsewhere."""
+        """Returns True for the plain barrier of all threads if no thread waits elsewhere."""
         return (
             barrier.mode == "sync"
             and barrier.count is None

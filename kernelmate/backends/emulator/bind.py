@@ -79,13 +79,16 @@ def single_definitions(decoded: Decoded) -> frozenset[str]:
     """Registers that one unguarded instruction alone writes."""
     written: Counter[str] = Counter()
     for step in decoded.steps:
-        # A guarded write leaves the register's other lanes as they were: as good as two writers.
+        # A predicated write keeps the register's other lanes, so it counts like two writers.
         written.update(dict.fromkeys(step.writes, 1 if step.guard is None else 2))
     return frozenset(name for name, times in written.items() if times == 1)
 
 
 def foldable_operations(decoded: Decoded, single: frozenset[str]) -> tuple[Compute | Load, ...]:
-    """Operations that may be the same in every thread: their sources are no registers, or what these write."""
+    """Returns operations that may be uniform over threads.
+
+    Their sources are no registers, or results of such operations.
+    """
     found: list[Compute | Load] = []
     written: set[str] = set()
     for step in decoded.steps:
@@ -105,10 +108,10 @@ def foldable_operations(decoded: Decoded, single: frozenset[str]) -> tuple[Compu
 
 
 def fold_constants(foldable: Sequence[Compute | Load], decoded: Decoded, machine: Machine) -> None:
-    """Compute what is the same in every thread of the launch, once.
+    """Compute once what is uniform over all threads of the launch.
 
-    Where the launch's surroundings are chosen, conditions that are watched are left out, whose outcomes are seen when they are
-    run, and so are registers that are read before they are written, which hold something else until then.
+    For a launch in a chosen environment, watched conditions are left out, since their outcomes are recorded when they
+    run, and so are registers that are read before they are written.
     """
     registers = machine.registers
     around = machine.surroundings
@@ -138,7 +141,7 @@ def _fold_parameter(operation: Load, start: int, machine: Machine) -> None:
 
 
 class Binder:
-    """Makes bound blocks of decoded ones."""
+    """Binds decoded blocks to a machine."""
 
     def __init__(self, decoded: Decoded, machine: Machine, shadows: Shadows | None = None) -> None:
         self._decoded = decoded
@@ -147,7 +150,7 @@ class Binder:
         self._guesses = guessing_loads(decoded.steps) if machine.order is not None else frozenset[int]()
 
     def blocks(self, later: Sequence[bool] = ()) -> list[BoundBlock]:
-        """Every basic block of the kernel; those marked `later` are bound when they are first run, if ever."""
+        """Returns every basic block of the kernel; those marked `later` are bound on first execution."""
         marks = later or [False] * len(self._decoded.blocks)
         return [self._block(block, mark) for block, mark in zip(self._decoded.blocks, marks, strict=True)]
 
@@ -290,7 +293,7 @@ class Binder:
 
 
 def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:
-    """Fences and warp barriers: nothing happens in them, and they order what happens around them."""
+    """Fences and warp barriers: they do nothing but order surrounding accesses."""
     order = machine.order
     if order is None or not (isinstance(operation, WarpBarrier) or operation.fence):
         return None
@@ -330,7 +333,7 @@ def _with_outcomes(step: DecodedStep, number: int, bound: Bound, machine: Machin
 
 
 def _guarded(bound: Bound, guard: LaneOperand, machine: Machine) -> Bound:
-    """Run only the lanes whose predicate holds."""
+    """Restricts an operation to lanes whose predicate holds."""
     array, negated = guard.array, guard.negated
 
     def run(group: Group | None, active: Group) -> None:

@@ -1,4 +1,4 @@
-"""Basic blocks ready to run, and what is kept of running them."""
+"""Bound basic blocks, and records of their execution."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kernelmate.backends.emulator.warp import Gathering
 
 
 class Overrun(Exception):
-    """The launch has taken more instructions than its total limit."""
+    """The launch exceeded its total instruction limit."""
 
 
 class WorthCompiling(Exception):
-    """NumPy has been at it for so long that native code would have paid: the launch is to begin anew with it."""
+    """NumPy has run so long that native code would have paid off: the launch restarts with native code."""
 
 
 @dataclass(slots=True)
@@ -29,10 +29,10 @@ class BoundBlock:
     """A basic block ready to run.
 
     Attributes:
-        operations: all but the last where that directs control; None until `ready` has bound them.
-        steps: instructions in it, for limits and counts.
-        bind: makes the operations.
-        end: what ends it, or None where it falls through; `index` is the table index of a `brx.idx`.
+        operations: its operations without a final branch; None until `ready` has bound them.
+        steps: number of instructions, for limits and counts.
+        bind: creates the operations.
+        end: its final branch, or None if it falls through; `index` is the table index of a `brx.idx`.
         guard: predicate of `end`.
         targets: block numbers that `end` may lead to.
         gathering: lanes to wait for before its first operation.
@@ -58,9 +58,9 @@ class BoundBlock:
 
 @dataclass(slots=True)
 class InstructionLimits:
-    """Instructions one thread may take, and who says so, and all threads together; CPU seconds that NumPy has.
+    """Limits of instructions per thread (with their source) and in total; CPU seconds for NumPy.
 
-    `issued` is how many instructions may follow each other, however many threads take them.
+    `issued` limits consecutive instructions, whatever the number of threads.
     """
 
     steps: int
@@ -76,8 +76,10 @@ class Tally:
 
     Attributes:
         entered: entries per block, in threads.
-        instructions: thread-instructions. issued: instructions one after the other, however many lanes took them.
-        longest: the most that one thread has taken. seconds: CPU time of the batches that NumPy has made.
+        instructions: thread-instructions.
+        issued: consecutive instructions, whatever the number of lanes.
+        longest: the maximum of one thread.
+        seconds: CPU time of batches executed by NumPy.
     """
 
     entered: Array

@@ -10,7 +10,7 @@ import numpy as np
 from kernelmate.backends.emulator.types import Array
 
 _SMALLEST = 256 << 10
-"""Bytes below which the allocator keeps pages by itself."""
+"""Bytes below which the allocator itself keeps pages."""
 _MOST = 64 << 20
 """Bytes kept for later launches, in all."""
 
@@ -20,11 +20,11 @@ def _references(arrays: list[Array], number: int) -> int:
 
 
 _UNHELD = _references([np.empty(1, np.uint8)], 0)
-"""References to an array in a list that nobody else holds; what the interpreter itself adds differs by its version."""
+"""Reference count of an otherwise unused array in a list; it depends on the interpreter's version."""
 
 
 class BufferPool:
-    """Arrays of bytes that are handed out again once nobody holds them, or a view of them, any more."""
+    """Byte arrays that are reused once there are no references to them or their views."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
@@ -32,7 +32,7 @@ class BufferPool:
         self._alone = threading.Lock()
 
     def take(self, length: int) -> Array:
-        """That many bytes, whatever stood in them before."""
+        """Returns an array of this many bytes with arbitrary contents."""
         if length < _SMALLEST:
             return np.empty(length, np.uint8)
         with self._alone:
@@ -45,7 +45,7 @@ class BufferPool:
             return fresh[:]
 
     def _keep(self, array: Array) -> None:
-        """Remember an array, and forget the oldest where that would be too much; those who hold them keep them."""
+        """Adds an array, and drops the oldest if the pool gets too large; users keep dropped arrays."""
         if array.size > self._most:
             return
         self._kept.append(array)
@@ -54,4 +54,4 @@ class BufferPool:
 
 
 BYTES = BufferPool()
-"""Of this process."""
+"""The pool of this process."""

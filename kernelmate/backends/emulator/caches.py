@@ -1,7 +1,7 @@
-"""Sources of a launch's sectors: L1, L2 and DRAM, by a model of the target's caches.
+"""Model of L1, L2 and DRAM: the level that serves a launch's sectors.
 
-L1 is sampled (`sampling`). L2 is empty at the start, as Nsight Compute has it before each launch, and takes every store;
-what is asked for again it has, as far as the bytes that the launch touches fit into it.
+L1 is sampled (`sampling`). L2 is empty at the start, as before each launch in Nsight Compute, and takes every store;
+repeated requests hit it as far as the launch's footprint fits.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ class Footprint:
 
 
 def footprint(result: RunResult, loaded: float, stored: float, unique: float) -> Footprint:
-    """Unique bytes read from memory, and unique bytes that must be written back.
+    """Return unique bytes read from memory, and unique bytes that must be written back.
 
-    Arrays that the run did not read before writing take the stores first, and what else was touched was loaded.
+    Stores are attributed first to arrays that the run did not read before writing; all else that was touched was
+    loaded.
 
     Args:
-        result: of the launch.
+        result: the launch's result.
         loaded: bytes of all loaded sectors.
         stored: bytes of all stored sectors.
-        unique: different bytes touched.
+        unique: distinct bytes touched.
     """
     only_written = float(sum(data.nbytes for name, data in result.arrays.items() if name not in result.reads))
     unique_stored = min(stored, only_written or unique, unique)
@@ -40,15 +41,15 @@ def footprint(result: RunResult, loaded: float, stored: float, unique: float) ->
 
 
 def read_again(target: Target, unique: float, missed: float, loaded: float) -> float:
-    """Bytes that DRAM gives more than once, since L2 does not hold all that the launch touches."""
+    """Returns bytes read from DRAM more than once because L2 cannot hold the launch's footprint."""
     fits = min(1.0, target.l2_bytes / max(unique, 1.0))
     return (1 - fits) * max(missed - loaded, 0.0)
 
 
 def load_hits(result: RunResult) -> float | None:
-    """Share of the launch's loaded sectors that L1 gives, each line's by its own sample; None without a sample or loads.
+    """Return L1's hit rate of load sectors, from each line's sample; None without a sample or loads.
 
-    A sample that saw only the beginning of a launch has seen too little of its loops; the counts make up for it.
+    A sample of a launch's beginning underrepresents its loops; weighting by the counts corrects that.
     """
     overall = None if result.l1 is None else result.l1.load_hits
     asked = sum(line.global_load_sectors for line in result.lines)
@@ -59,7 +60,7 @@ def load_hits(result: RunResult) -> float | None:
 
 
 def estimated(target: Target, result: RunResult) -> CacheEstimate | None:
-    """The model's figures for a counted launch; None where L1 could not be sampled."""
+    """Returns the model's figures for a counted launch; None if L1 could not be sampled."""
     counters, sample = result.counters, result.l1
     if counters is None or sample is None or result.footprint_bytes is None:
         return None

@@ -12,7 +12,7 @@ from kernelmate.backends.emulator.types import SIZES, UNSIGNED
 
 
 def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
-    """Reads the count of instructions issued; it stands for cycles, and for nanoseconds where those are asked for."""
+    """Reads the number of issued instructions, which stands for cycles or nanoseconds."""
     operand, kind = operation.result
     target = machine.registers.target(operand, f"b{8 * SIZES[kind]}")
     first, each = machine.surroundings.clock if machine.surroundings is not None else (0, 1)

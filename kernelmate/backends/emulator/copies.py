@@ -1,4 +1,4 @@
-"""Asynchronous copies from global to shared memory: done at once, and known to be done only to those who wait for them."""
+"""Asynchronous copies from global to shared memory: executed at once, but visible only to threads that wait for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernelmate.backends.emulator.types import UNSIGNED, Array
 def bind_copy(
     operation: AsyncCopy, machine: Machine, linked: Linked, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
-    """A copy as a function of the active lanes: bytes beyond those to be taken are zeros."""
+    """Returns a copy as a function of the active lanes: bytes beyond the source size are zeros."""
     size = operation.size
     kind = UNSIGNED[min(size, 8)]
     count = size // kind.itemsize
@@ -77,7 +77,7 @@ def _gather(addressing: Addressing, lanes: Array, data: Array, places: Array, ki
 
 
 def bind_group(operation: AsyncGroup, machine: Machine) -> Bound | None:
-    """Closing a group, waiting for groups, or both; only those who look for races care."""
+    """Closes a group, waits for groups, or both; matters only for race detection."""
     order = machine.order
     if order is None:
         return None

@@ -1,9 +1,10 @@
 """Memory requests of a launch, counted as the hardware counts them.
 
-A request is one memory instruction of one warp with at least one active lane; its sectors are the distinct 32-byte pieces
-of global memory that its lanes touch. A shared-memory wavefront is one pass over the 32 banks of 4 bytes: lanes that want
-different words of one bank need another one. Accesses of 8 and 16 bytes are served for half and quarter warps at a time; two neighbouring parts go together
-where every lane wants the address of its neighbour, or of its neighbour but one (so seen on an H100).
+A request is one memory instruction of one warp with at least one active lane; its sectors are the distinct 32-byte
+pieces of global memory that its lanes touch. A shared-memory wavefront is one pass over the 32 banks of 4 bytes: lanes
+with different words of one bank need further ones. Accesses of 8 and 16 bytes are served by half and quarter warps; two
+neighbouring parts are combined if every lane has the address of its neighbour, or of its next but one (observed on an
+H100).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class BranchCounter:
         self.divergent: Counter[int] = Counter()
 
     def split(self, step: int, taken: Array, staying: Array) -> None:
-        """Both groups come from one branch."""
+        """Records a branch that splits lanes into two groups."""
         here = np.zeros(self._warps, bool)
         there = np.zeros(self._warps, bool)
         here[taken >> 5] = True
@@ -80,16 +81,18 @@ class _Sites:
         return found
 
     def total(self, figure: str, *actions: str) -> int:
-        """A figure's sum over the instructions that do one of the actions."""
+        """Returns the sum of a counter over instructions with one of the actions."""
         return sum(getattr(site, figure) for site in self.sites.values() if site.action in actions)
 
 
 @dataclass(frozen=True, slots=True)
 class _Alike:
-    """Accesses that several warps make in the same way.
+    """Equal access patterns of several warps.
 
     Attributes:
-        lanes: numbers within the warp, ascending. offsets: the first warp's. warps: how many.
+        lanes: lane numbers, ascending.
+        offsets: byte offsets of the first warp.
+        warps: number of warps.
     """
 
     lanes: Array
@@ -98,7 +101,7 @@ class _Alike:
 
 
 def _alike(lanes: Array, offsets: Array, grain: int) -> _Alike | None:
-    """What is asked of memory, where the same lanes of every warp access one pattern; else None.
+    """Return the common pattern if the same lanes of every warp access memory alike; else None.
 
     From warp to warp the pattern may move by multiples of `grain` bytes.
     """
@@ -122,7 +125,7 @@ class GlobalCounter(_Sites):
     """Requests, sectors and bytes of global memory.
 
     Attributes:
-        atomic_sectors: numbers of the sectors that atomics touched, as long as there are few.
+        atomic_sectors: sector numbers that atomics touched, as long as they are few.
     """
 
     def __init__(self) -> None:
@@ -131,7 +134,7 @@ class GlobalCounter(_Sites):
 
     @property
     def bytes_asked(self) -> int:
-        """Bytes that threads wanted."""
+        """Returns the bytes that threads requested."""
         return sum(site.size * site.lanes for site in self.sites.values())
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
@@ -153,13 +156,13 @@ class GlobalCounter(_Sites):
 
 
 class LocalCounter(_Sites):
-    """Requests and sectors of local memory, which lies with a warp's lanes side by side, four bytes of each.
+    """Requests and sectors of local memory, which is interleaved by lanes, four bytes each.
 
-    CUDA C++ Programming Guide, Device Memory Accesses, Local Memory: "accesses are therefore fully coalesced as long as all
-    threads in a warp access the same relative address".
+    CUDA C++ Programming Guide, Device Memory Accesses, Local Memory: "accesses are therefore fully coalesced as long as
+    all threads in a warp access the same relative address".
 
     Args:
-        passed: instructions that only pass arguments of calls, which are registers in hardware.
+        passed: instructions that only pass call arguments, which are registers in hardware.
     """
 
     def __init__(self, passed: frozenset[int]) -> None:
@@ -179,7 +182,7 @@ class LocalCounter(_Sites):
 
 
 def rows_of(size: int) -> int:
-    """Rows of four bytes a lane that an access to local memory takes."""
+    """Returns the rows of four bytes per lane that an access to local memory takes."""
     return max(1, size // 4)
 
 
@@ -209,7 +212,7 @@ class SharedCounter(_Sites):
         if alike is None:
             passes, groups = _accessed(size, lanes, offsets.astype(np.int64))
         else:
-            # Moving a pattern by whole words turns the banks and changes no conflict.
+            # Shifting a pattern by whole words rotates the banks and changes no conflict.
             pattern = alike.offsets - alike.offsets.min() // 4 * 4
             key = (size, alike.lanes.tobytes(), pattern.tobytes())
             if key not in self._patterns:
@@ -219,9 +222,9 @@ class SharedCounter(_Sites):
 
 
 def _accessed(size: int, lanes: Array, offsets: Array) -> tuple[int, int]:
-    """Wavefronts of an access, and how many it would take without conflicts."""
+    """Returns the wavefronts of an access, and the number without conflicts."""
     wide = max(1, size // 4)
-    # Half warps for 8 bytes, quarter warps for 16: the lanes whose words all go through the banks together.
+    # Half warps for 8 bytes, quarter warps for 16: the lanes whose words pass the banks together.
     parts = (lanes >> 5) * wide + (((lanes & 31) * wide) >> 5)
     words = offsets >> 2
     if wide > 1:
@@ -232,7 +235,7 @@ def _accessed(size: int, lanes: Array, offsets: Array) -> tuple[int, int]:
 
 
 def _together(wide: int, lanes: Array, offsets: Array) -> Array:
-    """1 for lanes whose part of the warp goes through the banks with the part beside it, else 0."""
+    """Returns 1 for lanes whose part of the warp passes the banks with the neighbouring part, else 0."""
     warps, row = np.unique(lanes >> 5, return_inverse=True)
     wanted = np.full((len(warps), 32), -1, np.int64)
     wanted[row, lanes & 31] = offsets
@@ -246,7 +249,7 @@ def _together(wide: int, lanes: Array, offsets: Array) -> Array:
 
 
 def _passes(parts: Array, words: Array) -> tuple[int, int]:
-    """Wavefronts that the words of each part need, and how many parts there are."""
+    """Returns the wavefronts for the words of each part, and the number of parts."""
     keys = np.sort((parts << 34) | words)
     keys = keys[np.append(True, keys[1:] != keys[:-1])]
     part, word = keys >> 34, keys & ((1 << 34) - 1)
@@ -270,9 +273,9 @@ def as_record(
     footprint_bytes: int,
     barriers: int,
 ) -> Counters:
-    """The counters of a launch as the verdict shows them.
+    """Return the counters of a launch as the verdict's record.
 
-    Instructions are None: what runs on hardware is SASS, and PTX is all that was counted. Local sectors are those of PTX, which
+    Instructions are None, because hardware runs SASS and only PTX was counted. Local sectors are those of PTX, which
     has no spills.
     """
     return Counters(

@@ -1,4 +1,4 @@
-"""Turns linked instructions into operations and basic blocks, and refuses what is not known."""
+"""Decodes linked instructions into operations and basic blocks; refuses unknown instructions."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class BasicBlock:
 
     Attributes:
         label: its first label, or `entry`, or `.N`.
-        gathers: it starts with an operation that waits for the lanes of its mask.
-        spins: a backward branch ends it whose loop waits for memory that others write.
+        gathers: True if it starts with an operation that waits for the lanes of its mask.
+        spins: True if it ends with the backward branch of a loop that waits for other threads' writes.
     """
 
     index: int
@@ -77,9 +77,9 @@ class BasicBlock:
 class Decoded:
     """A kernel as operations in basic blocks. `block_at` gives the block that starts at a step.
 
-    `served` gives the bytes that a load from shared memory is expected to be made with, where that is not its own size.
-    `unused` are the loads and exchanges whose values nothing uses (`liveness.py`).
-    `detours` gives, by the step of a barrier, the ends of threads that went around it (`barrier_exits.py`).
+    `served` gives the bytes with which a shared-memory load is expected to execute, if not its own size. `unused` are
+    loads and shuffles with unused results (`liveness.py`). `detours` gives, by the step of a barrier, the ends of
+    threads that bypassed it (`barrier_exits.py`).
     """
 
     linked: Linked
@@ -136,7 +136,7 @@ def _operation(instruction: Instruction, linked: Linked) -> Operation:
 
 
 def _linkers_trap(instruction: Instruction) -> Trap:
-    """What the linker put where a call cannot go on."""
+    """Returns True for the trap that the linker inserts where a call cannot continue."""
     if instruction.parts[1] == "pointer":
         return Trap("the kernel called through a pointer that is no function's address")
     (function,) = instruction.operands
@@ -211,7 +211,7 @@ def _blocks(linked: Linked, steps: list[DecodedStep]) -> tuple[BasicBlock, ...]:
 
 
 def _spins(steps: list[DecodedStep], start: int, end: int) -> bool:
-    """True if a loop ends here that is left only when memory, written by others, says so."""
+    """Returns True if a loop ends here that only other threads' writes to memory can end."""
     last = steps[end - 1].operation
     if not isinstance(last, Branch) or last.target > start:
         return False
@@ -227,7 +227,7 @@ def _spins(steps: list[DecodedStep], start: int, end: int) -> bool:
 
 
 def _behind(wanted: set[str], writers: list[DecodedStep]) -> list[DecodedStep]:
-    """The steps of a loop that give some registers their values, by way of computations in the loop."""
+    """Returns the steps of a loop that compute some registers, following the computations in the loop."""
     wanted = set(wanted)
     found: dict[int, DecodedStep] = {}
     grown = True
@@ -244,10 +244,10 @@ def _behind(wanted: set[str], writers: list[DecodedStep]) -> list[DecodedStep]:
 
 
 def _waits(operation: Operation, writers: list[DecodedStep]) -> bool:
-    """True if the operation of a loop reads what only another thread can change.
+    """Return True if an operation of a loop reads what only another thread can change.
 
-    A compare-and-swap against what the loop has read before is the retry of an update, which some thread always gets
-    through; against anything else it waits until the place holds that.
+    A compare-and-swap with a value that the loop has read is the retry of an update, which always succeeds for some
+    thread; with any other value it waits for that value.
     """
     if isinstance(operation, Load):
         return operation.synchronizing
@@ -260,7 +260,7 @@ def _waits(operation: Operation, writers: list[DecodedStep]) -> bool:
 
 
 def registers_in(operand: Operand | None) -> list[str]:
-    """Names of the registers that an operand holds."""
+    """Returns the names of the registers in an operand."""
     if isinstance(operand, Register):
         return [operand.name]
     if isinstance(operand, Vector):

@@ -1,9 +1,9 @@
-"""Dependence of a kernel on its surroundings: special registers, bits of addresses, registers that nothing has written.
+"""Dependence of a kernel on its environment: special registers, address bits, uninitialised registers.
 
-None of these may decide what a kernel computes. A forward dataflow over the PTX says which conditions, stores and addresses
-they reach; it proves nothing wrong by itself, but says what launches must vary. Arithmetic on addresses is told apart from
-looking at their bits: sums with numbers stay pointers, the difference of two pointers into one array is a number, and so
-are the low bits that alignment tests mask out.
+None of these may affect a kernel's results. A forward data-flow analysis of the PTX finds the conditions, stores and
+addresses that they reach; it proves no error by itself, but determines what launches must vary. Address arithmetic is
+distinguished from inspecting address bits: sums with numbers stay pointers, the difference of two pointers into one
+array is a number, and so are the low bits that alignment tests mask out.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ VOLATILE = frozenset(
     {"%smid", "%nsmid", "%warpid", "%nwarpid", "%gridid", "%current_graph_exec", "%aggr_smem_size",
      "%reserved_smem_offset_begin", "%total_smem_size"}
 )  # fmt: skip
-"""Special registers that the launch does not decide (PTX ISA, Special Registers); clocks are operations of their own."""
+"""Special registers that the launch does not determine (PTX ISA, Special Registers); clocks are separate operations."""
 
 ALIGNMENT_BITS = 8
 """Low bits of an address that alignment tests look at: allocations start at multiples of 256 bytes."""
 
 _WINDOW = "the window of shared memory"
 _LOCAL_WINDOW = "the window of local memory"
-"""What generic addresses of shared and of local memory point into: where they begin is nobody's choice either."""
+"""Base of generic addresses of shared and local memory, which the launch does not determine either."""
 
 _FROM_WINDOWS = ("cvta.shared", "cvta.local")
 _GLOBAL = frozenset({"global", "generic"})
 _MASKING = frozenset({"and", "rem", "bfe", "shl"})
-"""What takes low bits of a number."""
+"""Operations that extract low bits of a number."""
 
 _MOST_LITERALS = 12
 _MOST_PASSES = 16
@@ -42,12 +42,14 @@ _MOST_PASSES = 16
 
 @dataclass(frozen=True, slots=True)
 class ValueTrace:
-    """Contents of a register, as far as surroundings go.
+    """Abstract value of a register with respect to the environment.
 
     Attributes:
-        kind: `pointer`; `bits` of one or several pointers, shifted right by `shift`; `address`, a number that depends on
-            high bits or distances of pointers; `volatile`, a number that depends on special registers.
-        base: of a pointer, what it points into. exact: it is the base itself. names: of the sources.
+        kind: `pointer`; `bits` of one or several pointers, shifted right by `shift`; `address`, a number that depends
+            on high bits or distances of pointers; `volatile`, a number that depends on special registers.
+        base: the object that a pointer points into.
+        exact: True if it is the base itself.
+        names: names of the sources.
     """
 
     kind: Literal["pointer", "bits", "address", "volatile"]
@@ -59,13 +61,15 @@ class ValueTrace:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """Effects of surroundings in a kernel.
+    """Effects of the environment on a kernel.
 
     Attributes:
-        conditions: by step, the sources that its predicates depend on. plain: those of them that are comparisons of numbers
-            alone, and no combinations of predicates. reached: sources that reach a condition, or a value
-            or an address in memory. leaked: by line, special registers whose value is stored in an array by arithmetic alone.
-        literals: numbers that volatile values are computed with. undefined: registers that may be read unwritten.
+        conditions: by step, the sources that its predicates depend on.
+        plain: those of them that are comparisons of numbers alone, and no combinations of predicates.
+        reached: sources that reach a condition, or a value or an address in memory.
+        leaked: by line, special registers whose value is stored in an array by arithmetic alone.
+        literals: numbers that volatile values are computed with.
+        undefined: registers that may be read unwritten.
         stale: it loads through the read-only cache from an array or a variable that it writes to.
         aligned: it looks at low bits of addresses, as tests of alignment do; no surrounding launch varies those.
     """
@@ -86,7 +90,7 @@ class Dependence:
 
 
 def dependence_of(decoded: Decoded, arrays: Iterable[int]) -> Dependence:
-    """Dependences of a kernel; `arrays` are the positions of its parameters that are pointers to arrays."""
+    """Returns the dependence of a kernel; `arrays` are the positions of its array pointer parameters."""
     flow = _SurroundingsFlow(decoded, arrays)
     flow.settle()
     return flow.result()
@@ -110,7 +114,7 @@ class _SurroundingsFlow:
         self._aligned = False
 
     def settle(self) -> None:
-        """Follow every step until nothing changes any more."""
+        """Iterates the data flow to a fixed point."""
         sources = [number for number, step in enumerate(self._steps) if self._begins(step)]
         pending = range(len(self._steps)) if sources else ()
         for _ in range(_MOST_PASSES):
@@ -160,7 +164,7 @@ class _SurroundingsFlow:
                 known = self._conditions.get(number, frozenset())
                 if names - known and any(kind != "pred" for _, kind in operation.sources):
                     self._conditions[number] = names | known
-                # What a condition decides shows when both of its outcomes are tried.
+                # A condition's effect shows when both of its outcomes are tried.
                 return bool(names - known)
             if step.opcode.startswith(_FROM_WINDOWS):
                 window = _WINDOW if step.opcode.startswith("cvta.shared") else _LOCAL_WINDOW
@@ -228,7 +232,7 @@ class _SurroundingsFlow:
         return changed
 
     def result(self) -> Dependence:
-        """The dependences found."""
+        """Returns the dependence found."""
         reached: set[str] = set()
         for names in self._conditions.values():
             reached |= names
@@ -307,7 +311,7 @@ _RANK = {"pointer": 0, "bits": 1, "address": 2, "volatile": 3}
 
 
 def _join(one: ValueTrace | None, two: ValueTrace | None, where: str) -> ValueTrace | None:
-    """What holds either; two pointers into different arrays become a pointer into what `where` points into."""
+    """Joins two values; two pointers into different arrays become a pointer into the base of `where`."""
     if one is None or two is None or one == two:
         return one or two
     names = one.names | two.names
@@ -326,18 +330,18 @@ def _immediate(step: Compute, index: int) -> int | None:
 
 
 def _hard(traces: Iterable[ValueTrace | None]) -> ValueTrace | None:
-    """A number made of some traces in a way that keeps neither pointers nor their low bits apart."""
+    """Combines values in a way that preserves neither pointers nor their low bits."""
     there = [trace for trace in traces if trace is not None]
     if not there:
         return None
     kind: Literal["address", "volatile"] = "volatile" if any(t.kind == "volatile" for t in there) else "address"
-    if kind == "volatile":  # what it is added to is no news
+    if kind == "volatile":  # the other summand adds no information
         there = [trace for trace in there if trace.kind != "pointer"]
     return ValueTrace(kind, frozenset[str]().union(*(t.names for t in there)))
 
 
 def _compared(step: DecodedStep, operation: Compute, traces: list[ValueTrace | None]) -> ValueTrace | None:
-    """Dependences of a predicate; None for comparisons that have one result in any surroundings."""
+    """Returns the dependence of a predicate; None for comparisons with the same result in any environment."""
     if step.opcode.startswith("isspacep"):
         return None
     there = [trace for trace in traces if trace is not None]

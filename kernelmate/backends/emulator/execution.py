@@ -29,16 +29,16 @@ Counted = tuple[GlobalCounter, SharedCounter, BranchCounter, LocalCounter]
 
 
 Watched = tuple["NativeProgram", "StampWatch"]
-"""A program that checks, and the shadows it does it with."""
+"""A program with checks, and the shadow memory that they use."""
 
 
 @dataclass(frozen=True, slots=True)
 class NativeCodeChoice:
-    """Decision about native code for a launch: who makes it, and how.
+    """Decision about native code for a launch.
 
     Attributes:
-        exact: all checks are made, which native code does not do.
-        settled: NumPy is known to be done before native code would be there.
+        exact: True if all checks are made, which native code does not support.
+        settled: True if NumPy is known to finish before native code would be ready.
     """
 
     chooser: Chooser
@@ -48,13 +48,13 @@ class NativeCodeChoice:
 
 
 class Execution:
-    """One launch's scheduler, which changes to native code between batches.
+    """One launch's scheduler, which may switch to native code between batches.
 
     Args:
-        limits: its patience is cut short where native code would have been quicker.
+        limits: instruction limits; its time limit for NumPy is reduced if native code would be faster.
 
     Attributes:
-        tally: of the launch so far; `entered` is by the kernel's own basic blocks after `finish`.
+        tally: counts of the launch so far; after `finish`, `entered` refers to the kernel's own basic blocks.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Execution:
             self._begin_native(*watched)
 
     def run(self, lanes: Array, batches: int) -> None:
-        """Run one batch; `batches` are left with it.
+        """Run one batch; `batches` is the number of remaining ones.
 
         Raises:
             Stop, Overrun, WorthCompiling, Suspicion: see `Scheduler.run`.
@@ -96,7 +96,7 @@ class Execution:
         self._batches += 1
 
     def _choose(self, threads: int, batches: int) -> None:
-        """Native code if what is left to do is worth it, by what was done so far, in this launch or in others."""
+        """Chooses native code if the remaining work is worth it, judging by this and other launches."""
         choice, chooser = self._choice, self._choice.chooser
         if self._threads:
             chooser.learn(self.tally, self._threads, self._batches, exact=choice.exact)
@@ -114,7 +114,7 @@ class Execution:
         self._begin_native(program, None)
 
     def _be_patient(self, work: float) -> None:
-        """Leave what is left to NumPy where that is soon done; `work` is what it takes without checks, in seconds."""
+        """Lets NumPy finish if the remaining work is short; `work` is its duration without checks, in seconds."""
         assert self._scheduler is not None
         left, patience = EXACT_CHECKS_COST * work if self._choice.exact else work, self._limits.patience
         if left < patience:
@@ -140,7 +140,7 @@ class Execution:
 
     @property
     def longest(self) -> int | None:
-        """Instructions of the longest thread so far, of the batch at hand."""
+        """Returns the instructions of the longest thread so far, in the present batch."""
         if self._scheduler is None:
             return None
         self._scheduler.meter.settle()
@@ -152,7 +152,7 @@ class Execution:
         return self._scheduler is not None and self._scheduler.meter.hung
 
     def _flush(self) -> None:
-        """Add what was entered to the counts of the kernel's own blocks."""
+        """Adds the entries to the counts of the kernel's own blocks."""
         if self.tally.entered is self._entered:
             return
         for piece, block in enumerate(self._origin):
@@ -161,7 +161,7 @@ class Execution:
         self.tally.entered = self._entered
 
     def finish(self) -> Tally:
-        """The launch's tally, with what native code counted added to the counters.
+        """Return the launch's tally, with native code's counts added to the counters.
 
         Raises:
             Suspicion: see `jit.suspicion`.

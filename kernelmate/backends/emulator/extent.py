@@ -6,22 +6,22 @@ from kernelmate.backends.available_memory import room
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run
 
 _PER_BYTE = 1.25
-"""Bytes of memory for each byte of an array: its copy, and a mark per four bytes of where the kernel has stored."""
+"""Bytes of memory per byte of an array: its copy, and a written mark for each four bytes."""
 _FIXED = 512 << 20
-"""Bytes that registers, shadows, counters and native code take at most, besides the arrays."""
+"""Maximum bytes of registers, shadows, counters and native code, besides the arrays."""
 
 
 def needed_bytes(run: Run) -> int:
-    """Bytes that a launch takes beyond the arguments themselves."""
+    """Returns the bytes that a launch takes beyond its arguments."""
     arrays = sum(argument.data.nbytes for argument in run.arguments if isinstance(argument, ArrayArgument))
     return int(_PER_BYTE * arrays) + min(_FIXED, (16 << 20) + 16 * arrays)
 
 
 def check_memory(run: Run) -> None:
-    """Refuse a launch that there is no memory for.
+    """Refuse a launch for which memory does not suffice.
 
     Raises:
-        EmulationTooLarge: it needs more than can be had.
+        EmulationTooLarge: it needs more memory than is available.
     """
     needed, left = needed_bytes(run), room()
     if left is not None and needed > left.size:
@@ -33,7 +33,7 @@ def check_memory(run: Run) -> None:
 
 
 def out_of_memory(run: Run) -> EmulationTooLarge:
-    """The refusal where memory ran out all the same."""
+    """Returns the error for a launch that ran out of memory anyway."""
     needed = needed_bytes(run)
     return EmulationTooLarge(
         f"the launch needs about {needed >> 20} MiB of memory to be emulated, more than could be had.",

@@ -17,13 +17,14 @@ class Facts:
     """Facts about a kernel that need no launch.
 
     Attributes:
-        single: registers with one definition. foldable: operations that may be the same in every thread of a launch.
-        store_granule: bytes of the smallest element it stores to global memory; `shared_granule`: that it accesses in
-            shared memory.
-        waits: some loop waits for memory that other threads write.
-        patterns: it holds fences or ordered accesses, by which threads may synchronise through memory.
-        addresses: the integer arithmetic behind its addresses.
-        marks: which of its instructions are told apart in what they touch.
+        single: registers with one definition.
+        foldable: operations that may be uniform over threads.
+        store_granule: bytes of the smallest element it stores to global memory; `shared_granule` likewise for accesses
+            to shared memory.
+        waits: True if a loop waits for other threads' writes.
+        patterns: True if it has fences or ordered accesses, by which threads may synchronise through memory.
+        addresses: the integer arithmetic of its addresses.
+        marks: instructions whose footprints are recorded separately.
     """
 
     single: frozenset[str]
@@ -53,7 +54,7 @@ def _has_patterns(decoded: Decoded) -> bool:
 
 
 def facts_of(decoded: Decoded) -> Facts:
-    """The facts of a kernel."""
+    """Returns the facts of a kernel."""
     single = single_definitions(decoded)
     return Facts(
         single,

@@ -1,4 +1,4 @@
-"""Collects what a launch does wrong: one finding per code, line and buffer, however many threads do it."""
+"""Collects a launch's errors: one finding per code, line and buffer, whatever the number of threads."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from kernelmate.backends.emulator.lanes import Lanes
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.types import Array
-from kernelmate.records import Finding, Severity
+from kernelmate.records import Finding, FindingCode, Severity
 
 _THREADS_NAMED = 4
 
 
 class Stop(Exception):
-    """The launch cannot go on; the finding that says why has been reported."""
+    """The launch cannot continue; the finding with the reason has been reported."""
 
 
 @dataclass
@@ -31,14 +31,16 @@ class _FindingEntry:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Two accesses without order.
+    """Two unordered accesses.
 
     Attributes:
-        code: `shared-race` or `global-race`. positions: of the later and of the earlier access.
-        threads: flat numbers in their blocks, in the same order. times: how many accesses this stands for.
+        code: `shared-race` or `global-race`.
+        positions: of the later and of the earlier access.
+        threads: linear thread indices in their blocks, in the same order.
+        times: number of accesses it represents.
     """
 
-    code: str
+    code: FindingCode
     severity: Severity
     positions: tuple[Position | None, Position | None]
     buffer: str
@@ -54,13 +56,13 @@ class Race:
 
 
 class Races:
-    """The races of one launch. Those with a line or a buffer in common have one cause: the order that is missing there."""
+    """The races of one launch. Races that share a line or a buffer have one cause: the missing synchronisation there."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, Severity, str, frozenset[int]], tuple[Race, int]] = {}
 
     def report(self, race: Race) -> None:
-        """Note a race; the first of its lines and buffer stands for all of them."""
+        """Records a race; the first race of its lines and buffer represents the others."""
         key = (race.code, race.severity, race.buffer, race.lines)
         first, times = self._found.get(key, (race, 0))
         self._found[key] = (first, times + race.times)
@@ -118,12 +120,12 @@ class Findings:
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
-        self._entries: dict[tuple[str, int, str | None], _FindingEntry] = {}
+        self._entries: dict[tuple[FindingCode, int, str | None], _FindingEntry] = {}
         self.races = Races()
 
     def report(
         self,
-        code: str,
+        code: FindingCode,
         position: Position | None,
         lanes: Array,
         describe: Callable[[], str],
@@ -146,15 +148,15 @@ class Findings:
         self._entries[key] = _FindingEntry(severity, position, buffer, offset, describe(), place, threads, len(lanes))
 
     @property
-    def codes(self) -> frozenset[str]:
-        """Of what has been reported, races aside."""
+    def codes(self) -> frozenset[FindingCode]:
+        """Returns the reported codes without races."""
         return frozenset(code for code, _, _ in self._entries)
 
     def __len__(self) -> int:
         return len(self._entries) + len(self.races)
 
     def finish(self) -> tuple[Finding, ...]:
-        """All of them as records; where a race is found, what it leaves unwritten is no second cause."""
+        """Returns all findings; uninitialised reads that a race explains are dropped."""
         raced = self.races.buffers
         entries = tuple(
             Finding(
@@ -169,7 +171,7 @@ class Findings:
                 tuple(entry.threads),
             )
             for (code, _, buffer), entry in self._entries.items()
-            if not (code == "uninitialised-shared" and buffer in raced)
+            if not (code == FindingCode.UNINITIALISED_SHARED and buffer in raced)
         )
         return entries + self.races.finish()
 

@@ -12,18 +12,19 @@ from kernelmate.backends.emulator.operations import AsyncCopy, Atomic, Load, Sto
 from kernelmate.backends.emulator.types import Array
 
 MOST_LINES = 32
-"""Lines that are told apart, so that marks take an eighth of the memory that they are for, at most."""
+"""Maximum of separately tracked lines, so that marks take at most an eighth of the memory that they describe."""
 SECTOR_BYTES = 32
 _GLOBAL = frozenset({"global", "generic", "const"})
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The bits of lines.
+    """Mark bits of lines.
 
     Attributes:
-        bits: by instruction, the bit of its line; those that are not there have the highest bit.
-        lines: by bit, the line. several: lines that share the highest bit, which are not told apart.
+        bits: by instruction, the bit of its line; other instructions have the highest bit.
+        lines: by bit, the line.
+        several: lines that share the highest bit and are not distinguished.
         width: bits of a mark: 8, 16 or 32.
     """
 
@@ -33,11 +34,11 @@ class Marks:
     width: int
 
     def mark(self, step: int) -> int:
-        """Bits that an instruction adds to the mark of a sector."""
+        """Returns the bits that an instruction adds to the mark of a sector."""
         return 1 << self.bits.get(step, self.width - 1)
 
     def footprints(self, touched: Iterable[Array]) -> dict[int | None, int | None]:
-        """By line the different bytes it touched, in whole sectors; None where that is not told apart."""
+        """Returns the distinct bytes touched by each line, in whole sectors; None for lines that are not distinguished."""
         found: dict[int | None, int | None] = dict.fromkeys(self.lines, 0)
         for marks in touched:
             for bit, line in enumerate(self.lines):
@@ -47,7 +48,7 @@ class Marks:
 
 
 def marks_of(decoded: Decoded) -> Marks:
-    """The marks of a kernel's instructions that may access global memory."""
+    """Returns the marks of a kernel's instructions that may access global memory."""
     lines: dict[int | None, list[int]] = {}
     for number, step in enumerate(decoded.steps):
         operation = step.operation
@@ -55,7 +56,7 @@ def marks_of(decoded: Decoded) -> Marks:
         if known or isinstance(operation, AsyncCopy):
             position = step.position
             lines.setdefault(position.line or None if position else None, []).append(number)
-    # The highest bit is for what is not told apart.
+    # The highest bit is shared by lines that are not distinguished.
     told = dict(list(lines.items())[: MOST_LINES - 1])
     width = next(width for width in (8, 16, 32) if len(told) < width)
     bits = {number: bit for bit, numbers in enumerate(told.values()) for number in numbers}

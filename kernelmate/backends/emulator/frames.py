@@ -1,4 +1,4 @@
-"""Calls of recursive functions as plain instructions: frames in local memory, and a branch back to where a call was made."""
+"""Calls of recursive functions as plain instructions: frames in local memory, and a branch back to the call site."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.types import SIZES
 
 STACK = "$stack"
-"""The variable in local memory that holds the frames."""
+"""The local-memory variable that holds the frames."""
 _FRAME, _CALLEE, _ADDRESS = Register("%frame@"), Register("%callee@"), Register("%address@")
 _USED, _SITE, _DEEP = Register("%used@"), Register("%site@"), Register("%deep@")
 _COPIES = {8: Register("%copy64@"), 4: Register("%copy32@"), 2: Register("%copy16@"), 1: Register("%copy16@")}
@@ -52,7 +52,7 @@ class Assembler(Protocol):
         """Append a branch."""
 
     def add(self, function: Function, suffix: str, aliases: dict[str, str], end: str | None) -> None:
-        """Append a copy of a function's body."""
+        """Appends a copy of a function's body."""
 
     def place(self, variable: Variable) -> None:
         """Give a variable its place in local memory."""
@@ -67,8 +67,8 @@ class Stack:
     """The recursive functions of one kernel.
 
     Args:
-        output: where their code goes.
-        cycles: each recursive function's name with those that it calls and is called by.
+        output: receives their code.
+        cycles: each recursive function's name with the functions of its call cycles.
     """
 
     def __init__(self, output: Assembler, cycles: Mapping[str, frozenset[str]]) -> None:
@@ -85,7 +85,7 @@ class Stack:
             output.registers.update(_REGISTERS)
 
     def begin(self) -> None:
-        """First instructions of a thread."""
+        """Emits the first instructions of a thread."""
         self._output.append(instruction_of("mov.u32", (_USED, Immediate(0)), None))
 
     def call(self, function: Function, aliases: Mapping[str, str], position: Position | None) -> None:
@@ -132,7 +132,7 @@ class Stack:
             self._copy(formal, (_CALLEE, frame.slots[formal.name]), Symbol(aliases[formal.name]), position)
 
     def add_bodies(self) -> None:
-        """Append every function that was called, and those that these call."""
+        """Appends every called function, and those that it calls."""
         output = self._output
         while self._queue:
             name = self._queue.pop(0)
@@ -151,18 +151,18 @@ class Stack:
             self._emit("brx.idx", None, _SITE, Symbol(f"$sites@{name}"))
 
     def finish(self) -> None:
-        """Lay out the stack, now that all frames and all calls are known."""
+        """Lays out the stack when all frames and calls are known."""
         for name, sites in self._sites.items():
             self._output.tables[f"$sites@{name}"] = tuple(sites)
         if self._frames:
-            # The deepest stack is of the function that takes most here for what it counts there.
+            # The deepest stack is determined by the function that needs the most bytes here per byte of CUDA's stack.
             each = max(frame.size / frame.cost for frame in self._frames.values())
             size = int(STACK_BYTES * each) + 2 * max(frame.size for frame in self._frames.values())
             self._output.place(Variable(STACK, "local", "b8", 16, size))
             self._output.call_parameters.add(STACK)
 
     def placed(self, instruction: Instruction) -> Iterator[Instruction]:
-        """An instruction with variables of frames found by the frame's address."""
+        """Replaces frame variables of an instruction by addresses relative to the frame."""
         operands: list[Operand] = []
         moved = False
         for operand in instruction.operands:

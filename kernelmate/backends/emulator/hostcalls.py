@@ -1,4 +1,4 @@
-"""`printf` and `assert`: what kernels ask of the host."""
+"""`printf` and `assert`: calls of kernels to the host."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kernelmate.backends.emulator.operations import Assert, Print
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound
 from kernelmate.backends.emulator.spaces import LOCAL_WINDOW, space_of
+from kernelmate.records import FindingCode
 
 _LONGEST_STRING = 4096
 _SPECIFIER = re.compile(rb"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t|L)?([diouxXeEfFgGaAcsp%])")
@@ -46,7 +47,7 @@ def bind_print(operation: Print, machine: Machine, linked: Linked, position: Pos
         for lane in lanes:
             if machine.printed_bytes >= MOST_PRINTED:
                 machine.findings.report(
-                    "output-flood", position, lanes, lambda: f"prints more than {MOST_PRINTED} bytes"
+                    FindingCode.OUTPUT_FLOOD, position, lanes, lambda: f"prints more than {MOST_PRINTED} bytes"
                 )
                 raise Stop
             form, values = (_parameter(machine, int(lane), place, "<Q") for place in places)
@@ -69,7 +70,9 @@ def bind_assert(operation: Assert, machine: Machine, linked: Linked, position: P
         lane = int(lanes[0])
         message = _string(machine, lane, _parameter(machine, lane, places[0], "<Q")).decode(errors="replace")
         line = _parameter(machine, lane, places[2], "<I")
-        machine.findings.report("trap", position, lanes, lambda: f"assertion {message!r} of line {line} failed")
+        machine.findings.report(
+            FindingCode.TRAP, position, lanes, lambda: f"assertion {message!r} of line {line} failed"
+        )
         raise Stop
 
     return run
@@ -81,7 +84,7 @@ def _parameter(machine: Machine, lane: int, offset: int, form: str) -> int:
 
 
 def _bytes(machine: Machine, lane: int, address: int, size: int) -> bytes:
-    """Bytes at a generic address; zeros where nothing is."""
+    """Returns bytes at a generic address; zeros for unmapped ones."""
     if space_of(address) == "local":
         start = lane * machine.local.stride + address - LOCAL_WINDOW
         return machine.local.data[start : start + size].tobytes()
@@ -102,12 +105,12 @@ def _string(machine: Machine, lane: int, address: int) -> bytes:
 
 
 def format_line(form: bytes, value_at: Callable[[int, int], bytes], string_at: Callable[[int], bytes]) -> str:
-    """One formatted output, with C's meaning of the specifiers.
+    """Format one output, with C's meaning of the specifiers.
 
     Args:
         form: the format string.
-        value_at: gives (offset, size) bytes of the argument list, in which each argument lies at a multiple of its size.
-        string_at: gives the bytes of the string at an address.
+        value_at: returns the bytes (offset, size) of the argument list, in which each argument is aligned to its size.
+        string_at: returns the bytes of the string at an address.
     """
     offset = 0
 

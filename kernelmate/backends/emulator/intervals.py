@@ -16,7 +16,7 @@ Interval = tuple[int, int]
 
 
 def intervals_of(decoded: Decoded, machine: Machine) -> Mapping[str, Interval]:
-    """Intervals of the registers that one instruction alone writes, where something is known of them."""
+    """Returns value intervals of registers with a single definition, as far as known."""
     written: Counter[str] = Counter()
     for step in decoded.steps:
         written.update(step.writes)
@@ -96,7 +96,7 @@ def _result(
     name = step.opcode.split(".")[0]
     sources = [_of(operand, kind, known, machine) for operand, kind in operation.sources]
     if name == "and":
-        # With a mask that is not negative the result lies between zero and the mask.
+        # With a non-negative mask the result lies between zero and the mask.
         tops = [source[1] for source in sources if source is not None and source[0] >= 0]
         return (0, min(tops)) if tops else None
     complete = [source for source in sources if source is not None]

@@ -1,9 +1,9 @@
-"""A model of one SM's L1 cache: which sectors of a trace of accesses it would have held.
+"""Model of one SM's L1 cache: the hits of a trace of accesses.
 
-Set-associative with least recently used lines replaced; 128-byte lines of four 32-byte sectors, which are filled one by
-one; stores are written through, and what they wrote is kept half as long as what was loaded. Nsight Compute describes L1TEX
-so, but for sets, ways, hash and the age of stores, which are assumptions; and accesses in flight are taken to be there. A
-model, not a count: `python -m benchmarks.caches` holds it against hardware.
+The cache is set-associative with LRU replacement, with 128-byte lines of four 32-byte sectors that are filled
+separately. Stores are written through, and stored sectors are kept half as long as loaded ones. Nsight Compute
+describes L1TEX this way; sets, ways, hash and the age of stores are assumptions, and accesses in flight count as hits.
+`python -m benchmarks.caches` compares the model with hardware.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class AccessTrace:
     """Accesses in the order in which an SM makes them.
 
     Attributes:
-        lines: numbers of 128-byte lines. sectors: bits of the sectors wanted of each. stores: which ones store.
+        lines: numbers of 128-byte lines.
+        sectors: bits of the requested sectors of each.
+        stores: True for stores.
     """
 
     lines: Array
@@ -51,16 +53,16 @@ def hits(trace: AccessTrace, cache_bytes: int) -> Array:
 
 
 def _set_of(lines: Array) -> Array:
-    """The set that a line goes to: its number's bits folded, so that no power-of-two stride fills one set only."""
+    """Returns the set of a line: its number's bits folded, so that power-of-two strides use all sets."""
     folded: Array = lines ^ (lines >> 6) ^ (lines >> 12) ^ (lines >> 18)
     sets: Array = folded & (_SETS - 1)
     return sets
 
 
 class _Runs:
-    """Accesses ordered by set, those to one line right after each other taken together.
+    """Accesses ordered by set, with consecutive ones to one line combined.
 
-    Within such a run nothing is replaced, so that only the first access to a sector can miss.
+    Nothing is replaced within such a run, so only the first access to a sector can miss.
     """
 
     def __init__(self, sets: Array, lines: Array, sectors: Array, stores: Array) -> None:
@@ -75,7 +77,7 @@ class _Runs:
         self.stored = np.logical_and.reduceat(stores, self._starts)
 
     def missed(self, missing: Array) -> Array:
-        """Number of sectors that each access misses, from those that each run misses."""
+        """Returns the missed sectors of each access from those of each run."""
         place = np.arange(len(self._wanted))
         missed = np.zeros(len(place), np.uint8)
         for bit in _BITS:
@@ -92,7 +94,7 @@ def _missing(runs: _Runs, ways: int) -> Array:
     found = np.empty(len(runs.lines), np.uint8)
     sizes = np.bincount(runs.sets, minlength=_SETS)
     begins = np.cumsum(sizes) - sizes
-    # The fullest sets first, so that those which still have runs are always a slice.
+    # The fullest sets come first, so that sets with remaining runs are always a slice.
     fullest = np.argsort(-sizes, kind="stable")
     sizes, begins = sizes[fullest], begins[fullest]
     for turn in range(int(sizes[0])):

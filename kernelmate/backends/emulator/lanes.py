@@ -1,8 +1,8 @@
-"""Lanes of one batch: the threads and blocks that run side by side.
+"""Lanes of one batch: the threads and blocks that run in parallel.
 
 A batch has `blocks` slots of `width` lanes each (the block's threads, rounded up to whole warps). A schedule seed
-permutes which blocks come first and, within a block, which slots its warps take: lanes are worked through in slot order
-wherever order can be seen, so the seed permutes what a GPU leaves open.
+permutes the order of blocks and, within a block, the slots of its warps. Lanes are processed in slot order wherever
+order is observable, so the seed permutes the order that a GPU leaves open.
 """
 
 from __future__ import annotations
@@ -20,14 +20,19 @@ class Lanes:
     """Geometry of the batches of one launch.
 
     Args:
-        wanted: lanes that a batch should have. seed: the schedule seed.
-        in_order: keep the order of batches: blocks may wait for blocks before them, as look-back scans do.
+        wanted: desired lanes per batch.
+        seed: the schedule seed.
+        in_order: keep the order of batches, because blocks may wait for preceding ones, as look-back scans do.
 
     Attributes:
-        count: lanes of a batch. warps: of a batch.
-        thread: flat thread number in its block, per lane. lane: its place in its warp. slot: its block's slot.
-        thread_index: x, y, z of the thread. block_index: x, y, z of the block, refilled for each batch.
-        block: flat block number, refilled for each batch.
+        count: lanes of a batch.
+        warps: of a batch.
+        thread: linear thread index in its block, per lane.
+        lane: its lane index in its warp.
+        slot: its block's slot.
+        thread_index: x, y, z of the thread.
+        block_index: x, y, z of the block, refilled for each batch.
+        block: linear block index, refilled for each batch.
         late: lanes of warps that run after the others where order is free; all False for schedule seed 0.
     """
 
@@ -67,7 +72,10 @@ class Lanes:
         return -(-self.total_blocks // self.blocks)
 
     def order(self, number: int) -> Array:
-        """Flat block numbers of a batch, in slot order; a seed turns the order of batches round and mixes each one."""
+        """Returns the linear block indices of a batch, in slot order.
+
+        A seed permutes the batches and the blocks in each.
+        """
         if self._random is not None and not self._in_order:
             number = self.batches() - 1 - number
         first = number * self.blocks
@@ -75,12 +83,12 @@ class Lanes:
         return blocks if self._random is None else self._random.permutation(blocks)
 
     def place_of(self, block: int) -> tuple[int, int, int]:
-        """x, y, z of a flat block number."""
+        """Returns x, y, z of a linear block index."""
         x, y, _ = self.grid_shape
         return block % x, block // x % y, block // (x * y)
 
     def fill(self, blocks: Array) -> Array:
-        """Put these blocks into the slots; gives the lanes that hold a thread."""
+        """Puts these blocks into the slots; returns the lanes that hold a thread."""
         slots = np.zeros(self.blocks, np.int64)
         slots[: len(blocks)] = blocks
         self._spread(self.block, slots)
@@ -101,6 +109,6 @@ class Lanes:
 
 
 def compact(lanes: Array) -> Group:
-    """A slice where sorted lane numbers leave no gap."""
+    """Returns a slice if sorted lane numbers are contiguous."""
     first, last = int(lanes[0]), int(lanes[-1])
     return slice(first, last + 1) if last - first + 1 == len(lanes) else lanes

@@ -1,4 +1,4 @@
-"""One launch: memory, registers and monitors made ready, batches run, and what came of it."""
+"""One launch: prepares memory, registers and monitors, runs the batches, and collects the results."""
 
 from __future__ import annotations
 
@@ -39,33 +39,36 @@ from kernelmate.backends.emulator.spaces import CALL_PARAMETERS
 from kernelmate.backends.emulator.specials import Specials
 from kernelmate.backends.emulator.types import SIZES, Array
 from kernelmate.backends.emulator.watch import GlobalWatch, LocalWatch, SharedWatch
-from kernelmate.records import Target
+from kernelmate.records import FindingCode, Target
 
 _LANES = 32768
-"""Lanes of a batch: enough to spread NumPy's cost per call, few enough for the registers in use to stay in cache."""
+"""Lanes per batch: enough to amortise NumPy's cost per call, few enough for registers to stay in cache."""
 _RESIDENT_THREADS_PER_SM = 2048
 _SETTLED_PATIENCE = 4
-"""How much longer NumPy is left to it where it did the same launch of an earlier version without native code."""
+"""Factor on NumPy's time limit if it did the same launch of an earlier version without native code."""
 _BATCH_COST = 200_000
-"""Thread-instructions that a batch counts for at least: what the emulator could do in the time that starting one takes."""
+"""Minimum thread-instructions that a batch counts for.
+
+The work that the emulator could do in the start-up time of a batch.
+"""
 _BATCH_BYTES = 192 << 20
-"""Most bytes of registers, shared and local memory that one batch may take."""
+"""Maximum bytes of registers, shared and local memory per batch."""
 
 
 _TOGETHER_BYTES = 1 << 30
-"""The same for a batch of all blocks, where some of them wait for others that no earlier batch holds."""
+"""The same for a batch of all blocks, used if some wait for blocks outside their batch."""
 
 
 class WaitsForLater(Exception):
-    """Blocks wait for blocks of a later batch, and a GPU would have begun those: others have ended and made room."""
+    """Blocks wait for blocks of a later batch, which a GPU would already have started because others ended."""
 
 
 class Launch:
     """One launch of a decoded kernel: its memory and registers, and its batches one after the other.
 
     Args:
-        together: all blocks at once, however many a GPU holds.
-        variables: what `__device__` variables hold, by name; a launch that ends leaves there what they hold then.
+        together: run all blocks at once, however many a GPU holds.
+        variables: contents of `__device__` variables by name; updated at the end of a launch.
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class Launch:
         return Lanes(self.shape, self._wanted_lanes(waits), self.run.schedule_seed, in_order=waits)
 
     def _wanted_lanes(self, waits: bool) -> int:
-        """Lanes of a batch: all blocks that a GPU holds at once where blocks may wait for each other."""
+        """Returns the lanes per batch: all blocks that a GPU holds at once if blocks may wait for each other."""
         linked = self.decoded.linked
         per_lane: float = sum(SIZES[kind] for kind in linked.registers.values()) + linked.local_bytes + 64
         shared = linked.shared_bytes + self.shape.shared_bytes
@@ -196,12 +199,12 @@ class Launch:
         return np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
 
     def go(self, choice: NativeCodeChoice) -> RunResult:
-        """Run it. A launch goes only once.
+        """Run the launch, once.
 
         Raises:
             EmulationTooLarge: it takes more than its total limit.
-            WorthCompiling, Suspicion, WaitsForLater: it has to be begun anew, by native code, under the exact checks, or
-                with all blocks together.
+            WorthCompiling, Suspicion, WaitsForLater: it must be restarted with native code, under exact checks, or with
+            all blocks together.
         """
         machine = self.machine
         fold_constants(self.facts.foldable, self.decoded, machine)
@@ -242,7 +245,11 @@ class Launch:
 
     def _waits_for_later(self, number: int) -> bool:
         """True if a batch hangs that later batches might set free, because some of its blocks have ended."""
-        if not self.facts.waits or number + 1 >= self.lanes.batches() or "hang" not in self.machine.findings.codes:
+        if (
+            not self.facts.waits
+            or number + 1 >= self.lanes.batches()
+            or FindingCode.HANG not in self.machine.findings.codes
+        ):
             return False
         living = np.unique(self.lanes.slot[self.machine.live])
         return len(living) < min(self.lanes.blocks, self.shape.blocks)
@@ -255,7 +262,7 @@ class Launch:
         )
 
     def _watched(self, choice: NativeCodeChoice) -> Watched | None:
-        """Native code that tells whether there is anything to find; None where the exact checks are to be made at once."""
+        """Returns native code with checks; None if the exact checks are used at once."""
         chooser = choice.chooser
         threads = self.shape.threads * self.shape.blocks
         work = EXACT_CHECKS_COST * chooser.work(threads, self.lanes.batches())
@@ -288,7 +295,7 @@ class Launch:
         execution.run(self._fresh(number), self.lanes.batches() - number)
 
     def _fresh(self, number: int) -> Array:
-        """The lanes of a batch, with memory of their own as a new block finds it."""
+        """Returns the lanes of a batch, with freshly initialised memory."""
         machine = self.machine
         blocks = self.lanes.order(number)
         lanes = self.lanes.fill(blocks)
@@ -303,13 +310,13 @@ class Launch:
         return lanes
 
     def _check_size(self, number: int, tally: Tally) -> None:
-        """Refuse early what would clearly run into the limit: from the pace of the first batches."""
+        """Refuses early what would clearly exceed the limit, judging by the pace of the first batches."""
         done = number + 1
         if done in {16, 256} and tally.instructions / done * self.lanes.batches() > 4 * self.run.total_limit:
             raise self._too_large()
 
     def _check_batches(self) -> None:
-        """Refuse what takes too many batches, even if next to nothing happens in each."""
+        """Refuses launches with too many batches, however small each is."""
         if self.lanes.batches() * _BATCH_COST > self.run.total_limit:
             batches = self.lanes.batches()
             raise EmulationTooLarge(
@@ -331,7 +338,10 @@ class Launch:
         return f"{plural(self.shape.blocks, 'block')} of {plural(self.shape.threads, 'thread')}"
 
     def _unwatched(self) -> tuple[str, ...]:
-        """Parts of a launch that the exact checks did not look at; native code that checks looks at everything, or is not used."""
+        """Returns parts of a launch that the exact checks did not cover.
+
+        Native code with checks covers everything, or is not used.
+        """
         if self.machine.order is None:
             return ()
         if self._global_watch is None:
@@ -380,7 +390,7 @@ class Launch:
 
 
 def _names(placed: Mapping[str, Placed]) -> Any:
-    """From an offset in shared memory to the variable that lies there."""
+    """Returns the mapping from shared-memory offsets to variables."""
     ordered = sorted(placed.values(), key=lambda item: item.offset)
 
     def name(offset: int) -> str | None:
@@ -394,7 +404,7 @@ def _names(placed: Mapping[str, Placed]) -> Any:
 
 
 def readable(symbol: str) -> str:
-    """A variable's own name out of its mangled one: `_ZZ6matmulE4tile` gives `tile`."""
+    """Demangles a variable's name: `_ZZ6matmulE4tile` gives `tile`."""
     inner = symbol.split("E", 1)[1] if symbol.startswith("_ZZ") and "E" in symbol else symbol
     digits = len(inner) - len(inner.lstrip("0123456789"))
     if digits and inner[digits:]:

@@ -1,8 +1,8 @@
-"""Makes one flat instruction list of an entry: calls inlined, variables laid out, labels resolved.
+"""Links an entry to one flat instruction list: calls inlined, variables laid out, labels resolved.
 
-Each call gets a copy of the function it calls, so that lanes that are in different calls keep one program order and
-reconverge after them; recursive functions alone are there once, as `frames` says. A call through a pointer becomes a
-chain of tests against every function whose address is taken.
+Each call gets a copy of the called function, so that lanes in different calls have one program order and reconverge
+afterwards; only recursive functions exist once (see `frames`). A call through a pointer becomes a chain of tests
+against every function whose address is taken.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kernelmate.backends.emulator.spaces import FUNCTION_BASE
 
 MOST_INSTRUCTIONS = 200_000
 HOST_FUNCTIONS = frozenset({"vprintf", "__assertfail"})
-"""Functions of the device runtime that the emulator stands in for."""
+"""Functions of the device runtime that the emulator implements."""
 
 
 class LinkRefused(Exception):
@@ -57,7 +57,7 @@ class Linked:
 
     Attributes:
         labels: index of each label in `instructions`.
-        parameters: the kernel's own, placed in its parameter block of `parameter_bytes`.
+        parameters: the kernel's parameters, placed in its parameter block of `parameter_bytes`.
         shared: placed in the block's shared memory; `shared_bytes` is its static size. The unsized external arrays all
             start at its end, rounded to 16.
         local: placed in each thread's frame of `local_bytes`; call parameters are `call_parameters` among them.
@@ -85,8 +85,7 @@ def link(program: Program, entry: str) -> Linked:
     """Link the entry.
 
     Raises:
-        Refused: it calls what cannot be called, or grows too large.
-        PtxError: it names what is not there.
+        Refused: it calls an unsupported function, or grows too large. PtxError: it names an undefined symbol.
     """
     function = program.functions.get(entry)
     if function is None or not function.defined:
@@ -170,7 +169,7 @@ class _Linker:
         self.local.add(variable)
 
     def append(self, instruction: Instruction) -> None:
-        """Append one instruction whose operands have their final names."""
+        """Appends one instruction whose operands have their final names."""
         self.instructions += self.stack.placed(instruction)
 
     def _instruction(self, instruction: Instruction, names: Mapping[str, str], end: str | None) -> None:
@@ -259,7 +258,7 @@ class _Linker:
         self.append(Instruction("bra", ("bra",), (Symbol(label),), guard, position))
 
     def finish(self, entry: Function) -> Linked:
-        """Lay out what is left."""
+        """Lays out the remaining parts."""
         self.stack.finish()
         used = _used_symbols(self.instructions)
         variables: dict[str, Variable] = {}
@@ -319,7 +318,7 @@ def _used_symbols(instructions: list[Instruction]) -> dict[str, None]:
 
 
 def _taken(program: Program) -> frozenset[str]:
-    """Functions whose address stands in an initialiser or an operand other than a call's."""
+    """Returns functions whose address occurs in an initialiser or an operand other than a call's."""
     names = {symbol.name for variable in program.variables.values() for _, symbol in variable.relocations}
     for function in program.functions.values():
         for instruction in function.body:
@@ -339,6 +338,6 @@ def _not_provided(name: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """The last identifier of a mangled name, for messages."""
+    """Returns the last identifier of a mangled name, for messages."""
     found = re.match(r"_ZN?(?:\d+[A-Za-z_]\w*?)*?(\d+)([A-Za-z_]\w*)", name)
     return found[2][: int(found[1])] if found else name

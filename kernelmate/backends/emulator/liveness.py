@@ -1,4 +1,4 @@
-"""Liveness: registers that are read before they are written, and reads of memory that nothing needs."""
+"""Liveness analysis: registers read before they are written, and memory reads with unused results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_at_entry(decoded: Decoded) -> frozenset[str]:
 def liveness(
     decoded: Decoded,
 ) -> tuple[list[tuple[frozenset[str], frozenset[str]]], list[frozenset[str]], list[frozenset[str]]]:
-    """Reads and writes of each piece by itself, and registers live before and after each."""
+    """Returns reads and writes of each piece, and registers live before and after each."""
     local = [_local_needs(decoded, block) for block in decoded.blocks]
     live_in = [reads for reads, _ in local]
     live_out: list[frozenset[str]] = [frozenset()] * len(local)
@@ -86,9 +86,9 @@ def _successors(decoded: Decoded, block: BasicBlock) -> list[int]:
 
 
 def unused_reads(steps: Sequence[DecodedStep]) -> frozenset[int]:
-    """Numbers of the loads and exchanges whose values nothing uses: not a store, nor a branch, nor an address.
+    """Return numbers of loads and shuffles whose results are unused: not stored, branched on, or used as an address.
 
-    What is kept in local memory, as `volatile` variables are, is used where something is loaded from there.
+    A value stored to local memory, as `volatile` variables are, counts as used if local memory is loaded.
     """
     reads = [{name for operand in operands_of(step.operation) for name in registers_in(operand)} for step in steps]
     pure = {number for number, step in enumerate(steps) if step.writes and _is_pure(step.operation)}

@@ -56,12 +56,12 @@ class Monitor(Protocol):
     """Watches accesses to one state space. `offsets` are addresses (global) or offsets in the block's window (shared)."""
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """Some lanes access memory; called before a store takes effect and with what it stores."""
+        """Called when lanes access memory, before a store takes effect and with its values."""
         ...
 
 
 class Windowed:
-    """Memory of which every block (shared) or thread (local) has its own: `owners` windows of `limit` bytes."""
+    """Memory with a window per block (shared) or thread (local): `owners` windows of `limit` bytes."""
 
     def __init__(self, name: str, owners: int, limit: int, owner_of_lane: Array, fill: int) -> None:
         self.name = name
@@ -92,7 +92,7 @@ class Windowed:
         return found
 
     def reset(self) -> None:
-        """Contents of a fresh block or thread."""
+        """Resets the contents to those of a fresh block or thread."""
         self.data.fill(self.fill)
 
 
@@ -101,14 +101,15 @@ class Machine:
     """One launch.
 
     Attributes:
-        live: which lanes hold a running thread.
+        live: lanes with a running thread.
         barrier_watchers: called with the block slots (as booleans) that pass a barrier.
-        changes: counts what may let a waiting thread go on: stores, atomics, exits, barriers passed.
-        ticks: instructions issued, the clock that kernels read.
-        some_ended: some thread of the batch has ended.
-        order: what happens before what; None where nobody asks.
-        surroundings: what the launch finds around it, where that is chosen. outcomes: of the conditions that it watches.
-        unusual: divisions and roots of which some operand was outside its `ranges`; None where nobody asks.
+        changes: number of events that may release a waiting thread: stores, atomics, exits, barriers.
+        ticks: issued instructions, the clock that kernels read.
+        some_ended: True if some thread of the batch has ended.
+        order: happens-before order; None if not needed.
+        surroundings: the launch's chosen environment, if any.
+        outcomes: outcomes of watched conditions.
+        unusual: divisions and square roots with an operand outside its `ranges`; None if not needed.
     """
 
     lanes: Lanes
@@ -140,5 +141,5 @@ class Machine:
             watcher(blocks)
 
     def lanes_of(self, active: Group) -> Array:
-        """Lane numbers of a group."""
+        """Returns the lane numbers of a group."""
         return active if isinstance(active, np.ndarray) else self.lanes.iota[active]

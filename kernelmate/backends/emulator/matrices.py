@@ -1,8 +1,8 @@
-"""Binds matrix instructions: what tensor cores do, and how their operands come from and go to shared memory.
+"""Binds matrix instructions: tensor-core arithmetic, and loads and stores of fragments from and to shared memory.
 
-Sums: products are exact, their sum with the addend is taken in double precision and rounded once to the type of the
-result. Hardware keeps fewer bits while it adds and does not document how many, so results may differ from it in the last
-places; for integers they are the same. Of tf32 operands the lower 13 bits are ignored, as hardware does.
+Products are exact; their sum with the addend is computed in double precision and rounded once to the result's type.
+Hardware keeps an undocumented, smaller number of bits, so results may differ in the last places; integer results are
+equal. Of tf32 operands the lower 13 bits are ignored, as hardware does.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, spread
 from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import DTYPES, SIZES, UNSIGNED, Array
+from kernelmate.records import FindingCode
 
 _ROW_BYTES = 16
 _TF32_BITS = np.uint32(0xFFFFE000)
 _CARRIER = {"tf32": "f32"}
-"""Types that NumPy holds as another one."""
+"""Types that NumPy represents by another one."""
 
 
 class Warps:
@@ -35,13 +36,13 @@ class Warps:
         self._whole = slice(0, machine.lanes.count)
 
     def of(self, active: Group) -> Array:
-        """The warps that take part; those that lack a lane are a finding."""
+        """Returns the participating warps; warps with missing lanes are a finding."""
         lanes = self._machine.lanes_of(active)
         warps, lanes_of = np.unique(lanes >> 5, return_counts=True)
         if (lanes_of != 32).any():
             part = lanes[np.isin(lanes >> 5, warps[lanes_of != 32])]
             self._machine.findings.report(
-                "shuffle-mask",
+                FindingCode.SHUFFLE_MASK,
                 self._position,
                 part,
                 lambda: "a matrix instruction needs all 32 lanes of its warp, and some take no part in it",
@@ -49,7 +50,7 @@ class Warps:
         return np.asarray(warps)
 
     def fragments(self, operands: tuple[Operand, ...], kind: str, warps: Array) -> Array:
-        """Registers as elements of a type: (warps, 32, elements)."""
+        """Returns registers as elements of a type: (warps, 32, elements)."""
         carrier = _CARRIER.get(kind, kind)
         width = "b64" if SIZES[kind] == 8 else "b32"
         columns = []
@@ -109,7 +110,7 @@ def _transposed(matrices: Array) -> Array:
 def bind_matrix_load(
     operation: MatrixLoad, machine: Machine, linked: Linked, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
-    """`ldmatrix`: the first eight lanes give the addresses of the first matrix's rows, the next eight of the second's."""
+    """`ldmatrix`: the first eight lanes hold the row addresses of the first matrix, the next eight those of the second, and so on."""
     warps_of = Warps(machine, position)
     kind = UNSIGNED[2]
     site = Site(number, "load", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
@@ -140,7 +141,7 @@ def bind_matrix_load(
 def bind_matrix_store(
     operation: MatrixStore, machine: Machine, linked: Linked, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
-    """`stmatrix`: the other way round."""
+    """`stmatrix`: the reverse of `ldmatrix`."""
     warps_of = Warps(machine, position)
     kind = UNSIGNED[2]
     site = Site(number, "store", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)

@@ -1,4 +1,4 @@
-"""Global memory: one buffer per array, far apart, so that no wrong address reaches another one unseen."""
+"""Global memory: one buffer per array, far apart, so that a wrong address never hits another one unnoticed."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ class Buffer:
     """One array in global or constant memory.
 
     Attributes:
-        origin: address of `data[0]`, a multiple of 256. lead: bytes from there to the array's first byte.
-        size: the array's bytes. data: lead, array, and padding to whole vectors.
-        writable: the kernel may write it. visible: it is an argument, not a variable of the module.
-        read_first: it was loaded from where the kernel had not yet stored.
-        stored: per granule, whether the kernel has stored there; None before the first store.
-        touched: per 32-byte sector, the marks of what accessed it; None where that is not counted.
+        origin: address of `data[0]`, a multiple of 256.
+        lead: bytes from there to the array's first byte.
+        size: the array's bytes.
+        data: lead, array, and padding to whole vectors.
+        writable: True if the kernel may write it.
+        visible: True for an argument, False for a module variable.
+        read_first: True if it was loaded where the kernel had not yet stored.
+        stored: per granule, True if the kernel has stored there; None before the first store.
+        touched: per 32-byte sector, the marks of its accesses; None if not counted.
     """
 
     name: str
@@ -50,7 +53,10 @@ class Buffer:
 
     @property
     def outlives(self) -> bool:
-        """The launch's caller can tell what was in it before: an argument, or a variable that the next launch finds."""
+        """Returns True if earlier contents are visible outside the launch.
+
+        For an argument, or a variable that persists.
+        """
         return self.visible or not self.constant
 
     @property
@@ -59,7 +65,7 @@ class Buffer:
         return self.lead + self.size
 
     def view(self, dtype: np.dtype[Any]) -> Array:
-        """All of `data` as elements of a type."""
+        """Returns all of `data` as elements of a type."""
         found = self.views.get(dtype)
         if found is None:
             found = self.views[dtype] = self.data.view(dtype)
@@ -82,9 +88,11 @@ class GlobalMemory:
     """All buffers of one launch, each in an address slot of its own.
 
     Args:
-        slots: how many buffers there will be. seed: permutes the slots and shifts the starts; 0 leaves them in order.
+        slots: number of buffers.
+        seed: permutes the slots and shifts the starts; 0 keeps their order.
         granule: bytes per entry of `Buffer.stored`.
-        marks: what `Buffer.touched` is kept of; None for not at all. first_slot: number of the first slot.
+        marks: mark bits for `Buffer.touched`; None to omit it.
+        first_slot: number of the first slot.
     """
 
     def __init__(self, slots: int, seed: int, granule: int, marks: Marks | None, first_slot: int = 0) -> None:
@@ -116,16 +124,16 @@ class GlobalMemory:
         return buffer
 
     def close(self) -> None:
-        """Let go of all bytes; who holds some of them keeps those.
+        """Release all buffers; other references to them stay valid.
 
-        What made the launch refers to itself in circles, and would hold them until the next collection.
+        The launch's objects form reference cycles, which would keep the buffers until the next garbage collection.
         """
         for buffer in self.buffers:
             buffer.views.clear()
             buffer.data, buffer.stored, buffer.touched = _NOTHING, None, None
 
     def at(self, address: int) -> Buffer | None:
-        """The buffer in whose slot an address lies."""
+        """Returns the buffer in whose slot an address lies."""
         return self.by_slot.get((address - GLOBAL_BASE) // BUFFER_SPACING)
 
     def slots_of(self, addresses: Array) -> Array:
@@ -133,7 +141,7 @@ class GlobalMemory:
         return (addresses.astype(np.int64) - GLOBAL_BASE) // BUFFER_SPACING
 
     def in_slot(self, slot: int) -> Buffer | None:
-        """The buffer of a slot."""
+        """Returns the buffer of a slot."""
         return self.by_slot.get(slot)
 
     def note_read(self, buffer: Buffer, offsets: Array, size: int) -> None:
@@ -148,20 +156,20 @@ class GlobalMemory:
                 return
 
     def note_store(self, buffer: Buffer, offsets: Array, size: int) -> None:
-        """Remember what the kernel has stored, until it is known to read the buffer anyway."""
+        """Records stores until the kernel is known to read the buffer anyway."""
         stored = self.stored(buffer)
         granules = offsets >> np.uint64(self.granule_shift)
         for step in range(max(1, size >> self.granule_shift)):
             stored[granules + np.uint64(step)] = True
 
     def stored(self, buffer: Buffer) -> Array:
-        """`buffer.stored`, made where there is none yet."""
+        """Returns `buffer.stored`, created on first use."""
         if buffer.stored is None:
             buffer.stored = np.zeros((buffer.data.size >> self.granule_shift) + 1, bool)
         return buffer.stored
 
     def footprints(self) -> dict[int | None, int | None]:
-        """By source line the different bytes that it touched, in whole sectors; None where that is not known."""
+        """Returns the distinct bytes touched by each source line, in whole sectors; None if unknown."""
         touched = (buffer.touched for buffer in self.buffers if buffer.touched is not None)
         return {} if self.marks is None else self.marks.footprints(touched)
 

@@ -1,8 +1,8 @@
-"""Merged loads from shared memory: a model of ptxas, which makes one load of several.
+"""Merged loads from shared memory: a model of ptxas, which combines several loads into one.
 
-Loads of one basic block from one base register, whose bytes lie side by side from a multiple of 8 or 16 on, become one
-LDS.64 or LDS.128, and take the wavefronts of that. The multiple must follow from the code: how many low bits of each
-register are zero is worked out from what writes it. What lies between may not store to shared memory.
+Loads in one basic block from one base register, whose bytes are adjacent and aligned to 8 or 16, become one LDS.64 or
+LDS.128 with its wavefronts. The alignment must follow from the code: the number of zero low bits of each register is
+derived from its definitions. There must be no store to shared memory between the loads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Base = tuple[object, ...]
 
 
 def served_loads(linked: Linked, steps: Sequence[DecodedStep], blocks: Sequence[BasicBlock]) -> Mapping[int, int]:
-    """Loads that are made together with others: by step the bytes of the load they become, 0 for all but its first."""
+    """Returns merged loads: by step the bytes of the combined load, 0 for all but its first."""
     if not any(isinstance(step.operation, Load) and step.operation.space == "shared" for step in steps):
         return {}
     registers = _Registers(linked, steps)
@@ -38,7 +38,7 @@ def served_loads(linked: Linked, steps: Sequence[DecodedStep], blocks: Sequence[
 
 
 def _merged(members: Mapping[int, tuple[int, int]], zeros: int) -> dict[int, int]:
-    """Merge loads from one base: `members` gives step and size by offset."""
+    """Merges loads from one base: `members` maps offset to step and size."""
     served: dict[int, int] = {}
     free = dict(sorted(members.items()))
     for width in _WIDTHS:
@@ -81,7 +81,7 @@ def _may_store_shared(operation: Store | Atomic | MatrixStore | AsyncCopy) -> bo
 
 
 class _Registers:
-    """Known contents of registers that hold addresses."""
+    """Known facts about registers that hold addresses."""
 
     def __init__(self, linked: Linked, steps: Sequence[DecodedStep]) -> None:
         self._shared = {name: placed.offset for name, placed in linked.shared.items()}
@@ -95,7 +95,7 @@ class _Registers:
         self._zeros = self._fixpoint(steps)
 
     def root(self, base: Operand | None) -> tuple[Operand | None, int]:
-        """The register or None (absolute) that a base lies at a constant distance from, and the distance."""
+        """Returns the register (None for absolute) from which a base has a constant distance, and the distance."""
         offset = 0
         while True:
             if isinstance(base, Symbol):
@@ -112,7 +112,7 @@ class _Registers:
                 offset += _signed(sources[1].bits)
             else:
                 return base, offset
-            # A register that changes may have had another value when this one was made from it.
+            # A register that changes may have had another value when this one was derived from it.
             if isinstance(following, Register) and following.name not in self._once:
                 return base, offset
             base = following
@@ -123,7 +123,10 @@ class _Registers:
         return self._zeros.get(root.name, 0) if isinstance(root, Register) else _ALL_ZERO
 
     def _fixpoint(self, steps: Sequence[DecodedStep]) -> dict[str, int]:
-        """Zero low bits of every register, over all that write it: from all zero down to what holds."""
+        """Returns the zero low bits of every register over all its definitions.
+
+        Starting from all zero, down to a fixed point.
+        """
         zeros: dict[str, int] = {name: _ALL_ZERO for step in steps for name in step.writes}
         changed = True
         while changed:
@@ -168,7 +171,7 @@ def _zeros_in(value: int) -> int:
 
 
 def _signed(bits: int) -> int:
-    """A constant of 32 or 64 bits, as PTX writes negative ones too."""
+    """Returns a constant of 32 or 64 bits as signed, since PTX also writes negative ones."""
     bits &= (1 << 64) - 1
     if bits >> 63:
         return bits - (1 << 64)

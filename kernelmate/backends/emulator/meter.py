@@ -1,4 +1,4 @@
-"""Counts what the threads of a launch execute, and ends those that take too long."""
+"""Counts the instructions of a launch's threads, and stops threads that exceed their limit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from kernelmate.backends.emulator.bound import BoundBlock, InstructionLimits, Ov
 from kernelmate.backends.emulator.findings import Stop, plural
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.types import Array
+from kernelmate.records import FindingCode
 
 _COUNTS_BETWEEN_LOOKS = 64
 
@@ -17,16 +18,16 @@ _COUNTS_BETWEEN_LOOKS = 64
 class Meter:
     """Instructions of each thread of a batch, and of all threads together.
 
-    A group that goes on with the same lanes is only counted as a whole; its threads' own counts follow when another
-    group runs.
+    A group that continues with the same lanes is counted as a whole; its threads' counts are updated when another group
+    runs.
 
     Args:
-        steps: where native code counts too; None for a table of its own.
+        steps: table shared with native code; None for a new table.
 
     Attributes:
-        steps: per lane, instructions since the batch began; those of the group at hand are missing until `settle`.
-        issued: instructions issued since then: no thread has taken more.
-        hung: the launch was stopped because it would not end.
+        steps: per lane, instructions since the batch began; without those of the current group until `settle`.
+        issued: instructions issued since then, an upper bound for every thread.
+        hung: True if the launch was stopped because it would not end.
     """
 
     def __init__(self, machine: Machine, limits: InstructionLimits, tally: Tally, steps: Array | None = None) -> None:
@@ -42,7 +43,7 @@ class Meter:
         self._patient_until = time.thread_time() + limits.patience
 
     def be_patient(self, seconds: float) -> None:
-        """Take so much CPU time from now on before native code would have paid."""
+        """Sets the CPU time from now on after which native code would have paid off."""
         self._patient_until = time.thread_time() + seconds
 
     def begin(self) -> None:
@@ -52,7 +53,7 @@ class Meter:
         self._lanes, self._since = self.steps[:0], 0
 
     def end(self) -> None:
-        """The batch is over: keep what its longest thread took."""
+        """Ends the batch, and records its longest thread."""
         if self.issued > self._tally.longest:
             self.settle()
             self._tally.longest = max(self._tally.longest, int(self.steps.max()))
@@ -91,7 +92,7 @@ class Meter:
             self.look(block, lanes)
 
     def add_native(self, instructions: int, issued: int) -> None:
-        """Native code has run: so many thread-instructions, so many of them one after the other; it keeps `steps` itself.
+        """Add the counts of native code, which updates `steps` itself.
 
         Raises:
             Overrun: together the threads have reached their limit.
@@ -103,10 +104,10 @@ class Meter:
             raise Overrun
 
     def look(self, block: BoundBlock, lanes: Array) -> None:
-        """True if any of these lanes, which stand at a block, has reached its limit.
+        """Return True if any of these lanes, at a block, has reached its limit.
 
         Raises:
-            Stop: one has; it has been reported.
+            Stop: a lane has; it has been reported.
         """
         if self.issued <= self._limits.steps:
             return
@@ -117,11 +118,11 @@ class Meter:
             self.report_hang(block, over, f"took over {limit}, the limit for one thread ({self._limits.steps_by})")
 
     def report_hang(self, block: BoundBlock, lanes: Array, text: str) -> None:
-        """Say that these lanes, which stand at a block, will not end.
+        """Report that these lanes, at a block, will not end.
 
         Raises:
             Stop: always.
         """
-        self._machine.findings.report("hang", block.position, lanes, lambda: text)
+        self._machine.findings.report(FindingCode.HANG, block.position, lanes, lambda: text)
         self.hung = True
         raise Stop

@@ -30,7 +30,7 @@ _OFFSET = re.compile(r"(.+?)\s*([+-])\s*(-?\s*(?:0[xX][0-9A-Fa-f]+|\d+))$")
 
 
 class PtxError(Exception):
-    """The text is not PTX that this reader knows; `position` is set where the user's line is known."""
+    """The text is not valid PTX for this parser; `position` is set if the user's line is known."""
 
     def __init__(self, message: str, position: Position | None = None) -> None:
         super().__init__(message)
@@ -58,15 +58,15 @@ def split_top(text: str) -> list[str]:
 
 
 def parse_operands(text: str, rename: Rename, registers: Mapping[str, str]) -> tuple[Operand, ...]:
-    """All operands of an instruction; `rename` gives the unique name of a scoped one."""
+    """Parses all operands of an instruction; `rename` gives the unique name of a scoped one."""
     return tuple(parse_operand(part, rename, registers) for part in split_top(text))
 
 
 def parse_operand(text: str, rename: Rename, registers: Mapping[str, str]) -> Operand:
-    """One operand.
+    """Parse one operand.
 
     Raises:
-        PtxError: it is none.
+        PtxError: it is not an operand.
     """
     first = text[0]
     if first == "{":

@@ -19,9 +19,9 @@ Typed = tuple[Operand, str]
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Registers from registers, each lane by itself.
+    """Computes registers from registers, each lane by itself.
 
-    `function` takes one array per source and gives the result, or a tuple of them. Where `ufunc` is set it is that
+    `function` takes one array per source and returns the result, or a tuple of them. If `ufunc` is set it is that
     ufunc, whose output has the result's type.
     """
 
@@ -68,7 +68,7 @@ class Atomic:
 
 @dataclass(frozen=True, slots=True)
 class AsyncCopy:
-    """`cp.async`: `size` bytes from global `origin` to shared `to`, of which `taken` are copied and the rest zeros.
+    """`cp.async`: copies `taken` bytes from global `origin` to shared `to`, and fills up to `size` bytes with zeros.
 
     `sources` are the registers among the operands.
     """
@@ -82,7 +82,7 @@ class AsyncCopy:
 
 @dataclass(frozen=True, slots=True)
 class AsyncGroup:
-    """Closes the group of copies since the last one (`commits`), waits until at most `left` groups are under way."""
+    """Closes the group of copies since the last one (`commits`), or waits until at most `left` groups are pending."""
 
     commits: bool = False
     left: int | None = None
@@ -163,7 +163,7 @@ class Barrier:
 
     Attributes:
         mode: sync, arrive, or the reduction `popc`, `and`, `or`.
-        aligned: all threads of a warp must execute it together, as those of `__syncthreads` must.
+        aligned: True if all threads of a warp must execute it together, as for `__syncthreads`.
     """
 
     mode: str
@@ -220,14 +220,14 @@ class Trap:
 
 @dataclass(frozen=True, slots=True)
 class Assert:
-    """`__assertfail`: `variables` are the parameter variables that hold message, file, line, function, size."""
+    """`__assertfail`: `variables` are the parameter variables with message, file, line, function, size."""
 
     variables: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """`vprintf`: `format` and `values` are the parameter variables that hold the two pointers."""
+    """`vprintf`: `format` and `values` are the parameter variables with the two pointers."""
 
     format: str
     values: str
@@ -255,7 +255,7 @@ _EVERY_LANE = Immediate(0xFFFFFFFF)
 class MatrixMultiply:
     """`mma.sync`: results = left right + add, of `shape` (rows, columns, inner).
 
-    `kinds` are those of left and right; `sources` all registers that are read.
+    `kinds` are the types of left and right; `sources` are all registers read.
     """
 
     shape: tuple[int, int, int]
@@ -305,7 +305,7 @@ class MatrixMove:
 MATRIX_OPERATIONS = (MatrixMultiply, MatrixLoad, MatrixStore, MatrixMove)
 
 WARP_OPERATIONS = (Shuffle, Vote, Match, WarpReduce, Elect, WarpBarrier, *MATRIX_OPERATIONS)
-"""Those that wait for the lanes of their mask."""
+"""Operations that wait for the lanes of their mask."""
 
 Operation = (
     Compute

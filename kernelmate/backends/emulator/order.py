@@ -1,4 +1,4 @@
-"""What happens before what: the order that barriers, warp barriers, fences and atomics give to the accesses of a launch.
+"""Happens-before order of a launch's accesses, from barriers, warp barriers, fences and atomics.
 
 Accesses carry a stamp: the number of synchronising events before them. For each pair of threads the stamp is kept up to
 which the one knows what the other did; an access with a lower stamp happens before whatever the first thread does next.
@@ -20,23 +20,24 @@ from kernelmate.backends.emulator.visibility import Visibility
 STAMP_SHIFT = 32
 """An access is packed into one number: its stamp above, the number of its thread in the grid below."""
 NUMBER_MASK = np.int64((1 << STAMP_SHIFT) - 1)
-"""The part of a packed access that is the number of its thread."""
+"""The part of a packed access that is its thread's number."""
 _CTA, _GPU = 1, 2
 SCOPES = {"cta": _CTA, "cluster": _CTA, "gl": _GPU, "gpu": _GPU, "sys": 3}
-"""Scopes by the qualifier that names them, the wider the larger; `membar.gl` says gpu in its own words."""
+"""Memory scopes by qualifier, wider ones larger; `membar.gl` is gpu scope."""
 
 
 class Order:
     """The clocks of one launch.
 
     Args:
-        patterns: the kernel holds fences or ordered atomics, so that threads may synchronise through memory.
+        patterns: True if the kernel has fences or ordered atomics, by which threads may synchronise through memory.
 
     Attributes:
-        now: stamp of accesses made now. start: stamp at which this batch began.
-        known_by_all: every block knows all that its own threads did before this stamp.
-        visibility: what release and acquire patterns made known; None where the kernel has none.
-        copies: which asynchronous copies were waited for.
+        now: stamp of current accesses.
+        start: stamp at which this batch began.
+        known_by_all: accesses before this stamp are visible within each block.
+        visibility: synchronisation by release and acquire patterns; None if the kernel has none.
+        copies: state of asynchronous copies.
     """
 
     def __init__(self, lanes: Lanes, live: Array, *, patterns: bool) -> None:
@@ -59,7 +60,7 @@ class Order:
         self._lane_of_thread[lanes.thread[: lanes.width]] = np.arange(lanes.width)
 
     def begin(self, used: int) -> None:
-        """Start a batch: other blocks are in the first `used` slots now, of which nothing is known."""
+        """Starts a batch: the first `used` slots hold other blocks, with no order to earlier accesses."""
         lanes = self._lanes
         self.now += 1
         self.start = self.known_by_all = self.now
@@ -74,20 +75,20 @@ class Order:
             self.visibility.begin()
 
     def covers(self, blocks: int) -> bool:
-        """True if every thread of a grid has a number of its own here."""
+        """Returns True if every thread of a grid has a distinct number here."""
         return blocks << self.bits < 1 << STAMP_SHIFT
 
     # ------------------------------------------------------------------------------------- who and when
 
     def packed(self, lanes: Array) -> Array:
-        """What these lanes do now, as numbers to keep in a shadow."""
+        """Packs the lanes' current accesses as numbers for shadow memory."""
         if self._packed_at != self.now:
             self._packed = self._ids + (np.int64(self.now) << STAMP_SHIFT)
             self._packed_at = self.now
         return self._packed if len(lanes) == len(self._packed) else self._packed.take(lanes)
 
     def same_thread(self, accesses: Array, others: Array) -> Array:
-        """Whether each pair of packed accesses is by one thread."""
+        """Returns for each pair of packed accesses whether they are by one thread."""
         return np.asarray(((accesses ^ others) & NUMBER_MASK) == 0)
 
     def thread_of(self, access: int) -> tuple[int, int]:
@@ -105,13 +106,13 @@ class Order:
         return np.asarray(self._lanes.slot.take(lanes) * self._lanes.width + self._lane_of_thread.take(threads))
 
     def same_block(self, lanes: Array, others: Array) -> Array:
-        """Whether each packed access is by a thread of the lane's own block."""
+        """Returns for each packed access whether it is by a thread of the lane's own block."""
         return np.asarray((others & NUMBER_MASK) >> self.bits == self._ids.take(lanes) >> self.bits)
 
     # ------------------------------------------------------------------------------------------- events
 
     def tick(self) -> int:
-        """A synchronising event: accesses from here on are told from those before."""
+        """Records a synchronising event: later accesses get a new stamp."""
         self.now += 1
         return self.now
 
@@ -123,11 +124,11 @@ class Order:
             self.visibility.barrier(blocks)
 
     def part_barrier(self, before: list[tuple[Array, int]], waiting: Array) -> None:
-        """A barrier of part of a block, warp by warp.
+        """Barrier of a part of a block, warp by warp.
 
         Args:
-            before: lanes that arrived, and the stamp from which what they do comes after their arrival.
-            waiting: lanes that waited and now go on.
+            before: arrived lanes, with the stamp of their arrival.
+            waiting: lanes that waited and now continue.
         """
         lanes = self._lanes
         warps = lanes.width // 32
@@ -165,7 +166,7 @@ class Order:
         members = (masks[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1) == 1
         for key in np.unique((lanes >> 5 << 32) | masks):
             mine = lanes[((lanes >> 5 << 32) | masks) == key]
-            # Whoever takes part passes on what it has learnt from others.
+            # Every participant passes on its knowledge of others.
             self._pairs[mine] = self._pairs[mine].max(axis=0)
         self._pairs[lanes] = np.where(members, stamp, self._pairs[lanes])
 
@@ -178,7 +179,7 @@ class Order:
     # ------------------------------------------------------------------------------------------- asking
 
     def happened_before(self, lanes: Array, others: Array) -> Array:
-        """Whether each packed access happens before what its lane does now."""
+        """Returns for each packed access whether it happens before the current access of its lane."""
         numbers = others & NUMBER_MASK
         stamps = others >> STAMP_SHIFT
         own = self._ids.take(lanes)
@@ -205,16 +206,16 @@ class Order:
         return np.asarray(found)
 
     def _warp_place(self, warps: Array) -> Array:
-        """Where among its block's slots each warp runs: a schedule seed permutes them."""
+        """Returns each warp's slot within its block: a schedule seed permutes them."""
         return np.asarray(self._lane_of_thread.take(warps * 32) >> 5)
 
     # ------------------------------------------------------------------- what visibility reads of the clocks
 
     def block_known(self, slot: int) -> int:
-        """The stamp up to which a block's threads know each other."""
+        """Returns the stamp up to which a block's threads know each other's accesses."""
         return int(self._block[slot])
 
     def warp_known(self, lane: int) -> Array:
-        """The stamps up to which a lane knows the lanes of its warp, by `__syncwarp` alone."""
+        """Returns the stamps up to which a lane knows the lanes of its warp by `__syncwarp` alone."""
         whole = np.full(32, self._warp[lane >> 5])
         return whole if self._pairs is None else np.maximum(whole, self._pairs[lane])

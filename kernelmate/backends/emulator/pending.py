@@ -11,11 +11,11 @@ import numpy as np
 from kernelmate.backends.emulator.types import Array
 
 NEVER = int(np.iinfo(np.int32).max)
-"""Stamp of what has not come to its end."""
+"""Stamp of copies that are not complete."""
 
 
 class Copies:
-    """The groups of copies of every lane of a batch.
+    """The groups of asynchronous copies of every lane of a batch.
 
     Groups are numbered per lane in the order in which they are committed; `open_group` is the one being collected.
     """
@@ -36,7 +36,7 @@ class Copies:
         self.open_group[lanes] += 1
 
     def wait(self, lanes: Array, left: int, now: int) -> None:
-        """Lanes wait until at most `left` of their committed groups are under way."""
+        """Lanes wait until at most `left` of their committed groups are pending."""
         upto = np.maximum(self.open_group[lanes] - left, self._finished[lanes])
         while len(self._done_at) < int(upto.max()):
             self._done_at.append(np.full(len(self.open_group), NEVER, np.int32))
@@ -46,7 +46,7 @@ class Copies:
         self._finished[lanes] = upto
 
     def done_at(self, lanes: Array, groups: Array) -> Array:
-        """The stamp at which the copies of a lane's group were waited for; far in the future where they were not."""
+        """Returns the stamp at which the copies of a lane's group were awaited; `NEVER` if they were not."""
         found = np.full(len(lanes), NEVER, np.int64)
         for group in np.unique(groups):
             if group < len(self._done_at):

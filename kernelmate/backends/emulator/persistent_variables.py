@@ -1,4 +1,7 @@
-"""Variables that outlive a launch, and if what is read from them decides anything: data flow through the PTX of a kernel."""
+"""Module variables that persist between launches, and whether values read from them affect results.
+
+Data flow through a kernel's PTX.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,10 @@ from kernelmate.backends.emulator.program import (
 from kernelmate.backends.emulator.ptx import parse_program
 
 MOST_PASSES = 12
-"""Passes over the instructions until nothing new is found; loops take a second one."""
+"""Maximum passes over the instructions until a fixed point; loops take a second one."""
 
 _WRAPPING = frozenset({"inc", "dec", "exch", "cas", "and", "or", "xor", "min", "max"})
-"""Atomics that can put a variable back to what it was."""
+"""Atomics that can restore a variable's value."""
 
 
 @dataclass(slots=True)
@@ -35,9 +38,12 @@ class PersistentVariable:
     """How a kernel uses a variable in global memory that the module defines.
 
     Attributes:
-        read: where it is read first. loaded: a value that is read from it is used. written: it is stored to, or an atomic changes it.
-        decides: the value read reaches a branch, another array, or shared memory.
-        grows: it is changed by its own old value. put_back: it is also given a value of its own.
+        read: position of its first read.
+        loaded: True if a value read from it is used.
+        written: True if a store or an atomic changes it.
+        decides: True if its value reaches a branch, another array, or shared memory.
+        grows: True if its new value depends on the old one.
+        put_back: True if it is also set to another value.
     """
 
     name: str
@@ -51,7 +57,7 @@ class PersistentVariable:
 
 @functools.lru_cache(maxsize=16)
 def variables_of(ptx: str, kernel: str) -> tuple[PersistentVariable, ...]:
-    """The variables that a kernel touches; none where its PTX cannot be read."""
+    """Returns the variables that a kernel uses; none if its PTX cannot be parsed."""
     names = used_names_of(ptx)
     if not names:
         return ()
@@ -68,9 +74,9 @@ def variables_of(ptx: str, kernel: str) -> tuple[PersistentVariable, ...]:
 
 @dataclass(slots=True)
 class _VariableFlow:
-    """By register: the variables whose address, and whose value, it may hold; `direct` hold a value as it was read.
+    """By register: variables whose address or value it may hold; `direct` registers hold an unmodified value.
 
-    `used` are the registers that some instruction reads.
+    `used` are registers that some instruction reads.
     """
 
     variables: dict[str, PersistentVariable]
@@ -81,7 +87,7 @@ class _VariableFlow:
     passes: int = 0
 
     def run(self, instructions: Iterable[Instruction]) -> bool:
-        """One pass; True where another one may find more."""
+        """One pass; returns True if another one may find more."""
         before = self._known()
         for instruction in instructions:
             self._follow(instruction)
@@ -126,7 +132,7 @@ class _VariableFlow:
         found = self._addresses_of(address)
         if one.name == "atom":
             self._store(one, address, data, guarded)
-        # An atomic whose result nobody uses has a register for it all the same.
+        # An atomic with an unused result still has a destination register.
         for name in found if self.used.intersection(_registers((result,))) else ():
             variable = self.variables[name]
             variable.loaded, variable.read = True, variable.read or one.position

@@ -18,12 +18,13 @@ from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Bound, Value, spread
 from kernelmate.backends.emulator.transfer import Addressing
 from kernelmate.backends.emulator.types import UNSIGNED, Array
+from kernelmate.records import FindingCode
 
 _WORD = UNSIGNED[8]
 
 
 class _Barrier:
-    """What binding makes of every action: the operands, and accesses that whoever looks for races sees."""
+    """Shared parts of every bound mbarrier action: operands, and accesses reported to race detection."""
 
     def __init__(
         self, operation: PhaseBarrier, machine: Machine, linked: Linked, number: int, position: Position | None, opcode: str
@@ -34,11 +35,11 @@ class _Barrier:
         self._linked = linked
         words = frozenset(opcode.split("."))
         scope = next((SCOPES[word] for word in ("cluster", "cta") if word in words), SCOPES["cta"])
-        # `served` 0: the barrier unit does it, not the data path whose wavefronts are counted.
+        # `served` 0: the barrier unit executes it, not the data path whose wavefronts are counted.
         plain = Site(number, "store", 8, 1, position, served=0)
         strong = replace(plain, synchronizing=True, scope=scope)
         orders = "relaxed" not in words
-        # To end a barrier is not judged: CUDA's own pipelines do it by a count of their users that orders nothing.
+        # Invalidating a barrier is not checked: CUDA's own pipelines do it by a user count that orders nothing.
         self.writes = self._addressing(plain if operation.action == "init" else strong)
         self.arrives = self._addressing(replace(strong, action="atomic", returns=True, releases=orders))
         self.reads = self._addressing(replace(strong, action="load"))
@@ -107,7 +108,7 @@ def _bind_arrive(barrier: _Barrier, target: Array | None, *, drop: bool) -> Boun
             old[positions] = before
             if over.any():
                 machine.findings.report(
-                    "divergent-barrier",
+                    FindingCode.DIVERGENT_BARRIER,
                     barrier.position,
                     lanes[positions][over],
                     lambda: "arrives at an mbarrier with a count over what its phase still waits for",
@@ -121,7 +122,7 @@ def _bind_arrive(barrier: _Barrier, target: Array | None, *, drop: bool) -> Boun
 
 
 def _one_each(rows: Array, index: Array) -> Array:
-    """Arrivals of one, lane after lane; gives what each one found."""
+    """Arrives once per lane in sequence; returns the state that each lane found."""
     rank, _ = ranks(index)
     turn = np.zeros(len(index), np.int64) if rank is None else rank
     start = rows[index]
@@ -144,7 +145,7 @@ def _in_turn(rows: Array, index: Array, counts: Array, drop: bool) -> tuple[Arra
 
 
 def _bind_copies(barrier: _Barrier, *, counted: bool) -> Bound:
-    """The copies are done; who sees the arrival knows it."""
+    """Completes the copies, which the arrival makes visible."""
     machine = barrier.machine
 
     def run(group: Group | None, active: Group) -> None:
@@ -183,7 +184,7 @@ def _bind_test(barrier: _Barrier, target: Array | None, *, parity: bool) -> Boun
 
         barrier.reads.port.visit(barrier.reads.addresses(active), active, visit)
         if machine.order is not None and done.any():
-            # Only who sees its phase complete has synchronised with those that arrived.
+            # Only a thread that sees its phase complete has synchronised with the arriving threads.
             through = lanes[done]
             barrier.acquires.port.visit(barrier.acquires.addresses(through), through, nothing)
         if target is not None:

@@ -1,7 +1,7 @@
-"""From `.loc` directives to places in the user's text.
+"""Maps `.loc` directives to positions in the user's text.
 
-A `.loc` inside an inlined function says where that function was inlined, and that place may itself be inlined: the chain
-is followed outwards until it reaches the file that holds the kernel.
+A `.loc` in an inlined function names its call site, which may itself be inlined: the chain is followed outwards to the
+file of the kernel.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What stands in square brackets."""
+    """An operand in square brackets."""
 
     base: Register | Symbol | None
     offset: int
@@ -68,7 +68,7 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class OperandGroup:
-    """Operands in round brackets: results and arguments of a call."""
+    """Operands in parentheses: results and arguments of a call."""
 
     items: tuple[Operand, ...]
 
@@ -89,10 +89,11 @@ class Instruction:
     """One instruction.
 
     Attributes:
-        opcode: as written: `mad.lo.s32`. parts: the same, split at the dots.
-        guard: predicate it runs under, or None.
-        position: where the user wrote it, or None.
-        line: of the PTX text; 0 for what is not in it.
+        opcode: as written: `mad.lo.s32`.
+        parts: the same, split at the dots.
+        guard: its predicate, or None.
+        position: position in the user's text, or None.
+        line: line of the PTX text; 0 if generated.
     """
 
     opcode: str
@@ -109,7 +110,7 @@ class Instruction:
 
     @property
     def kind(self) -> str:
-        """The last qualifier: the type, for most instructions."""
+        """Returns the last qualifier, the type of most instructions."""
         return self.parts[-1]
 
     def has(self, qualifier: str) -> bool:

@@ -10,16 +10,16 @@ from kernelmate.backends.emulator.operations import ReadClock
 from kernelmate.backends.emulator.types import Array
 
 TURN = 1 << 14
-"""Backward branches a group may take before others get their turn."""
+"""Backward branches that a group may take before other groups run."""
 SPIN_WEIGHT = 2048
 """Number of them that one backward branch counts for, in a loop that waits for memory."""
 
 
 class ForwardProgress:
-    """Watches backward branches.
+    """Detects threads that loop for ever, by their backward branches.
 
-    A group whose lanes, registers and position are the same as an earlier time it was looked at, with no store, atomic,
-    barrier or exit anywhere in between, will never leave its loop by itself.
+    A group with the same lanes, registers and position as at an earlier check, without a store, atomic, barrier or exit
+    in between, will never leave its loop.
     """
 
     def __init__(self, machine: Machine, decoded: Decoded) -> None:
@@ -63,11 +63,11 @@ class ForwardProgress:
         return same
 
     def stuck(self, key: int) -> bool:
-        """True if the group of this key was found stuck, with no change since."""
+        """Returns True if the group was found stuck, with no change since."""
         return self._stuck.get(key) == self._machine.changes
 
     def _loop_registers(self, first_block: int, last_block: int) -> tuple[str, ...] | None:
-        """Registers that a loop writes; None where it reads a clock."""
+        """Returns the registers that a loop writes; None if it reads a clock."""
         span = (first_block, last_block)
         if span not in self._written:
             blocks = self._decoded.blocks

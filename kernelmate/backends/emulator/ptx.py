@@ -47,7 +47,7 @@ _TABLE = re.compile(r"\.(?:branchtargets|calltargets)\s+(.*);$", re.S)
 
 
 def parse_program(text: str, entry: str) -> Program:
-    """Parse a module; positions are resolved to the file that `entry`'s own lines are in.
+    """Parse a module; positions are resolved to the file of the lines of `entry`.
 
     Raises:
         PtxError: the text is not PTX that this reader knows.
@@ -137,7 +137,7 @@ class _PtxReader:
 
 
 class _Body:
-    """The inside of one function; nested scopes are flattened, their names made unique."""
+    """Parser of one function's body; nested scopes are flattened with unique names."""
 
     def __init__(self, reader: _PtxReader, positions: LocPositions) -> None:
         self.reader = reader
@@ -231,10 +231,10 @@ class _Body:
 
 
 def parse_variable(text: str, declare: object = None) -> Variable:
-    """One variable or parameter declaration, with its initialiser.
+    """Parse one variable or parameter declaration, with its initialiser.
 
     Raises:
-        PtxError: it is none.
+        PtxError: it is not a declaration.
     """
     match = _VARIABLE.match(text.strip())
     if match is None:
@@ -271,7 +271,7 @@ def _initialiser(text: str, kind: str) -> tuple[bytes, tuple[tuple[int, Symbol],
 
 
 def _byte_relocation(mask: re.Match[str], offset: int, relocations: list[tuple[int, Symbol]]) -> None:
-    """`0xFF(name)` and its seven followers spell an address byte by byte; the first stands for all."""
+    """`0xFF(name)` and the following seven spell an address byte by byte; the first represents all."""
     if int(mask[1], 16) == 0xFF:
         relocations.append((offset, Symbol(mask[2], int(mask[3] or 0))))
 

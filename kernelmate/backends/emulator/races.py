@@ -1,11 +1,10 @@
-"""Accesses that conflict and have no order: data races in shared and in global memory.
+"""Race detection: conflicting unordered accesses in shared and global memory.
 
-Two accesses to the same byte by different threads, at least one of them a write, are a race unless one happens before the
-other (`order`), or both are strong (atomic, relaxed, volatile) with scopes that include each other's thread: PTX ISA,
-memory consistency model. Two habits are judged apart from the letter of the model. A store of the value that is there
-already changes nothing in whatever order it comes: it is a note, not an error. And `volatile` in shared memory is how code
-from before Volta asked the lanes of a warp to wait for each other, which they do not: it counts as strong only in kernels
-that wait for memory in a loop.
+Two accesses to the same byte by different threads, at least one of them a write, are a race unless one happens before
+the other (`order`), or both are strong (atomic, relaxed, volatile) with scopes that include each other's thread: PTX
+ISA, memory consistency model. Two cases deviate from the model. A store of the present value changes nothing in any
+order: it is a note, not an error. And `volatile` in shared memory is how code from before Volta asked the lanes of a
+warp to wait for each other, which they do not: it counts as strong only in kernels that wait for memory in a loop.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from kernelmate.backends.emulator.machine import Machine, Site
 from kernelmate.backends.emulator.order import NUMBER_MASK, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.pending import NEVER
 from kernelmate.backends.emulator.types import Array
+from kernelmate.records import FindingCode
 
 _SAME = "both leave the same value there, so that the order does not show"
 _GUESS = "the read is a guess that an atomic of the same thread checks again, as in a loop of compare-and-swap"
@@ -34,15 +34,17 @@ _DID = {"load": "has read", "store": "has written", "atomic": "has atomically up
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """What has one ledger: a buffer, or the shared memory of all blocks of a batch.
+    """A memory region with one ledger: a buffer, or the shared memory of all blocks of a batch.
 
     Attributes:
-        code: of its races. data: its bytes.
-        place: from an offset in `data` to the name of what lies there, the offset in it, and both in words.
-        sites: instructions that have accessed it, by number. strengths: the scope of each one's accesses; 0 for weak.
+        code: finding code of its races.
+        data: its bytes.
+        place: maps an offset in `data` to the variable's name, the offset in it, and a description.
+        sites: instructions that have accessed it, by number.
+        strengths: the scope of each one's accesses; 0 for weak.
     """
 
-    code: str
+    code: FindingCode
     data: Array
     place: Callable[[int], tuple[str, int, str]]
     sites: dict[int, Site]
@@ -50,11 +52,12 @@ class Region:
 
 
 class Access:
-    """What some lanes access in one instruction, cell by cell.
+    """Accesses of lanes in one instruction, cell by cell.
 
     Attributes:
-        lanes, packed, cells: who, who and when, where.
-        settled: accesses before this stamp need not be looked at. oldest: packed accesses below this are none.
+        lanes, packed, cells: the lanes, their packed accesses, and the accessed cells.
+        settled: accesses before this stamp are ordered.
+        oldest: packed values below this mean no access.
     """
 
     def __init__(
@@ -70,7 +73,7 @@ class Access:
         self.oldest = oldest
 
     def bytes_of(self, values: Array, chosen: Array, offsets: Array, size: int) -> Array:
-        """Rows of bytes: what is stored in some cells, which begin at `offsets`."""
+        """Returns rows of bytes stored to some cells, which begin at `offsets`."""
         data = np.ascontiguousarray(values)
         raw = data.view(np.uint8).reshape(len(data), -1)
         owners = chosen if self._owners is None else self._owners[chosen]
@@ -101,7 +104,7 @@ class RaceDetector:
         ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
 
     def write(self, region: Region, ledger: AccessHistory, site: Site, access: Access, values: Array | None) -> None:
-        """Some lanes write: against the last writes and reads, and against each other."""
+        """Checks writes against the last writes and reads, and against each other."""
         stored = values if site.action == "store" else None
         if ledger.last_write >= access.settled or ledger.groups is not None:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), stored)
@@ -141,7 +144,7 @@ class RaceDetector:
     def _as_waited_for(
         self, region: Region, ledger: AccessHistory, access: Access, others: Array, sites: Array, there: Array
     ) -> tuple[Array, Array]:  # fmt: skip
-        """Writes with asynchronous copies moved to where they were waited for, and which of them are still under way."""
+        """Replaces the stamps of asynchronous copies by those of their wait; returns which ones are still pending."""
         assert ledger.groups is not None
         numbers = [number for number, site in region.sites.items() if site.asynchronous]
         copies = np.flatnonzero(np.isin(sites.take(access.cells), numbers) & there)
@@ -155,7 +158,7 @@ class RaceDetector:
         return others, under_way
 
     def _both_strong(self, region: Region, site: Site, lanes: Array, others: Array, sites: Array) -> Array:
-        """Whether each pair of accesses is morally strong: it conflicts, and is no race."""
+        """Returns for each pair of accesses whether it is morally strong, and therefore not a race."""
         mine = region.strengths[site.number]
         if not mine:
             return np.zeros(len(lanes), bool)
@@ -193,7 +196,7 @@ class RaceDetector:
     def _tell(
         self, region: Region, ledger: AccessHistory, site: Site, access: Access, clash: _Clash, same: Array
     ) -> None:
-        """Report the first that changes something, and the first of each kind that changes nothing."""
+        """Reports the first race that changes a value, and the first of each kind that does not."""
         guess = self._guesses(region, site, clash.sites)
         unused = self._unused(region, site, clash.sites)
         told = (
@@ -226,7 +229,7 @@ class RaceDetector:
 
     @staticmethod
     def _unused(region: Region, site: Site, others: Array) -> Array:
-        """Which of the others, or else this one, only read what nothing uses."""
+        """Returns which of the others, or else this access, only read unused values."""
         if site.unused and site.action == "load":
             return np.ones(len(others), bool)
         idle = [number for number, one in region.sites.items() if one.unused and one.action == "load"]
@@ -234,7 +237,7 @@ class RaceDetector:
 
     @staticmethod
     def _guesses(region: Region, site: Site, others: Array) -> Array:
-        """Which of the others are, with this one, an atomic and a read that is only a guess."""
+        """Returns which of the others form, with this access, an atomic and its speculative read."""
         numbers, inverse = np.unique(others, return_inverse=True)
         found = []
         for number in numbers:

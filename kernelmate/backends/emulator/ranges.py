@@ -1,8 +1,8 @@
-"""Divisions and roots whose operands are where the code that ptxas makes of them takes its fast path for certain.
+"""Operand ranges of divisions and square roots for which ptxas's code takes its fast path with certainty.
 
-ptxas tests the operands and calls a function of its own where its few instructions would not round correctly. The tests of
-`rcp` and `sqrt` were read off its code; that of `div` in f32 is one instruction (FCHK) whose bounds are not documented, so
-that what is far inside them is taken as known, and nothing else.
+ptxas's code tests the operands and calls a slow-path function if its short sequence would not round correctly. The
+tests of `rcp` and `sqrt` were read from its code; `div` in f32 uses one instruction (FCHK) with undocumented bounds, so
+only operands far inside them are assumed safe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bit patterns from `low` on, `span` more at most, of what `mask` leaves of an operand."""
+    """Range of an operand's bits after masking with `mask`: from `low` to `low + span`."""
 
     mask: int
     low: int
@@ -31,7 +31,7 @@ class Range:
 
 
 def _exponents(bits: int, first: int, last: int, mask: int) -> Range:
-    """All numbers whose biased exponents lie between two, those included."""
+    """Returns the range of numbers whose biased exponents lie between two, inclusive."""
     mantissa = 23 if bits == 32 else 52
     low = first << mantissa
     return Range(mask, low, ((last + 1) << mantissa) - 1 - low)
@@ -49,7 +49,7 @@ _RANGES = {
 
 
 def range_of(step: DecodedStep) -> Range | None:
-    """Where all operands of an instruction must be for its fast path; None where it has none."""
+    """Returns the range that all operands must be in for the fast path; None without a known one."""
     return _RANGES.get(step.opcode) if isinstance(step.operation, Compute) else None
 
 

@@ -1,8 +1,7 @@
-"""Functions that call themselves, directly or through others: which they are, and what a call of one keeps.
+"""Recursive functions, directly or through others, and the state that a call of one must save.
 
-Other calls are copies of what they call. A recursive function is there once instead; what a call of it must keep lies in a
-frame in the thread's local memory: where to return to, the function's parameters, results and variables, and the
-registers that are needed after the calls that it makes itself.
+Other calls are inlined. A recursive function exists once; a frame in the thread's local memory holds the return target,
+the function's parameters, results and variables, and the registers live across its own calls.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from kernelmate.backends.emulator.program import (
 from kernelmate.backends.emulator.types import SIZES
 
 STACK_BYTES = 1024
-"""What CUDA gives a thread unless `cudaLimitStackSize` says otherwise."""
+"""CUDA's default stack per thread in bytes (`cudaLimitStackSize`)."""
 RETURN_BYTES = 8
 _ALIGN = 16
 _USES_ALL = frozenset({"bar", "barrier", "brx", "call", "nanosleep", "pmevent"})
-"""Instructions whose first operand, where it is a register, may be read and not written."""
+"""Instructions whose first register operand may be read instead of written."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActivationFrame:
-    """What one activation of a recursive function keeps.
+    """Stack frame of a recursive function.
 
     Attributes:
         slots: byte offset of each of the function's variables, parameters and results.
-        kept: the registers that are needed after the call at an index of the body, each with its slot.
-        size: bytes of the frame here.
-        cost: bytes of stack that a GPU takes for it, about: variables, kept registers and the return address.
+        kept: registers live across the call at an index of the body, each with its slot.
+        size: bytes of the frame.
+        cost: approximate bytes of stack on a GPU: variables, kept registers and the return address.
     """
 
     slots: Mapping[str, int]
@@ -51,7 +50,7 @@ class ActivationFrame:
 
 
 def cycles(program: Program, entry: str, taken: frozenset[str]) -> dict[str, frozenset[str]]:
-    """For each recursive function that the entry can reach, those that call each other with it, itself included."""
+    """Returns for each recursive function reachable from the entry the functions of its cycle, itself included."""
     called = {name: frozenset(_callees(program, function, taken)) for name, function in program.functions.items()}
     reached: dict[str, frozenset[str]] = {}
     for name in _reach(called, entry):
@@ -74,7 +73,7 @@ def _callees(program: Program, function: Function, taken: frozenset[str]) -> Ite
 
 
 def callee_of(call: Instruction) -> tuple[Operand, tuple[int, int]]:
-    """What a call calls, and how many results and arguments it passes."""
+    """Returns the callee of a call, and its numbers of results and arguments."""
     groups = [len(operand.items) for operand in call.operands if isinstance(operand, OperandGroup)]
     with_results = isinstance(call.operands[0], OperandGroup)
     callee = call.operands[1] if with_results else call.operands[0]
@@ -84,12 +83,12 @@ def callee_of(call: Instruction) -> tuple[Operand, tuple[int, int]]:
 
 
 def shape_of(function: Function) -> tuple[int, int]:
-    """Number of results and parameters of a function."""
+    """Returns the numbers of results and parameters of a function."""
     return len(function.results), len(function.parameters)
 
 
 def _reach(called: Mapping[str, frozenset[str]], start: str) -> frozenset[str]:
-    """What can be called from a function, by any number of calls."""
+    """Returns the functions reachable by calls from a function."""
     found: set[str] = set()
     queue = [start] if start not in called else list(called[start])
     while queue:
@@ -101,7 +100,7 @@ def _reach(called: Mapping[str, frozenset[str]], start: str) -> frozenset[str]:
 
 
 def frame_of(function: Function, again: frozenset[str]) -> ActivationFrame:
-    """The frame of a recursive function; `again` are the functions from which it can be entered a second time."""
+    """Returns the frame of a recursive function; `again` are the functions from which it can be re-entered."""
     slots: dict[str, int] = {}
     offset = RETURN_BYTES
     for variable in (*function.parameters, *function.results, *framed(function)):
@@ -129,7 +128,7 @@ def frame_of(function: Function, again: frozenset[str]) -> ActivationFrame:
 
 
 def framed(function: Function) -> list[Variable]:
-    """The variables that an activation must have for itself; what calls pass is used up between two instructions."""
+    """Returns the variables that each activation needs for itself; call arguments are consumed at once."""
     return [variable for variable in function.variables if variable.space == "local"]
 
 
@@ -138,7 +137,7 @@ def _aligned(offset: int, align: int) -> int:
 
 
 def _live_after_calls(function: Function) -> dict[int, frozenset[str]]:
-    """For each call of the body, the registers whose values are read after it."""
+    """Returns the registers live after each call of the body."""
     body = function.body
     reads, writes = zip(*(_used(instruction, function.registers) for instruction in body), strict=True)
     live: list[frozenset[str]] = [frozenset()] * (len(body) + 1)
@@ -169,7 +168,7 @@ def _following(function: Function, index: int) -> list[int]:
 
 
 def _used(instruction: Instruction, registers: Mapping[str, str]) -> tuple[frozenset[str], frozenset[str]]:
-    """Registers that an instruction reads, and those that it surely writes."""
+    """Returns registers that an instruction reads, and registers that it certainly writes."""
     operands = instruction.operands
     results: tuple[Operand, ...] = ()
     if operands and instruction.name not in _USES_ALL and isinstance(operands[0], Register | Vector | RegisterPair):

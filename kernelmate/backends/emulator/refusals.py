@@ -1,4 +1,4 @@
-"""What is said of an instruction that is refused: its name as PTX writes it, and what to do instead."""
+"""Messages for unsupported instructions: the PTX name, and the remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def spelled(opcode: str) -> str:
 
 
 def refusal(opcode: str, detail: str = "") -> str:
-    """The message for an instruction that the emulator does not know; `detail` says which part of it."""
+    """Returns the message for an unsupported instruction; `detail` names the unsupported part."""
     name = spelled(opcode)
     instead = next(
         (text for names, text in _INSTEAD.items() if any(f"{name}.".startswith(f"{start}.") for start in names)),

@@ -1,7 +1,7 @@
-"""The registers of a batch, and computations bound to them.
+"""The registers of a batch, and operations bound to them.
 
-A register that holds the same value in every thread of the launch (sizes, pointers, what is computed from them) is kept
-as one number and its instructions are not executed at all.
+A register with the same value in every thread of the launch (sizes, pointers, values computed from them) is kept as one
+number, and its instructions are not executed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from kernelmate.backends.emulator.types import (
 )
 
 Bound = Callable[[Group | None, Group], None]
-"""A bound operation. First argument: the lanes to compute, None where computing all of them does no harm; second: the
-lanes that are really active."""
+"""A bound operation, called with the lanes to compute (None if computing all is harmless) and the active lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +83,22 @@ class Registers:
         return found
 
     def holds(self, name: str) -> bool:
-        """True if there is a register of that name."""
+        """Returns True if there is a register of that name."""
         return name in self._kinds
 
     def special(self, name: str) -> Array | int:
-        """What the lanes read from a special register."""
+        """Returns the lanes' values of a special register."""
         return self._specials.read(name)
 
     def width(self, name: str) -> int:
-        """Bytes of a register."""
+        """Returns the bytes of a register."""
         return SIZES[self._kinds[name]]
 
     def read(self, operand: Operand, kind: str) -> Value:
-        """An operand as a value of a type.
+        """Return an operand as a value of a type.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a value.
         """
         if isinstance(operand, Register):
             return self._read_register(operand, kind)
@@ -124,7 +123,10 @@ class Registers:
         return LaneOperand(typed_view(self.storage(operand.name), kind), operand.negated)
 
     def target(self, operand: Operand, kind: str) -> Array | None:
-        """Where results of a type go: a view that widens on assignment where the register is wider; None for `_`."""
+        """Returns the destination view for results of a type, which widens on assignment if the register is wider.
+
+        None for `_`.
+        """
         if isinstance(operand, Sink):
             return None
         if not isinstance(operand, Register):
@@ -176,7 +178,7 @@ def _immediate(operand: Immediate, kind: str) -> Any:
 
 
 def immediate_bits(operand: Immediate, kind: str) -> int:
-    """The bits of an immediate operand as a value of a type."""
+    """Returns the bits of an immediate operand as a value of a type."""
     value = np.asarray(_immediate(operand, kind))
     return int(value.reshape(1).view(f"u{value.itemsize}")[0])
 
@@ -198,7 +200,7 @@ def spread(value: Value, group: Group | None, count: int) -> Array:
 
 
 def evaluate(operation: Compute, registers: Registers) -> None:
-    """Fold an operation whose sources are all the same for the launch."""
+    """Evaluates an operation whose sources are uniform for the launch."""
     sources = []
     for operand, kind in operation.sources:
         value = registers.read(operand, kind)
@@ -249,7 +251,7 @@ def _bind_ufunc(ufunc: np.ufunc, values: list[Value], target: Array) -> Bound:
 
 
 def _as_array(value: Value) -> Value:
-    """Custom functions get constants as arrays of one, so that they need not tell scalars apart."""
+    """Wraps constants as arrays of one element, so that custom functions need not handle scalars."""
     return ConstantOperand(np.atleast_1d(np.asarray(value.value))) if isinstance(value, ConstantOperand) else value
 
 

@@ -1,4 +1,4 @@
-"""Warp operations: lanes wait there until all living lanes that their masks name have come."""
+"""Warp-level operations: lanes wait until all live lanes that their masks name have arrived."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from kernelmate.backends.emulator.barriers import Resume
 from kernelmate.backends.emulator.machine import Machine
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.warp import Gathering
+from kernelmate.records import FindingCode
 
 
 class Rendezvous:
-    """The lanes of a batch that wait in warp operations, by the key of the block that the operation begins.
+    """The lanes of a batch that wait in warp operations, by the key of the operation's block.
 
-    `gathering_at` gives a key's operation; `resume` takes lanes that go on.
+    `gathering_at` returns a key's operation; `resume` receives released lanes.
     """
 
     def __init__(self, machine: Machine, gathering_at: Callable[[int], Gathering], resume: Resume) -> None:
@@ -34,9 +35,9 @@ class Rendezvous:
         self._waiting.clear()
 
     def gather(self, gathering: Gathering, key: int, lanes: Array, *, everyone: bool) -> Array:
-        """Those lanes whose warps are complete; the others are set aside until the missing ones come or end.
+        """Return the lanes whose warps are complete; others wait until the missing lanes arrive or end.
 
-        `everyone` says that these are all living lanes.
+        `everyone` is True if these are all live lanes.
         """
         if everyone and not self._any_excused:
             self._check_masks(gathering, lanes)
@@ -62,7 +63,7 @@ class Rendezvous:
         outside = None if gathering.names_all else gathering.outside(lanes)
         if outside is not None and outside.any():
             machine.findings.report(
-                "shuffle-mask",
+                FindingCode.SHUFFLE_MASK,
                 gathering.position,
                 lanes[outside],
                 lambda: "executes a warp operation whose mask does not name the thread itself",
@@ -72,7 +73,7 @@ class Rendezvous:
         ended = gathering.ended(lanes)
         if ended.any():
             machine.findings.report(
-                "shuffle-mask",
+                FindingCode.SHUFFLE_MASK,
                 gathering.position,
                 lanes[ended],
                 lambda: (
@@ -83,7 +84,7 @@ class Rendezvous:
             )
 
     def recheck(self) -> bool:
-        """Resume lanes whose warps became complete because others ended; whether there are any."""
+        """Resumes lanes whose warps became complete because others ended; returns whether there are any."""
         moved = False
         for key, lanes in list(self._waiting.items()):
             missing = self._gathering_at(key).missing(lanes)
@@ -95,12 +96,12 @@ class Rendezvous:
         return moved
 
     def unlock(self) -> None:
-        """Nobody else can go on: let those go that are complete together, else report all and let them go."""
+        """Called when no other lane can run: resumes lanes that are complete together, else reports and resumes all."""
         if self.recheck() or self._meet_elsewhere():
             return
         for key, lanes in list(self._waiting.items()):
             self._machine.findings.report(
-                "shuffle-mask",
+                FindingCode.SHUFFLE_MASK,
                 self._gathering_at(key).position,
                 lanes,
                 lambda: "waits in a warp operation for lanes of its mask that never come to it",
@@ -109,7 +110,7 @@ class Rendezvous:
         self._waiting.clear()
 
     def _meet_elsewhere(self) -> bool:
-        """Lanes of a warp may wait at different instructions of the same kind: together they are complete."""
+        """Lanes of a warp may wait at different instructions of the same kind; together they are complete."""
         if len(self._waiting) < 2:
             return False
         everyone = np.sort(np.concatenate(list(self._waiting.values())))
@@ -129,7 +130,7 @@ class Rendezvous:
         return moved
 
     def _excuse(self, key: int, lanes: Array) -> None:
-        """Let lanes go on though others are missing."""
+        """Resumes lanes in spite of missing ones."""
         self._excused[lanes] = True
         self._any_excused = True
         self._resume(key, lanes)

@@ -1,7 +1,7 @@
-"""What L1 would hold of a launch's accesses: the blocks of one SM are run once more, side by side, and traced.
+"""Sampled L1 hits of a launch: one SM's blocks run again, in parallel, and their accesses are traced.
 
-An SM gets every n-th block, n being the GPU's number of SMs, and as many at a time as fit into it; their warps take turns
-instruction by instruction. Long launches are followed for a while only: caches soon do what they go on doing.
+An SM gets every n-th block, n being the number of SMs, and as many at a time as fit; their warps alternate instruction
+by instruction. Long launches are traced only at the start, since hit rates soon become steady.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from kernelmate.records import Compiled, LaunchShape, Target
 
 _MOST_INSTRUCTIONS = 8_000_000
 _ISSUED = (1_500, 6_000)
-"""What a sample may take: thread-instructions, and instructions one after the other, at least and at most; between 15 and
-100 ms of CPU time."""
+"""Bounds of a sample: thread-instructions, and issued instructions; between 15 and 100 ms of CPU time."""
 _PER_ISSUED = 100_000
-"""Thread-instructions of a launch for each instruction that its sample may issue: about a fifth of its own time."""
+"""Thread-instructions of a launch per issued instruction of its sample: about a fifth of the launch's time."""
 _MOST_ACCESSES = 60_000
 """Lines looked up in L1, over all warps of the SM, after which a sample is enough."""
 _MOST_BYTES = 256 << 20
@@ -43,10 +42,10 @@ class _Full(Exception):
 
 
 class _SmLanes(Lanes):
-    """The blocks that one SM gets, as many in a batch as it holds at once."""
+    """The blocks of one SM, as many in a batch as it holds at once."""
 
     def __init__(self, shape: LaunchShape, resident: int, sms: int) -> None:
-        # One from the middle: at the edges of a grid threads have less to do.
+        # From the middle of the grid, since threads at the edges have less work.
         first = min(sms // 2, shape.blocks - 1)
         self._mine = range(first, shape.blocks, sms)
         width = -(-shape.threads // 32) * 32
@@ -60,7 +59,7 @@ class _SmLanes(Lanes):
 
 
 class _Tracer:
-    """Keeps which lines and sectors the warps of a batch access, instruction by instruction."""
+    """Records lines and sectors that the warps of a batch access, instruction by instruction."""
 
     def __init__(self) -> None:
         self._lines: list[Array] = []
@@ -88,7 +87,7 @@ class _Tracer:
             raise _Full
 
     def sample(self, cache_bytes: int) -> CacheSample | None:
-        """What the cache holds of it; None where nothing was accessed."""
+        """Returns the sampled cache contents; None without accesses."""
         if not self._length:
             return None
         lengths = [length for _, length in self._sites]
@@ -111,7 +110,7 @@ class _Tracer:
 
 
 class Sample(Launch):
-    """The blocks of one SM, run without counting or checking anything but what they ask of L1."""
+    """The blocks of one SM, run without counters and checks except L1 requests."""
 
     def __init__(self, decoded: Decoded, target: Target, run: Run, facts: Facts, variables: dict[str, Array],
                  resident: int) -> None:  # fmt: skip
@@ -122,7 +121,7 @@ class Sample(Launch):
         return _SmLanes(self.shape, self._resident, self.target.sms)
 
     def look(self, cache_bytes: int, issued: int) -> CacheSample | None:
-        """Run for so many instructions one after the other; None where nothing was accessed."""
+        """Runs for a number of issued instructions; returns None without accesses."""
         machine, tracer = self.machine, _Tracer()
         machine.global_monitors.append(tracer)
         fold_constants(self.facts.foldable, self.decoded, machine)
@@ -133,7 +132,7 @@ class Sample(Launch):
             for number in range(self.lanes.batches()):
                 scheduler.run(self._fresh(number))
         except (Stop, Overrun, _Full):
-            pass  # what was seen until then is the sample
+            pass  # pass: the accesses so far are the sample
         return tracer.sample(cache_bytes)
 
 
@@ -146,16 +145,16 @@ def sample_l1(
     variables: dict[str, Array],
     taken: int,
 ) -> CacheSample | None:
-    """What L1 would hold of one SM's accesses; None where blocks wait for each other, or nothing tells.
+    """Sample one SM's L1; returns None if blocks wait for each other, or nothing was accessed.
 
     Args:
         compiled: the kernel.
         decoded: the same.
-        target: whose L1 it is.
+        target: the GPU.
         run: the launch.
-        facts: of the kernel.
-        variables: what `__device__` variables held before the launch.
-        taken: thread-instructions that the launch took.
+        facts: the kernel's facts.
+        variables: contents of `__device__` variables before the launch.
+        taken: thread-instructions of the launch.
     """
     arrays = sum(argument.data.nbytes for argument in run.arguments if isinstance(argument, ArrayArgument))
     if facts.waits or run.shape.cooperative or compiled.resources is None or arrays > _MOST_BYTES:
@@ -171,7 +170,7 @@ def sample_l1(
 
 
 def l1_bytes(target: Target, shared_bytes: int, resident: int) -> int:
-    """Bytes that L1 has left beside the shared memory of the blocks that an SM holds at once."""
+    """Returns L1's capacity beside the shared memory of the blocks resident on an SM."""
     limits = sm_limits(target.capability)
     taken = resident * (shared_bytes + limits.shared_reserved) if shared_bytes else 0
     carved = next((size for size in _CARVEOUTS if size << 10 >= taken), limits.shared_per_sm >> 10)
@@ -180,7 +179,13 @@ def l1_bytes(target: Target, shared_bytes: int, resident: int) -> int:
 
 
 _CARVEOUTS = (0, 8, 16, 32, 64, 96, 100, 132, 164, 196, 228)
-"""KiB of shared memory that an SM's memory can be divided by. CUDA C++ Programming Guide, Compute Capability 8.x and 9.0,
-Shared Memory; a GPU that does not know one of them takes the next one."""
+"""Shared-memory configurations in KiB.
+
+CUDA C++ Programming Guide, Compute Capability 8.x and 9.0, Shared Memory; a GPU without one of them uses the next
+larger.
+"""
 _LEAST_L1_KIB = 28
-"""What the largest division leaves for L1: 256 - 228 KiB on 9.0 and 10.0, 128 - 100 on 8.6, 8.9 and 12.x, 192 - 164 on 8.0."""
+"""Smallest L1 in KiB, at the largest shared-memory configuration.
+
+256 - 228 KiB on 9.0 and 10.0, 128 - 100 on 8.6, 8.9 and 12.x, 192 - 164 on 8.0.
+"""

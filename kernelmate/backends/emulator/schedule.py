@@ -1,8 +1,8 @@
-"""Runs the threads of a batch: which lanes go on when, until all have ended.
+"""Scheduler of a batch: selects the lanes that run, until all threads have ended.
 
-Lanes at the same basic block run together. The block that comes first in program order goes first, so that lanes that
-took different ways meet again where the ways join; a group that takes very many backward branches lets others go first,
-so that a thread that waits for another one's store gets it.
+Lanes at the same basic block run together. The block that is first in program order runs first, so that divergent lanes
+reconverge at joins. A group that takes very many backward branches yields to others, so that a thread waiting for
+another's store makes progress.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kernelmate.backends.emulator.registers import spread
 from kernelmate.backends.emulator.rendezvous import Rendezvous
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.warp import Gathering
+from kernelmate.records import FindingCode
 
 if TYPE_CHECKING:
     from kernelmate.backends.emulator.jit.native import Native
@@ -54,10 +55,10 @@ class Scheduler:
         """Run these lanes from the entry to their ends.
 
         Raises:
-            Stop: something stopped the launch; it has been reported.
+            Stop: the launch was stopped; the reason has been reported.
             Overrun: the total limit was reached.
-            WorthCompiling: native code would have paid by now.
-            Suspicion: native code that checks has seen something to look into.
+            WorthCompiling: native code would have paid off by now.
+            Suspicion: native code with checks has seen something suspicious.
         """
         machine = self.machine
         machine.some_ended = False
@@ -101,7 +102,7 @@ class Scheduler:
         return self.native is not None and self.native.is_native(key % len(self.blocks))
 
     def _run_native(self, key: int) -> None:
-        """Run all groups that may go now; warps stop where one of their lanes needs what is done here."""
+        """Runs all groups that may run now; warps stop when a lane needs the scheduler."""
         native, count = self.native, len(self.blocks)
         assert native is not None
         base = key - key % count
@@ -122,7 +123,7 @@ class Scheduler:
                 self._after_native(base, place, lanes)
 
     def _after_native(self, base: int, place: int, lanes: Array) -> None:
-        """Lanes that native code has left to the scheduler; see `layout.Places`."""
+        """Handles lanes that native code has returned to the scheduler; see `layout.Places`."""
         assert self.native is not None
         kind, number = divmod(place, self.native.places.pieces)
         block = self.blocks[number]
@@ -155,7 +156,7 @@ class Scheduler:
         self._pending[key] = lanes
 
     def _first(self) -> int | None:
-        """The group that comes first in program order, of those that have not just had a long turn."""
+        """Returns the group first in program order among those that have not just had a long turn."""
         if not self._yielded:
             return min(self._pending)
         return min((key for key in self._pending if key not in self._yielded), default=None)
@@ -178,7 +179,7 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------ running
 
     def _advance(self, key: int, lanes: Array) -> None:
-        """Run a group until it ends, splits, waits, or another one comes first."""
+        """Runs a group until it ends, splits, waits, or another one precedes it."""
         base = key - key % len(self.blocks)
         number = key - base
         group, active = self._masks(lanes)
@@ -212,7 +213,7 @@ class Scheduler:
                 group, active = self._masks(lanes)
 
     def _meet(self, here: int, lanes: Array) -> Array | None:
-        """The group with those that wait where it has come to; None where it has been set aside there itself."""
+        """Merges the group with those waiting at its position; returns None if it was set aside itself."""
         if self._pending:
             first = self._first()
             if first is not None and first < here:
@@ -249,7 +250,7 @@ class Scheduler:
             self._barriers.arrive(end, base + number + 1, taken)
             return None
         elif isinstance(end, Trap):
-            self.machine.findings.report("trap", block.position, taken, lambda: end.reason)
+            self.machine.findings.report(FindingCode.TRAP, block.position, taken, lambda: end.reason)
             raise Stop
         else:
             self._jump_table(block, base, taken)
@@ -293,7 +294,7 @@ class Scheduler:
         return None
 
     def _look_around(self, block: BoundBlock, base: int, number: int, taken: Array) -> None:
-        """A long loop: let others go first, and see whether it can still end."""
+        """Yields to others in a long loop, and checks whether it can still end."""
         key = base + block.targets[0]
         others = [other for other in self._pending if other != key]
         if self.progress.look(key, block.targets[0], number, taken) and all(map(self.progress.stuck, others)):
@@ -307,7 +308,7 @@ class Scheduler:
         for entry in np.unique(chosen):
             if entry >= len(block.targets):
                 self.machine.findings.report(
-                    "trap", block.position, lanes, lambda: "an indexed branch leaves its table"
+                    FindingCode.TRAP, block.position, lanes, lambda: "an indexed branch leaves its table"
                 )
                 raise Stop
             self._put(base + block.targets[int(entry)], lanes[chosen == entry])
@@ -330,7 +331,10 @@ class Scheduler:
             self._rendezvous.recheck()
 
     def _unlock(self) -> bool:
-        """Nobody can go on: find out why, report it, and let go who can. False when all have ended."""
+        """Called when no group can run: reports the reason and resumes groups that can continue.
+
+        Returns False when all have ended.
+        """
         if self._rendezvous:
             self._rendezvous.unlock()
             return True

@@ -1,9 +1,10 @@
-"""Finds 32-bit index arithmetic that wraps on its way to an address.
+"""Detects 32-bit index arithmetic that wraps on its way to an address.
 
-Beside every register on the way from integers to the address of an access stands, in 64 bits, the value it would have if
-nothing ever wrapped. Where an access's address differs from its shadow, some step has wrapped. Only sums, products, shifts,
-extensions and signed remainders carry a shadow: masks, unsigned remainders, shifts to the right and the like are how
-hashes and random numbers mean to wrap, and start anew from the register itself. (Signed arithmetic may not wrap in C++.) What intervals prove not to wrap is not followed at all.
+Every register on the way to an access's address has a 64-bit shadow, the value it would have without wrapping. If an
+address differs from its shadow, some step has wrapped. Only sums, products, shifts, extensions and signed remainders
+carry a shadow: masks, unsigned remainders, shifts to the right and the like are used by hashes and random numbers,
+which wrap on purpose, and reset the shadow to the register. (Signed arithmetic must not wrap in C++.) Registers whose
+intervals prove that they cannot wrap have no shadow.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from kernelmate.backends.emulator.operations import Atomic, Compute, Load, Store
 from kernelmate.backends.emulator.program import Address, Immediate, Operand, Position, Register
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, values_of
 from kernelmate.backends.emulator.types import SIZES, Array
+from kernelmate.records import FindingCode
 
 _LINEAR: dict[str, Callable[..., Array]] = {
     "add": lambda a, b: a + b,
@@ -55,13 +57,13 @@ def is_linear(step: DecodedStep) -> bool:
     if parts[0] == "shl" and not isinstance(operation.sources[1][0], Immediate):
         return False
     if parts[0] == "cvt":
-        # A conversion to fewer bits is meant to cut.
+        # A conversion to fewer bits truncates on purpose.
         return SIZES[operation.results[0][1]] >= SIZES[operation.sources[0][1]]
     return True
 
 
 def address_registers(decoded: Decoded) -> list[str]:
-    """Registers that hold addresses of global or generic accesses."""
+    """Returns registers that hold addresses of global or generic accesses."""
     names: dict[str, None] = {}
     for step in decoded.steps:
         operation = step.operation
@@ -74,7 +76,7 @@ def address_registers(decoded: Decoded) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Every linear definition on the way to an address: steps by the register they write."""
+    """Linear definitions on the way to an address: steps by the register they write."""
 
     definitions: Mapping[str, tuple[int, ...]]
     linear: frozenset[str]
@@ -117,7 +119,7 @@ class Shadows:
             self._arrays[name] = np.zeros(machine.lanes.count, np.int64)
 
     def _followed(self, decoded: Decoded) -> set[str]:
-        """Registers that may hold what has wrapped: those that may wrap, and what is computed from them."""
+        """Returns registers that may hold wrapped values: those that may wrap, and values computed from them."""
         constants = self._machine.registers.constants
         followed: set[str] = set()
         changed = True
@@ -164,7 +166,7 @@ class Shadows:
         return run
 
     def _anew(self, names: list[str], bound: Bound) -> Bound:
-        """A step that starts anew: the shadow is the register, signed."""
+        """Returns a step that resets the shadow to the register, signed."""
         registers = self._machine.registers
         pairs = []
         for name in names:
@@ -180,7 +182,7 @@ class Shadows:
         return run
 
     def _source(self, operand: Operand, kind: str, unsigned: bool) -> Callable[[Group | None], Any]:
-        """The 64-bit value of a source: its shadow, or the register itself as a signed number."""
+        """Returns the 64-bit value of a source: its shadow, or the register as a signed number."""
         registers = self._machine.registers
         signed = f"s{8 * SIZES[kind]}"
         value = registers.read(operand, signed)
@@ -198,8 +200,8 @@ class Shadows:
 
         def extended(group: Group | None) -> Array:
             ideal = shadow if group is None else shadow[group]
-            # PTX does not tell signed from unsigned sums: a small negative number is as good as the large positive one
-            # that the extension makes of it.
+            # PTX does not distinguish signed from unsigned sums: a small negative number is equivalent to the large
+            # positive one after zero extension.
             return np.where((ideal < 0) & (ideal >= -(2**31)), values_of(actual, group).astype(np.int64), ideal)
 
         return extended
@@ -219,7 +221,7 @@ class Shadows:
                 lanes = machine.lanes_of(active)[differs]
                 off = int(shadow[lanes[0]]) - int(register[lanes[0]])
                 machine.findings.report(
-                    "index-overflow",
+                    FindingCode.INDEX_OVERFLOW,
                     position,
                     lanes,
                     lambda: (

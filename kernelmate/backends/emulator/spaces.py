@@ -1,7 +1,7 @@
-"""Addresses of the state spaces in the generic address space.
+"""State spaces within the generic address space.
 
-Global and constant memory are generic as they are. Shared, local and parameter memory have a window each; an address in
-one of those spaces is an offset from its window.
+Addresses of global and constant memory are generic addresses. Shared, local and parameter memory have a window each; an
+address in one of those spaces is an offset from its window.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def in_space(space: str) -> Callable[[Array], Array]:
 
 
 def space_of(address: int) -> str:
-    """The state space that a generic address lies in; `global` for all that is in no window."""
+    """Returns the state space of a generic address; `global` outside all windows."""
     for name, start in _WINDOWS.items():
         if start <= address < start + WINDOW_BYTES:
             return name

@@ -1,4 +1,4 @@
-"""Special registers: what each lane reads from them."""
+"""Values of special registers for each lane."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Specials:
         return self._numbers.get(name, 0)
 
     def begin(self) -> None:
-        """Fill in what depends on the blocks of a batch."""
+        """Fills in values that depend on the blocks of a batch."""
         lanes = self._lanes
         for name, (array, (first, step, limit)) in self._chosen.items():
             number = first + (lanes.thread >> 5 if name == "%warpid" else lanes.block) * step

@@ -1,8 +1,7 @@
-"""Plain reads that an atomic of the same thread checks again.
+"""Speculative reads: plain reads whose value an atomic of the same thread verifies.
 
-The loop of compare-and-swap that CUDA's own guide builds atomics with starts from a plain read, and a maximum is often
-looked at before it is raised. By the letter both race with the atomics of other threads; whatever such a read gives, the
-atomic decides.
+The compare-and-swap loop in CUDA's own guide starts with a plain read, and a maximum is often read before it is raised.
+Formally both race with other threads' atomics, but the atomic decides whatever the read returns.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _WORDS = frozenset({4, 8})
 
 
 def guessing_loads(steps: Sequence[DecodedStep]) -> frozenset[int]:
-    """Numbers of the plain loads after which a deciding atomic of the same address and width comes."""
+    """Returns numbers of plain loads followed by a deciding atomic of the same address and width."""
     named = _named(steps)
     decided: set[tuple[str, int, str]] = set()
     found = set()
@@ -43,7 +42,7 @@ def guessing_loads(steps: Sequence[DecodedStep]) -> frozenset[int]:
 
 
 def _named(steps: Sequence[DecodedStep]) -> dict[str, Symbol]:
-    """Registers that hold the address of a variable."""
+    """Returns registers that hold the address of a variable."""
     found = {}
     for step in steps:
         if isinstance(step.operation, Compute) and step.opcode.startswith("mov.") and len(step.writes) == 1:
@@ -54,7 +53,7 @@ def _named(steps: Sequence[DecodedStep]) -> dict[str, Symbol]:
 
 
 def _place(address: Address, kind: str, named: Mapping[str, Symbol]) -> tuple[str, int, str] | None:
-    """Address of an access, as far as its text tells: the base by name, the offset, and the width in bits."""
+    """Returns the address of an access as far as its text determines it: base name, offset, and width in bits."""
     base, offset = address.base, address.offset
     if isinstance(base, Register) and base.name in named:
         base = named[base.name]

@@ -20,7 +20,7 @@ _NOT_A_NUMBER = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "f64": 0x7FFF
 
 
 def element_dtype(kind: str) -> np.dtype[Any]:
-    """Type of a value's memory: bits, signed where a load extends them."""
+    """Returns the memory type of a value: bits, signed if a load extends them."""
     return (SIGNED if is_signed(kind) else UNSIGNED)[SIZES[kind]]
 
 
@@ -69,7 +69,7 @@ class Addressing:
         return GenericPort(machine, site, offset, dtype)
 
     def addresses(self, active: Group) -> Array:
-        """The base of each active lane; one number where the port takes that."""
+        """Returns the base of each active lane; one number if the port accepts that."""
         base = self.base
         if isinstance(base, LaneOperand):
             return base.array[active] if type(active) is slice else base.array.take(active)
@@ -146,7 +146,7 @@ def bind_store(operation: Store, machine: Machine, linked: Linked, site: Site) -
 
 
 def site_of(operation: Load | Store | Atomic, number: int, position: Any, opcode: str) -> Site:
-    """Description of a memory instruction for the ports and the monitors."""
+    """Describes a memory instruction for ports and monitors."""
     size = SIZES[operation.kind]
     if isinstance(operation, Load):
         count = len(operation.results)

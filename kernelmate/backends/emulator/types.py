@@ -1,4 +1,4 @@
-"""PTX types as NumPy sees them.
+"""PTX types in NumPy.
 
 A register is an array of unsigned integers (booleans for predicates), one element per lane; a typed operand is a view of
 it. Packed pairs (`f16x2`, `bf16x2`) are views with a trailing axis of two.
@@ -93,7 +93,7 @@ def is_integer(kind: str) -> bool:
 
 
 def typed_view(storage: Array, kind: str) -> Array:
-    """A register's storage seen as `kind`; a narrower type sees the low bytes.
+    """Return a register's storage viewed as `kind`; a narrower type views the low bytes.
 
     Raises:
         ValueError: the type is wider than the register.

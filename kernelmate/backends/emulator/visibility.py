@@ -1,8 +1,8 @@
 """Synchronisation of threads through memory: release and acquire patterns of the PTX memory model.
 
-A thread that has fenced and then writes with strength (an atomic, a volatile or relaxed store), or that writes with
-release, publishes what it knows; a thread that reads that value with strength and then fences, or that reads it with
-acquire, learns it. Atomics in between carry it on. Scopes limit both: to other blocks it takes gpu scope on both sides.
+A thread that executes a fence and then a strong write (an atomic, a volatile or relaxed store), or a release write,
+publishes its knowledge; a thread that reads the value by a strong read followed by a fence, or by an acquire read,
+learns it. Atomics in between propagate it. Scopes limit both: other blocks need gpu scope on both sides.
 
 Three habits of CUDA code that the letter of the model does not cover, and every GPU keeps, count as order too: a block
 or warp barrier after the strong read stands for the reader's fence; stores that each thread fenced before a barrier are
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 _CTA, _GPU = 1, 2
 MOST_EVENTS = 200_000
-"""Releases and acquires that are followed one by one; a launch with more is given the benefit of the doubt after that."""
+"""Maximum of releases and acquires tracked individually; a launch with more gets the benefit of the doubt afterwards."""
 _ENTRIES_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class _Release:
-    """Releases up to one: per thread of their block, the stamp up to which they publish, for other blocks and their own."""
+    """Cumulative releases: per thread of their block, the stamp up to which they publish, for other blocks and their own."""
 
     position: int
     abroad: Array | None
@@ -44,8 +44,9 @@ class _Log:
     """All releases at one location that a read of its present value observes.
 
     Attributes:
-        entries: by block, in the order in which they came. nested: what the releasing threads knew of other logs: for
-            each the positions from which more of it counts, ascending, and how much from there.
+        entries: releases by block, in order.
+        nested: knowledge of other logs by the releasing threads: for each, ascending positions with the amount known
+            from there.
     """
 
     length: int = 0
@@ -53,17 +54,17 @@ class _Log:
     nested: dict[tuple[_Log, bool], tuple[list[int], list[int]]] = field(default_factory=dict)
 
     def find(self, block: int, upto: int) -> _Release | None:
-        """The latest release of a block among the first `upto`."""
+        """Returns the latest release of a block among the first `upto`."""
         for entry in reversed(self.entries.get(block, ())):
             if entry.position < upto:
                 return entry
         return None
 
     def add(self, block: int, abroad: Array | None, at_home: Array, known: Known) -> None:
-        """A further release, by a thread that knows `known`."""
+        """Adds a release by a thread with the knowledge `known`."""
         mine = self.entries.setdefault(block, [])
         if mine:
-            # Who reads what the last one wrote observes the releases before it too: many threads may count up one word.
+            # A reader of the last value also observes earlier releases: many threads may increment one word.
             before = mine[-1]
             at_home = np.maximum(before.at_home, at_home)
             abroad = before.abroad if abroad is None else _latest(before.abroad, abroad)
@@ -80,7 +81,7 @@ class _Log:
         self.length += 1
 
     def inner(self, upto: int) -> Iterator[tuple[_Log, int, bool]]:
-        """How much of which other logs the releasing threads knew at the first `upto` releases."""
+        """Returns how much of other logs the releasing threads knew at the first `upto` releases."""
         for (log, home_only), (positions, lengths) in self.nested.items():
             place = bisect_left(positions, upto)
             if place:
@@ -88,7 +89,7 @@ class _Log:
 
 
 Known = dict[tuple[_Log, bool], int]
-"""How much of each log is known; the flag says that a narrow scope on the reader's side lets in its own block's part only."""
+"""How much of each log is known; the flag means that a narrow scope of the reader limits it to its own block's part."""
 
 
 class Visibility:
@@ -111,7 +112,7 @@ class Visibility:
         return self._events > MOST_EVENTS
 
     def begin(self) -> None:
-        """Start a batch: the lanes hold other threads, memory remembers what was released."""
+        """Starts a batch: lanes hold other threads; releases in memory stay."""
         for stamps in (*self._fenced.values(), *self._known_at_fence.values()):
             stamps.fill(0)
         self._pending.clear()
@@ -121,7 +122,7 @@ class Visibility:
     # ------------------------------------------------------------------------------------------- events
 
     def fence(self, lanes: Array, scope: int, block_known: Array) -> None:
-        """Lanes fence: what they did before can be published, what they have read is learnt."""
+        """Lanes execute a fence: earlier accesses can be published, and values read are learnt."""
         known = block_known.take(self._lanes.slot.take(lanes))
         for level in (_CTA, _GPU):
             if scope >= level:
@@ -131,14 +132,14 @@ class Visibility:
             self._learn(lanes, scope)
 
     def barrier(self, blocks: Array) -> None:
-        """Blocks pass a barrier: what one of their threads has read or knows, all know."""
+        """Blocks pass a barrier: knowledge and reads of one thread become known to all."""
         slots = self._lanes.slot
         for table in (self._pending, self._by_lane):
             for lane in [lane for lane in table if blocks[slots[lane]]]:
                 _merge(self._by_slot.setdefault(int(slots[lane]), {}), table.pop(lane))
 
     def warp_barrier(self, lanes: Array) -> None:
-        """Lanes of warps meet: what one has read or knows, those that meet it know."""
+        """Lanes of warps meet: knowledge and reads of one become known to those that meet it."""
         if not self._pending and not self._by_lane:
             return
         self._learn(lanes, 3)
@@ -151,7 +152,7 @@ class Visibility:
                 self._by_lane.update({int(lane): dict(together) for lane in members})
 
     def _learn(self, lanes: Array, scope: int) -> None:
-        """Make known what lanes have read with strength before."""
+        """Makes known what lanes obtained by earlier strong reads."""
         waiting = set(self._pending)
         for lane in waiting.intersection(lanes.tolist()) if len(lanes) > 1 else waiting & {int(lanes[0])}:
             read = self._pending.pop(lane)
@@ -164,16 +165,16 @@ class Visibility:
     def strong_access(
         self, lanes: Array, addresses: Iterable[int], *, scope: int, reads: bool, writes: bool, acquires: bool, releases: bool
     ) -> None:  # fmt: skip
-        """Lanes read or write locations with strength, one after the other; atomics that use the old value do both.
+        """Lanes make strong reads or writes, one after another; atomics with a used old value do both.
 
         Args:
-            lanes: who.
-            addresses: where: a key per lane that no other location shares.
-            scope: of the operation.
-            reads: it loads, or is an atomic whose old value is used.
-            writes: it stores, or is an atomic.
-            acquires: it orders what comes after it by itself, without a fence.
-            releases: it orders what came before it by itself.
+            lanes: the lanes.
+            addresses: a unique key of the location per lane.
+            scope: the operation's scope.
+            reads: True for a load, or an atomic whose old value is used.
+            writes: True for a store or an atomic.
+            acquires: True if it orders later accesses without a fence.
+            releases: True if it orders earlier accesses without a fence.
         """
         if self.exhausted or (not writes and not self._logs):
             return
@@ -189,7 +190,7 @@ class Visibility:
                 self._publish(lane, address, log if reads else None, scope, releases=releases)
 
     def update(self, lanes: Array, addresses: Iterable[int], *, scope: int, releases: bool) -> None:
-        """Atomics whose old value is not used: they publish, and carry on what was published before."""
+        """Handles atomics with an unused old value: they publish, and propagate earlier publications."""
         if self.exhausted:
             return
         if releases:
@@ -213,7 +214,10 @@ class Visibility:
         log.add(int(self._lanes.block[lane]), abroad, at_home, known)
 
     def _published(self, lane: int, level: int, releases: bool) -> Array | None:
-        """Per thread of the lane's block, the stamp up to which a release by this lane publishes; None for nothing."""
+        """Returns, per thread of the lane's block, the stamp up to which a release by this lane publishes.
+
+        None for nothing.
+        """
         lanes, order = self._lanes, self._order
         first = int(lanes.slot[lane]) * lanes.width
         mine = slice(first, first + lanes.width)
@@ -237,7 +241,7 @@ class Visibility:
     # ------------------------------------------------------------------------------------------- asking
 
     def knows(self, lanes: Array, numbers: Array, stamps: Array) -> Array:
-        """Mask of lanes that have observed an access, given by its thread's number in the grid and its stamp."""
+        """Returns the mask of lanes that have observed an access, given by its thread's number in the grid and its stamp."""
         if self.exhausted:
             return np.ones(len(lanes), bool)
         found = np.zeros(len(lanes), bool)
@@ -258,7 +262,7 @@ class Visibility:
         return found
 
     def _learnt(self, lane: int, block: int, home: int, threads: Array, stamps: Array) -> Array:
-        """Mask of lanes whose knowledge covers accesses of one block's threads."""
+        """Returns the mask of lanes whose knowledge covers accesses of one block's threads."""
         found = np.zeros(len(threads), bool)
         known: Known = {}
         _merge(known, self._by_slot.get(int(self._lanes.slot[lane]), {}))

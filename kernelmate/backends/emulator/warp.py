@@ -1,4 +1,4 @@
-"""Shuffles, votes, matches and reductions among the lanes of a warp that are active together."""
+"""Shuffles, votes, matches and reductions among the active lanes of a warp."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from kernelmate.backends.emulator.operations import ActiveMask, Elect, Match, Sh
 from kernelmate.backends.emulator.program import Operand, Position
 from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneOperand, spread
 from kernelmate.backends.emulator.types import DTYPES, Array
+from kernelmate.records import FindingCode
 
 _WHOLE_WARP = 0xFFFFFFFF
 _REDUCE: dict[str, np.ufunc] = {
@@ -25,14 +26,14 @@ _REDUCE: dict[str, np.ufunc] = {
 
 
 def warp_masks(machine: Machine, lanes: Array) -> Array:
-    """Per warp of the batch, the bits of the given lanes."""
+    """Returns, per warp of the batch, the bit mask of the given lanes."""
     bits = np.zeros(machine.lanes.count, bool)
     bits[lanes] = True
     return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
 class Members:
-    """The lanes that each lane's mask operand names; lanes of one warp may give different masks at the same time."""
+    """The lanes in each lane's mask operand; lanes of one warp may have different masks."""
 
     def __init__(self, machine: Machine, mask: Operand | None) -> None:
         self._mask = machine.registers.read(mask, "b32") if mask is not None else None
@@ -87,7 +88,7 @@ def bind_shuffle(operation: Shuffle, machine: Machine, position: Position | None
 
 
 def _sources(mode: str, own: Array, lane: Array, clamp: Array) -> tuple[Array, Array]:
-    """The lane that each lane reads from, and whether it is within its segment; itself where not."""
+    """Returns the source lane of each lane (itself if outside its segment), and whether it is within."""
     lane = lane & 31
     bound, segment = clamp & 31, (clamp >> 8) & 31
     highest = (own & segment) | (bound & ~segment)
@@ -117,7 +118,7 @@ def _check_sources(
         missing = int(from_lane[absent][0])
         why = "which does not take part in it" if not here[missing] else "which its mask does not name"
         machine.findings.report(
-            "shuffle-mask",
+            FindingCode.SHUFFLE_MASK,
             position,
             lanes[absent],
             lambda: f"a shuffle reads from lane {missing & 31} of its warp, {why}",
@@ -228,7 +229,7 @@ def bind_reduce(operation: WarpReduce, machine: Machine) -> Bound:
         del group
         lanes = machine.lanes_of(active)
         found = spread(value, active, len(lanes)).astype(DTYPES[operation.kind])
-        # Lanes that give the same mask in the same warp reduce together.
+        # Lanes with the same mask in the same warp reduce together.
         key = ((lanes >> 5) << 32) | members.masks(active, len(lanes)).astype(np.int64)
         order = np.argsort(key, kind="stable")
         ordered = key[order]
@@ -259,7 +260,7 @@ class Gathering:
         """Every mask names every lane."""
 
     def missing(self, lanes: Array) -> Array:
-        """For each of the given lanes, whether its warp still waits for a living lane of its mask."""
+        """Returns for each lane whether its warp still waits for a live lane of its mask."""
         if self._mask is None:
             return np.zeros(len(lanes), bool)
         present = warp_masks(self._machine, lanes)[lanes >> 5]
@@ -282,7 +283,7 @@ class Gathering:
         return np.full(len(lanes), mask.value if mask is not None else 0, np.uint32)
 
     def outside(self, lanes: Array) -> Array:
-        """For each lane, whether its own bit is not in its mask."""
+        """Returns for each lane whether its own bit is missing from its mask."""
         if self._mask is None:
             return np.zeros(len(lanes), bool)
         return np.asarray((self.masks(lanes) >> (lanes & 31).astype(np.uint32)) & np.uint32(1) == 0)

@@ -1,4 +1,4 @@
-"""Watches what a launch accesses: races, and what is read before it is written."""
+"""Monitors a launch's accesses for races and reads of unwritten memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from kernelmate.backends.emulator.order import STAMP_SHIFT, Order
 from kernelmate.backends.emulator.races import Access, RaceDetector, Region
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import MOST_EVENTS
+from kernelmate.records import FindingCode
 
 _GLOBAL_SHADOW_BYTES = 96 << 20
-"""Most bytes that the shadows of all buffers take; buffers that need more are watched in part."""
+"""Maximum bytes of all buffers' shadows; buffers that need more are monitored in part."""
 
 
 def _synchronise(order: Order, site: Site, lanes: Array, keys: Sequence[int]) -> None:
@@ -39,7 +40,7 @@ def _synchronise(order: Order, site: Site, lanes: Array, keys: Sequence[int]) ->
 
 
 class GlobalWatch:
-    """Watches buffers that the kernel may write; what may only be read cannot be raced for."""
+    """Monitors writable buffers; read-only ones cannot race."""
 
     def __init__(self, machine: Machine, order: Order) -> None:
         self._machine = machine
@@ -50,7 +51,7 @@ class GlobalWatch:
         self._writable_bytes = sum(buffer.data.size for buffer in machine.memory.buffers if buffer.writable)
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """Some lanes access one buffer, at these addresses; called before a store takes effect."""
+        """Called when lanes access one buffer at these addresses, before a store takes effect."""
         buffer = self._machine.memory.at(int(offsets[0]))
         assert buffer is not None
         if not buffer.writable:
@@ -71,7 +72,7 @@ class GlobalWatch:
             _synchronise(self._order, site, lanes, offsets.tolist())
 
     def _look_for_stale(self, buffer: Buffer, site: Site, within: Array, stale: Array, lanes: Array) -> None:
-        """Report loads through the read-only cache of what this launch writes, before or after."""
+        """Reports loads through the read-only cache of data that this launch writes, before or after."""
         if site.action == "load":
             cached = self._cached.setdefault(buffer.origin, np.zeros(buffer.data.size + 16, bool))
             for step in range(site.size):
@@ -80,7 +81,7 @@ class GlobalWatch:
             return
         offset = int(within[0]) - buffer.lead
         self._machine.findings.report(
-            "global-race",
+            FindingCode.GLOBAL_RACE,
             site.position,
             lanes[stale],
             lambda: (
@@ -114,7 +115,7 @@ class GlobalWatch:
         if found is None:
             share = _GLOBAL_SHADOW_BYTES * buffer.data.size // self._writable_bytes
             ledger = AccessHistory(buffer.data.size, min(16, site.size), share)
-            region = Region("global-race", buffer.data, _place_in(buffer), {}, {})
+            region = Region(FindingCode.GLOBAL_RACE, buffer.data, _place_in(buffer), {}, {})
             found = self._watched[buffer.origin] = (ledger, region)
         if site.number not in found[1].sites:
             found[1].sites[site.number] = site
@@ -123,10 +124,10 @@ class GlobalWatch:
 
 
 class SharedWatch:
-    """Watches the shared memory of all blocks of a batch.
+    """Monitors the shared memory of all blocks of a batch.
 
     Args:
-        waits: the kernel waits for memory in a loop, so that `volatile` is how its threads talk to each other.
+        waits: True if the kernel polls memory in a loop, so that `volatile` is its means of communication.
     """
 
     def __init__(self, machine: Machine, order: Order, *, waits: bool) -> None:
@@ -136,7 +137,7 @@ class SharedWatch:
         self._waits = waits
         self._detector = RaceDetector(machine, order)
         self._ledger: AccessHistory | None = None
-        self._region = Region("shared-race", self._window.data, self._place, {}, {})
+        self._region = Region(FindingCode.SHARED_RACE, self._window.data, self._place, {}, {})
         self._bases = self._window.bases(1)
         self._complete = False
 
@@ -145,7 +146,7 @@ class SharedWatch:
         self._complete = False
 
     def barrier(self, blocks: Array) -> None:
-        """Blocks have passed a barrier: a good moment to see whether anything is left that is not yet written."""
+        """Called when blocks pass a barrier, to check for remaining unwritten memory."""
         del blocks
         ledger = self._ledger
         if ledger is not None and not self._complete and ledger.last_write >= self._order.start:
@@ -161,7 +162,7 @@ class SharedWatch:
         return self._order.start << STAMP_SHIFT
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """Some lanes access shared memory; called before a store takes effect."""
+        """Called when lanes access shared memory, before a store takes effect."""
         order, ledger = self._order, self._ledger
         if ledger is None:
             ledger = self._ledger = AccessHistory(self._window.data.size, min(site.size, 16))
@@ -183,14 +184,14 @@ class SharedWatch:
             _synchronise(order, site, lanes, (-1 - places).tolist())
 
     def _look_for_empty(self, ledger: AccessHistory, site: Site, access: Access) -> None:
-        """Report reads of what no thread of the block has written."""
+        """Reports reads of shared memory that no thread of the block has written."""
         empty = ledger.writes.take(access.cells) < access.oldest
         if not empty.any():
             return
         lanes = access.lanes[empty]
         name, offset, _ = self._place(int(ledger.offsets_of(access.cells[empty][:1])[0]))
         self._machine.findings.report(
-            "uninitialised-shared",
+            FindingCode.UNINITIALISED_SHARED,
             site.position,
             lanes,
             lambda: f"reads byte {offset} of shared memory ({name}), which no thread of the block has written",
@@ -213,10 +214,10 @@ def _place_in(buffer: Buffer) -> Callable[[int], tuple[str, int, str]]:
 
 
 class LocalWatch:
-    """Watches the threads' own memory for reads of what they have not written.
+    """Monitors local memory for reads of unwritten bytes.
 
     Args:
-        passed: offsets and sizes of what calls pass in it: results of host functions come from nowhere.
+        passed: offsets and sizes of call parameters, since results of host functions are not stored by the thread.
     """
 
     def __init__(self, machine: Machine, passed: Iterable[tuple[int, int]]) -> None:
@@ -238,13 +239,13 @@ class LocalWatch:
         del values
         absolute = offsets.astype(np.int64) + self._bases[lanes]
         if site.action == "load":
-            # Copying a structure may take padding along; only what is unknown in full is held against the thread.
+            # Copying a structure may include its padding; only completely unknown values count against the thread.
             known = self._written.take(absolute[:, None] + np.arange(site.size)).any(axis=1)
             if not known.all():
                 offset = int(offsets[~known][0])
                 name = self._window.names(offset) or "local memory"
                 self._machine.findings.report(
-                    "uninitialised-local",
+                    FindingCode.UNINITIALISED_LOCAL,
                     site.position,
                     lanes[~known],
                     lambda: (

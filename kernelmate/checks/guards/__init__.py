@@ -1,1 +1,1 @@
-"""One way of being falsely right or falsely fast per file."""
+"""Guards: each module detects one way of being falsely correct or falsely fast."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.directed import SizeLookup
-from kernelmate.records import Contract, Finding, Severity
+from kernelmate.records import Contract, Finding, FindingCode, Severity
 from kernelmate.source.conditions import Condition, Lookup, SizeExpression
 from kernelmate.source.tokens import lex
 
@@ -15,21 +15,21 @@ from kernelmate.source.tokens import lex
 def find(
     contract: Contract, conditions: Sequence[Condition], records: Sequence[CaseRecord], text: str, *, compared: bool
 ) -> Iterator[Finding]:
-    """A finding for each assumption that is broken where the kernel must be right, or that cannot be evaluated.
+    """Yields a finding for each assumption that is violated where the kernel must be right, or that cannot be evaluated.
 
     Args:
-        contract: of the version under judgement.
-        conditions: of its text; its baseline has none of them.
+        contract: the contract of the version under judgement.
+        conditions: conditions of its text that its baseline lacks.
         records: the sizes that were tried.
-        text: the unit's, which findings are placed in.
-        compared: there is a baseline. Without one only listed sizes must be right.
+        text: the unit's text, in which findings are placed.
+        compared: True with a baseline; without one only listed sizes must be right.
     """
     for condition in conditions:
         if condition.assumed:
             found = _broken(contract, condition, records, compared=compared)
             if found is not None:
                 line, column = lex(text).position(condition.offset)
-                yield Finding("wrong-at-size", found[0], found[1], line=line, column=column)
+                yield Finding(FindingCode.WRONG_AT_SIZE, found[0], found[1], line=line, column=column)
 
 
 def _broken(

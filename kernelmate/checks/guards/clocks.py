@@ -1,7 +1,7 @@
 """Finds launches that take far longer by the host's clock than by the GPU's, because the GPU's time stamps were overwritten.
 
-A kernel can write to all memory of its context, including the driver's time stamps of events. The host's clock is out
-of its reach; its only error is the additional time of the launch.
+A kernel can write to all memory of its context, including the driver's time stamps of events. It cannot change the
+host's clock, whose only error is the launch overhead.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ from kernelmate.backends.timed import RepeatedLaunch
 
 TIMES = 5.0
 LEAST_US = 100.0
-"""How many times, and by how many microseconds for each launch, the host must be later: no launching takes that long."""
+"""Factor, and microseconds per launch, by which the host's time must exceed the GPU's to count.
+
+Launch overhead stays below both.
+"""
 
 
 def find(repeats: RepeatedLaunch) -> str | None:
-    """A sentence where the two clocks do not agree."""
+    """Returns a sentence if the two clocks disagree, else None."""
     if repeats.clocks_us is None:
         return None
     gpu, host = repeats.clocks_us

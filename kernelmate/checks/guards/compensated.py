@@ -1,6 +1,7 @@
-"""Compensated sums: they carry on what rounding loses, and have to make NaN of an infinity that a plain sum keeps.
+"""Detects compensated sums, which turn an infinity that a plain sum keeps into NaN.
 
-Of an infinite element the lost part is infinity less infinity. A kernel that sums so is no less right for it, so it gets a note.
+For an infinite element the rounding error is computed as infinity minus infinity. Such a kernel is not wrong, so it
+gets a note.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ _SUM = re.compile(r"\b(add|sub)(?:\.rn)?\.(f32|f64)\s+(%\w+),\s*(%\w+),\s*(%\w+)
 
 @functools.lru_cache(maxsize=16)
 def compensates(ptx: str) -> bool:
-    """Whether code has `u = t + v` with the part of it that rounding lost: `(u - t) - v`, or `(t - u) + v`."""
+    """Returns True if code computes `u = t + v` and its rounding error: `(u - t) - v`, or `(t - u) + v`."""
     sums = _SUM.findall(ptx)
     operands = [(name, kind, result, frozenset((one, two))) for name, kind, result, one, two in sums]
     apart: dict[tuple[str, frozenset[str]], set[str]] = {}

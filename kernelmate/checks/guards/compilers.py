@@ -1,4 +1,4 @@
-"""Refuses text that becomes different code with another compiler, for another architecture, or on another day.
+"""Refuses text that compiles to different code with another compiler, for another architecture, or on another day.
 
 The judged code must be the code that is built. Macros that the compiler predefines are refused in lines that the
 baseline does not have; a condition around nothing but `#include` may use them. `__CUDA_ARCH__` has legitimate uses:
@@ -25,27 +25,27 @@ TELLING = frozenset(
         "__cplusplus", "__nvvm_reflect", "__builtin_LINE", "__builtin_FUNCTION", "__PRETTY_FUNCTION__",
     }
 )  # fmt: skip
-"""Names by which text knows what compiles it, and when (CUDA's documentation of nvcc and NVRTC; GCC's predefined macros)."""
+"""Macros that reveal the compiler or the date (CUDA's documentation of nvcc and NVRTC; GCC's predefined macros)."""
 
 _SAME_EVERYWHERE = frozenset({"__CUDACC__", "__VA_ARGS__", "__VA_OPT__", ARCH})
 _CONDITIONS = frozenset({"if", "ifdef", "ifndef", "elif", "elifdef", "elifndef"})
 _OURS = frozenset(macro.name for macro in macros_of(prelude_for(STD_NAMES)))
 _NV_TARGET = re.compile(r"NV_(IF|DISPATCH|IS|PROVIDES|HAS|ANY|NO)_")
-"""Macros of `<nv/target>`, which choose code by compiler and architecture."""
+"""Macros of `<nv/target>`, which select code by compiler and architecture."""
 
 _PASSED_ON = frozenset({",", "(", ")", ";", "#", "{", "}"})
-"""What stands around an argument that is only handed on, as to a function that reports errors."""
+"""Tokens around an argument that is only passed on, as to a function that reports errors."""
 
 _NUMBER = re.compile(r"\d{3,4}")
 Line = tuple[Token, ...]
 
 
 def find(text: str, baseline: str | None) -> tuple[int, str] | None:
-    """The first line that lets the compiler decide, and a sentence; None where the baseline has all such lines.
+    """Returns the first line that depends on the compiler, and a sentence; None if the baseline has all such lines.
 
     Args:
-        text: of the version's file.
-        baseline: of the file that it is compared with; None where there is none.
+        text: text of the version's file.
+        baseline: text of the baseline's file, or None.
     """
     if baseline is None:
         return None
@@ -67,7 +67,7 @@ def find(text: str, baseline: str | None) -> tuple[int, str] | None:
 
 
 def architectures(text: str, baseline: str | None) -> frozenset[int]:
-    """Numbers that new lines compare `__CUDA_ARCH__` with, such as 900."""
+    """Returns numbers that new lines compare `__CUDA_ARCH__` with, such as 900."""
     if ARCH not in text:
         return frozenset()
     known = {_words(line) for line in _lines(lex(baseline))} if baseline is not None else set()
@@ -99,7 +99,7 @@ def _is_computed_with(name: str, line: Line) -> bool:
 
 
 def _lines(lexed: Lexed) -> Iterator[Line]:
-    """The tokens of each line; a preprocessor line with those that continue it."""
+    """Yields the tokens of each line; a preprocessor line includes its continuation lines."""
     line: list[Token] = []
     for token in lexed.tokens:
         same = line and (
@@ -120,7 +120,7 @@ def _words(line: Sequence[Token]) -> tuple[str, ...]:
 
 
 def _around_includes(lexed: Lexed) -> frozenset[int]:
-    """The conditions, by number of their preprocessor lines, between which and their ends only headers are included."""
+    """Returns the conditional directives, by number of their preprocessor line, that enclose only `#include` lines."""
     found: set[int] = set()
     opened: list[tuple[list[int], bool]] = []
     for line in _lines(lexed):

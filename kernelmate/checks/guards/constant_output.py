@@ -1,4 +1,4 @@
-"""Finds an answer that does not depend on the inputs."""
+"""Detects an output that does not depend on the inputs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from kernelmate.checks.trials import LaunchOutcome
 
 
 def find(first: LaunchOutcome, other: LaunchOutcome, apart: Iterable[str]) -> tuple[str, str] | None:
-    """The output that is the same in both launches, and a sentence.
+    """Returns the output that is equal in both launches, and a sentence; None without one.
 
     Args:
         first: one launch.
         other: a launch with other inputs.
-        apart: outputs whose right answers to the two inputs differ.
+        apart: outputs whose expected values for the two inputs differ.
     """
     for name in apart:
         one, two = first.result.arrays[name], other.result.arrays[name]

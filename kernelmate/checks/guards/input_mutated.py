@@ -1,4 +1,4 @@
-"""Finds an input that differs after the launch: the caller's data is lost, and a second call has other inputs."""
+"""Detects an input that the launch modified: the caller's data is lost, and a second call has other inputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kernelmate.records import Contract
 
 
 def find(contract: Contract, outcome: LaunchOutcome) -> tuple[str, str] | None:
-    """The input that the launch changed, and a sentence."""
+    """Returns the input that the launch modified, and a sentence; None without one."""
     for argument in contract.args:
         if argument.direction != "in" or argument.name not in outcome.result.arrays:
             continue

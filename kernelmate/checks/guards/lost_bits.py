@@ -1,4 +1,4 @@
-"""Finds signs of zero and bits of NaN that baseline and reference keep, because they only move values, and that a candidate loses."""
+"""Detects lost signs of zero and NaN payloads, if baseline and reference preserve them because they only move values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 from kernelmate.checks.precision import Array, Arrays, flat, is_float, on_device, words
 from kernelmate.checks.trials import LaunchOutcome
+from kernelmate.records import FindingCode
 
 _TYPED = r"\.(?:[\w.]*\.)?(?:bf16x?2?|f16x?2?|f32|f64|tf32)\b"
 _SIGN = re.compile(r"\b(?:neg|abs|copysign)" + _TYPED)
@@ -17,15 +18,15 @@ _ARITHMETIC = re.compile(
 
 
 def kept(ptx: str, got: Array, want: Array) -> Array | None:
-    """Elements of a baseline's output whose bits a candidate must keep; None where there are none.
+    """Returns elements of a baseline's output whose bits a candidate must preserve; None without any.
 
-    Arithmetic may make another zero or NaN of what it is given, so a kernel with any of it binds nobody; one that changes
-    signs binds for zeros alone. The baseline must keep all of them.
+    Arithmetic may change zeros and NaNs, so a baseline with arithmetic requires nothing; one that only changes signs
+    requires the bits of zeros. The baseline must preserve all of them.
 
     Args:
-        ptx: the baseline's.
+        ptx: the baseline's PTX.
         got: its output.
-        want: the reference's, in float64.
+        want: the reference's output, in float64.
     """
     if not is_float(got.dtype) or on_device(want) or not ptx or _ARITHMETIC.search(ptx):
         return None
@@ -40,13 +41,13 @@ def kept(ptx: str, got: Array, want: Array) -> Array | None:
     return bound if bound.any() else None
 
 
-def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[str, tuple[str, str]] | None:
+def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[FindingCode, tuple[str, str]] | None:
     """The code, the output that lost bits, and a sentence.
 
     Args:
-        outcome: of the candidate.
-        bound: the elements, by output.
-        want: the reference's answer.
+        outcome: the candidate's launch.
+        bound: elements to preserve, by output.
+        want: the expected outputs.
     """
     for name, places in bound.items():
         got = outcome.result.arrays[name]
@@ -54,13 +55,13 @@ def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[str, tupl
             rounded = want[name].astype(got.dtype)
         lost = places & (words(got) != words(rounded)).any(axis=-1)
         if lost.any():
-            # A GPU's arithmetic changes the bits of NaN too; those of zero say more.
+            # A GPU's arithmetic changes NaN payloads too, so lost signs of zero are the stronger evidence.
             zeros = lost & (want[name] == 0)
             lost = zeros if zeros.any() else lost
             place = tuple(int(one) for one in np.argwhere(lost)[0])
             bits = [f"0x{int.from_bytes(flat(one[place]).tobytes(), 'little'):x}" for one in (got, rounded)]
             nan = bool(np.isnan(want[name][place]))
-            return "nan-handling" if nan else "wrong-values", (
+            return FindingCode.NAN_HANDLING if nan else FindingCode.WRONG_VALUES, (
                 name,
                 f"on {outcome.shot}, {name}{list(place)} has the bits {bits[0]} and should have {bits[1]}: the baseline and "
                 f"the reference keep the bits of {'NaN' if nan else 'zero'}",

@@ -1,4 +1,4 @@
-"""Finds matrix instructions of lower precision than the contract allows, in the code that the GPU runs.
+"""Detects matrix instructions of lower precision than the contract allows, in the SASS.
 
 Only a few inputs are compared with the reference, while the instructions hold for all inputs. A sum in float16
 overflows at 65504 and loses digits with every term, and products of tf32 or bfloat16 have 11 or 8 bits, whatever the
@@ -16,11 +16,11 @@ import numpy as np
 from kernelmate.checks.precision import is_float, unit_roundoff
 from kernelmate.checks.tolerances import accumulating_dtype
 from kernelmate.compiler.diagnostics import UNIT_NAME
-from kernelmate.records import Contract, Finding, Severity
+from kernelmate.records import Contract, Finding, FindingCode, Severity
 from kernelmate.source import numpy_dtype
 
 PTX_MATRIX = re.compile(r"\b(?:mma|wgmma|wmma|tcgen05)\.")
-"""PTX without this makes no matrix instructions: ptxas does not invent them."""
+"""PTX without a match has no matrix instructions, because ptxas does not introduce them."""
 
 _FILE = re.compile(r'^\s*//## File "(?P<file>[^"]*)", line (?P<line>\d+)')
 _CODE = re.compile(
@@ -28,7 +28,10 @@ _CODE = re.compile(
 )
 
 _PRODUCTS = {"BF16": 8, "TF32": 11, "E4M3": 4, "E5M2": 3, "E2M3": 4, "E3M2": 3, "E2M1": 2}
-"""Significant bits of what is multiplied, the hidden one counted; HMMA and HGMMA multiply float16 where nothing is said."""
+"""Significant bits of the multiplied type, implicit bit included.
+
+HMMA and HGMMA multiply float16 unless their opcode names a type.
+"""
 
 _FLOAT16_BITS = 11
 
@@ -39,9 +42,9 @@ class MatrixInstruction:
 
     Attributes:
         opcode: as nvdisasm prints it: `HMMA.16816.F32.BF16`.
-        line: of the unit's text; None where it comes from elsewhere.
-        product_bits: significant bits of the numbers that are multiplied; None where the opcode does not say.
-        float16_sum: the sum is kept in float16.
+        line: line of the unit's text; None for code from elsewhere.
+        product_bits: significant bits of the multiplied numbers; None if the opcode does not tell.
+        float16_sum: True if the accumulator is float16.
     """
 
     opcode: str
@@ -51,7 +54,7 @@ class MatrixInstruction:
 
 
 def instructions(sass: str) -> Iterator[MatrixInstruction]:
-    """The matrix instructions of a disassembly with line information (opcodes: CUDA Binary Utilities, Hopper)."""
+    """Yields the matrix instructions of a disassembly with line information (opcodes: CUDA Binary Utilities, Hopper)."""
     line: int | None = None
     for text in sass.splitlines():
         place = _FILE.match(text)
@@ -70,16 +73,16 @@ def instructions(sass: str) -> Iterator[MatrixInstruction]:
 
 
 def find(contract: Contract, sass: str, baseline_sass: str | None) -> tuple[Finding, ...]:
-    """A finding for each line with matrix instructions below what the contract promises.
+    """Returns a finding for each line with matrix instructions below the precision that the contract requires.
 
-    A sum in float16 is an error where the contract's accumulator is wider, unless a tolerance of the contract's own
-    takes the place of the derived one. Narrow products are a warning: three of them together can make up a wide one. What
-    the baseline does as well is a note.
+    A sum in float16 is an error where the contract's accumulator is wider, unless the contract fixes the tolerance.
+    Narrow products are a warning, because three of them can be combined to a wide one. Instructions that the baseline
+    has too are a note.
 
     Args:
-        contract: in force; `accumulate` and the dtypes of its arrays are what it promises.
-        sass: the version's code, as `compiler.disassembly.sass` gives it.
-        baseline_sass: likewise of the version that it is compared with.
+        contract: the contract in force; its `accumulate` and array dtypes define the required precision.
+        sass: the version's code from `compiler.disassembly.sass`.
+        baseline_sass: the baseline's code.
     """
     theirs = {(i.product_bits, i.float16_sum) for i in instructions(baseline_sass or "")}
     sum_dtype, bits = _accumulator(contract), _promised_bits(contract)
@@ -102,18 +105,18 @@ def find(contract: Contract, sass: str, baseline_sass: str | None) -> tuple[Find
 
 
 def _finding(severity: Severity, text: str, line: int | None, known: bool) -> Finding:
-    return Finding("precision-loss", severity, text + " (the baseline does it too)" * known, line=line)
+    return Finding(FindingCode.PRECISION_LOSS, severity, text + " (the baseline does it too)" * known, line=line)
 
 
 def _accumulator(contract: Contract) -> np.dtype[np.generic] | None:
-    """The widest accumulating dtype of the floating outputs; None where there are none."""
+    """Returns the widest accumulating dtype of the floating outputs; None without any."""
     outputs = [a.dtype for a in contract.args if a.direction in ("out", "inout") and is_float(numpy_dtype(a.dtype))]
     dtypes = [accumulating_dtype(contract, output) for output in outputs]
     return min(dtypes, key=unit_roundoff, default=None)
 
 
 def _promised_bits(contract: Contract) -> int | None:
-    """Significant bits of the narrowest floating input array: what products may be rounded to at most."""
+    """Returns the significant bits of the narrowest floating input array, the lowest precision allowed for products."""
     dtypes = [numpy_dtype(a.dtype) for a in contract.args if a.direction in ("in", "inout")]
     roundoffs = [unit_roundoff(dtype) for dtype in dtypes if is_float(dtype)]
     return round(-np.log2(max(roundoffs))) if roundoffs else None

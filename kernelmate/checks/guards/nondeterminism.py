@@ -1,4 +1,4 @@
-"""Finds equal launches with different answers, which depend on the order of blocks and warps."""
+"""Detects equal launches with different outputs, which depend on the order of blocks and warps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kernelmate.records import Contract
 def find(
     contract: Contract, one: LaunchOutcome, two: LaunchOutcome, allowed: Expected | None
 ) -> tuple[str, str, bool] | None:
-    """The output that differs, a sentence, and whether it differs beyond the tolerance.
+    """Returns the output that differs, a sentence, and whether it differs beyond the tolerance; None without one.
 
     Args:
-        contract: says what the outputs are.
+        contract: defines the outputs.
         one: a launch.
-        two: the same launch in another order, elsewhere in memory, over another poison.
-        allowed: the error that passes, per element of each output.
+        two: the same launch in another order, at other addresses, over another poison.
+        allowed: the tolerance per element of each output.
     """
     for argument in contract.args:
         name = argument.name

@@ -1,4 +1,7 @@
-"""Refuses kernels that launch work themselves: it could be neither awaited nor timed, and may still run when outputs are read."""
+"""Refuses kernels that launch work themselves.
+
+It can be neither awaited nor timed, and may still run when outputs are read.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ Launch") that start work, or wait for it."""
 
 
 def find(ptx: str) -> str | None:
-    """A sentence that names the functions; None where there are none."""
+    """Returns a sentence that names the functions; None without any."""
     names = sorted({match[1] for match in _CALLED.finditer(ptx) if LAUNCHING.fullmatch(match[1])})
     if not names:
         return None

@@ -1,4 +1,4 @@
-"""Finds variables of the module that outlive a launch and affect the next one, by data flow and without running it."""
+"""Detects module variables whose value survives a launch and affects the next one, by static data flow."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from kernelmate.backends.emulator.launch import readable
 from kernelmate.backends.emulator.persistent_variables import PersistentVariable, variables_of
-from kernelmate.records import Finding, Severity, Version
+from kernelmate.records import Finding, FindingCode, Severity, Version
 
 
 def find(version: Version, baseline: Version | None, lasting: frozenset[str]) -> Iterator[Finding]:
-    """A finding for each such variable that the baseline does not have, and a note of those that blocks share.
+    """Yields a finding for each such variable that the baseline lacks, and a note for variables that blocks share.
 
-    A variable that each launch leaves as it has found it, or writes before it reads it, is none: the ticket by which the
-    last block knows itself and puts back.
+    A variable that each launch restores, or writes before reading, is allowed: for instance the counter by which the
+    last block recognises itself, and which it resets.
 
     Args:
-        version: what is judged.
-        baseline: what it is compared with, if anything.
-        lasting: variables that some launch has read before it wrote them and has left changed, where that is known.
+        version: the version under judgement.
+        baseline: its baseline, or None.
+        lasting: variables that some launch read before writing and left changed, if known.
     """
     theirs = {one.name for one in _variables(baseline) if one.decides}
     shared = []
@@ -44,4 +44,4 @@ def _variables(version: Version | None) -> tuple[PersistentVariable, ...]:
 
 def _placed(one: PersistentVariable, severity: Severity, message: str) -> Finding:
     line, column = (None, None) if one.read is None else (one.read.line, one.read.column)
-    return Finding("stateful", severity, message, line=line, column=column, buffer=readable(one.name))
+    return Finding(FindingCode.STATEFUL, severity, message, line=line, column=column, buffer=readable(one.name))

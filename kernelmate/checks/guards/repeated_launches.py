@@ -1,7 +1,7 @@
-"""Finds a kernel that does its work only in the first of many equal launches, and is timed in the others.
+"""Detects a kernel that does its work only in the first of many equal launches, and is timed in the others.
 
-It may count launches, recognise inputs or addresses, or find its output already filled. In each case a launch over its
-own results is much faster than one after a reset.
+It may count launches, recognise inputs or addresses, or notice that its output is already filled. A launch over its own
+results is then much faster than one after a reset.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from kernelmate.records import Timing
 
 SHARE = 0.5
 LEAST_US = 3.0
-"""A launch over its own results is suspicious below this share of one that starts afresh, and this many microseconds less:
-what caches and gaps between launches alone could make is far from both."""
+"""A launch over its own results is suspicious if it takes less than this fraction of a fresh one and is shorter by this many microseconds; caches and launch gaps explain neither."""
 
 LEAST_SCRUBBED_US = 10.0
-"""The same where shared memory was overwritten: behind another kernel an SM may have to part its memory anew."""
+"""The same difference if shared memory was overwritten by another kernel before.
+
+The SM may have to repartition its memory.
+"""
 
 
 def find(repeats: RepeatedLaunch | None, timing: Timing | None = None) -> str | None:
-    """A sentence where launches over their own results do not do the work.
+    """Returns a sentence if launches over their own results do not do the work, else None.
 
     Args:
-        repeats: what many equal launches did; None where that was not looked at.
-        timing: of the version. A launch that is much shorter than what it adds to a stream of equal ones does its work in
-            some of them only.
+        repeats: results of many equal launches; None if not measured.
+        timing: the version's time. If it is far below the period of equal launches in a stream, only some of them do
+            the work.
     """
     if timing is not None and timing.replay_period_us is not None and timing.kind == "measured":
         alone, period = timing.ci95_us[1], timing.replay_period_us

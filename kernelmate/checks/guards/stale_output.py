@@ -1,4 +1,4 @@
-"""Finds elements that must be written and are not: the previous contents of memory would pass as the answer."""
+"""Detects elements that must be written and are not, so that the previous contents of memory would pass as the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmate.records import Contract
 
 
 def find(contract: Contract, first: LaunchOutcome, second: LaunchOutcome) -> tuple[str, str] | None:
-    """The output that is not all written, and a sentence; `second` ran over another poison."""
+    """Returns the output that is not completely written, and a sentence; `second` ran over another poison."""
     for argument in contract.args:
         name = argument.name
         if argument.direction == "out":

@@ -1,4 +1,4 @@
-"""Finds a kernel whose answer depends on earlier launches."""
+"""Detects a kernel whose result depends on earlier launches."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from kernelmate.records import Contract, Size
 
 
 def find(contract: Contract, bench: Bench, size: Size, later: LaunchOutcome) -> tuple[str, str] | None:
-    """The output that differs from what a freshly loaded module gives, and a sentence.
+    """Returns the output that differs from a freshly loaded module's, and a sentence; None without one.
 
-    Inputs, schedule and poison are equal, so nothing but what the module kept can make the difference; a launch that
-    differs between two fresh modules as well is not this guard's.
+    Inputs, schedule and poison are equal, so only state kept in the module can make the difference. A launch that also
+    differs between two fresh modules is left to other guards.
 
     Args:
-        contract: says what the outputs are.
-        bench: the version; it is loaded anew.
+        contract: defines the outputs.
+        bench: runs the version, loaded again.
         size: the size of the launch.
-        later: a launch that came after others.
+        later: a launch that followed others.
     """
     bench.reload()
     fresh = bench.run(size, later.shot, later.given)

@@ -1,4 +1,4 @@
-"""Finds a time below the minimum for the bytes or operations at the GPU's peak rates: the work was not done, or not timed."""
+"""Detects a time below the minimum for its bytes or operations at the GPU's peak rates: work was skipped, or not timed."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from kernelmate.compiler.peaks import Peaks
 from kernelmate.records import Contract, Timing
 
 WARM_SHARE = 0.9
-"""Times down to this share of the bound are let pass: clocks may be a little above the table's."""
+"""Fraction of the bound that still passes, since clocks may be slightly above the table's."""
 
 COLD_SHARE = 0.6
-"""The same for times with an emptied L2, where some lines always survive the emptying."""
+"""The same for times with a cold L2, because emptying it always leaves some lines."""
 
 SECTOR_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
 class LeastWork:
-    """Least work of one launch.
+    """Minimum of work of one launch.
 
     Attributes:
-        read_bytes: different bytes of global memory that it loads.
-        written_bytes: different bytes that it stores, those among them that it loads too left out.
-        flops: floating-point operations by precision (`fp16`, `fp32`, `fp64`), as far as they are known.
+        read_bytes: distinct bytes of global memory that it loads.
+        written_bytes: distinct bytes that it stores but does not load.
+        flops: floating-point operations by precision (`fp16`, `fp32`, `fp64`), as far as known.
     """
 
     read_bytes: float
@@ -35,20 +35,20 @@ class LeastWork:
 
 @dataclass(frozen=True, slots=True)
 class TimeBound:
-    """The least time in microseconds, and what it comes from, in words."""
+    """The minimum time in microseconds, and the limiting resource as text."""
 
     us: float
     why: str
 
 
 def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -> LeastWork:
-    """Least work of a launch.
+    """Compute the minimum of work of a launch.
 
-    Outputs are written whole, or the launch is wrong. Loads are known where the launch was counted: not more than its
-    sectors, nor than what it touched apart from arrays that it only writes.
+    A correct launch writes its outputs completely. Loads are known if the launch was counted: at most its load sectors,
+    and at most its footprint without arrays that are only written.
 
     Args:
-        contract: says what the outputs are.
+        contract: defines the outputs.
         result: the launch.
         flops: its operations by precision.
     """
@@ -65,7 +65,7 @@ def need_of(contract: Contract, result: RunResult, flops: Mapping[str, float]) -
 
 
 def least_warm(need: LeastWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
-    """The least time of a launch that finds in L2 whatever fits there."""
+    """Returns the minimum time of a launch with a warm L2 that holds as much of its data as fits."""
     beyond = max(need.read_bytes - l2_bytes, 0.0)
     bounds = [
         TimeBound(max(need.read_bytes, need.written_bytes) / peaks.l2_bytes, "its bytes at the rate that SMs reach L2 with"),
@@ -76,20 +76,20 @@ def least_warm(need: LeastWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
 
 
 def least_cold(need: LeastWork, peaks: Peaks, l2_bytes: int) -> TimeBound:
-    """The least time of a launch that finds nothing in L2 and may leave there what it writes."""
+    """Returns the minimum time of a launch with a cold L2 that may keep its writes."""
     moved = need.read_bytes + max(need.written_bytes - l2_bytes, 0.0)
     bounds = [TimeBound(moved / peaks.dram_bytes, f"the {_bytes(moved)} that it must move at peak DRAM bandwidth"), *_operations(need, peaks)]  # fmt: skip
     return max(bounds, key=lambda bound: bound.us)
 
 
 def find(timing: Timing, need: LeastWork, peaks: Peaks, l2_bytes: int) -> str | None:
-    """A sentence where a measured time is below what is possible; None for times that were not measured.
+    """Returns a sentence if a measured time is below the minimum; None otherwise and for times that were not measured.
 
     Args:
-        timing: of the launch. Its interval's upper end is what is held against the bound.
-        need: of the same launch.
-        peaks: of the GPU that it was timed on.
-        l2_bytes: of that GPU.
+        timing: the launch's time; the upper end of its interval is compared with the minimum.
+        need: work of the same launch.
+        peaks: peak rates of the GPU it was timed on.
+        l2_bytes: L2 size of that GPU.
     """
     if timing.kind != "measured":
         return None

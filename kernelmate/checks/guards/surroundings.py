@@ -1,10 +1,10 @@
-"""Finds outputs that depend on the environment of a launch: special registers, addresses, uninitialised registers.
+"""Detects outputs that depend on a launch's environment: special registers, addresses, uninitialised registers.
 
 Data flow through the PTX shows which of these values reach a condition, a store or an address
-(`backends/emulator/dependence.py`). For such kernels, launches are repeated in the emulator, for every backend, with
-other values. A condition that had one outcome in all of them is forced to the other one, because variation does not
-find a value that occurs once in a million launches. Effects on the time and place of work only leave outputs unchanged,
-and are allowed.
+(`backends/emulator/dependence.py`). For such kernels, launches are repeated in the emulator with other values, whatever
+the backend. A condition that had one outcome in all of them is forced to the other one, because variation does not find
+a value that occurs once in a million launches. Dependence that affects only the time and place of work, not the
+outputs, is allowed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernelmate.backends.emulator.backend import decoded_of
 from kernelmate.backends.emulator.dependence import Dependence, dependence_of
 from kernelmate.backends.emulator.link import LinkRefused
 from kernelmate.backends.emulator.operands import PtxError
-from kernelmate.records import BuildVariant, Contract, Target, Version
+from kernelmate.records import BuildVariant, Contract, FindingCode, Target, Version
 
 WORDS = {
     "%smid": "which SM a block runs on", "%nsmid": "how many SMs there are", "%warpid": "which slot of an SM a warp is in",
@@ -34,27 +34,27 @@ _MOST_COMBINED = 3
 _MOST_STEPS = 100_000
 _TIMES_STEPS = 16
 _FAR_SLOTS = (888, 3, 1500)
-"""First slots in the emulator's address space of launches whose arrays lie elsewhere; 888 begins at 0x7f << 40."""
+"""First slots, in the emulator's address space, of launches with arrays at other addresses; 888 starts at 0x7f << 40."""
 _FILLS = (0xFF, 0x5A)
 _CLOCKS = ((1 << 20, 1), (1 << 40, 4096), ((1 << 31) - 3, 977), ((1 << 62) + 12345, 1 << 20))
 _GRIDS = (1, 2, 6007, (1 << 31) + 77, (1 << 40) + 3)
 
 Judge = Callable[[RunResult], str | None]
-"""Says what is wrong with the outputs of a launch; None where they are right."""
+"""Function that returns a description of wrong outputs of a launch; None if they are right."""
 
 
 @dataclass(frozen=True, slots=True)
 class SurroundingsFinding:
-    """A dependence of a launch's outputs: a finding's code, and a sentence."""
+    """A dependence of a launch's outputs on its environment: a finding's code, and a sentence."""
 
-    code: str
+    code: FindingCode
     message: str
     line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _ProbeLaunch:
-    """A launch in other surroundings; `names` are the sources that it varies."""
+    """A launch in another environment; `names` are the sources that it varies."""
 
     surroundings: Surroundings
     names: frozenset[str]
@@ -63,13 +63,13 @@ class _ProbeLaunch:
 
 
 def reached(version: Version, contract: Contract) -> Dependence | None:
-    """Surroundings that reach a version's results; None if none do, or if the emulator cannot read it."""
+    """Returns environment values that reach a version's results; None if none do, or if the emulator cannot read it."""
     found = dependence(version, contract)
     return found or None
 
 
 def dependence(version: Version, contract: Contract) -> Dependence | None:
-    """What a version takes from its surroundings; None where the emulator cannot read it."""
+    """Returns all environment values that a version reads; None if the emulator cannot read it."""
     compiled = version.compiled
     return _dependence(
         compiled.ptx, compiled.lowered_name, tuple(n for n, a in enumerate(contract.args) if a.shape is not None)
@@ -85,23 +85,23 @@ def _dependence(ptx: str, name: str, arrays: tuple[int, ...]) -> Dependence | No
 
 
 def find(version: Version, found: Dependence, run: Run, target: Target, judge: Judge) -> SurroundingsFinding | None:
-    """Finds surroundings that the outputs of a launch depend on and should not.
+    """Search for environment values on which the outputs of a launch depend.
 
     Args:
-        version: what is launched; every launch is the first of a module of its own.
-        found: what reaches its outputs, by its text.
-        run: the launch, with arrays in the host's memory.
-        target: for which GPU.
-        judge: of its outputs.
+        version: the version; every launch is the first of a newly loaded module.
+        found: environment values that reach its outputs, by data flow.
+        run: the launch, with arrays in host memory.
+        target: the GPU to emulate.
+        judge: checks the outputs.
     """
     for line, names in found.leaked.items():
         return SurroundingsFinding(
-            "nondeterministic", f"stores a value that is computed from {_named(names)}", line or None
+            FindingCode.NONDETERMINISTIC, f"stores a value that is computed from {_named(names)}", line or None
         )
     usual = Surroundings(clock=(0, 64), watched=frozenset(found.conditions))
     first = _launched(version, run, target, _ProbeLaunch(usual, frozenset()), None)
     if first is None or _wrong(first, judge, forced=False) is not None:
-        return None  # it has another finding, or none that this would explain
+        return None  # another finding covers it, or the environment would not explain it
     if found.stale:
         checked = _launched(version, run, target, _ProbeLaunch(usual, frozenset()), None, check=True)
         for finding in checked.findings if checked is not None else ():
@@ -127,7 +127,7 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
 def find_in_twin(
     version: Version, twin: BuildVariant, run: Run, target: Target, judge: Judge
 ) -> SurroundingsFinding | None:
-    """Findings from a build variant: other architectures get other code, or variables are read without a value."""
+    """Searches a build variant: code for other architectures may differ, or may read uninitialised variables."""
     other = replace(version, compiled=twin.compiled)
     first = _launched(other, run, target, _ProbeLaunch(Surroundings(), frozenset()), None)
     if first is None:
@@ -135,7 +135,7 @@ def find_in_twin(
     if twin.arch is not None:
         said = _wrong(first, judge, forced=False)
         message = f"compiled for {twin.arch}, as its conditions on __CUDA_ARCH__ provide for, it is wrong: {said}"
-        return None if said is None else SurroundingsFinding("wrong-values", message)
+        return None if said is None else SurroundingsFinding(FindingCode.WRONG_VALUES, message)
     for fill in _FILLS:
         filled = _launched(other, run, target, _ProbeLaunch(Surroundings(fill=fill), frozenset()), None)
         if filled is None or _same(first, filled):
@@ -147,14 +147,14 @@ def find_in_twin(
 
 
 def _same(one: RunResult, two: RunResult) -> bool:
-    """True if two launches left the same bytes."""
+    """Returns True if two launches left the same bytes."""
     return all(array.tobytes() == two.arrays[name].tobytes() for name, array in one.arrays.items())
 
 
 def _launched(
     version: Version, run: Run, target: Target, probe: _ProbeLaunch, limit: int | None, *, check: bool = False
 ) -> RunResult | None:
-    """A launch; None where it is beyond the emulator, or does not end within the limit."""
+    """Makes a launch; returns None if it exceeds the emulator's limits or does not finish within the step limit."""
     changed = replace(
         run, surroundings=probe.surroundings, check=check, count=False, key=None, executed=False,
         schedule_seed=run.schedule_seed if probe.schedule is None else probe.schedule,
@@ -165,7 +165,7 @@ def _launched(
     except EmulationTooLarge:
         return None
     # A wait for the clock need not end where the clock stands still, or where its end is forced never to come.
-    return None if any(finding.code == "hang" for finding in result.findings) else result
+    return None if any(finding.code == FindingCode.HANG for finding in result.findings) else result
 
 
 def _wrong(result: RunResult, judge: Judge, *, forced: bool) -> str | None:
@@ -173,12 +173,12 @@ def _wrong(result: RunResult, judge: Judge, *, forced: bool) -> str | None:
         if finding.severity != "error":
             continue
         # An assertion that holds for every value may fail where its condition is forced.
-        return None if forced and finding.code == "trap" else finding.message
+        return None if forced and finding.code == FindingCode.TRAP else finding.message
     return judge(result)
 
 
 def _varied(found: Dependence, usual: Surroundings, target: Target, blocks: int) -> Iterator[_ProbeLaunch]:
-    """Launches with other values of what reaches anything."""
+    """Yields launches with other values of those sources that reach anything."""
     registers = frozenset(name for name in found.reached if name.startswith("%"))
     addresses = found.reached - registers
     if registers:
@@ -214,9 +214,9 @@ def _with_registers(smid: int, sms: int, warp: int, grid: int, clock: tuple[int,
 
 
 def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) -> Iterator[_ProbeLaunch]:
-    """Launches with the outcomes that conditions have not had so far: of each by itself, then of all together.
+    """Yields launches with condition outcomes not seen so far: of each condition by itself, then of all together.
 
-    Conditions that were never met may come up behind those that are forced; the first few have every combination.
+    Forcing may expose conditions that were never reached before; the first few get every combination.
     """
     lacking = {n: not next(iter(had)) for n, had in seen.items() if len(had) == 1 and n in found.plain}
     lacking = dict(itertools.islice(lacking.items(), _MOST_FORCED))
@@ -234,7 +234,7 @@ def _forced(found: Dependence, usual: Surroundings, seen: dict[int, set[bool]]) 
 def _told(probe: _ProbeLaunch, said: str) -> SurroundingsFinding:
     if probe.surroundings.fill:
         return SurroundingsFinding(
-            "uninitialised-local",
+            FindingCode.UNINITIALISED_LOCAL,
             f"its outputs depend on what a variable holds before anything is assigned to it: {said}",
         )
     registers = frozenset(name for name in probe.names if name.startswith("%"))
@@ -243,7 +243,7 @@ def _told(probe: _ProbeLaunch, said: str) -> SurroundingsFinding:
     else:
         what = "where its arrays lie in memory (the bits of their addresses, or the distance between two of them)"
     when = "where a condition on it has its other outcome" if probe.forced else "where that is another"
-    return SurroundingsFinding("nondeterministic", f"its outputs depend on {what}: {when}, {said}")
+    return SurroundingsFinding(FindingCode.NONDETERMINISTIC, f"its outputs depend on {what}: {when}, {said}")
 
 
 def _named(names: frozenset[str]) -> str:

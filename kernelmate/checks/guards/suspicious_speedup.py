@@ -1,4 +1,4 @@
-"""Warns of a speed-up larger than the change explains, as a request for review; it is no verdict."""
+"""Warns of a speedup larger than the change explains. It asks for review and does not reject."""
 
 from __future__ import annotations
 
@@ -7,32 +7,35 @@ import math
 from kernelmate.records import Counters, Speedup
 
 FROM = 2.0
-"""Speed-ups below this are never suspicious: caches, clocks and latencies alone make that much."""
+"""Speedup below which none is suspicious: caches, clocks and latencies alone can cause as much."""
 
 FACTOR = 3.0
-"""How many times more than explained: beyond the error of the prediction (`measure.statistics.MODEL_FACTOR`), both ways."""
+"""Allowed factor beyond the explained speedup.
+
+More than the prediction's error (`measure.statistics.MODEL_FACTOR`) in both directions.
+"""
 
 EXPLAINING = (
     "global_load_requests", "global_load_sectors", "global_store_requests", "global_store_sectors",
     "global_atomic_requests", "shared_load_wavefronts", "shared_store_wavefronts", "local_sectors",
     "thread_instructions",
 )  # fmt: skip
-"""Quantities that a GPU spends time on. A large reduction of one of them may explain the whole speed-up."""
+"""Quantities that cost a GPU time. A large reduction of one of them may explain the whole speedup."""
 
 
 def find(
     measured: Speedup | None, predicted: Speedup | None, before: Counters | None, after: Counters | None
 ) -> str | None:
-    """A sentence where a measured speed-up is beyond explanation.
+    """Returns a sentence if a measured speedup is not explained, else None.
 
-    A change explains as much as it takes away of whatever it takes away most of, or as much as the prediction makes of
-    it, which knows of occupancy and latency as well, whichever is more.
+    The explained speedup is the larger of the biggest reduction of any counted quantity and the predicted speedup,
+    which accounts for occupancy and latency as well.
 
     Args:
-        measured: of the candidate; its interval's lower end is what is held against the explanation.
-        predicted: of the same two versions; None where one of them has no prediction.
+        measured: the candidate's speedup; the lower end of its interval is compared.
+        predicted: predicted speedup of the same versions, or None.
         before: the baseline's counters.
-        after: the candidate's. Without either, and without a prediction, nothing is said.
+        after: the candidate's counters. Without counters and prediction the result is None.
     """
     if measured is None or measured.kind != "measured" or measured.median < FROM:
         return None
@@ -49,7 +52,10 @@ def find(
 
 
 def explained(before: Counters | None, after: Counters | None) -> float | None:
-    """The largest ratio of what both versions ask for; infinite where the candidate does without something altogether."""
+    """Returns the largest ratio of a counted quantity before and after.
+
+    Infinite if the candidate avoids one altogether.
+    """
     if before is None or after is None:
         return None
     ratios = []

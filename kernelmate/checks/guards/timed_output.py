@@ -1,4 +1,4 @@
-"""Finds launches that are wrong after many equal ones, as in timing, although the judged launches were right."""
+"""Detects launches that give wrong outputs after many equal ones, as in timing, although the judged launches were right."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kernelmate.records import Contract
 def find(
     contract: Contract, judged: Mapping[str, Array], answer: ExpectedOutputs | None, outputs: Mapping[str, Array]
 ) -> tuple[str, str] | None:
-    """The output that a launch left otherwise than the judged one, and a sentence.
+    """Returns the output that differs from the judged launch, and a sentence; None without one.
 
     Equal inputs give equal outputs, or, where the order in which threads add differs, outputs within the tolerance.
 
     Args:
-        contract: says what the outputs are.
-        judged: what the launch left that was found right.
-        answer: what it should have left; None where nothing says so, and then nothing is found.
-        outputs: what a launch left that came after the timed ones, over outputs that were overwritten just before.
+        contract: defines the outputs.
+        judged: outputs of the launch that was judged right.
+        answer: the expected outputs; None gives no result.
+        outputs: outputs of a launch after the timed ones, into freshly overwritten buffers.
     """
     for argument in contract.args:
         name = argument.name

@@ -1,4 +1,4 @@
-"""Finds an output that is read before it is written, and is right only if the right values were already there."""
+"""Detects an output that is read before it is written, so that the result is right only if memory already held the right values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kernelmate.records import Contract
 
 
 def find(contract: Contract, outcome: LaunchOutcome) -> tuple[str, str] | None:
-    """The `out` argument whose old contents the launch loaded, and a sentence."""
+    """Returns the `out` argument whose old contents the launch loaded, and a sentence; None without one."""
     for argument in contract.args:
         if argument.direction == "out" and argument.name in outcome.result.reads:
             name = argument.name

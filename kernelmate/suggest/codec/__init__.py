@@ -1,4 +1,4 @@
-"""Codecs: what turns a kernel and a request into a model's input, and its answer into a changed version."""
+"""Codecs: conversion of a kernel and a request to a model's input, and of its answer to a changed version."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from kernelmate.errors import UsageError
 from kernelmate.suggest.codec.base import Codec
 
 STARTER, PLAIN = "mixed-2", "mixed-2-plain"
-"""The codec of the model that ships, and the same with names and literals as they are, to measure placeholders by."""
+"""The codec of the shipped model, and the same without placeholders for names and literals, to measure their effect."""
 CHAT = "chat-1"
-"""The codec of ordinary instruct models, and of every model whose file names no codec."""
+"""The codec of ordinary instruct models, and of every model whose file names none."""
 NAMES = (STARTER, PLAIN, CHAT)
 OFFERING = (STARTER, PLAIN)
-"""Codecs whose prompts say which rewrites apply, by numbers that mean what `fingerprint` says; they tell a version by them."""
+"""Codecs whose prompts list applicable rewrites by number (see `fingerprint`), and whose answers refer to them."""
 
 
 def codec_named(name: str) -> Codec:
-    """The codec of a name.
+    """Return the codec of a name.
 
     Raises:
         UsageError: there is none.

@@ -1,7 +1,7 @@
-"""Applicable rewrites of a kernel: the built-in ones for a request, and the number of variants of each.
+"""Built-in rewrites that apply to a kernel for a request, with the number of variants of each.
 
-A model is shown them and chooses. The same function is asked when a corpus is made and when a model is asked, on the same
-assumptions, so that a number means the same variant both times.
+A model chooses among them. Corpus generation and inference use the same function and assumptions, so that a number
+means the same variant in both.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from kernelmate.records import Candidate, Diagnostic, Finding, Verdict
+from kernelmate.records import Candidate, Diagnostic, Finding, FindingCode, Verdict
 from kernelmate.suggest import recipes, repairs
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.codec.base import Question
@@ -28,14 +28,14 @@ REWRITES: dict[str, Recipe] = {one.name: one for one in (*recipes.ALL, *repairs.
 """Every recipe, then every repair, each in the order in which it is offered."""
 
 Offer = tuple[str, int]
-"""A rewrite's name and how many variants of it there are here, from 1."""
+"""A rewrite's name and its number of variants here, from 1."""
 
 _SECTION = re.compile(rf"{OFFERS}((?:@use-[a-z0-9-]+:(?:@#\d{{1,3}})?)*)")
 _STEP = re.compile(r"@use-([a-z0-9-]+):(?:@#(\d{1,3}))?")
 
 
 def assumed(question: Question) -> SuggestRequest:
-    """A question as a request for rewrites.
+    """Return a question as a request for rewrites.
 
     Raises:
         NotEncodable: the text does not hold the kernel, or no contract can be had for it.
@@ -44,7 +44,7 @@ def assumed(question: Question) -> SuggestRequest:
 
 
 def offered(asked: SuggestRequest | Question) -> tuple[Offer, ...]:
-    """Applicable rewrites in the order of `REWRITES`: for the metric `correct` the repairs that answer the findings.
+    """Return applicable rewrites in the order of `REWRITES`; for the metric `correct` the repairs for the findings.
 
     Args:
         asked: a search's request for the kernel, or a question about it.
@@ -82,26 +82,29 @@ def offer_tokens() -> tuple[str, ...]:
 
 
 def offers_told(offers: Sequence[Offer]) -> str:
-    """The section of a prompt; nothing where nothing applies."""
+    """Returns the section of a prompt; empty if nothing applies."""
     told = "".join(f"@use-{name}:" + (f"@#{count}" if count > 1 else "") for name, count in offers)
     return OFFERS + told if told else ""
 
 
 def offers_in(prompt: str) -> tuple[Offer, ...]:
-    """Rewrites that a prompt offers; none if it has no such section."""
+    """Returns the rewrites that a prompt offers; none if it has no such section."""
     section = _SECTION.search(prompt)
     return () if section is None else tuple((name, int(count or 1)) for name, count in _STEP.findall(section[1]))
 
 
 def choice_of(answer: str) -> str:
-    """What an answer is known by among others to one question: its first step where it takes rewrites alone, else all of it."""
+    """Returns the key that distinguishes an answer from others.
+
+    Its first step if it only chooses rewrites, else the whole answer.
+    """
     program = without_tags(answer)
     step = _STEP.match(program)
     return step[0] if step is not None else program
 
 
 def fits(prompt: str, answer: str) -> bool:
-    """The answer says something, and what it chooses first, if it does, is among the prompt's offers."""
+    """Returns True if the answer is not empty and its first choice, if any, is among the prompt's offers."""
     step = _STEP.match(without_tags(answer))
     if step is None:
         return bool(answer)
@@ -118,22 +121,22 @@ def without_offers(prompt: str) -> str:
 
 
 def _assumed(request: SuggestRequest, broken: str | None) -> SuggestRequest:
-    """The request with what the words on a broken version say, and with double arithmetic taken for granted.
+    """Return the request with the broken version's error, and assuming double arithmetic.
 
-    Only code for the GPU would show that arithmetic, and there is none where a corpus is read.
+    Only compiled code would show double arithmetic, and corpus generation has none.
     """
     verdict = request.verdict if broken is None else _as_said(request.verdict, broken)
     return replace(request, verdict=verdict, compiled=replace(request.compiled, ptx=".f64"))
 
 
 def _as_said(verdict: Verdict, broken: str) -> Verdict:
-    """A verdict with the message or finding that words tell; as it is where it has what is wrong itself."""
+    """Adds the message or finding of an error text to a verdict that has none."""
     said = finding_of(broken)
     known = any(one.severity == "error" for one in verdict.findings)
     if said is None or known or any(one.severity == "error" for one in verdict.diagnostics):
         return verdict
     diagnostics: tuple[Diagnostic, ...] = verdict.diagnostics
-    if said.code == "compile-error":
+    if said.code == FindingCode.COMPILE_ERROR:
         diagnostics = (Diagnostic("error", said.message, None, said.line, None),)
     findings: tuple[Finding, ...] = (said, *verdict.findings)
     return replace(verdict, diagnostics=diagnostics, findings=findings)

@@ -1,8 +1,8 @@
-"""The seam between kernels and models: what is asked, as the exact text a model reads, and what its answer means.
+"""Interface of codecs: a question as the exact text that a model reads, and the meaning of its answer.
 
-A codec is used from both ends. At inference `ask` gives the prompt and what reads the answer. In training `answer` gives
-the text that a good version would have been answered with, so that for every version that it can tell
-`ask(question).read(answer(question, after)).version` is `after` again.
+Inference and training use the same codec. At inference `ask` returns the prompt and the decoder of the answer. In
+training `answer` returns the text that would have produced a good version: for every version that it can express,
+`ask(question).read(answer(question, after)).version` equals `after`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Literal, Protocol
 from kernelmate.records import Contract, MetricName, Verdict
 
 Task = Literal["generate", "analyse", "debug"]
-"""A better version; what limits it and what would help, without one; a right version of a broken or wrong one."""
+"""Generate a better version; analyse the limits without one; or repair a broken or wrong version."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodecLaunch:
-    """The part of a contract that a version may change, each as a contract writes it."""
+    """The part of a contract that a version may change, as text."""
 
     grid: tuple[str, ...]
     block: tuple[str, ...]
@@ -29,7 +29,7 @@ class CodecLaunch:
 
 @dataclass(frozen=True, slots=True)
 class CodecVersion:
-    """One version of a kernel: the whole unit's text with its contract block, and the launch that is in force for it."""
+    """One version of a kernel: the whole unit's text with its contract block, and its launch."""
 
     text: str
     launch: CodecLaunch
@@ -37,7 +37,7 @@ class CodecVersion:
 
 @dataclass(frozen=True, slots=True)
 class TriedVersion:
-    """An earlier version and what became of it.
+    """An earlier version and its result.
 
     Attributes:
         version: what was tried.
@@ -108,28 +108,28 @@ class DecodedAnswer:
 
 
 class UndecodableAnswer(Exception):
-    """A model's answer means nothing that could be judged; the message is one sentence for people."""
+    """A model's answer cannot be decoded to a version; the message is one sentence."""
 
 
 class NotEncodable(Exception):
-    """A version cannot be told in a codec's answers, or a kernel not in its prompts; one sentence says why."""
+    """A codec cannot express a version in its answers, or a kernel in its prompts; the message gives the reason."""
 
 
 class EncodedQuestion(Protocol):
-    """A question as a model reads it, and what reads the answer."""
+    """A question as a model reads it, and the decoder of its answer."""
 
     @property
     def prompt(self) -> str:
-        """The exact input text. Special tokens stand in it as they are spelled; nothing is to be put before or after."""
+        """The exact input text, with special tokens spelled out; nothing is put before or after it."""
         ...
 
     @property
     def messages(self) -> tuple[tuple[str, str], ...]:
-        """Role and text of each message, for models that are asked by a chat template; empty where `prompt` is all."""
+        """Role and text of each message, for models with a chat template; empty if `prompt` is complete."""
         ...
 
     def read(self, answer: str) -> DecodedAnswer:
-        """Decodes an answer; the codec's `end` may stand at its end.
+        """Decode an answer, which may end with the codec's `end`.
 
         Raises:
             UndecodableAnswer: nothing that could be judged. No other exception, whatever the text.
@@ -147,7 +147,7 @@ class Codec(Protocol):
 
     @property
     def end(self) -> str:
-        """The special token that ends an answer: the trainer appends it, and makes it the tokenizer's end of text."""
+        """The special token that ends an answer; the trainer appends it, and makes it the tokenizer's end of text."""
         ...
 
     def ask(self, question: Question) -> EncodedQuestion:
@@ -159,7 +159,7 @@ class Codec(Protocol):
         ...
 
     def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
-        """The best answer of a model to a question, without `end`.
+        """Return a model's best answer to a question, without `end`.
 
         Args:
             question: what was asked.

@@ -1,4 +1,4 @@
-"""The codec of ordinary instruct models: the prompts of a search as a conversation, and a proposal in JSON as the answer.
+"""Codec of ordinary instruct models: a search's prompts as a conversation, and a proposal in JSON as the answer.
 
 What models are told stands in `kernelmate.suggest.prompts`, what they answer in `kernelmate.suggest.replies`; here both are
 joined so that a model is trained on the very texts that a search asks it by.
@@ -45,7 +45,7 @@ _LAUNCH = re.compile(r"<<<.*?>>>", re.DOTALL)
 
 @dataclass(frozen=True)
 class ChatCodec:
-    """A codec whose prompts are a system's and a user's message, and whose answers are JSON."""
+    """A codec with a system message and a user message as prompt, and JSON answers."""
 
     name: str = "chat-1"
     end: str = END
@@ -127,7 +127,7 @@ def _said(analysis: str, steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def _kernel_text(before: Kernel, after: CodecVersion) -> str:
-    """The changed kernel with the helpers that are new above it, as a proposal holds it."""
+    """Returns the changed kernel with new helpers above it, as in a proposal."""
     changed = _kernel_in(after.text, before.name)
     old, new = _beside(before), _beside(changed)
     helpers: list[str] = []
@@ -140,7 +140,7 @@ def _kernel_text(before: Kernel, after: CodecVersion) -> str:
 
 
 def _beside(kernel: Kernel) -> list[str]:
-    """The lines of a unit around the kernel, without its contract, blank lines, the parameters of launches and numbers they name."""
+    """Returns the lines of a unit around the kernel, without its contract, blank lines, launch parameters and numbers that name them."""
     text = kernel.unit.text
     for start, end in sorted(filter(None, [(kernel.start, kernel.end), kernel.contract_span]), reverse=True):
         text = text[:start] + text[end:]
@@ -157,7 +157,7 @@ def _kernel_in(text: str, name: str) -> Kernel:
 
 
 def request_of(question: Question) -> SuggestRequest:
-    """A search's request as far as a question tells it: what prompts are made of.
+    """Return a search's request from a question, as far as prompts need it.
 
     Raises:
         NotEncodable: the text does not hold the kernel, or no contract can be had for it.
@@ -192,7 +192,7 @@ def _with(contract: Contract, launch: CodecLaunch) -> Contract:
 
 
 def _objective(question: Question, verdict: Verdict) -> Objective:
-    """As the prompt is read, where that gives the metric; else the metric in plain words."""
+    """Returns the prompt's objective if it has the right metric; else the metric in plain words."""
     with suppress(UsageError):
         read = read_objective(question.prompt, verdict)
         if read.metric == question.metric:
@@ -209,7 +209,7 @@ def _nothing_known(question: Question) -> Verdict:
 
 
 def _judged(question: Question, kernel: Kernel, contract: Contract, verdict: Verdict) -> list[Judged]:
-    """Earlier versions as a search would have them, as far as is known."""
+    """Returns earlier versions in the form of a search, as far as known."""
     found = []
     for tried in question.tried:
         try:

@@ -1,7 +1,8 @@
-"""Choice among applicable rewrites: each one weighed by how likely the model is to answer with it.
+"""Ranks applicable rewrites by the model's probability of answering with each.
 
-So several answers are several choices, no chance decides about them, and each costs a token or two to be read, not an answer. Where
-more are wanted than there are choices, pairs follow: one of the best choices, and what the model would most likely take after it.
+Several answers are then distinct choices without random sampling, and each costs the evaluation of a token or two
+instead of a whole answer. If more answers are needed than there are choices, pairs follow: one of the best choices,
+with the model's most probable next one.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from kernelmate.suggest.codec.applicable import Offer, offers_in
 
 Choice = tuple[str, int]
-"""A rewrite's name and the number of a variant, from 0."""
+"""A rewrite's name and the index of a variant, from 0."""
 
 Following = Callable[[str], Mapping[str, float]]
 """Log probabilities of the likeliest tokens that could follow an exact text; a token that is not named is less likely than these."""
 
 MOST_OF_ONE = 3
-"""Choices of one rewrite, as long as there are others."""
+"""Maximum of choices of one rewrite while there are others."""
 FIRSTS, MOST_PAIRS = 4, 12
-"""Choices that pairs begin with, the best of different rewrites; and pairs that are told of one prompt."""
+"""Number of first choices of pairs, the best of different rewrites; and the maximum of pairs for one prompt."""
 UNNAMED = -30.0
-"""Log probability of what is not among the likeliest: of such, what is offered first goes first."""
+"""Log probability of tokens not among the most probable ones; among these, the prompt's order decides."""
 
 
 def choice_told(choice: Choice) -> str:
@@ -34,13 +35,16 @@ def choice_told(choice: Choice) -> str:
 
 
 def texts_asked(prompt: str) -> list[str]:
-    """The texts whose followers `choices` may ask for: the prompt, and what chooses a rewrite of several variants."""
+    """Returns the texts for which `choices` may need the next token.
+
+    The prompt, and those that choose a rewrite with several variants.
+    """
     offers = offers_in(prompt)
     return [prompt, *(prompt + _word(name) for name, count in offers if count > 1)] if offers else []
 
 
 def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
-    """Every choice as an answer, then the likeliest pairs, with log probabilities.
+    """Return every choice as an answer, then the most probable pairs, with log probabilities.
 
     Args:
         prompt: exact text.
@@ -62,7 +66,7 @@ def answers(prompt: str, following: Following) -> Iterator[tuple[str, float]]:
 
 
 def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -> Iterator[tuple[Choice, float]]:
-    """All that a prompt offers with log probabilities, the likeliest first; of one rewrite no more than a few while others remain.
+    """Return all choices of a prompt with log probabilities, most probable first, with a limit per rewrite while others remain.
 
     Args:
         prompt: exact text.
@@ -73,7 +77,7 @@ def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -
     if not offers:
         return
     after = following(prompt)
-    # Likelier first; equally likely ones as they are offered, each rewrite before its variants.
+    # Most probable first; ties in the prompt's order, each rewrite before its variants.
     waiting = [(-after.get(_word(name), UNNAMED), place, 0, count) for place, (name, count) in enumerate(offers)]
     heapq.heapify(waiting)
     taken: Counter[str] = Counter()
@@ -95,7 +99,10 @@ def choices(prompt: str, following: Following, most_of_one: int = MOST_OF_ONE) -
 
 
 def _variants(after: Mapping[str, float], count: int) -> list[float]:
-    """The log probability of each variant of a rewrite: the first has no number, so it is whatever else follows."""
+    """Returns the log probability of each variant of a rewrite.
+
+    The first has no number, so it has the rest of the probability.
+    """
     numbered = [after.get(f"@#{number}", UNNAMED) for number in range(1, count)]
     rest = 1.0 - sum(math.exp(chance) for chance in numbered)
     return [math.log(rest) if rest > math.exp(UNNAMED) else UNNAMED, *numbered]
@@ -106,6 +113,6 @@ def _word(name: str) -> str:
 
 
 def in_order(offers: Sequence[Offer]) -> list[Choice]:
-    """The first variant of each offer, then the second of each: what choosing is worth without a model."""
+    """Returns the first variant of each offer, then the second of each: the order without a model, for comparison."""
     most = max((count for _, count in offers), default=0)
     return [(name, number) for number in range(most) for name, count in offers if number < count]

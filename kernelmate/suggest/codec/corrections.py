@@ -1,6 +1,7 @@
-"""Slips in a model's lines that can be put right for certain enough: names that nothing declares, braces that do not pair.
+"""Corrects frequent errors in a model's lines: undeclared names, and unbalanced braces.
 
-What is mended is judged like anything else, so a wrong guess costs one judgement; without it the answer would be worth nothing.
+A corrected version is judged like any other, so a wrong correction costs one judgement; without it the answer would be
+useless.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from kernelmate.suggest.codec.names import is_fixed
 from kernelmate.suggest.codec.tokens import is_word
 
 NEAR, CLEARER = 0.7, 0.1
-"""How alike a name must be to one that is declared, and by how much more than to any other."""
+"""Minimum similarity of a name to a declared one, and its minimum lead over all others."""
 MOST_BRACES = 3
-"""Braces that are added or taken away."""
+"""Maximum of braces added or removed."""
 
 _NO_TYPE = frozenset(
     {"return", "else", "case", "goto", "new", "delete", "throw", "sizeof", "not", "and", "or", "defined"}
@@ -30,7 +31,7 @@ Changed = Sequence[CanonicalLine | list[str]]
 
 
 def named(old: Canonical, changed: Changed) -> dict[str, str]:
-    """The names of new lines that nothing declares any more, with the declared ones that are meant.
+    """Return undeclared names in new lines, each with the declared name that is meant.
 
     A name is meant where it is by far the most alike, or where one new name alone is declared and never used, and one alone
     used and never declared.
@@ -54,21 +55,21 @@ def named(old: Canonical, changed: Changed) -> dict[str, str]:
 
 
 def renamed(changed: Changed, meant: Mapping[str, str]) -> list[CanonicalLine | list[str]]:
-    """All lines, with names of the new ones as they are meant."""
+    """Returns all lines, with names of the new ones corrected."""
     if not meant:
         return list(changed)
     return [line if isinstance(line, CanonicalLine) else [meant.get(text, text) for text in line] for line in changed]
 
 
 def undeclared(old: Canonical, changed: Changed, words: set[str]) -> str | None:
-    """The first of some words that new lines use and nothing declares."""
+    """Returns the first of some words that new lines use and nothing declares."""
     declared = set(_declarations(changed)) | {text for line in old.lines for text in line.texts}
     uses = _uses(line for line in changed if isinstance(line, list))
     return next((word for word in uses if word in words and word not in declared), None)
 
 
 def paired(lines: Sequence[Sequence[list[str]]], short: int) -> list[list[list[str]]]:
-    """The new lines of each edit, with as many closing braces less as are too many.
+    """Return the new lines of each edit with surplus closing braces removed, or missing ones added.
 
     Args:
         lines: of each edit, as tokens.
@@ -122,7 +123,7 @@ def _declarations(lines: Changed) -> Iterator[str]:
 
 
 def _is_declarator(texts: Sequence[str], place: int) -> bool:
-    """What stands before a star, an ampersand or a bracket at `place` - 1 may be a type."""
+    """Returns True if the tokens before a star, ampersand or bracket at `place` - 1 may be a type."""
     start = place - 1
     while start > 0 and texts[start] in ("*", "&", "&&", ">", "["):
         start -= 1
@@ -136,7 +137,7 @@ def _is_declarator(texts: Sequence[str], place: int) -> bool:
 
 
 def _nearest(word: str, declared: set[str]) -> str | None:
-    """The declared name that is by far the most alike."""
+    """Returns the declared name that is by far the most similar."""
     alike = sorted(((SequenceMatcher(None, word, other).ratio(), other) for other in declared), reverse=True)[:2]
     if not alike or alike[0][0] < NEAR or (len(alike) > 1 and alike[0][0] - alike[1][0] < CLEARER):
         return None

@@ -1,4 +1,4 @@
-"""Answers as edits of numbered lines: which lines go, and what comes in their place."""
+"""Answers as edits of numbered lines: removed lines, and their replacement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Edit:
 
 
 def line_token(number: int) -> str:
-    """The special token of a line, counted from 1; 0 is the place above all."""
+    """Returns the special token of a line, counted from 1; 0 is the place above all."""
     return f"@{number}:"
 
 
@@ -40,7 +40,7 @@ def edit_tokens() -> tuple[str, ...]:
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> list[Edit]:
-    """The edits that make `after` of `before`, in order."""
+    """Returns the edits that turn `before` into `after`, in order."""
     first = 0
     while first < min(len(before), len(after)) and before[first] == after[first]:
         first += 1
@@ -72,14 +72,14 @@ def written(edits: Sequence[Edit]) -> str:
 
 
 def read(text: str, count: int) -> list[Edit]:
-    """The edits of an answer, in the order of the lines that they change.
+    """Parse the edits of an answer, in the order of the changed lines.
 
     Args:
         text: as `written` makes it.
-        count: lines that there are.
+        count: number of lines.
 
     Raises:
-        UndecodableAnswer: it is not that, or edits overlap or leave the kernel.
+        UndecodableAnswer: the text is malformed, or edits overlap or lie outside the kernel.
     """
     edits = sorted(_edits(text, count), key=lambda edit: (edit.start, edit.stop))
     for one, other in itertools.pairwise(edits):

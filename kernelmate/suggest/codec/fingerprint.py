@@ -1,8 +1,8 @@
-"""Fingerprint of the numbers of variants: a hash over the results of the installed rewrites on a few fixed kernels.
+"""Fingerprint of the meaning of variant numbers: a hash of the installed rewrites' results on a few fixed kernels.
 
-A model that was taught to choose by number chooses well only where the numbers mean what they meant then. The kernels stand in
-`fixed`, each with what is asked of it (`// asked: METRIC`) or said of it (`// says: WORDS`, true or not) in its first lines. Every
-recipe and every repair does something on one of them at least, so a change of any is seen.
+A model trained to choose by number needs the numbers to keep their meaning. The kernels are in `fixed`, each with its
+objective (`// asked: METRIC`) or an error text (`// says: WORDS`, true or not) in the first lines. Every recipe and
+repair applies to at least one of them, so any change is detected.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from kernelmate.suggest.codec.requests import launch_of
 
 FIXED = Path(__file__).resolve().parent / "fixed"
 MADE_BY = ("suggest", "source", "compiler", "records")
-"""Packages whose files decide what rewrites make."""
+"""Packages whose files determine the results of rewrites."""
 KEPT = "offers-fingerprint"
-"""The file in the cache folder that holds the last hash, and of which files it is."""
+"""Cache file with the last hash, and the files that it belongs to."""
 
 
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
-    """The hash: of the names, their order, and everything that is made of the kernels.
+    """Return the hash of the rewrites' names, their order, and all results on the kernels.
 
-    It takes some tenths of a second, so it is kept in the user's cache folder for as long as none of the files changes that decide it.
+    It takes some tenths of a second, so it is cached in the user's cache folder until one of the relevant files
+    changes.
     """
     place, key = default_directory() / KEPT, _files()
     with contextlib.suppress(OSError, ValueError):
@@ -50,7 +51,7 @@ def fingerprint() -> str:
 
 
 def computed() -> str:
-    """The hash as `fingerprint` gives it, made anew."""
+    """Computes the hash of `fingerprint` without the cache."""
     digest = hashlib.sha256(" ".join(REWRITES).encode())
     for question in questions():
         for name, found in candidates(question):
@@ -61,7 +62,7 @@ def computed() -> str:
 
 
 def questions() -> Iterator[Question]:
-    """What is asked and said of the fixed kernels."""
+    """Returns the questions about the fixed kernels."""
     for path in sorted(FIXED.glob("*.cu")):
         heads, lines = [], path.read_text(encoding="utf-8").splitlines(keepends=True)
         while lines[0].startswith(("// asked: ", "// says: ")):
@@ -79,7 +80,9 @@ def questions() -> Iterator[Question]:
 
 
 def differing(model: str, taught: str | None) -> str | None:
-    """One line where a model was taught with other rewrites than those installed; None where it was not, or chooses none.
+    """Return one line if a model was trained with other rewrites than those installed.
+
+    None if not, or if it chooses none.
 
     Args:
         model: its name.
@@ -94,7 +97,10 @@ def differing(model: str, taught: str | None) -> str | None:
 
 
 def _known(kernel: str) -> Verdict:
-    """What is said to be known of each kernel, so that rewrites which look for it do something: many registers, and bank conflicts."""
+    """Returns assumed facts about each kernel, so that rewrites which need them apply.
+
+    Many registers, and bank conflicts.
+    """
     counters = Counters("emulated", 64, 512, 64, 512, 0, 16_384, 1024, 1024, 992, None, 0, None)
     return Verdict(
         kernel=kernel, instance=None, backend="emulator", target="H100 SXM", arch="sm_90", compiler="", binary=None, seed=0,
@@ -104,7 +110,7 @@ def _known(kernel: str) -> Verdict:
 
 
 def _files() -> str:
-    """A hash of the names, sizes and dates of the files that decide what rewrites make."""
+    """Returns a hash of names, sizes and dates of the files that determine the results of rewrites."""
     package = Path(__file__).resolve().parents[2]
     files = sorted([*FIXED.glob("*.cu"), *(path for name in MADE_BY for path in (package / name).rglob("*.py"))])
     told = [(str(path), status.st_size, status.st_mtime_ns) for path in files for status in [path.stat()]]

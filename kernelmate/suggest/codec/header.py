@@ -1,12 +1,11 @@
-"""Header of a prompt: the task, the objective and known facts, in coarse words of one token each."""
+"""Header of a prompt: task, objective and known facts, in coarse words of one token each."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-from kernelmate.checks.findings import CODES
-from kernelmate.records import Argument, Counters, Verdict
+from kernelmate.records import Argument, Counters, FindingCode, Verdict
 from kernelmate.suggest.codec.base import Question, TriedVersion
 from kernelmate.suggest.codec.edits import line_token
 from kernelmate.suggest.codec.names import Placeholders
@@ -84,7 +83,8 @@ _PLAIN = frozenset(
         "wrong",
     ]
 )
-"""Words that judges say themselves, and that a name in the kernel may happen to be."""
+"""Words of judges' messages, which a name in the kernel may coincide with."""
+_CODES: frozenset[str] = frozenset(FindingCode)
 _LABEL = re.compile(r"\b(?:compile-)?(?:error|warning)( #\d+(?:-D)?)?: ?")
 
 
@@ -101,14 +101,14 @@ def header_tokens() -> tuple[str, ...]:
         *(f"@load<={bound}" for bound in SECTORS),
         *(f"@store<={bound}" for bound in SECTORS),
         "@local", "@conflicts", "@atomics", "@divergent", "@memory", "@compute", "@latency",
-        *(f"@!{code}" for code in CODES),
+        *(f"@!{code}" for code in FindingCode),
         GRID, BLOCK, SIDE, SHARED_BYTES, REQUIRE, ARGUMENT, *(f"@{one}-" for one in DIRECTIONS), SAYS, TRIED,
         *(f"@x<={bound:g}" for bound in SPEEDS), "@x-more", "@x-wrong", "@x-right", CODE, ANSWER,
     )  # fmt: skip
 
 
 def header(question: Question, names: Placeholders, arguments: Sequence[Argument], places: dict[int, int], wants: Sequence[str] = ()) -> str:  # fmt: skip
-    """Everything before the code.
+    """Return everything before the code.
 
     Args:
         question: what is asked.
@@ -153,7 +153,7 @@ def _facts(verdict: Verdict) -> Iterator[str]:
             yield f"@by-{verdict.occupancy.limiter}"
     if verdict.counters is not None:
         yield from _counted(verdict.counters)
-    for code in dict.fromkeys(finding.code for finding in verdict.findings if finding.code in CODES):
+    for code in dict.fromkeys(finding.code for finding in verdict.findings):
         yield f"@!{code}"
 
 
@@ -202,7 +202,7 @@ def outcome(tried: TriedVersion) -> str:
 
 
 def _words(text: str, names: Placeholders, places: dict[int, int]) -> str:
-    """A compiler's words, lines as numbers of shown ones, paths left out, names as placeholders."""
+    """Returns the compiler's message with lines as shown numbers, without paths, and names as placeholders."""
 
     def place(found: re.Match[str]) -> str:
         number = next((group for group in found.groups() if group), None)
@@ -214,11 +214,11 @@ def _words(text: str, names: Placeholders, places: dict[int, int]) -> str:
 
 
 def _coarse_words(text: str, names: Placeholders, places: dict[int, int]) -> str:
-    """The code of what a judge says with the lines and names in it; a compiler's message as it is."""
+    """Returns the code of a judge's finding with its lines and names; a compiler's message unchanged."""
     code, _, rest = text.partition(": ")
     if text.startswith("wrong values"):
-        code, rest = "wrong-values", text
-    if code not in CODES or code == "compile-error":
+        code, rest = FindingCode.WRONG_VALUES, text
+    if code not in _CODES or code == FindingCode.COMPILE_ERROR:
         return _words(text, names, places)
     lines = (places.get(int(number)) for number in _LINE.findall(rest))
     words = (names.names.get(word) for word in _WORD.findall(rest) if word not in _PLAIN)
@@ -228,7 +228,7 @@ def _coarse_words(text: str, names: Placeholders, places: dict[int, int]) -> str
 
 
 def shortened(expression: str) -> str:
-    """An expression without blanks, where `lengthened` gives it back."""
+    """Returns an expression without blanks, if `lengthened` restores it."""
     short = expression.replace(" ", "")
     return short if lengthened(short) == expression else expression
 
@@ -237,7 +237,7 @@ _OPERATOR = re.compile(r"(?<=[\w)])(//|<<|>>|[<>=!]=|[-+*/%<>])(?=[\w(@-])")
 
 
 def lengthened(expression: str) -> str:
-    """An expression as contracts are written: a blank around operators and after commas; one with blanks as it is."""
+    """Returns an expression with blanks around operators and after commas; one with blanks is unchanged."""
     if " " in expression:
         return expression
     return re.sub(r",(?=\S)", ", ", _OPERATOR.sub(r" \1 ", expression))

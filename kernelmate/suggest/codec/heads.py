@@ -1,6 +1,6 @@
-"""Changes of a kernel's head as words: which pointers are `__restrict__` or const, and the launch bounds.
+"""Changes of a kernel's head as words: `__restrict__` and const pointers, and launch bounds.
 
-The head as text is what a small model garbles most, and all of it but these is given by the contract.
+A small model corrupts the head's text most often, and the contract determines all other parts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME = re.compile(r"@v\d+|[A-Za-z_]\w*")
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """Tokens `start` up to `stop` of a head; `star` and `name` are places of its last star and of its name."""
+    """Tokens `start` to `stop` of a head; `star` and `name` are the indices of its last star and of its name."""
 
     start: int
     stop: int
@@ -36,7 +36,7 @@ class _Parameter:
     name: int
 
     def is_const(self, texts: Sequence[str]) -> bool:
-        """What it points to, or the value itself, is const."""
+        """Returns True if its target, or the value itself, is const."""
         return "const" in texts[self.start : self.name if self.star is None else texts.index("*", self.start)]
 
     def is_restrict(self, texts: Sequence[str]) -> bool:
@@ -45,10 +45,10 @@ class _Parameter:
 
 
 def head_told(before: Sequence[str], after: Sequence[str], names: Placeholders) -> str:
-    """The words that make one head of another, both as tokens.
+    """Return the words that turn one head into another, both as tokens.
 
     Raises:
-        NotEncodable: no words do.
+        NotEncodable: no words express the change.
     """
     if list(before) == list(after):
         return ""
@@ -87,13 +87,13 @@ def _words(before: Sequence[str], after: Sequence[str], names: Placeholders) -> 
 
 
 def head_changed(before: Sequence[str], words: Iterable[tuple[str, str]], names: Placeholders) -> list[str]:
-    """The tokens of a head after words with their operands.
+    """Apply words with their operands to the tokens of a head.
 
-    A name that is no pointer's where only a pointer can be meant changes nothing.
+    A word that needs a pointer has no effect on another name.
 
     Raises:
-        UndecodableAnswer: a word is without what it needs, or the head is not of the form of one.
-        KeyError: a placeholder stands for nothing.
+        UndecodableAnswer: a word lacks its operand, or the head is malformed.
+        KeyError: a placeholder is undefined.
     """
     texts = list(before)
     for word, operands in words:
@@ -108,7 +108,7 @@ def head_changed(before: Sequence[str], words: Iterable[tuple[str, str]], names:
 
 
 def parameter_names(head: Sequence[str]) -> tuple[str, ...]:
-    """The names of a head's parameters, in order; none where they cannot be told."""
+    """Returns the names of a head's parameters, in order; none if they cannot be determined."""
     try:
         return tuple(head[one.name] for one in _parameters(head))
     except UndecodableAnswer:
@@ -131,10 +131,10 @@ def _qualified(texts: Sequence[str], one: _Parameter, word: str) -> list[str]:
 
 
 def _parameters(texts: Sequence[str]) -> list[_Parameter]:
-    """The parameters of a head.
+    """Return the parameters of a head.
 
     Raises:
-        UndecodableAnswer: it has none that could be found.
+        UndecodableAnswer: no parameters were found.
     """
     opening = _opening(texts)
     found: list[_Parameter] = []
@@ -192,7 +192,7 @@ def _bounds(texts: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _bounded(texts: list[str], word: str, sides: Sequence[str]) -> list[str]:
-    """A head with other launch bounds, or without; new ones stand before the name, as recipes write them."""
+    """Returns a head with other launch bounds, or without; new ones go before the name, as in recipes."""
     place = _opening(texts) - 1
     for attribute in _ATTRIBUTES.values():
         if attribute in texts:

@@ -1,4 +1,4 @@
-"""Words that mean the same in every kernel: the language's, CUDA's, its headers'. All others are the author's own."""
+"""Words with a fixed meaning in every kernel: the language's, CUDA's, its headers'. All others are user-defined names."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ MEMBERS = frozenset(
         "fill", "num_elements", "get", "map_shared_rank", "block_rank", "num_blocks", "is_valid",
     }
 )  # fmt: skip
-"""What follows a dot or an arrow and is not the author's: fields of vectors, members of thread groups and fragments."""
+"""Member names that are not user-defined: fields of vectors, members of thread groups and fragments."""
 
 
 def is_known(word: str) -> bool:
-    """The word is not one that the author made up."""
+    """Returns True if the word is not a user-defined name."""
     return word in KEYWORDS or word in _NAMES or _FAMILIES.fullmatch(word) is not None
 
 
@@ -76,5 +76,5 @@ _TYPE_FAMILIES = re.compile(
 
 
 def is_type(word: str) -> bool:
-    """The word names a type, or is part of such a name, wherever it stands."""
+    """Returns True if the word names a type, or is part of such a name, in any context."""
     return word in TYPES or _TYPE_FAMILIES.fullmatch(word) is not None

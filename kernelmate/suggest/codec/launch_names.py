@@ -1,4 +1,7 @@
-"""Names in a launch that its contract does not have: a kernel's own values, in place of the parameters that they come from."""
+"""Replaces names in a launch that its contract does not have.
+
+A kernel's local values, by the parameters they derive from.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from kernelmate.suggest.codec.known_words import is_type
 from kernelmate.suggest.codec.tokens import is_number, is_word
 
 MOST_DEPTH = 3
-"""Values that are made of values."""
+"""Maximum depth of values derived from values."""
 
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _SUFFIX = re.compile(r"[uUlL]+\Z")
@@ -18,7 +21,7 @@ _OPERATORS = frozenset("+-*/%()")
 
 
 def values_of(lines: Iterable[Sequence[str]]) -> dict[str, list[str]]:
-    """What names stand for that are given a value once, where they are declared: constants, macros, plain locals.
+    """Return the values of names that are assigned once, at their declaration: constants, macros, plain locals.
 
     Args:
         lines: tokens of each.
@@ -39,7 +42,7 @@ def values_of(lines: Iterable[Sequence[str]]) -> dict[str, list[str]]:
 
 
 def in_parameters(expression: str, values: dict[str, list[str]], known: Collection[str], depth: int = MOST_DEPTH) -> str:  # fmt: skip
-    """An expression of a launch without names of the kernel's own; those that stand for nothing simple stay.
+    """Replace the kernel's own names in a launch expression; names without a simple value stay.
 
     Args:
         expression: as a contract writes it.
@@ -60,7 +63,7 @@ def in_parameters(expression: str, values: dict[str, list[str]], known: Collecti
 
 
 def _declared(line: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The name that a line gives a simple value, and that value's tokens."""
+    """Returns the name that a line declares with a simple value, and the value's tokens."""
     if line[:2] == ["#", "define"] and len(line) > 3:
         name, value = line[2], list(line[3:])
     elif len(line) > 4 and line[-1] == ";" and "=" in line:

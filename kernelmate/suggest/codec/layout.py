@@ -1,4 +1,4 @@
-"""Changed lines back among the others, with the author's comments, layout and spelling wherever nothing was changed."""
+"""Merges changed lines into the unit's text, preserving the author's comments, layout and spelling of everything unchanged."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kernelmate.suggest.codec.spelling import SpacingStyle, needs_blank, spaced
 from kernelmate.suggest.codec.writing import OutputToken, TokenWriter, style_of
 
 ALIKE = 0.5
-"""Share of tokens from which on a new line counts as a changed old one, whose layout and comment it keeps."""
+"""Fraction of common tokens from which a new line counts as a changed old one, and keeps its layout and comment."""
 MOST_PAIRS = 3000
-"""Pairs of lines of one edit that are compared; an edit with more is taken as new throughout."""
+"""Maximum of line pairs compared in one edit; larger edits count as completely new."""
 
 
 def put_back(old: Canonical, changed: Sequence[CanonicalLine | list[str]]) -> str:
-    """The unit's text with changed lines.
+    """Return the unit's text with changed lines.
 
     Args:
         old: the unit as it was.
@@ -31,7 +31,9 @@ def put_back(old: Canonical, changed: Sequence[CanonicalLine | list[str]]) -> st
 def replaced(
     old: Canonical, edits: Sequence[tuple[int, int, Sequence[list[str]]]]
 ) -> Iterator[CanonicalLine | list[str]]:
-    """All lines of a unit after edits of the shown ones: start, stop (counted from 0), and the tokens of new lines.
+    """Return all lines of a unit after edits of the shown ones.
+
+    Start, stop (counted from 0), and the tokens of new lines.
 
     What is put between two shown lines with hidden ones between them comes before the second, which it mostly belongs to;
     what is put behind the last shown line stands right behind it.
@@ -58,7 +60,7 @@ def replaced(
 
 
 def _tokens(old: Canonical, changed: Sequence[CanonicalLine | list[str]], style: SpacingStyle) -> list[OutputToken]:
-    """All tokens of the new text in order; those of changed lines with the old ones that they stand for."""
+    """Returns all tokens of the new text in order; those of changed lines with the old ones that they replace."""
     kept = {id(line) for line in changed if isinstance(line, CanonicalLine)}
     depths = _depths(old)
     tokens: list[OutputToken] = []
@@ -89,7 +91,7 @@ def _tokens(old: Canonical, changed: Sequence[CanonicalLine | list[str]], style:
 
 
 def _depths(old: Canonical) -> dict[int, int]:
-    """Within how many braces each line stands, those that are left out among them."""
+    """Returns the brace depth of each line, omitted braces included."""
     found: dict[int, int] = {}
     depth = 0
     for line in old.lines:
@@ -100,7 +102,7 @@ def _depths(old: Canonical) -> dict[int, int]:
 
 
 def _as_it_was(line: CanonicalLine, style: SpacingStyle, deep: int) -> list[OutputToken]:
-    """A line that was not changed; its spacing matters only where a brace that was left out may have to be written."""
+    """Returns an unchanged line; its spacing matters only if an omitted brace may have to be written."""
     blanks = spaced(line.texts, style) if any(item.place < 0 for item in line.items) else [""] * len(line.items)
     return [
         OutputToken(item.text, item.place, blank, number == 0, deep)
@@ -109,7 +111,7 @@ def _as_it_was(line: CanonicalLine, style: SpacingStyle, deep: int) -> list[Outp
 
 
 def _paired(new: Sequence[list[str]], gone: Sequence[CanonicalLine]) -> list[CanonicalLine | None]:
-    """For every new line the old one that it is a change of: the pairs, in order, that have most in common."""
+    """Pairs each new line with the old one that it changes: the pairs, in order, with the most in common."""
     if not gone or len(new) * len(gone) > MOST_PAIRS:
         return [None] * len(new)
     score = [[_alike(texts, line.texts) for line in gone] for texts in new]
@@ -163,7 +165,7 @@ def _aligned(
 
 
 def _decide_braces(tokens: list[OutputToken], style: SpacingStyle) -> None:
-    """Leave out, or write, the braces that are not in the text: left out only where one statement stands in them."""
+    """Decides whether braces absent from the text are written: they are omitted only around a single statement."""
     for opening, closing in _brace_pairs(tokens):
         marks = {tokens[opening].index, tokens[closing].index}
         if -1 not in marks and not (marks == {None} and style.bare and _heads_body(tokens, opening, closing)):
@@ -181,7 +183,7 @@ def _decide_braces(tokens: list[OutputToken], style: SpacingStyle) -> None:
 
 
 def _brace_pairs(tokens: Sequence[OutputToken]) -> list[tuple[int, int]]:
-    """Places of braces that belong together, the inner ones first; one that is left over and not in the text is written."""
+    """Returns matching brace pairs, inner ones first; an unmatched one that is absent from the text is written."""
     stack: list[int] = []
     pairs: list[tuple[int, int]] = []
     for place, token in enumerate(tokens):
@@ -217,7 +219,7 @@ def _is_headed(tokens: Sequence[OutputToken], opening: int) -> bool:
 
 
 def _heads_body(tokens: Sequence[OutputToken], opening: int, closing: int) -> bool:
-    """A new pair of braces is the body of a loop, or of a condition without `else`."""
+    """Returns True if a new brace pair is the body of a loop, or of a condition without `else`."""
     place = opening
     while place > 0 and not tokens[place].first:
         place -= 1
@@ -226,14 +228,14 @@ def _heads_body(tokens: Sequence[OutputToken], opening: int, closing: int) -> bo
 
 
 def _is_stretch(tokens: Sequence[OutputToken], opening: int, closing: int) -> bool:
-    """What is in the braces follows their head, and one another, as in the old text: it is what was one statement there."""
+    """Returns True if the contents of the braces are contiguous in the old text, as a single statement there."""
     head = next((token.index for token in reversed(tokens[:opening]) if token.index != -1), None)
     numbers = [token.index for token in tokens[opening + 1 : closing] if token.index != -1]
     return head is not None and bool(numbers) and numbers == list(range(head + 1, head + 1 + len(numbers)))
 
 
 def _is_simple(inner: Sequence[OutputToken]) -> bool:
-    """One statement without statements of its own, and no declaration that only braces make legal to repeat."""
+    """Returns True for one statement without nested statements that is not a declaration."""
     texts = [token.text for token in inner]
     return (
         texts[-1:] == [";"]

@@ -1,4 +1,4 @@
-"""A unit in canonical form: what a model is shown of it as lines, one statement each, every body in braces.
+"""Canonical form of a unit: the lines that a model sees, one statement each, every body in braces.
 
 Host code, other kernels and comments are not shown. Each line is a list of items, and each item is a token of the unit or
 a brace that its author left out. So a changed list of lines can be put back among what was not shown and not changed.
@@ -14,7 +14,7 @@ from kernelmate.suggest.codec.tokens import Tokens
 
 
 class Item(NamedTuple):
-    """One token of a line; `place` is its place among the unit's tokens, -1 for a brace that its author left out."""
+    """One token of a line; `place` is its index among the unit's tokens, -1 for a brace that its author omitted."""
 
     text: str
     place: int
@@ -22,7 +22,7 @@ class Item(NamedTuple):
 
 @dataclass(slots=True)
 class CanonicalLine:
-    """One line of the canonical form. A hidden one stands for code that is not shown."""
+    """One line of the canonical form. A hidden one represents code that is not shown."""
 
     items: list[Item]
     hidden: bool = False
@@ -30,13 +30,13 @@ class CanonicalLine:
 
     @property
     def texts(self) -> list[str]:
-        """Of its tokens."""
+        """Returns the texts of its tokens."""
         return [item.text for item in self.items]
 
 
 @dataclass(slots=True)
 class Canonical:
-    """A unit in canonical form, with the tokens that it was made of."""
+    """A unit in canonical form, with its tokens."""
 
     tokens: Tokens
     lines: list[CanonicalLine]
@@ -48,7 +48,10 @@ class Canonical:
 
 
 def mark_object_macros(tokens: Tokens) -> None:
-    """A macro without parameters whose text begins with a parenthesis differs from one with them by a blank alone."""
+    """Marks object-like macros whose text begins with a parenthesis.
+
+    Only a blank distinguishes them from function-like ones.
+    """
     for index in range(3, len(tokens.texts)):
         if (
             tokens.texts[index] == "("
@@ -61,7 +64,7 @@ def mark_object_macros(tokens: Tokens) -> None:
 
 
 class Unbalanced(Exception):
-    """Braces do not pair as statements do: a branch of the preprocessor, or text that is being written."""
+    """Braces do not match statements, because of preprocessor branches or incomplete text."""
 
 
 def flat(tokens: Tokens) -> Iterator[CanonicalLine]:

@@ -1,9 +1,9 @@
-"""A codec whose prompts offer the rewrites that apply, and whose answers choose among them or are short programs.
+"""Codec whose prompts offer applicable rewrites, and whose answers choose among them or are short programs.
 
-A program changes the kernel's head by words, its launch, its body by line, then takes rewrites: recipes, or repairs of what is
-wrong. What can be done for certain is a word: a pointer is `__restrict__`, launch bounds, a recipe. What is given by the contract, or is
-none of the kernel's, has no number and cannot be named, so no answer garbles it. Edits come before recipes, since they name the
-lines that the model was shown.
+A program changes the kernel's head by words, its launch, its body by line, and then applies rewrites: recipes or
+repairs. Reliable changes are single words: `__restrict__` of a pointer, launch bounds, a recipe. Code given by the
+contract, or outside the kernel, has no line number, so that no answer can corrupt it. Edits precede recipes, since they
+refer to the lines that the model saw.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ class MixedCodec:
     """A codec of programs.
 
     Attributes:
-        name: as in `Codec`. hides: names and long literals stand as placeholders.
+        name: as in `Codec`.
+        hides: True to replace names and long literals by placeholders.
     """
 
     name: str = STARTER
@@ -75,7 +76,7 @@ class MixedCodec:
     end: str = END
 
     def ask(self, question: Question) -> MixedQuestion:
-        """As `Codec.ask`. The last question is kept, since a corpus asks about each twice: for its prompt and its answer."""
+        """As `Codec.ask`. The last question is cached, since a corpus needs each twice: for prompt and answer."""
         last = _LAST.get(self.name)
         if last is None or last.question is not question:
             lines = ShownLines.of(question, hides=self.hides)
@@ -83,7 +84,7 @@ class MixedCodec:
         return last
 
     def answer(self, question: Question, after: CodecVersion | None, analysis: Sequence[str] = ()) -> str:
-        """As `Codec.answer`; rewrites are told where an author such as `recipe:coalesce+unroll` is among the analysis.
+        """As `Codec.answer`; rewrites are used if an author such as `recipe:coalesce+unroll` is in the analysis.
 
         An answer of rewrites alone has no analysis: each says itself why it is taken, and the choice is the first token.
         """
@@ -115,7 +116,7 @@ class MixedCodec:
 
 @dataclass(slots=True)
 class _Program:
-    """An answer taken apart."""
+    """A parsed answer."""
 
     launch: CodecLaunch
     head: list[tuple[str, str]] = field(default_factory=list)
@@ -126,7 +127,7 @@ class _Program:
 
 @dataclass
 class MixedQuestion:
-    """One question, as `EncodedQuestion`. The lines of the body have numbers, from 1; the others stand for themselves."""
+    """One question, as `EncodedQuestion`. The body's lines are numbered from 1."""
 
     codec: MixedCodec
     question: Question
@@ -152,7 +153,7 @@ class MixedQuestion:
 
     @cached_property
     def offers(self) -> tuple[Offer, ...]:
-        """The rewrites that apply; none where an analysis alone is asked for, or where it cannot be known."""
+        """Returns the applicable rewrites; none if only an analysis is requested, or if they are unknown."""
         question = self.question
         if question.task == "analyse":
             return ()
@@ -166,7 +167,7 @@ class MixedQuestion:
     # ------------------------------------------------------------------------------------------------- telling
 
     def steps(self, after: CodecVersion, names: Sequence[Named] | None) -> list[Step] | None:
-        """The rewrites that lead to a version; of something broken also where none is named. None where none do.
+        """Return the rewrites that lead to a version; for a broken kernel also unnamed ones. None if none do.
 
         Raises:
             NotEncodable: the first of them is not among the offers.
@@ -177,7 +178,7 @@ class MixedQuestion:
         return steps
 
     def told(self, after: CodecVersion) -> str:
-        """The answer that leads to a version, without recipes.
+        """Return the answer that leads to a version, without recipes.
 
         Raises:
             NotEncodable: it differs where answers cannot reach.
@@ -186,7 +187,7 @@ class MixedQuestion:
         unit, changed = lines.compared(after)
         new = regions(unit.shown, self.question.kernel)
         stop = len(changed) - (len(lines.lines) - where.stop)
-        # Text is compared, not lines: where braces do not pair, other lines are made of the same text.
+        # Texts are compared, not lines: with unbalanced braces, the same text gives other lines.
         beside = "".join(lines.lines[: where.head])
         top = [] if "".join(changed[: new.head]) == beside else changed[where.head : new.head]
         if "".join(changed[: new.head - len(top)]) != beside or not _is_helper(top):
@@ -203,7 +204,7 @@ class MixedQuestion:
         return answer
 
     def _must_keep_order(self, unit: Canonical, count: int, edits: Sequence[Edit]) -> None:
-        """`count` new lines above the kernel's head, and edits of its body, must leave hidden lines where `unit` has them."""
+        """Checks that `count` new lines above the kernel's head, and edits of its body, leave hidden lines in place."""
         old, start = self.lines.unit, self.where.start
         moved = [(edit.start + start, edit.stop + start, [[line] for line in edit.lines]) for edit in edits]
         changed = list(replaced(old, moved))
@@ -267,7 +268,7 @@ class MixedQuestion:
         return program
 
     def _of_parameters(self, launch: CodecLaunch, top: Sequence[str]) -> CodecLaunch:
-        """A launch whose expressions have no names of the kernel's own."""
+        """Returns a launch whose expressions contain none of the kernel's own names."""
         if launch == self.question.launch:
             return launch
         shown = self.lines.unit.shown
@@ -309,7 +310,7 @@ class MixedQuestion:
         return put_back(unit, changed)
 
     def _fresh(self, lines: Iterable[Sequence[str]]) -> dict[str, str]:
-        """Names for placeholders that stand for nothing: a model may have meant a new one, which its lines declare."""
+        """Returns names for undefined placeholders: a model may have meant a new name, which its lines declare."""
         names = self.lines.names
         taken_marks = set(names.names.values())
         marks = dict.fromkeys(text for line in lines for text in line if _PLACEHOLDER.match(text))
@@ -338,7 +339,7 @@ def _open(lines: Iterable[Sequence[str]]) -> int:
 
 
 def _is_helper(lines: Sequence[str]) -> bool:
-    """Lines are definitions that may stand above a kernel: constants, macros, functions of the device; or there are none."""
+    """Returns True if the lines are definitions allowed above a kernel (constants, macros, device functions), or empty."""
     return not lines or (
         _HELPER.match(lines[0]) is not None
         and sum(line.count("{") - line.count("}") for line in lines) == 0

@@ -1,4 +1,4 @@
-"""Names and long literals as placeholders, and back: a small model copies one token where it would garble a name."""
+"""Placeholders for names and long literals: a small model copies one token reliably, but may corrupt a name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kernelmate.suggest.codec.known_words import MEMBERS, is_known
 from kernelmate.suggest.codec.tokens import is_number, is_string, is_word
 
 NAMES, LITERALS = 96, 32
-"""Number of placeholders; names beyond stand as they are."""
+"""Number of placeholders; further names are not replaced."""
 SHORT_NUMBER, SHORT_STRING = 5, 4
-"""Characters up to which a literal stands as it is: copying so few is no harder than copying a token."""
+"""Maximum length of literals that are not replaced, since they are as easy to copy as a token."""
 
 _SUFFIX = re.compile(r"(?<=[\w.])(?:[uU]?[lL]{0,2}|[fFhH])\Z")
 _HEX_SUFFIX = re.compile(r"[uU]?[lL]{0,2}\Z")
@@ -41,7 +41,7 @@ class Placeholders:
 
     @classmethod
     def of(cls, lines: Iterable[Sequence[str]], seed: int | None, *, replace: bool = True) -> Placeholders:
-        """Placeholders for what lines hold, in the order of first appearance, or as a seed draws them.
+        """Assign placeholders to names and literals, in the order of first appearance, or by a seed.
 
         Args:
             lines: tokens of each.
@@ -67,7 +67,7 @@ class Placeholders:
         return found
 
     def hide(self, line: Sequence[str]) -> list[str]:
-        """The tokens of a line with placeholders."""
+        """Replaces names and literals of a line by placeholders."""
         names, literals = self.names, self.literals
         hidden = []
         for index, token in enumerate(line):
@@ -82,12 +82,12 @@ class Placeholders:
         return hidden
 
     def show(self, line: Sequence[str]) -> list[str]:
-        """The tokens of a model's line with what placeholders stand for.
+        """Replace placeholders of a model's line by their values.
 
-        A name that the unit has in another meaning gets an underscore: the model could not see that it was taken.
+        A name that the unit uses with another meaning gets an underscore, since the model could not see it.
 
         Raises:
-            KeyError: a placeholder stands for nothing.
+            KeyError: a placeholder is undefined.
         """
         shown = []
         for index, token in enumerate(line):
@@ -109,25 +109,28 @@ class Placeholders:
         return self._fresh[name]
 
     def hide_expression(self, text: str) -> str:
-        """An expression of a contract with placeholders."""
+        """Replaces names in a contract expression by placeholders."""
         return _WORD.sub(lambda word: self.names.get(word[0], word[0]), text)
 
     def show_expression(self, text: str) -> str:
-        """An expression of an answer with the names that placeholders stand for.
+        """Replace placeholders in an answer's expression by names.
 
         Raises:
-            KeyError: a placeholder stands for nothing.
+            KeyError: a placeholder is undefined.
         """
         return _WORD.sub(lambda word: self._back[word[0]] if word[0][0] == "@" else word[0], text)
 
 
 def words_are_free(found: Placeholders, line: Sequence[str], index: int) -> bool:
-    """The word at `index` gets a placeholder: it is its author's, and there is one left."""
+    """Returns True if the word at `index` is a user-defined name and a placeholder is left."""
     return len(found.names) < NAMES and not is_known(line[index]) and not is_fixed(line, index)
 
 
 def is_fixed(line: Sequence[str], index: int) -> bool:
-    """The word at `index` stands for itself because of where it stands: a vector's field, a library's name, a header."""
+    """Returns True if the word at `index` is not replaced because of its context.
+
+    A vector's field, a library's name, a header.
+    """
     if line[0] == "#" and (index == 1 or line[1] in ("include", "pragma")):
         return True
     before = line[index - 1] if index else ""
@@ -147,7 +150,7 @@ def _is_long(token: str, *, replace: bool) -> bool:
 
 
 def _split(token: str) -> tuple[str, str]:
-    """A literal without its suffix, and the suffix; other tokens whole."""
+    """Splits a literal from its suffix; other tokens are returned whole."""
     if not is_number(token):
         return token, ""
     pattern = _HEX_SUFFIX if token[:2] in ("0x", "0X") else _SUFFIX

@@ -18,19 +18,19 @@ MOST_TRIED = 400
 """Versions that are looked at for the steps that lead to one."""
 
 Step = tuple[str, int]
-"""A rewrite's name and the number of a variant, from 0."""
+"""A rewrite's name and the index of a variant, from 0."""
 
 Named = tuple[str, int | None]
-"""A rewrite's name with the number of a variant, where that is known."""
+"""A rewrite's name with the index of a variant, if known."""
 
 _AUTHOR = re.compile(r"\brecipe:([a-z0-9+#-]+)")
 
 
 def taken(request: SuggestRequest, steps: Sequence[Step]) -> tuple[SuggestRequest, list[str]]:
-    """The request after steps, and why each was taken.
+    """Apply steps to a request, and return it with the reason of each.
 
     Raises:
-        UndecodableAnswer: a rewrite is none, has no such variant there, or there are too many steps.
+        UndecodableAnswer: a rewrite does not exist or has no such variant there, or there are too many steps.
     """
     whys: list[str] = []
     if len(steps) > MOST_STEPS:
@@ -52,7 +52,7 @@ def after(request: SuggestRequest, candidate: Candidate) -> SuggestRequest:
 
 
 def named_steps(analysis: Sequence[str]) -> list[Named] | None:
-    """The rewrites of an author such as `recipe:coalesce+unroll#1` among sentences; None where none is named."""
+    """Returns the rewrites of an author such as `recipe:coalesce+unroll#1` among sentences; None if none is named."""
     found = _AUTHOR.search(" ".join(analysis))
     parts = [part.partition("#") for part in found[1].split("+")] if found is not None else []
     if not parts or not all(name in REWRITES for name, _, _ in parts):
@@ -61,7 +61,9 @@ def named_steps(analysis: Sequence[str]) -> list[Named] | None:
 
 
 def path(question: Question, goal: CodecVersion, names: Sequence[Named] | None, offers: Callable[[], Sequence[Offer]]) -> list[Step] | None:  # fmt: skip
-    """The steps that lead to a version: the named rewrites in turn; of something broken any one, where none is named.
+    """Return the steps that lead to a version: the named rewrites in turn.
+
+    For a broken kernel any one if none is named.
 
     Args:
         question: what was asked.

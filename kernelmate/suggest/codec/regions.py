@@ -1,4 +1,4 @@
-"""Head and body of the kernel among a unit's shown lines: parts that an answer gives in words, and parts by line."""
+"""Head and body of the kernel among a unit's shown lines: answers change the head by words and the body by line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelmate.suggest.codec.lines import CanonicalLine
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """Places among the shown lines, counted from 0.
+    """Indices into the shown lines, from 0.
 
     Attributes:
         head: the line that ends with the kernel's opening brace.
@@ -24,7 +24,7 @@ class Regions:
 
 
 def regions(shown: Sequence[CanonicalLine], kernel: str) -> Regions:
-    """The regions of the shown lines of a unit.
+    """Return the regions of a unit's shown lines.
 
     Raises:
         NotEncodable: the kernel is not among them.
@@ -38,7 +38,7 @@ def regions(shown: Sequence[CanonicalLine], kernel: str) -> Regions:
 
 
 def _end(shown: Sequence[CanonicalLine], head: int) -> int:
-    """The line that closes the body; one past all lines where none does."""
+    """Returns the line that closes the body; one past the last line if there is none."""
     depth = 0
     for number in range(head, len(shown)):
         texts = shown[number].texts

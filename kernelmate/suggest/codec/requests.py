@@ -1,4 +1,4 @@
-"""Between what a search knows and what a codec is asked: both ways, so that training and inference ask alike."""
+"""Conversion between a search's requests and a codec's questions, shared by training and inference."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import re
 from dataclasses import replace
 from typing import TypeVar
 
-from kernelmate.checks.findings import CODES
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, Contract, Diagnostic, Finding, Judged, Kernel, Unit, Verdict
+from kernelmate.records import Candidate, Contract, Diagnostic, Finding, FindingCode, Judged, Kernel, Unit, Verdict
 from kernelmate.source import change_launch, same_kernel, with_text
 from kernelmate.source.tokens import line_starts
 from kernelmate.suggest.base import SuggestRequest
@@ -24,17 +23,18 @@ from kernelmate.suggest.repairs.base import unit_place
 
 Said = TypeVar("Said", Diagnostic, Finding)
 
+_CODES: frozenset[str] = frozenset(FindingCode)
 _SAID = re.compile(r"(?P<code>[a-z-]+): (?:line (?P<line>\d+): )?(?P<message>.*)", re.DOTALL)
 _BUFFER = re.compile(r"at byte \d+ of (\w+), which has")
 
 
 def launch_of(contract: Contract) -> CodecLaunch:
-    """The part of a contract that versions may change."""
+    """Returns the part of a contract that versions may change."""
     return CodecLaunch(contract.grid, contract.block, contract.shared, contract.require)
 
 
 def question_of(request: SuggestRequest) -> Question:
-    """The question of a search, without the attempts of others."""
+    """Returns a search's request as a question, without other candidates' attempts."""
     verdict = _placed(request.verdict, request.kernel.unit)
     return Question(
         text=request.kernel.unit.text,
@@ -68,7 +68,7 @@ def repair_of(request: SuggestRequest, failed: Judged) -> Question:
 
 
 def _placed(verdict: Verdict, unit: Unit) -> Verdict:
-    """The verdict with what is said of the user's file said of the unit's text, which is all that a question holds."""
+    """Moves a verdict's positions from the user's file to the unit's text, which is all that a question contains."""
 
     def placed(said: Said) -> Said:
         if said.file not in (None, unit.path) or said.line is None:
@@ -97,18 +97,15 @@ def words_on(verdict: Verdict) -> str | None:
 
 
 def finding_of(words: str) -> Finding | None:
-    """What `words_on` told, as a finding again; None for words of another form.
-
-    Columns and threads are not among the words; a buffer is where the message names one.
-    """
+    """Parses a finding from the text of `words_on`; None for other text."""
     if words.startswith("wrong values"):
-        return Finding("wrong-values", "error", words)
+        return Finding(FindingCode.WRONG_VALUES, "error", words)
     said = _SAID.fullmatch(words)
-    if said is None or said["code"] not in CODES:
+    if said is None or said["code"] not in _CODES:
         return None
     buffer = _BUFFER.search(said["message"])
     line = int(said["line"]) if said["line"] else None
-    return Finding(said["code"], "error", said["message"], line=line, buffer=buffer[1] if buffer else None)
+    return Finding(FindingCode(said["code"]), "error", said["message"], line=line, buffer=buffer[1] if buffer else None)
 
 
 def tried_of(judged: Judged) -> TriedVersion:
@@ -121,9 +118,10 @@ def tried_of(judged: Judged) -> TriedVersion:
 
 
 def candidate_of(kernel: Kernel, contract: Contract, answer: DecodedAnswer, author: str) -> Candidate:
-    """An answer as a candidate: its text in the user's file, its launch in the contract.
+    """Return an answer as a candidate: its text in the user's file, its launch in the contract.
 
-    What built-in rewrites alone made is theirs, whoever chose them: it is judged and predicted as theirs is.
+    A version made only by built-in rewrites has them as author, whoever chose them, and is judged and predicted
+    accordingly.
 
     Args:
         kernel: that was asked about.
@@ -143,7 +141,7 @@ def candidate_of(kernel: Kernel, contract: Contract, answer: DecodedAnswer, auth
     try:
         changed = same_kernel(kernel, with_text(kernel.unit, version.text))
         if kernel.unit.language == "python" and launch != launch_of(contract):
-            # The string's text has its launch already; the file's block and its calls stand outside of it.
+            # The string's text has its launch already; the file's contract block and calls are outside of it.
             changed = change_launch(
                 changed, grid=launch.grid, block=launch.block, shared=launch.shared, contract=contract
             )

@@ -47,7 +47,7 @@ class ShownLines:
 
     @classmethod
     def of(cls, question: Question, *, hides: bool) -> ShownLines:
-        """The lines of a question's kernel; `hides`: names and long literals stand as placeholders.
+        """Return the lines of a question's kernel; with `hides`, names and long literals become placeholders.
 
         Raises:
             NotEncodable: there are too many lines, or the kernel is not among them.
@@ -62,10 +62,10 @@ class ShownLines:
         return cls(question, unit, names, tuple(dense(names.hide(line.texts)) for line in shown))
 
     def compared(self, after: CodecVersion) -> tuple[Canonical, list[str]]:
-        """A version in canonical form, and its shown lines as a model would see them beside those of the question.
+        """Return a version in canonical form, and its shown lines in the question's terms.
 
         Raises:
-            NotEncodable: it changes what is not shown.
+            NotEncodable: it changes hidden lines.
         """
         unit = _canonical(after.text, self.question.kernel)
         relaunched = after.launch != self.question.launch
@@ -74,7 +74,7 @@ class ShownLines:
         return unit, [dense(self.names.hide(line.texts)) for line in unit.shown]
 
     def launch_told(self, launch: CodecLaunch) -> str:
-        """What makes the question's launch another one; empty for the same."""
+        """Returns the difference from the question's launch; empty if equal."""
         old = self.question.launch
         parts = []
         for key, token in (("grid", header.GRID), ("block", header.BLOCK)):
@@ -89,10 +89,10 @@ class ShownLines:
         return "".join(parts)
 
     def launch_read(self, text: str, position: int, launch: CodecLaunch) -> tuple[CodecLaunch, int]:
-        """A launch after the changes that stand in a text from `position` on, and where they end.
+        """Parse changes of a launch in a text from `position` on; returns the launch and the end position.
 
         Raises:
-            UndecodableAnswer: a side is empty. KeyError: a placeholder stands for nothing.
+            UndecodableAnswer: a dimension is empty. KeyError: a placeholder is undefined.
         """
         while (found := _LAUNCH.match(text, position)) is not None:
             following = after_sides(text, found.end())
@@ -112,7 +112,7 @@ class ShownLines:
 
 
 def tried_told(question: Question, told: Callable[[CodecVersion], str]) -> str:
-    """Versions that were tried, each with what became of it; what cannot be told is left out.
+    """Return tried versions, each with its result, without those that cannot be expressed.
 
     Args:
         question: with what was tried.
@@ -126,10 +126,10 @@ def tried_told(question: Question, told: Callable[[CodecVersion], str]) -> str:
 
 
 def cleaned(answer: str, end: str) -> str:
-    """An answer without blanks around it and without the token that ends it.
+    """Return an answer without surrounding blanks and without its end token.
 
     Raises:
-        UndecodableAnswer: it is longer than what is read.
+        UndecodableAnswer: it is too long.
     """
     if len(answer) > MOST_ANSWER:
         raise UndecodableAnswer(f"The answer has {len(answer):,} characters; at most {MOST_ANSWER:,} are read.")
@@ -138,7 +138,7 @@ def cleaned(answer: str, end: str) -> str:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Whatever goes wrong when an answer is put into a text, as `UndecodableAnswer`."""
+    """Context manager that converts any error of decoding to `UndecodableAnswer`."""
     try:
         yield
     except KeyError as error:
@@ -152,7 +152,7 @@ def readable() -> Iterator[None]:
 
 
 def tokens_of(lines: Sequence[str]) -> list[list[str]]:
-    """The tokens of an answer's lines, placeholders as they are; empty lines are left out.
+    """Return the tokens of an answer's lines, with placeholders; empty lines are dropped.
 
     Raises:
         UndecodableAnswer: a special token stands within a line.
@@ -170,7 +170,7 @@ def tokens_of(lines: Sequence[str]) -> list[list[str]]:
 
 
 def after_sides(text: str, position: int) -> int:
-    """Where the sides of a launch end: before the next special token that is no placeholder and no comma."""
+    """Returns the end of a launch's dimensions: before the next special token that is not a placeholder or comma."""
     for found in _SPECIAL.finditer(text, position):
         if not text.startswith(header.SIDE, found.start()):
             return found.start()
@@ -187,12 +187,12 @@ def _canonical(text: str, kernel: str) -> Canonical:
 
 
 def _hidden(unit: Canonical, relaunched: bool) -> list[list[str]]:
-    """What is not shown; without the launches in it, which follow the contract, where that changes."""
+    """Returns the hidden lines; without their launches, which follow the contract, if that changes."""
     return [_without_launches(line) if relaunched else line.texts for line in unit.lines if line.hidden]
 
 
 def _without_launches(line: CanonicalLine) -> list[str]:
-    """A line's tokens but those between a launch's brackets, and but the number of a name that is an argument there."""
+    """Returns a line's tokens without those in a launch's brackets, and without the number of a name used there."""
     kept: list[str] = []
     inside: list[str] = []
     depth = 0
@@ -219,7 +219,7 @@ def _split_angles(texts: Sequence[str]) -> list[str]:
 
 
 def places_of(unit: Canonical) -> dict[int, int]:
-    """Number of the shown line that each line of the text is part of; blank and hidden lines are part of none."""
+    """Returns the number of the shown line for each line of the text; none for blank and hidden lines."""
     starts: list[int] = []
     line = 1
     for gap, token in zip(unit.tokens.gaps, unit.tokens.texts, strict=True):
@@ -235,7 +235,7 @@ def places_of(unit: Canonical) -> dict[int, int]:
 
 
 def arguments_of(question: Question) -> tuple[Argument, ...]:
-    """What the contract says of arguments, as far as a prompt has it; the block in the text is read where none is given."""
+    """Returns the contract's arguments as far as a prompt has them, from the text's block if none is given."""
     if question.contract is not None:
         return question.contract.args
     return _arguments_in(question.text)

@@ -52,7 +52,7 @@ _BEFORE_VALUE = frozenset({"return", "case", "throw", "else", "do"})
 
 
 def dense(tokens: Sequence[str]) -> str:
-    """Tokens with a blank only where two of them would be read as something else without it."""
+    """Joins tokens with a blank only where needed to keep them apart."""
     parts: list[str] = []
     last = ""
     for word in tokens:
@@ -95,7 +95,7 @@ class SpacingStyle:
 
 
 def spaced(tokens: Sequence[str], style: SpacingStyle) -> list[str]:
-    """What comes before each word of one line, the first one's left empty."""
+    """Returns the space before each word of a line, empty for the first."""
     if tokens and tokens[0] == "#":
         return _spaced_directive(tokens)
     angles = _template_brackets(tokens)
@@ -142,7 +142,7 @@ def _is_spaced(tokens: Sequence[str], index: int, angles: set[int], style: Spaci
 
 
 def _is_braced_type(tokens: Sequence[str], index: int) -> bool:
-    """`float4{...}`: a brace that makes a value of the type before it."""
+    """`float4{...}`: returns True for a brace that constructs a value of the preceding type."""
     return is_word(tokens[index - 1]) and is_type(tokens[index - 1]) and index > 1
 
 
@@ -207,7 +207,7 @@ def _is_declarator(tokens: Sequence[str], index: int, angles: set[int]) -> bool:
 
 
 def _closes_cast(tokens: Sequence[str], index: int) -> bool:
-    """The parenthesis at `index` closes a cast: nothing but a type stands within."""
+    """Returns True if the parenthesis at `index` closes a cast: it contains only a type."""
     depth = 0
     for position in range(index, -1, -1):
         depth += (tokens[position] == ")") - (tokens[position] in ("(", " ("))
@@ -223,7 +223,7 @@ def _closes_cast(tokens: Sequence[str], index: int) -> bool:
 
 
 def _template_brackets(tokens: Sequence[str]) -> set[int]:
-    """Places of angle brackets that hold template arguments or parameters."""
+    """Returns indices of angle brackets of template arguments or parameters."""
     found: set[int] = set()
     for index, word in enumerate(tokens):
         if word != "<" or index == 0 or not is_word(tokens[index - 1]):

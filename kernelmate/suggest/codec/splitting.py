@@ -1,7 +1,7 @@
-"""Cutting a unit into the lines of its canonical form: a statement each, by recursive descent over its tokens.
+"""Splits a unit into the lines of its canonical form, one statement each, by recursive descent over its tokens.
 
-Tokens and not a syntax tree, since units are shown that hold macros or are broken, and since a tree takes several times as
-long: a corpus is some hundred thousand units.
+It uses tokens instead of a syntax tree because units may contain macros or be broken, and because a tree takes several
+times as long: a corpus has some hundred thousand units.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kernelmate.suggest.codec.lines import Canonical, CanonicalLine, Item, Unbal
 from kernelmate.suggest.codec.tokens import Tokens, is_word, read_tokens
 
 MOST_DEPTH = 60
-"""Blocks within one another that are read as such; deeper ones are cut by their punctuation alone."""
+"""Maximum nesting depth of blocks; deeper ones are split by punctuation alone."""
 
 _OPEN, _CLOSE = frozenset("([{"), frozenset(")]}")
 _DEVICE = frozenset({"__device__", "__constant__", "constexpr", "__managed__"})
@@ -21,7 +21,10 @@ _AFTER_PARAMETERS = frozenset({")", "const", "noexcept", "override", "final", "m
 
 
 def canonical(text: str, kernel: str) -> Canonical:
-    """The canonical form of a unit around one kernel. Total: text that is no C++ is cut by its punctuation."""
+    """Returns the canonical form of a unit around one kernel.
+
+    Never fails: text that is not C++ is split by punctuation.
+    """
     tokens = read_tokens(text)
     mark_object_macros(tokens)
     short = kernel.rpartition("::")[2]
@@ -35,7 +38,7 @@ def canonical(text: str, kernel: str) -> Canonical:
 
 
 class _Splitter:
-    """Cuts the tokens of a unit into lines, from left to right; every method goes on at `at`."""
+    """Splits the tokens of a unit into lines, from left to right; every method continues at `at`."""
 
     def __init__(self, tokens: Tokens, kernel: str) -> None:
         self.texts, self.directives = tokens.texts, tokens.directives
@@ -76,7 +79,7 @@ class _Splitter:
             yield from self._block_from(stop)
 
     def _extent(self) -> tuple[int, int, str]:
-        """Where an item begins, where its head or the whole of it ends, and what it is."""
+        """Returns the start of an item, the end of its head or of the whole item, and its kind."""
         start = index = self.at
         assigned = False
         while index < self.end:
@@ -105,7 +108,7 @@ class _Splitter:
         return "record" if _RECORDS & set(head) and "(" not in head else "function"
 
     def _is_shown(self, head: list[str]) -> bool:
-        """The function is the kernel, or one of the device's as far as can be told."""
+        """Returns True if the function is the kernel, or probably a device function."""
         if "__global__" in head:
             return self._name(head) == self.kernel
         return bool(_DEVICE & set(head)) or any(word.isupper() and len(word) > 2 and is_word(word) for word in head[:4])
@@ -123,14 +126,14 @@ class _Splitter:
     # --------------------------------------------------------------------------------------------- statements
 
     def _block_from(self, stop: int) -> Iterator[CanonicalLine]:
-        """A head up to its brace, what stands in the braces, and the closing brace with what belongs to it."""
+        """Splits a head up to its brace, the contents, and the closing brace with its trailing tokens."""
         record = bool(_RECORDS & set(self.texts[self.at : stop])) and "(" not in self.texts[self.at : stop]
         yield self._line(stop)
         yield from self._body()
         yield self._close(goes_on=record)
 
     def _close(self, *, goes_on: bool) -> CanonicalLine:
-        """A closing brace with its semicolon; `goes_on`: names, or more of an expression, may stand between them."""
+        """Splits a closing brace with its semicolon; with `goes_on`, names or more of an expression may precede that."""
         close = self.at
         self._expect("}")
         if goes_on:
@@ -140,7 +143,7 @@ class _Splitter:
         return self._items(close, self.at)
 
     def _body(self) -> Iterator[CanonicalLine]:
-        """Statements up to a closing brace, which is left."""
+        """Splits statements up to a closing brace, exclusive."""
         self.depth += 1
         if self.depth > MOST_DEPTH:
             raise Unbalanced
@@ -170,7 +173,7 @@ class _Splitter:
             yield from self._simple()
 
     def _controlled(self, lead: list[Item]) -> Generator[CanonicalLine, None, None]:
-        """`if`, `for`, `while`, `switch` with their bodies; `lead` is what stands before it on its line."""
+        """Splits `if`, `for`, `while`, `switch` with their bodies; `lead` are the tokens before it on its line."""
         chain = self.texts[self.at] == "if"
         start = self.at
         while self.at < self.end and self.texts[self.at] != "(":
@@ -201,7 +204,7 @@ class _Splitter:
         yield CanonicalLine([closing, *self._items(start, self.at).items])
 
     def _braced(self, head: list[Item]) -> Generator[CanonicalLine, None, Item]:
-        """A body after its head, in braces whether or not they are there; gives the closing one, not yet on a line."""
+        """Splits a body after its head, adding missing braces; returns the pending closing one."""
         if self.at < self.end and self.texts[self.at] == "{":
             yield CanonicalLine([*head, Item("{", self.at)])
             self.at += 1
@@ -220,7 +223,7 @@ class _Splitter:
         return Item("}", -1)
 
     def _label(self) -> int | None:
-        """Past the colon, where a label begins here."""
+        """Skips a label including its colon, if one begins here."""
         text = self.texts[self.at]
         if text in ("case", "default"):
             index = self.at + 1
@@ -287,7 +290,7 @@ class _Splitter:
         yield line
 
     def _is_foreign_include(self, texts: list[str]) -> bool:
-        """An include that says nothing of the device: a project's header, the host's library."""
+        """Returns True for an include irrelevant to the device: a project header or the host's library."""
         if texts[1:2] == ["pragma"]:
             return texts[2:3] == ["once"]
         if texts[1:2] != ["include"]:

@@ -11,7 +11,7 @@ from typing import Literal
 from kernelmate.suggest.codec.base import DecodedAnswer, NotEncodable
 
 MOST_TAGS = 8
-"""Tags that an answer begins with, at most."""
+"""Maximum of tags at the start of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ TAGS: tuple[Tag, ...] = (
 _FACT = re.compile(
     r"(?:Global (?:loads|stores|atomics)|Shared (?:loads|stores)|Each thread takes \d|A block takes \d|Occupancy)\b"
 )
-"""Sentences that state figures: which of them matter, others say."""
+"""Sentences that state figures; other sentences state their relevance."""
 _BY_TOKEN = {tag.token: tag for tag in TAGS}
 _TOKEN = re.compile(r"@(?:why|do)-[a-z-]+:")
 
@@ -94,13 +94,13 @@ def tag_tokens() -> tuple[str, ...]:
 
 
 def tags_of(analysis: Iterable[str]) -> tuple[Tag, ...]:
-    """What sentences, names of recipes, or tags' own tokens say, bottlenecks first; each tag once."""
+    """Returns the tags of sentences, recipe names, or tags' own tokens: bottlenecks first, each once."""
     said = {place for text in analysis for place in _places_in(text)}
     return tuple(TAGS[place] for place in sorted(said))[:MOST_TAGS]
 
 
 def tags_told(analysis: Iterable[str], *, alone: bool = False) -> str:
-    """What an analysis says, as an answer begins with it; `alone` where that is the whole answer.
+    """Return an analysis as the start of an answer; `alone` if it is the whole answer.
 
     Raises:
         NotEncodable: it is, and nothing is said.
@@ -113,14 +113,14 @@ def tags_told(analysis: Iterable[str], *, alone: bool = False) -> str:
 
 @lru_cache(maxsize=4096)
 def _places_in(text: str) -> tuple[int, ...]:
-    """Places among `TAGS` of what one sentence says; a corpus says the same few hundred over and over."""
+    """Returns indices into `TAGS` of one sentence's tags, cached because a corpus repeats a few hundred sentences."""
     if _FACT.match(text) is not None:
         return ()
     return tuple(place for place, tag in enumerate(TAGS) if tag.token == text or tag.pattern.search(text))
 
 
 def read_tags(text: str) -> tuple[tuple[Tag, ...], int]:
-    """The tags that a text begins with, each once, and where they end; a tag that there is not is passed over."""
+    """Returns the tags that a text begins with, each once, and their end; unknown tags are skipped."""
     found: list[Tag] = []
     position = 0
     for token in _tokens(text):
@@ -132,13 +132,13 @@ def read_tags(text: str) -> tuple[tuple[Tag, ...], int]:
 
 
 def read_analysis(text: str) -> tuple[DecodedAnswer, str]:
-    """An answer as far as its analysis goes, and the rest of it."""
+    """Splits an answer into its analysis and the rest."""
     tags, position = read_tags(text)
     return DecodedAnswer(None, tuple(tag.sentence for tag in tags), tuple(tag.token for tag in tags)), text[position:]
 
 
 def without_tags(text: str) -> str:
-    """An answer without the tags that it begins with: what it does, whatever it says of it."""
+    """Returns an answer without its leading tags: its effect without its explanation."""
     return text[read_tags(text)[1] :]
 
 

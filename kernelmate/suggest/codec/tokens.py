@@ -1,7 +1,7 @@
-"""Text as tokens with the gaps before them: whole operators, comments and layout in the gaps.
+"""Splits text into tokens and the gaps before them: operators are whole tokens, gaps contain comments and layout.
 
-The same reading serves the user's text and a model's lines. `kernelmate.source.tokens` reads for other ends: it keeps
-comments apart from layout, and cuts operators so that template brackets can be matched.
+It is used for the user's text and for a model's lines. `kernelmate.source.tokens` differs: it separates comments from
+layout, and splits operators so that template brackets can be matched.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ _COMMENT = re.compile(r"//(?:[^\\\n]|\\\n|\\(?!\n))*|/\*[\s\S]*?(?:\*/|\Z)")
 
 @dataclass(slots=True)
 class Tokens:
-    """A text taken apart; `gaps[i] + texts[i]` over all i, and `tail`, is the text again.
+    """The tokens of a text; `gaps[i] + texts[i]` over all i, and `tail`, give the text again.
 
     Attributes:
-        texts: of the tokens. gaps: what stands before each: layout and comments.
+        texts: of the tokens.
+        gaps: what stands before each: layout and comments.
         directives: number of the preprocessor line that each token is part of; 0 for code.
         tail: the gap after the last token.
     """
@@ -47,7 +48,7 @@ class Tokens:
 
 
 def read_tokens(text: str) -> Tokens:
-    """Take a text apart. Never fails: what is not C++ comes out as single characters."""
+    """Splits a text. Never fails: other characters become single tokens."""
     found = Tokens()
     texts, gaps, directives = found.texts, found.gaps, found.directives
     number = current = 0
@@ -68,12 +69,12 @@ def read_tokens(text: str) -> Tokens:
 
 
 def breaks_line(gap: str) -> bool:
-    """The gap ends a line, as against one that goes on after a backslash or within a comment."""
+    """Returns True if the gap ends a line, not counting continuations and line ends in comments."""
     return "\n" in _COMMENT.sub(" ", _JOINED.sub(" ", gap))
 
 
 def has_comment(gap: str) -> bool:
-    """The gap holds a comment."""
+    """Returns True if the gap contains a comment."""
     return "/" in gap
 
 
@@ -89,5 +90,5 @@ def is_number(token: str) -> bool:
 
 
 def is_string(token: str) -> bool:
-    """The token is a string or a character, perhaps one that is never closed."""
+    """Returns True for a string or character literal, even if unclosed."""
     return '"' in token or ("'" in token and not is_number(token))

@@ -1,4 +1,4 @@
-"""Utilisation of the GPU by a launch: rewrites that pay with few threads differ from those that pay with many."""
+"""Utilisation of the GPU by a launch, because other rewrites pay off with few threads than with many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelmate.suggest.codec.base import NotEncodable, Question
 from kernelmate.suggest.codec.chat import request_of
 
 FILLS = (0.0625, 0.25, 1, 4)
-"""Threads of the launch over threads that the GPU holds at once."""
+"""Thresholds of launch threads over threads resident on the GPU."""
 
 
 def fill_tokens() -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def fill_tokens() -> tuple[str, ...]:
 
 
 def filled(question: Question) -> list[str]:
-    """The token for the size at which time counts; none where the launch or the GPU is not known."""
+    """Returns the token for the size whose time counts; none if the launch or the GPU is unknown."""
     try:
         request = request_of(question)
         size = request.contract.sizes[0] if question.size is None else question.size

@@ -1,4 +1,4 @@
-"""Tokens of a changed text as text: in the old layout where they stood together, else as its author lays out."""
+"""Writes a changed text from tokens: with the old layout for contiguous old tokens, else in the author's style."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernelmate.suggest.codec.lines import Canonical, CanonicalLine
 from kernelmate.suggest.codec.spelling import SpacingStyle
 
 WIDEST = 120
-"""Columns up to which a body of one statement may stand on the line of its head, where its author writes them so."""
+"""Maximum columns for a single-statement body on the line of its head, if the author writes them so."""
 
 _OPERATORS = frozenset({"=", "+", "<", "+=", "/", "=="})
 _DEEPER = re.compile(r"\n(?=[ \t]+(?:[^\s]|\Z))")
@@ -38,7 +38,7 @@ class OutputToken:
 
 
 def style_of(old: Canonical) -> SpacingStyle:
-    """Layout style of a unit's author."""
+    """Detects the layout style of a unit's author."""
     gaps, texts = old.tokens.gaps, old.tokens.texts
     joined = "".join(gap + text for gap, text in zip(gaps, texts, strict=True))
     left, right = len(_STAR_LEFT.findall(joined)), len(_STAR_RIGHT.findall(joined))
@@ -57,7 +57,7 @@ def style_of(old: Canonical) -> SpacingStyle:
 
 
 def _step(old: Canonical) -> str:
-    """One level of indentation: the commonest difference between a line and the one it stands in."""
+    """Returns one indentation level: the most common difference between a line and its enclosing one."""
     steps: Counter[str] = Counter()
     above: list[str] = []
     for line in old.lines:
@@ -74,7 +74,7 @@ def _step(old: Canonical) -> str:
 
 
 def _indent_of(old: Canonical, line: CanonicalLine) -> str | None:
-    """The blanks before a line that begins one of the text; None for one that does not."""
+    """Returns the indentation of a line that begins a text line; None for others."""
     index = line.items[0].place
     if index < 0:
         return None
@@ -125,7 +125,7 @@ class TokenWriter:
         return "".join(parts)
 
     def _gap(self, last: OutputToken | None, token: OutputToken, *, begins: bool, joins: bool) -> str:
-        """What stands between two tokens; `joins`: the second is a body that goes on the line of its head."""
+        """Returns the gap between two tokens; `joins` if the second is a body on the line of its head."""
         own = self.gaps[token.index] if token.index is not None else None
         previous = -1 if last is None else last.index
         if own is not None and previous is not None and previous + 1 == token.index:
@@ -147,7 +147,7 @@ class TokenWriter:
         return trailing + ("" if last is None else "\n") + lead
 
     def _shifted(self, gap: str) -> str:
-        """A gap whose lines stand deeper, or less deep, than they did; what stands at the margin stays there."""
+        """Returns a gap with its lines re-indented; lines at the margin stay there."""
         if not self.shift or "\n" not in gap:
             return gap
         if self.shift > 0:
@@ -190,7 +190,7 @@ class TokenWriter:
 
 
 def _cut(gap: str) -> tuple[str, str | None]:
-    """The comment behind a token on its line, and what stands on the lines below; None where no line ends."""
+    """Splits a gap into the comment after a token on its line, and the lines below; None if no line ends."""
     same = _SAME_LINE.match(gap)
     end = same.end() if same is not None else 0
     comment = gap[:end].rstrip()

@@ -19,14 +19,14 @@ from kernelmate.suggest.redact import redacted
 from kernelmate.suggest.replies import Malformed, Proposal, Review, read_reply, schema_of
 
 CHARACTERS_PER_TOKEN = 2.5
-"""Fewer than code has in any vocabulary seen, so that what is counted to fit does fit."""
+"""Conservative characters per token, below that of code in any known vocabulary."""
 ANSWER_SHARE = 0.4
-"""Of the context, kept for the answer."""
+"""Fraction of the context reserved for the answer."""
 MOST_ANSWER_TOKENS = 6_000
 WARMER, HOTTEST = 0.1, 1.2
-"""By how much the temperature goes up from one drawn attempt to the next, and how far."""
+"""Temperature increment between sampled attempts, and its maximum."""
 MOST_DRAWS = 1.5
-"""Answers that are drawn for each that is wanted, where some say what others have said."""
+"""Sampled answers per requested one, since some are duplicates."""
 
 REPAIR_TASK = (
     "The version under review failed for the reasons that stand with it. Mend it, keeping what made it better.\n"
@@ -35,21 +35,25 @@ APPLY_TASK = "Carry out the review, step by step, and give the kernel.\n"
 
 
 class _Untold(Exception):
-    """A server tells no probabilities of tokens; the message is a sentence that says why."""
+    """The server reports no token probabilities; the message gives the reason."""
 
 
 @dataclass(slots=True)
 class LocalModel:
-    """A model that answers somewhere, as an author.
+    """A model behind an endpoint, as an author.
 
     Attributes:
-        endpoint: gives where it answers, starting it where that is needed. label: the model's name for candidates.
-        temperature: of the second attempt and those after it, which go up from it step by step; the first is greedy. seed: of the first; the others follow.
-        on_text: told of text as it arrives. stop: True once the user wants no more.
+        endpoint: gives where it answers, starting it where that is needed.
+        label: the model's name for candidates.
+        temperature: of the second attempt and those after it, which go up from it step by step; the first is greedy.
+        seed: of the first; the others follow.
+        on_text: told of text as it arrives.
+        stop: True once the user wants no more.
         agree: shown each text before it leaves this machine, with secrets taken out; None for a server on it.
         codec: how the model is asked and answers, by its name in `kernelmate.suggest.codec`.
         taught: the fingerprint of the rewrites that it was taught to choose among; None where it was not.
-        notes: one line each, once: where the rewrites that are installed are others, and why choices could not be weighed.
+        notes: one line each, once: where the rewrites that are installed are others, and why choices could not be
+            weighed.
         last_cost: tokens of the last answer.
     """
 
@@ -75,7 +79,7 @@ class LocalModel:
         return f"local:{self.label}"
 
     def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
-        """Different attempts: choices among what a codec offers, the likeliest first; others are drawn, the first one greedily.
+        """Return different attempts: a codec's choices, most probable first; then sampled ones, the first greedy.
 
         Raises:
             AuthorFailed: the model cannot be asked, or none of its answers could be read.
@@ -96,7 +100,7 @@ class LocalModel:
         return self._attempts(request, [failed_part(failed, request)], REPAIR_TASK, 1)
 
     def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal | Candidate]:
-        """Two attempts at carrying out a review; models with a codec of their own are not made for that, and try anew.
+        """Return two attempts at carrying out a review; models with their own codec ignore it and sample again.
 
         Raises:
             AuthorFailed: as `samples`.
@@ -136,7 +140,7 @@ class LocalModel:
             raise AuthorFailed("malformed", f"{self.name} gave nothing that can be used. {unread}")
 
     def _coded(self, request: SuggestRequest, asked: CodecQuestion, count: int) -> Iterator[Candidate]:
-        """Attempts of a model that reads and writes by a codec: choices among what is offered, then what it writes itself.
+        """Return attempts of a model with its own codec: choices among the offers, then written answers.
 
         What it writes and says the same as an attempt before is drawn again. Choices that cannot be weighed it writes as well.
         """
@@ -169,7 +173,7 @@ class LocalModel:
     def _weighed(
         self, coded: CodecQuery, endpoint: Endpoint, request: SuggestRequest, count: int
     ) -> Iterator[Candidate]:
-        """Choices, the likeliest first; none once a server has told no probabilities, which `coded` and `_unweighed` then say.
+        """Return choices, most probable first; none if the server reports no probabilities.
 
         Raises:
             AuthorFailed: there is no answer.
@@ -182,7 +186,7 @@ class LocalModel:
         coded.weighed = not self._unweighed
 
     def _following(self, endpoint: Endpoint, text: str, request: SuggestRequest) -> Mapping[str, float]:
-        """Log probabilities of the likeliest tokens after a text; what that cost comes on top of the last answer's.
+        """Return log probabilities of the most probable tokens after a text; the cost is added to the last answer's.
 
         Raises:
             AuthorFailed: there is no answer. _Untold: the server tells no probabilities.
@@ -191,7 +195,7 @@ class LocalModel:
         try:
             answer = self._answer(endpoint, question, request, shown=False)
         except AuthorFailed as error:
-            # Servers that do not know this parameter, or allow fewer tokens, refuse the whole question for it.
+            # Servers that do not know this parameter, or allow fewer tokens, reject the whole request because of it.
             if error.kind != "request":
                 raise
             raise _Untold(str(error)) from None
@@ -218,7 +222,7 @@ class LocalModel:
         return round(min(self.temperature + WARMER * (number - 1), max(HOTTEST, self.temperature)), 3)
 
     def _proposal(self, endpoint: Endpoint, question: ChatRequest, request: SuggestRequest) -> Proposal:
-        """One answer, read.
+        """Return one parsed answer.
 
         Raises:
             Malformed: it cannot be. AuthorFailed: there is none.
@@ -236,7 +240,7 @@ class LocalModel:
     def _answer(
         self, endpoint: Endpoint, question: ChatRequest, request: SuggestRequest, *, shown: bool = True
     ) -> ChatAnswer:
-        """One answer, and what it cost; `shown` to the user as it arrives.
+        """Return one answer and its cost; `shown` passes text to the user as it arrives.
 
         Raises:
             AuthorFailed: there is none.
@@ -259,9 +263,9 @@ class LocalModel:
 
 
 def fitted(kernel: str, parts: list[str], task: str, context: int | None) -> tuple[str, int]:
-    """The user's part of a prompt within a context, and the tokens that are left for the answer.
+    """Fit the user's part of a prompt into a context; returns it with the tokens left for the answer.
 
-    Parts are cut from the end of the least important one, which is the last; the kernel is never cut.
+    Parts are truncated from the least important one, which is the last; the kernel is never truncated.
 
     Args:
         kernel: what is known of the kernel.

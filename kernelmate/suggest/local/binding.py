@@ -1,4 +1,4 @@
-"""llama-cpp-python as something that answers one chat at a time and stops the moment nobody listens any more.
+"""Wrapper of llama-cpp-python that answers one chat at a time and stops as soon as the client is gone.
 
 The server that comes with the package does not know `json_schema`, leaves a prompt's evaluation running once its client
 has gone, and ends its stream without a word when something fails; so only the binding itself is used.
@@ -17,11 +17,11 @@ from typing import Any
 from kernelmate.suggest.local.engines import BATCH, EngineSettings
 
 PLAIN = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n\n{% endfor %}assistant: "
-"""The template for a file that brings none."""
+"""Chat template for a file without one."""
 
 
 class Unanswerable(Exception):
-    """A question that this model cannot be asked; the message is one sentence for people."""
+    """A question that this model cannot answer; the message is one sentence."""
 
 
 class ClientGone(Exception):
@@ -30,7 +30,7 @@ class ClientGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How an answer is to be drawn; `grammar` as `Binding.grammar` gives it, `likely` as in `chat.ChatRequest`."""
+    """Sampling options of an answer; `grammar` as from `Binding.grammar`, `likely` as in `chat.ChatRequest`."""
 
     most_tokens: int
     temperature: float
@@ -41,7 +41,7 @@ class SamplingOptions:
 
 @dataclass(slots=True)
 class TokenCounts:
-    """Tokens of one answer: the prompt's, those of them that were known from before, and those written.
+    """Token counts of one answer: of the prompt, of its cached part, and of the answer.
 
     `finish` is `stop` where the model ended its answer, `length` where there was no more room. `likely`: texts of the first
     token's likeliest values with their log probabilities, where they were wanted.
@@ -69,7 +69,7 @@ class Binding:
         from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
         threads = settings.threads or _cores()
-        # Only while it loads does llama.cpp's own account matter: its last words say why it could not.
+        # llama.cpp's log matters only while loading: its last lines give the reason of a failure.
         self._llama = llama_cpp.Llama(
             settings.model,
             n_ctx=settings.context,
@@ -110,7 +110,7 @@ class Binding:
         return self.tokens(text)
 
     def tokens(self, text: str) -> list[int]:
-        """An exact text as tokens, special ones where they are spelled.
+        """Tokenise an exact text, with special tokens where spelled.
 
         Raises:
             Unanswerable: the context is too small.
@@ -121,10 +121,10 @@ class Binding:
         return tokens
 
     def grammar(self, schema: object) -> Any:
-        """What holds an answer to a JSON Schema.
+        """Return a grammar for a JSON Schema.
 
         Raises:
-            Unanswerable: no grammar can be made of it.
+            Unanswerable: it cannot be converted.
         """
         from llama_cpp import LlamaGrammar
 
@@ -136,7 +136,7 @@ class Binding:
     def answer(
         self, prompt: list[int], wanted: SamplingOptions, counts: TokenCounts, gone: Callable[[], bool]
     ) -> Iterator[bytes]:
-        """The answer piece by piece; a piece may end within a character.
+        """Yield the answer in pieces; a piece may end within a character.
 
         Args:
             prompt: as `prompt` gives it.
@@ -174,7 +174,7 @@ class Binding:
             self._gone = bool
 
     def _known(self, prompt: list[int]) -> int:
-        """Tokens at the prompt's beginning that need no evaluation, since the last conversation began alike."""
+        """Returns the tokens at the prompt's start that are cached from the last conversation."""
         known = 0
         for one, other in zip(self._llama.input_ids[: self._llama.n_tokens], prompt, strict=False):
             if one != other:
@@ -206,7 +206,7 @@ class Binding:
         return buffer.raw[: max(size, 0)]
 
     def _text_of(self, name: str) -> str:
-        """The text of the vocabulary's first or last token of a text; empty where it has none."""
+        """Returns the text of the vocabulary's token of a name; empty if there is none."""
         token = self._llama.token_eos() if name == "eos" else self._llama.token_bos()
         return "" if token < 0 else self._piece(token, special=True).decode("utf-8", "replace")
 

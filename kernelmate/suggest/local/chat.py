@@ -1,4 +1,4 @@
-"""One question to a server that speaks OpenAI's chat protocol: streamed, and broken off the moment it is not wanted."""
+"""One request to a server with OpenAI's chat protocol: streamed, and aborted as soon as it is no longer needed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from kernelmate.suggest.local.serving import Endpoint
 from kernelmate.suggest.local.state import touch
 
 LOOK_S = 0.05
-"""Seconds between two looks at whether the answer is still wanted."""
+"""Seconds between two checks whether the answer is still needed."""
 MOST_ANSWER = 1 << 20
 """Characters of one answer, and bytes of one event of its stream."""
 MOST_STREAM = 16 * MOST_ANSWER
-"""Bytes of one answer's stream, in which each piece of text stands in an event of its own."""
+"""Maximum bytes of one answer's event stream."""
 ANSWER_S = 600.0
 """Seconds for one answer, from asking to its end."""
 
@@ -33,7 +33,7 @@ OnText = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """What came back; tokens as the server counts them, None where it does not.
+    """An answer, with token counts from the server, None if it gives none.
 
     `known_tokens` are those of `input_tokens` that the server had evaluated before. `likely` has log probabilities of the first
     token, by its text; empty where none were asked for, or the server tells none.
@@ -49,13 +49,14 @@ class ChatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What is asked, and how.
+    """A request to a model.
 
     Attributes:
         system, user: of a conversation, which the model's own template makes a text of.
         prompt: the exact text instead, for models that go on writing; special tokens stand in it as they are spelled.
         schema: holds the answer to a form where the server can do that.
-        likely: how many of the likeliest first tokens are told with their log probabilities, before anything is drawn from them.
+        likely: how many of the likeliest first tokens are told with their log probabilities, before anything is drawn
+            from them.
     """
 
     system: str
@@ -77,7 +78,7 @@ def ask(
     timeout_s: float = 300.0,
     answer_s: float = ANSWER_S,
 ) -> ChatAnswer:
-    """Ask once.
+    """Send one request and return the answer.
 
     Args:
         endpoint: where.
@@ -108,7 +109,7 @@ def ask(
                 raise _refused(response.status, response.read(65536))
             return _read(response, watch, on_text, likely=question.likely > 0)
     except (OSError, http.client.HTTPException, msgspec.DecodeError, RecursionError, AuthorFailed) as error:
-        # Once the watch has ended the connection, whatever comes of that says nothing of its own.
+        # After the watch has closed the connection, resulting errors have no meaning.
         if watch.verdict is not None:
             raise watch.verdict from None
         if isinstance(error, (msgspec.DecodeError, RecursionError)):
@@ -124,7 +125,7 @@ def ask(
 
 @contextlib.contextmanager
 def _turn(endpoint: Endpoint) -> Iterator[None]:
-    """The GPU as one of those that share it, so that no kernel is timed meanwhile; at once where the model is on the CPU."""
+    """Context manager that shares the GPU, so that no kernel is timed meanwhile; does nothing for a model on the CPU."""
     if endpoint.gpu is None:
         yield
         return
@@ -152,7 +153,7 @@ def _body(endpoint: Endpoint, question: ChatRequest) -> dict[str, Any]:
     else:
         body["messages"] = [{"role": "system", "content": question.system}, {"role": "user", "content": question.user}]
     if endpoint.state is not None:
-        # Our own server says how far it has read the prompt, so that slow reading is told apart from hanging.
+        # KernelMate's own server reports its progress in the prompt, which distinguishes slow evaluation from hanging.
         body["return_progress"] = True
     if question.likely:
         body["logprobs"] = question.likely
@@ -177,9 +178,9 @@ def _connection(url: str) -> http.client.HTTPConnection:
 
 
 class _Watch:
-    """Ends a connection from beside: once the user wants no more, or when nothing has come for too long.
+    """Closes a connection from another thread: when the user cancels, or when nothing has arrived for too long.
 
-    A blocked read cannot look around itself, and a read with a time limit spoils the stream for the next one.
+    A blocked read cannot check for cancellation, and a read with a timeout corrupts the stream.
 
     Attributes:
         verdict: why the connection was ended; None while it was not.
@@ -212,19 +213,19 @@ class _Watch:
         self._thread.join()
 
     def asked(self) -> None:
-        """The question is sent now: the time for the answer begins.
+        """Start the answer's time limit when the request is sent.
 
         Raises:
-            AuthorFailed: it is not wanted any more.
+            AuthorFailed: it was cancelled.
         """
         self._began = time.monotonic()
         self.heard()
 
     def heard(self) -> None:
-        """Something came.
+        """Record that data arrived.
 
         Raises:
-            AuthorFailed: it is not wanted any more.
+            AuthorFailed: it was cancelled.
         """
         self._since = time.monotonic()
         if self._stop():
@@ -247,7 +248,7 @@ class _Watch:
                 )
 
     def _give_up(self, why: str) -> None:
-        """It has taken too long. A server of our own that hangs, as a file's chat template can make it, is ended."""
+        """Handles a timeout. A local server that hangs, as a file's chat template can cause, is killed."""
         ended = ""
         if self._endpoint.state is not None:
             # The server ends once its file is gone, and the next question starts another one.
@@ -288,7 +289,7 @@ class _Usage(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
-    """One event of an answer, as far as it is read."""
+    """The used fields of one event."""
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
@@ -309,7 +310,7 @@ class _Logprobs(msgspec.Struct):
 
 
 def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | None, *, likely: bool) -> ChatAnswer:
-    """The answer of a stream of events.
+    """Return the answer of an event stream.
 
     Raises:
         AuthorFailed: stopped, broken off, too long, or an error of the server. msgspec.DecodeError, RecursionError: an
@@ -343,14 +344,14 @@ def _read(response: http.client.HTTPResponse, watch: _Watch, on_text: OnText | N
 
 
 def _likely(told: msgspec.Raw) -> dict[str, float]:
-    """Log probabilities of the first token in a piece of an answer, as llama.cpp's server tells them."""
+    """Returns log probabilities of the first token in a piece of an answer, in llama.cpp's format."""
     content = msgspec.json.decode(told, type=_Logprobs | None)
     first = content.content[0] if content is not None and content.content else None
     return {} if first is None else {one.token: one.logprob for one in first.top_logprobs or ()}
 
 
 def _events(response: http.client.HTTPResponse, watch: _Watch) -> Iterator[bytes]:
-    """The JSON of a stream of server-sent events.
+    """Yield the JSON of server-sent events.
 
     Raises:
         AuthorFailed: stopped, or too long.
@@ -379,7 +380,7 @@ def _endless() -> AuthorFailed:
 
 
 def _malformed(endpoint: Endpoint, what: str) -> AuthorFailed:
-    """The server speaks, but not the protocol; says where the answer departs from it."""
+    """Returns the error for a server that violates the protocol, with the place of the violation."""
     advice = "see what else answers there" if endpoint.state is not None else "check the setting model_url"
     return AuthorFailed(
         "malformed",
@@ -389,7 +390,7 @@ def _malformed(endpoint: Endpoint, what: str) -> AuthorFailed:
 
 
 def _refused(status: int, body: bytes) -> AuthorFailed:
-    """A server's refusal as one line; what it says is cut short, and its kind read from the status and the words."""
+    """Returns a server's refusal as one line; its kind is derived from status and text."""
     try:
         error = json.loads(body).get("error")
         said = error.get("message") if isinstance(error, dict) else str(error)

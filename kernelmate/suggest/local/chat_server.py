@@ -21,14 +21,14 @@ MOST_BODY = 16 << 20
 LOOK_S = 0.02
 """Seconds between two looks at whether the client is still there."""
 MOST_TOKENS = 4096
-"""Of an answer, where the question names no number."""
+"""Default maximum of tokens in an answer."""
 
 MOST_LIKELY = 4096
-"""Values of a token that are told with their probabilities."""
+"""Maximum of token values reported with probabilities."""
 
 
 def serve(binding: Binding, settings: EngineSettings) -> str:
-    """Serve a model from a thread; gives the address."""
+    """Serves a model from a thread; returns the address."""
     turn = threading.Lock()
 
     class BoundHandler(_Handler):
@@ -137,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     @contextmanager
     def _turn(self, gone: threading.Event) -> Iterator[None]:
-        """Wait until the model is free, unless nobody waits for the answer any more."""
+        """Context manager that waits until the model is free, or the client is gone."""
         while not self.one_at_a_time.acquire(timeout=LOOK_S):
             if gone.is_set():
                 raise ClientGone
@@ -183,17 +183,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: questions and keys belong into no log."""
+        """Logs nothing: requests and keys must not appear in logs."""
 
 
 def _told(likely: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    """Values of one token as llama.cpp's own server tells them."""
+    """Formats token probabilities like llama.cpp's own server."""
     return {"content": [{"top_logprobs": [{"token": text, "logprob": chance} for text, chance in likely]}]}
 
 
 @contextmanager
 def _watched(connection: socket.socket) -> Iterator[threading.Event]:
-    """An event that is set once the client has closed its end; nothing else comes from it after its question."""
+    """Returns an event that is set when the client closes the connection, since it sends nothing else after its request."""
     gone, over = threading.Event(), threading.Event()
 
     def look() -> None:

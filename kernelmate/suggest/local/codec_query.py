@@ -1,8 +1,7 @@
-"""Asking a model by its codec: one exact text, read again as candidates, each different from those before it.
+"""Queries of a model by its codec: one exact text, decoded to candidates that differ from all before.
 
-Where rewrites are offered, candidates are choices among them first, the model's likeliest before the others; only what is
-wanted beyond them is written freely. Where its server tells no probabilities, there is nothing to weigh choices by: the model is
-shown what is offered all the same, and whether an answer is a choice is left to it.
+If rewrites are offered, candidates are choices among them first, by probability; further ones are written freely. If
+the server reports no probabilities, the model still sees the offers, and any answer may be a choice.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ __global__ void scale(float* x, int n) {
 }
 """
 MOST_TOKENS = 512
-"""Of an answer: several times what edits take."""
+"""Maximum tokens of an answer: several times what edits need."""
 LIKELY = 256
-"""Of the likeliest tokens that are looked at for those that choose: more than there are words to begin an answer with."""
+"""Number of most probable tokens searched for choices: more than there are words that start an answer."""
 
 
 class CodecQuery:
-    """One question to a model with a codec, and what its answers have said so far.
+    """One question to a model with a codec, and its answers so far.
 
     Args:
         codec: its name.
@@ -46,9 +45,12 @@ class CodecQuery:
         AuthorFailed: there is no such codec, or the kernel cannot be shown by it.
 
     Attributes:
-        weighed: choices are taken by `choices`, so that what is written beyond them is no choice; else any answer may be one.
-        read_any: an answer could be read. unread: why the last one could not be.
-        repeated: free answers that meant what one before them did, the kernel as it is, or a choice that is not offered any more.
+        weighed: choices are taken by `choices`, so that what is written beyond them is no choice; else any answer may
+            be one.
+        read_any: an answer could be read.
+        unread: why the last one could not be.
+        repeated: free answers that meant what one before them did, the kernel as it is, or a choice that is not offered
+            any more.
     """
 
     def __init__(self, codec: str, asked: CodecQuestion, request: SuggestRequest, author: str) -> None:
@@ -71,7 +73,7 @@ class CodecQuery:
         self.repeated = 0
 
     def choices(self, following: Following) -> Iterator[Candidate]:
-        """What is offered, the likeliest choice first, then pairs of them, without what was judged before.
+        """Yield the offered choices, most probable first, then pairs, without those judged before.
 
         Args:
             following: log probabilities of the tokens that follow a text; asked for as choices are taken.
@@ -82,7 +84,7 @@ class CodecQuery:
                 yield candidate
 
     def question(self, temperature: float, seed: int) -> ChatRequest:
-        """What the server is asked for an answer that the model writes; the next one that is read must be the one to it.
+        """Return the request for a written answer; the next `read` must be for its answer.
 
         The names of the kernel are numbered by the seed for an answer that is drawn.
         """
@@ -93,7 +95,7 @@ class CodecQuery:
         return ChatRequest("", "", temperature=temperature, seed=seed, most_tokens=MOST_TOKENS, prompt=self._shown)
 
     def read(self, answer: ChatAnswer) -> Candidate | None:
-        """The candidate that an answer is; None for one that cannot be read, changes nothing, or came before."""
+        """Returns an answer's candidate; None if it is invalid, changes nothing, or is a duplicate."""
         if not answer.finished:
             self.unread = "The answer was cut off: it was longer than what was allowed for."
             return None
@@ -122,10 +124,10 @@ class CodecQuery:
 
 
 def sample_question(codec: str, most_tokens: int) -> ChatRequest:
-    """A question that any model with this codec can be asked, to see whether and how fast it answers.
+    """Return a question for any model with this codec, to test its speed.
 
     Raises:
-        UsageError: there is no such codec.
+        UsageError: the codec does not exist.
     """
     prompt = codec_named(codec).ask(CodecQuestion(_SAMPLE, "scale", CodecLaunch(("cdiv(n, 256)",), ("256",)))).prompt
     return ChatRequest("", "", most_tokens=most_tokens, prompt=prompt)

@@ -1,4 +1,4 @@
-"""The local model as one who goes on writing: what could stand between two pieces of code."""
+"""Code completion by the local model: text between two pieces of code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SCHEMA = {
 def complete(
     endpoint: Endpoint, before: str, after: str, *, stop: Callable[[], bool] = lambda: False, timeout_s: float = 20.0
 ) -> str:
-    """What could stand between two pieces of code; empty where the model has nothing that can be read.
+    """Return text to insert between two pieces of code; empty if the model gives nothing usable.
 
     Args:
         endpoint: where the model answers.
@@ -52,7 +52,7 @@ def complete(
 
 
 def _fitted(text: str, before: str, after: str) -> str:
-    """The text without what stands around the gap already, without characters that nobody sees, and not too long."""
+    """Returns the text without what already surrounds the gap, without invisible characters, and limited in length."""
     line = before[before.rfind("\n") + 1 :]
     if line.strip() and text.startswith(line.lstrip()):
         text = text[len(line.lstrip()) :]

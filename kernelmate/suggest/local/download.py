@@ -1,4 +1,4 @@
-"""A model from a repository of the Hugging Face hub: shown first, then downloaded, and held to its hash."""
+"""Download of a model from the Hugging Face hub: shown first, then downloaded, and verified by its hash."""
 
 from __future__ import annotations
 
@@ -18,16 +18,20 @@ GOES_ON = "Make room or check the network, and give the same command again: it g
 _ONE_OF_SEVERAL = re.compile(r"-\d{5}-of-\d{5}\.gguf\Z", re.IGNORECASE)
 
 OnStage = Callable[[str, int, int], None]
-"""Told what is being done (`downloading`, `checking`), and how many of how many bytes are done."""
+"""Callback with the stage (`downloading`, `checking`), bytes done, and total."""
 
 
 @dataclass(frozen=True, slots=True)
 class DownloadOffer:
-    """What would be downloaded.
+    """A download to confirm.
 
     Attributes:
-        repository: `owner/name`. file: in it. revision: the commit, so that what is shown is what comes.
-        size: in bytes, None where the hub does not say. sha256: as the hub says. licence: of the repository.
+        repository: `owner/name`.
+        file: in it.
+        revision: the commit, so that what is shown is what comes.
+        size: in bytes, None where the hub does not say.
+        sha256: as the hub says.
+        licence: of the repository.
     """
 
     repository: str
@@ -39,7 +43,7 @@ class DownloadOffer:
 
 
 def look_up(name: str) -> DownloadOffer:
-    """What a repository offers under a name: `owner/name`, or `owner/name:file.gguf`.
+    """Look up a repository's file: `owner/name`, or `owner/name:file.gguf`.
 
     Raises:
         UsageError: there is no such repository or file in it, or there are several and none is named.
@@ -96,9 +100,9 @@ def _info(repository: str) -> Any:
 def download(
     library: ModelLibrary, offer: DownloadOffer, name: str | None = None, on_bytes: OnStage | None = None
 ) -> LocalModelFile:
-    """Download an offer into the library's folder, going on where an earlier try was broken off, and add it.
+    """Download an offer into the library's folder, resuming an interrupted download, and add it.
 
-    What has come stays in a `.part` file until all of it is there and its hash is the one that was announced.
+    Data stays in a `.part` file until it is complete and its hash is verified.
 
     Args:
         library: that it goes into.
@@ -144,7 +148,7 @@ def _plain(name: str) -> str:
 
 
 def _check_room(part: Path, size: int | None) -> None:
-    """Refuse before gigabytes have come what cannot end well.
+    """Refuse a download for which disk space does not suffice.
 
     Raises:
         EnvironmentFailed: the disk has less room than is needed.
@@ -160,7 +164,7 @@ def _check_room(part: Path, size: int | None) -> None:
 
 
 def _fetch(offer: DownloadOffer, part: Path, told: OnBytes) -> None:
-    """Get what is missing of a file. The hub's own `hf_hub_download` begins anew after each interruption."""
+    """Fetches the missing rest of a file, since `hf_hub_download` restarts after each interruption."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils._headers import build_hf_headers
@@ -184,7 +188,7 @@ def _fetch(offer: DownloadOffer, part: Path, told: OnBytes) -> None:
 
 
 class _GrowingFile(io.FileIO):
-    """A file that is written on at its end and tells how long it is."""
+    """A file that is appended to and reports its length."""
 
     def __init__(self, path: Path, told: Callable[[int], None]) -> None:
         super().__init__(path, "r+")
@@ -202,5 +206,5 @@ class _GrowingFile(io.FileIO):
 
 
 def _of_the_client(error: Exception) -> bool:
-    """The error is one of the hub's client or of what it speaks HTTP with."""
+    """Returns True for an error of the hub's client or its HTTP library."""
     return type(error).__module__.split(".")[0] in {"httpx", "httpx2", "requests", "huggingface_hub"}

@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 BATCH = 512
-"""Tokens of a prompt that are evaluated together."""
+"""Prompt tokens evaluated per batch."""
 
 _KEPT: list[object] = []
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How a model is served.
+    """Settings for serving a model.
 
     Attributes:
-        model: the GGUF file. alias: its name in answers. key: what clients must show.
-        context: tokens of one conversation. parallel: conversations at once.
+        model: the GGUF file.
+        alias: its name in answers.
+        key: what clients must show.
+        context: tokens of one conversation.
+        parallel: conversations at once.
         gpu_layers: layers held on a GPU; 0 keeps it on the CPU, where it disturbs no kernel that is timed.
         threads: of the CPU; None for as many as there are cores.
     """
@@ -33,12 +36,12 @@ class EngineSettings:
 
 
 def engine_name() -> str | None:
-    """The package that would be used; None where there is none."""
+    """Returns the package that would be used; None without one."""
     return next((name for name in ("xllamacpp", "llama_cpp") if find_spec(name) is not None), None)
 
 
 def start_engine(settings: EngineSettings, name: str | None = None) -> str:
-    """Load the model and serve it on loopback; gives the address once requests are taken.
+    """Load the model and serve it on loopback; returns the address once requests are accepted.
 
     Args:
         settings: of the model.
@@ -63,7 +66,7 @@ def _xllamacpp(settings: EngineSettings) -> str:
     wanted.n_parallel = settings.parallel
     wanted.n_ctx = settings.context * settings.parallel
     wanted.n_gpu_layers = settings.gpu_layers
-    # A question that nobody waits for any more is dropped between two batches.
+    # A request whose client is gone is dropped between two batches.
     wanted.n_batch = BATCH
     wanted.ui = False
     if settings.threads is not None:

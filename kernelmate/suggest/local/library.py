@@ -1,4 +1,4 @@
-"""The models of this user: which GGUF files there are, what is known of each, and which one is in use."""
+"""Library of the user's models: GGUF files, facts about each, and the selected one."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ModelLibrary:
 
     @property
     def list_file(self) -> Path:
-        """Where the list is."""
+        """Path of the list file."""
         return self.folder / "models.json"
 
     def models(self) -> list[LocalModelFile]:
@@ -95,10 +95,10 @@ class ModelLibrary:
         return next((model for model in self.models() if model.name == name), self.starter)
 
     def find(self, name: str) -> LocalModelFile:
-        """The model of a name, or the one in a file that the name is the path of, whether it is in the list or not.
+        """Return the model of a name, or of a file path, listed or not.
 
         Raises:
-            UsageError: there is none, or the file is no GGUF file.
+            UsageError: there is none, or the file is not a GGUF file.
         """
         for model in self.models():
             if model.name == name:
@@ -111,7 +111,7 @@ class ModelLibrary:
         )
 
     def add(self, path: Path, name: str | None = None, *, source: str | None = None, licence: str | None = None, sha256: str | None = None, on_bytes: OnBytes | None = None) -> LocalModelFile:  # fmt: skip
-        """Take a file into the list where it is, and into use if it is the first; `sha256` where it is known already.
+        """Add a file at its present path, and select it if it is the first; `sha256` if known.
 
         Raises:
             UsageError: it is no GGUF file. EnvironmentFailed: the list cannot be written.
@@ -124,7 +124,7 @@ class ModelLibrary:
         return model
 
     def use(self, name: str) -> LocalModelFile:
-        """Put a model into use.
+        """Select a model.
 
         Raises:
             UsageError: there is none of this name. EnvironmentFailed: the list cannot be written.
@@ -134,10 +134,10 @@ class ModelLibrary:
         return model
 
     def remove(self, name: str) -> bool:
-        """Take a model off the list; its file goes too where it was downloaded into the library's folder.
+        """Remove a model from the list; a file downloaded into the library's folder is deleted.
 
         Returns:
-            Whether the file was deleted.
+            True if the file was deleted.
 
         Raises:
             UsageError: there is none of this name. EnvironmentFailed: the list cannot be written.
@@ -159,10 +159,10 @@ class ModelLibrary:
         return ours
 
     def check(self, model: LocalModelFile) -> None:
-        """The file is still the one that was added; it is read again only where its size or date says otherwise.
+        """Check that the file is still the one that was added; it is read again only if its size or date differs.
 
         Raises:
-            UsageError: it is gone, or another one.
+            UsageError: it is missing or has changed.
         """
         try:
             status = Path(model.path).stat()
@@ -205,7 +205,7 @@ class ModelLibrary:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What a GGUF file says of itself: architecture, context, parameters, quantization, licence, codec.
+    """Read a GGUF file's metadata: architecture, context, parameters, quantization, licence, codec.
 
     Raises:
         UsageError: it cannot be read, or is no GGUF file.
@@ -251,7 +251,7 @@ def _count(fields: dict[str, object], name: str) -> int | None:
 
 
 def _cache_bytes(fields: dict[str, object], architecture: str | None) -> int | None:
-    """Keys and values of one token in all layers, in half precision; None where the file does not tell its shape."""
+    """Returns bytes of keys and values per token in all layers, in half precision; None if the file lacks the shape."""
     layers, heads, width = (
         _count(fields, f"{architecture}.{name}") for name in ("block_count", "attention.head_count", "embedding_length")
     )
@@ -264,7 +264,7 @@ def _cache_bytes(fields: dict[str, object], architecture: str | None) -> int | N
 
 
 def _value(field: Any) -> object:
-    """A field's value where it is one number or text; lists, which hold the vocabulary, are left out."""
+    """Returns a field's value if it is one number or text; lists, which hold the vocabulary, are skipped."""
     if len(field.data) != 1:
         return None
     value = field.contents()
@@ -272,7 +272,7 @@ def _value(field: Any) -> object:
 
 
 def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
-    """The hash of a file, in hexadecimal.
+    """Return the hash of a file, in hexadecimal.
 
     Raises:
         UsageError: it cannot be read.
@@ -292,7 +292,7 @@ def sha256_of(path: Path, on_bytes: OnBytes | None = None) -> str:
 
 
 def _described(path: Path, name: str, sha256: str | None = None, on_bytes: OnBytes | None = None) -> LocalModelFile:
-    """A file as a model; the hash is taken where it is not known.
+    """Return a file as a model; computes the hash if unknown.
 
     Raises:
         UsageError: it is no GGUF file.

@@ -8,22 +8,24 @@ from kernelmate.suggest.base import AuthorFailed
 from kernelmate.suggest.local.library import LocalModelFile
 
 CONTEXTS = (16_384, 8_192, 4_096, 2_048)
-"""Tokens of one conversation, the most first. A kernel with its verdict takes some two thousand, an answer as many."""
+"""Context sizes in tokens, largest first. A kernel with its verdict takes some two thousand, an answer as many."""
 CACHE_SHARE = 0.15
-"""Of a file's size, taken for the cache of `CONTEXTS[0]` tokens where the file does not tell its shape."""
+"""Fraction of a file's size assumed for the cache of `CONTEXTS[0]` tokens if the file lacks the shape."""
 OVERHEAD = 1.1
 """Buffers of an evaluation, over weights and cache."""
 GPU_PART = 0.75
-"""Of a GPU's free memory that a model may take; the rest is for the kernels that are judged there."""
+"""Fraction of a GPU's free memory that a model may use; the rest is for judged kernels."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """How to serve a model.
+    """Settings to serve a model.
 
     Attributes:
-        context: tokens of one conversation. parallel: conversations at once.
-        gpu_layers: layers held on a GPU. memory: bytes of main memory that this takes, by estimate.
+        context: tokens of one conversation.
+        parallel: conversations at once.
+        gpu_layers: layers held on a GPU.
+        memory: bytes of main memory that this takes, by estimate.
     """
 
     context: int
@@ -41,7 +43,7 @@ def choose(
     free: int | None = None,
     gpu_free: int | None = None,
 ) -> Preset:
-    """The largest context that fits, with as many conversations as wanted, else with one.
+    """Choose the largest context that fits, with the desired number of conversations, else with one.
 
     Args:
         model: what is served.
@@ -80,7 +82,7 @@ def _contexts(model: LocalModelFile, context: int | None) -> tuple[int, ...]:
 
 
 def _cache(model: LocalModelFile, tokens: int) -> int:
-    """Bytes of keys and values of so many tokens."""
+    """Returns the bytes of keys and values of a number of tokens."""
     if model.cache_bytes is not None:
         return model.cache_bytes * tokens
     return int(model.size * CACHE_SHARE * tokens / CONTEXTS[0])

@@ -1,8 +1,8 @@
-"""The model server's own process: `python -m kernelmate.suggest.local.server`, one per user, on loopback.
+"""The model server process, `python -m kernelmate.suggest.local.server`, one per user, on loopback.
 
-What it needs comes as one line of JSON on standard input, the key among it: arguments and the environment of a process
-can be read by others. Where it listens, and the key, go into a file that only the user can read. It ends when nobody
-has asked for anything for a while, when another server has taken its place, and when it is told to.
+Its settings, including the key, arrive as one line of JSON on standard input, since others can read a process's
+arguments and environment. Address and key are written to a file that only the user can read. It ends after an idle
+period, when another server replaces it, or on request.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kernelmate.suggest.local.engines import EngineSettings, start_engine
 from kernelmate.suggest.local.state import ServerState, read_state, touched, write_state
 
 LOOK_S = 0.5
-"""Seconds between two looks at whether the server is still wanted."""
+"""Seconds between two checks whether the server is still needed."""
 
 
 def main() -> None:
-    """Serve one model until it is no longer wanted."""
+    """Serves one model until it is no longer needed."""
     wanted: dict[str, Any] = json.loads(sys.stdin.readline())
     file, idle_s = Path(wanted.pop("state")), float(wanted.pop("idle_s"))
     identity, engine = wanted.pop("identity"), wanted.pop("engine")
@@ -35,7 +35,7 @@ def main() -> None:
         time.sleep(LOOK_S)
     if read_state(file) == state:
         file.unlink(missing_ok=True)
-    # The engine's threads may be in the middle of a sentence that nobody reads any more.
+    # The engine's threads may still be generating an answer that nobody reads.
     os._exit(0)
 
 

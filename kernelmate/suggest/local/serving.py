@@ -32,23 +32,26 @@ START_S = 180.0
 """Longest wait for a model to be loaded: gigabytes from a slow disk."""
 
 ALIVE_S = 5.0
-"""Seconds for a server to say that it is there."""
+"""Seconds for a server to answer a liveness check."""
 
 SPOKEN = 2
-"""What a server can be asked; higher whenever that becomes more, so that one that was started by an older version is replaced."""
+"""Version of the server's features, raised with each extension, so that servers of older versions are replaced."""
 
 _CAUSE = re.compile(
     r"error loading model: .+|chat template parsing error: .+|.*(?:out of memory|failed to allocate).*", re.I
 )
-"""What llama.cpp writes of a cause, as against of what follows from it."""
+"""Causes in llama.cpp's log, as opposed to consequences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a model answers.
+    """Address of a model.
 
     Attributes:
-        url: up to `/v1`. key: to be shown, or None. model: its name there. context: its tokens, None where unknown.
+        url: up to `/v1`.
+        key: to be shown, or None.
+        model: its name there.
+        context: its tokens, None where unknown.
         state: the file to touch while it is used; None for a server that is not ours.
         gpu: the UUID of the GPU that part of the model is on, so that it is not asked while a kernel is timed there.
     """
@@ -63,7 +66,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How models are served here; `threads` None for all cores, `context` None for what the model was made for.
+    """Settings for serving models; `threads` None for all cores, `context` None for the model's own.
 
     `gpu_layers` None for as many as fit. `parallel` is how many conversations may go on at once, where the engine can do
     several and memory allows it.
@@ -92,7 +95,7 @@ class ModelServer:
         self.library = library or ModelLibrary()
 
     def ensure(self, model: LocalModelFile, stop: Callable[[], bool] = lambda: False) -> Endpoint:
-        """A server that serves this model: the one that runs, else a new one.
+        """Return a server of this model: the running one, else a new one.
 
         Args:
             model: what is to be served; a server of another one is ended first.
@@ -121,7 +124,7 @@ class ModelServer:
         return state if state is not None and _alive(state) else None
 
     def stop(self) -> bool:
-        """End the server; False where none ran."""
+        """Stops the server; returns False if none ran."""
         with _lock(self.file):
             state = read_state(self.file)
             if state is None:
@@ -131,7 +134,7 @@ class ModelServer:
             return alive
 
     def preset(self, model: LocalModelFile) -> Preset:
-        """Settings that a model would be served with now, with the memory that is free.
+        """Return the settings with which a model would be served now, given the free memory.
 
         Raises:
             AuthorFailed: it does not fit.
@@ -189,7 +192,7 @@ class ModelServer:
     def _loaded(
         self, process: subprocess.Popen[bytes], name: str, log: IO[bytes], stop: Callable[[], bool]
     ) -> ServerState:
-        """Wait until the process has said where it listens."""
+        """Waits until the process reports its address."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and not stop():
             state = read_state(self.file)
@@ -220,7 +223,7 @@ class ModelServer:
 
 
 def _identity(wanted: ServerSettings, model: LocalModelFile, engine: str) -> str:
-    """Identity of servers that answer alike: the request, not the memory that was free when the server was started."""
+    """Returns the identity of servers with equal answers: the request, not the memory that was free at the start."""
     parts = (
         model.sha256, model.name, wanted.context, wanted.parallel, wanted.gpu_layers, wanted.threads, engine, SPOKEN,
     )  # fmt: skip
@@ -228,7 +231,7 @@ def _identity(wanted: ServerSettings, model: LocalModelFile, engine: str) -> str
 
 
 def _alive(state: ServerState) -> bool:
-    """The server answers to its key; a process that took over its number does not."""
+    """Returns True if the server accepts its key; a process that reused its process id does not."""
     place = re.fullmatch(r"http://127\.0\.0\.1:(\d{1,5})", state.url)
     if place is None:
         return False
@@ -268,7 +271,7 @@ def _is_process(pid: int) -> bool:
 
 
 def _why(log: IO[bytes], name: str, code: int | None) -> str:
-    """llama.cpp's reason for a failure: its own cause, which stands before its consequences, else the last complaint."""
+    """Returns llama.cpp's reason for a failure: the first cause, else the last error line."""
     log.seek(0)
     text = log.read()[-40_000:].decode("utf-8", "replace")
     cause = _CAUSE.search(text)
@@ -279,7 +282,7 @@ def _why(log: IO[bytes], name: str, code: int | None) -> str:
 
 
 def _free_memory() -> int | None:
-    """Bytes of memory that can be had without swapping; None where the system does not tell."""
+    """Returns the memory available without swapping; None if unknown."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file)
@@ -289,7 +292,7 @@ def _free_memory() -> int | None:
 
 
 def _gpu() -> str | None:
-    """The UUID of the GPU that layers go to, which is CUDA's first; None where there is none."""
+    """Returns the UUID of CUDA's first GPU, which gets the layers; None without one."""
     from kernelmate.backends.cuda.driver import read_driver
 
     driver = read_driver()
@@ -297,7 +300,7 @@ def _gpu() -> str | None:
 
 
 def _free_gpu_memory() -> int | None:
-    """Bytes of that GPU's memory that nobody holds; None where there is none, or NVML is not installed."""
+    """Returns the free memory of that GPU; None without one, or without NVML."""
     uuid = _gpu()
     if uuid is None:
         return None

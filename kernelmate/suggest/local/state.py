@@ -1,4 +1,4 @@
-"""The file by which processes of one user find the model server, and tell it that it is still wanted."""
+"""State file by which processes of one user find the model server, and keep it alive."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def default_file() -> Path:
     import platformdirs
 
     with warnings.catch_warnings():
-        # Where the named folder cannot be trusted another one is taken, which is all that matters here.
+        # If the named folder cannot be trusted another one is used, which suffices here.
         warnings.simplefilter("ignore")
         return platformdirs.user_runtime_path("kernelmate", ensure_exists=False) / "model-server.json"
 
 
 def read_state(file: Path) -> ServerState | None:
-    """The server that the file tells of; None where it tells of none, or is not the user's alone."""
+    """Returns the server in the file; None without one, or if others can access the file."""
     try:
         if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
             return None
@@ -61,7 +61,7 @@ def write_state(file: Path, state: ServerState) -> None:
 
 
 def touch(file: Path) -> None:
-    """Tell the server that it is wanted."""
+    """Marks the server as in use."""
     with contextlib.suppress(OSError):
         os.utime(file)
 

@@ -1,4 +1,4 @@
-"""Recipes: rewrites of the syntax tree, one per file, each with where it applies and why. They need no model."""
+"""Recipes: rewrites of the syntax tree, one per module, each with its conditions and its reason. They need no model."""
 
 from __future__ import annotations
 
@@ -104,13 +104,13 @@ ALL: tuple[Recipe, ...] = (
     exact_functions.RECIPE,
     remove_barrier.RECIPE,
 )
-"""Every built-in recipe, in the order in which they are offered: what is likeliest to help most first."""
+"""Every built-in recipe, the most promising first."""
 
 __all__ = ["ALL", "Recipe", "Recipes", "Rewrite"]
 
 
 class Recipes:
-    """Offers every recipe that can improve what was asked for, in their order, each alone and each candidate once."""
+    """Proposes every recipe that can improve the objective, in order, each alone and without duplicates."""
 
     name = "recipes"
 
@@ -118,7 +118,7 @@ class Recipes:
         self._recipes = recipes
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates, the likeliest first; ends early once the request says stop."""
+        """Yields candidates, the most promising first; ends early when the request says stop."""
         seen: set[tuple[str, str]] = set()
         for recipe in self._recipes:
             if request.objective.metric not in recipe.metrics:

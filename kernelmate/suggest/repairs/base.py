@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelmate.records import Unit
+from kernelmate.records import FindingCode, Unit
 from kernelmate.source import apply_edits
 from kernelmate.source.tokens import line_starts
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.syntax import Edit, Node, Tree
 
-COMPILE = frozenset({"compile-error"})
-BOUNDS = frozenset({"out-of-bounds-write", "out-of-bounds-read", "illegal-address"})
+COMPILE = frozenset({FindingCode.COMPILE_ERROR})
+BOUNDS = frozenset({FindingCode.OUT_OF_BOUNDS_WRITE, FindingCode.OUT_OF_BOUNDS_READ, FindingCode.ILLEGAL_ADDRESS})
 VALUES = frozenset(
-    {"stale-output", "constant-output", "wrong-at-size", "nan-handling", "precision-loss", "wrong-values"}
+    {
+        FindingCode.STALE_OUTPUT,
+        FindingCode.CONSTANT_OUTPUT,
+        FindingCode.WRONG_AT_SIZE,
+        FindingCode.NAN_HANDLING,
+        FindingCode.PRECISION_LOSS,
+        FindingCode.WRONG_VALUES,
+    }
 )
-UNINITIALISED = frozenset({"uninitialised-shared", "uninitialised-local", "uninitialised-global"})
-RACES = frozenset({"shared-race", "global-race"})
+UNINITIALISED = frozenset(
+    {FindingCode.UNINITIALISED_SHARED, FindingCode.UNINITIALISED_LOCAL, FindingCode.UNINITIALISED_GLOBAL}
+)
+RACES = frozenset({FindingCode.SHARED_RACE, FindingCode.GLOBAL_RACE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +38,14 @@ class Repair(Recipe):
         codes: findings that it answers; it is asked where the kernel has one of them.
     """
 
-    codes: frozenset[str] = frozenset()
+    codes: frozenset[FindingCode] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class FaultLocation:
     """Place of a fault: `offset` into the unit's text, `line` of it from 1, and the message."""
 
-    code: str
+    code: FindingCode
     message: str
     offset: int
     line: int
@@ -50,7 +59,7 @@ def compile_errors(request: SuggestRequest) -> list[FaultLocation]:
         if diagnostic.severity == "error" and diagnostic.file in (None, request.kernel.unit.path):
             place = unit_place(request.kernel.unit, diagnostic.line, diagnostic.column)
             if place is not None:
-                found.append(FaultLocation("compile-error", diagnostic.message, *place))
+                found.append(FaultLocation(FindingCode.COMPILE_ERROR, diagnostic.message, *place))
     return sorted(found, key=lambda spot: spot.offset)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kernelmate.records import FindingCode
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
@@ -49,7 +50,12 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
 
 
 # Threads that do not take the branch may end while the others wait, which then seems right but for what was read too soon.
-_CODES = frozenset({"divergent-barrier", "hang", "time-limit"}) | RACES | UNINITIALISED | VALUES
+_CODES = (
+    frozenset({FindingCode.DIVERGENT_BARRIER, FindingCode.HANG, FindingCode.TIME_LIMIT})
+    | RACES
+    | UNINITIALISED
+    | VALUES
+)
 
 REPAIR = Repair("divergent-barrier", ("correct",), (), rewrites, _CODES)
 

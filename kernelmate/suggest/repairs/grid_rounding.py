@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import FindingCode
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite, relaunch
 from kernelmate.suggest.repairs.base import VALUES, Repair
@@ -26,7 +27,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         )
 
 
-REPAIR = Repair("grid-rounding", ("correct",), (), rewrites, VALUES | {"launch-failure"})
+REPAIR = Repair("grid-rounding", ("correct",), (), rewrites, VALUES | {FindingCode.LAUNCH_FAILURE})
 
 
 def _up(side: str) -> str:

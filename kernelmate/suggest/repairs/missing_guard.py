@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernelmate.records import FindingCode
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
@@ -199,7 +200,7 @@ def _guarded_reads(request: SuggestRequest, tree: Tree, spots: list[FaultLocatio
     nearest: list[Edit] = []
     for spot in spots:
         shape = sizes.get(spot.buffer or "")
-        if shape is None or spot.code == "out-of-bounds-write":
+        if shape is None or spot.code == FindingCode.OUT_OF_BOUNDS_WRITE:
             continue
         size = " * ".join(side if side.isidentifier() or side.isdigit() else f"({side})" for side in shape)
         elements = (e for node in simple_statements_at(tree, spot) for e in element_accesses(tree, node))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import FindingCode
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
@@ -24,7 +25,9 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     tree = read_tree(request.kernel)
     if tree is None:
         return
-    found = [statement_at(tree, spot) for spot in findings(request, frozenset({"index-overflow"}), warnings=True)]
+    found = [
+        statement_at(tree, spot) for spot in findings(request, frozenset({FindingCode.INDEX_OVERFLOW}), warnings=True)
+    ]
     named = [statement for statement in found if statement is not None]
     for places in ([*named], [tree.body]):
         edits = list(dict.fromkeys(_edits(tree, places)))
@@ -33,7 +36,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-REPAIR = Repair("wide-index", ("correct",), (), rewrites, BOUNDS | VALUES | {"index-overflow"})
+REPAIR = Repair("wide-index", ("correct",), (), rewrites, BOUNDS | VALUES | {FindingCode.INDEX_OVERFLOW})
 
 
 def _edits(tree: Tree, places: list[Node]) -> Iterator[Edit]:

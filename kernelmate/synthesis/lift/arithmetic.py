@@ -79,7 +79,7 @@ def _promoted(value: Any, kind: str) -> Any:
 
 
 def _whole(sign: str, left: Poly, right: Poly, space: Space) -> Any:
-    """An operation on whole numbers of sizes and variables; None where it gives none."""
+    """Applies an operation to integers of sizes and variables; None if the result is not one."""
     if sign in COMPARISONS:
         return _compared(sign, left, right, space)
     amount = right.constant

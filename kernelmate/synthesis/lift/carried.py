@@ -1,4 +1,4 @@
-"""What an iteration makes of a value that the one before left, as a reduction."""
+"""Recognises values carried between iterations as reductions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GREATER = {"greater": 1, "greater_equal": 1, "less": -1, "less_equal": -1}
 
 
 def decomposed(value: Any, name: str, space: Space) -> tuple[str, Any]:
-    """A value as what it was before, combined with something else: the reduction and that other value."""
+    """Splits a value into its previous value and a combined operand: returns the reduction and that operand."""
     match value:
         case Held(name=found) if found == name:
             return "", None

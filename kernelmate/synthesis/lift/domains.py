@@ -101,7 +101,7 @@ class Domains:
         self.space.extents[name] = bound
 
     def tightened(self, value: Any) -> Any:
-        """A value whose reductions' guards have become extents where they can."""
+        """Returns a value with guards of reductions converted to extents if possible."""
         match value:
             case Op():
                 tight = operation(value.name, tuple(map(self.tightened, value.args)), value.kind, self.space)
@@ -132,7 +132,7 @@ class Domains:
         return value if lone else value.body
 
     def guards(self, condition: Any, names: Sequence[str]) -> Any:
-        """What remains of a condition when bounds of variables have become extents."""
+        """Returns what remains of a condition after bounds of variables have become extents."""
         left = []
         for part in parts(condition):
             bound = _bound(part, names)
@@ -247,7 +247,7 @@ class Domains:
         return values
 
     def _look_for_parts(self, value: Any) -> None:
-        """Split a variable of which a quotient or remainder is taken."""
+        """Splits a variable of which a quotient or remainder is taken."""
         for one in walk(value):
             poly = one.poly if isinstance(one, Index) else one.at if isinstance(one, ArrayLoad) else None
             for factor in () if poly is None else _atoms(poly):
@@ -334,7 +334,7 @@ def _bound(part: Any, names: Sequence[str]) -> tuple[str, Poly] | None:
 
 
 def _hoisted(value: Any, op: str, space: Space) -> Any:
-    """Guards within guards as one, and those of factors as one of their product: what is added is zero where one factor is."""
+    """Combines nested guards, and guards of factors into one of their product, since a product is zero if a factor is."""
     match value:
         case Op(name="select", args=(condition, inner, neutral)) if is_neutral(neutral, op):
             inner = _hoisted(inner, op, space)

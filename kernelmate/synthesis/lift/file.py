@@ -1,4 +1,4 @@
-"""The file of a kernel as the parser sees it, and what a kernel's statements change."""
+"""Syntax tree of a kernel's file, and the state that a kernel's statements change."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LocalArray:
 
 @dataclass(frozen=True)
 class ArrayStore:
-    """An assignment to an element of an argument; `op` says what an atomic operation combines."""
+    """A store to an element of an argument; `op` is the operation of an atomic."""
 
     array: str
     at: Poly
@@ -62,7 +62,7 @@ class ArrayStore:
 
 @dataclass
 class ThreadState:
-    """What statements change; `kept` are elements by their text that a loop keeps in a name until it ends."""
+    """State that statements change; `kept` are elements, by text, that a loop keeps in a local until it ends."""
 
     names: dict[str, Any] = field(default_factory=dict)
     path: tuple[Any, ...] = ()
@@ -74,13 +74,13 @@ class ThreadState:
 
 
 def parsed(text: str) -> tuple[bytes, Node]:
-    """The syntax tree of a text."""
+    """Returns the syntax tree of a text."""
     data = text.encode()
     return data, tree_sitter.Parser(_LANGUAGE).parse(data).root_node
 
 
 class KernelFile:
-    """The syntax tree of a kernel's file: its definition, device functions and constants."""
+    """Syntax tree of a kernel's file: its definition, device functions and constants."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -95,7 +95,7 @@ class KernelFile:
         return "" if node is None else self.data[node.start_byte : node.end_byte].decode()
 
     def line(self, node: Node) -> int:
-        """The line of a node, in the unit's text."""
+        """Returns the line of a node in the unit's text."""
         return node.start_point[0] + 1
 
     def walk(self, node: Node, *types: str) -> list[Node]:
@@ -166,7 +166,7 @@ class KernelFile:
 
 
 class LaunchedKernel(KernelFile):
-    """A kernel with the grid, block and arguments that its contract gives it."""
+    """A kernel with the grid, block and arguments of its contract."""
 
     def __init__(self, kernel: Kernel, contract: Contract) -> None:
         super().__init__(kernel)
@@ -202,7 +202,7 @@ class LaunchedKernel(KernelFile):
         return grid
 
     def _size(self, text: str) -> Poly:
-        """An expression over sizes, those that are products taken apart."""
+        """Parses an expression over sizes; sizes that are products are split into factors."""
         return self._sizes.poly(size_expression(text))
 
     def _parameters(self) -> None:
@@ -222,7 +222,7 @@ class LaunchedKernel(KernelFile):
 
 
 def statements_of(node: Node | None) -> list[Node]:
-    """The statements of a block, or the one that a node is, comments left out."""
+    """Returns the statements of a block, or a single statement, without comments."""
     if node is None:
         return []
     inside = node.named_children if node.type == "compound_statement" else [node]
@@ -230,7 +230,7 @@ def statements_of(node: Node | None) -> list[Node]:
 
 
 def condition_of(clause: Node | None) -> Node:
-    """The expression of a condition."""
+    """Returns the expression of a condition."""
     assert clause is not None
     value = clause.child_by_field_name("value") if clause.type == "condition_clause" else clause
     return value if value is not None else clause.named_children[0]

@@ -1,4 +1,4 @@
-"""Variables that occur only together, such as a block's number and a thread's number in it, become one."""
+"""Merges variables that occur only together, such as block and thread index, into one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fresh(space: Space, extent: Poly | None, stem: str = "i") -> str:
 
 
 class _CannotFlatten(Exception):
-    """Two variables occur apart from each other."""
+    """Two variables also occur separately."""
 
 
 class _Merged:
@@ -76,7 +76,7 @@ class _Merged:
 
 
 def polynomials(values: Iterable[Any]) -> list[Poly]:
-    """Every polynomial of some values, those inside of atoms left out."""
+    """Yields every polynomial of some values, except those inside atoms."""
     found = []
     for value in values:
         for one in walk(value):

@@ -1,4 +1,4 @@
-"""A kernel's stores as a function in NumPy that returns what the kernel writes."""
+"""Converts a kernel's stores to a NumPy function that returns the kernel's outputs."""
 
 from __future__ import annotations
 
@@ -38,10 +38,12 @@ from kernelmate.synthesis.lift.values import (
 
 @dataclass(frozen=True)
 class Lifted:
-    """A function that computes what a kernel does.
+    """A NumPy function equivalent to a kernel.
 
     Attributes:
-        name: of the function. text: its definition. special: it needs `from scipy import special`.
+        name: of the function.
+        text: its definition.
+        special: it needs `from scipy import special`.
     """
 
     name: str
@@ -50,12 +52,13 @@ class Lifted:
 
 
 def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
-    """The function that a kernel computes.
+    """Return the function that a kernel computes.
 
     Args:
         kernel: what is read.
         contract: launch and arguments.
-        exact: guards stay where an array that is padded with zeros could do without; that differs where a factor is infinite.
+        exact: guards stay where an array that is padded with zeros could do without; that differs where a factor is
+            infinite.
 
     Raises:
         NotLifted: with the reason and the line of the unit's text.
@@ -74,7 +77,7 @@ def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
 
 @contextlib.contextmanager
 def _at_line(line: int | None) -> Iterator[None]:
-    """Refusals inside name this line where they name none."""
+    """Context manager that adds this line to errors without one."""
     try:
         yield
     except NotLifted as reason:
@@ -83,7 +86,7 @@ def _at_line(line: int | None) -> Iterator[None]:
 
 
 class _FunctionText:
-    """Puts the results of a kernel together."""
+    """Combines the results of a kernel."""
 
     def __init__(self, machine: ThreadMachine, contract: Contract, *, exact: bool) -> None:
         self.contract, self.space = contract, machine.space
@@ -161,7 +164,7 @@ class _FunctionText:
     # ------------------------------------------------------------------------------------------------------ layers
 
     def _layered(self, argument: Argument) -> list[LiftedResult]:
-        """The results of an argument in one set of variables, later ones over earlier ones, or several parts."""
+        """Returns the results of an argument in one set of variables, later stores over earlier ones, or as separate parts."""
         results = self.results.get(argument.name, [])
         if not results and argument.direction == "out":
             raise NotLifted(f"nothing is written to {argument.name}")
@@ -176,7 +179,7 @@ class _FunctionText:
         return [self._merged(argument, several)]
 
     def _canonical(self, result: LiftedResult) -> LiftedResult | None:
-        """The result with variables that are named by its axes, where it covers each axis whole."""
+        """Returns the result with variables named by its axes, if it covers each axis completely."""
         known: dict[str, Poly] = {}
         axes = []
         for place, (side, index) in enumerate(zip(result.shape, result.axes, strict=True)):
@@ -216,7 +219,7 @@ class _FunctionText:
         return replace(first, value=value, condition=TRUE, op="")
 
     def _covered(self, results: Sequence[LiftedResult], place: int) -> bool:
-        """The conditions up to a place hold for every element: the last is the opposite of all others."""
+        """Returns True if the conditions up to a place cover every element: the last is the negation of all others."""
         if len(results) == 1:
             return False
         others = joined(negation(one.condition) for one in results[:place])
@@ -236,7 +239,7 @@ class _FunctionText:
     # ------------------------------------------------------------------------------------------------------- texts
 
     def _returned(self, argument: Argument, results: Sequence[LiftedResult]) -> str:
-        """The expression that an argument holds in the end."""
+        """Returns the expression of an argument's final contents."""
         if not results:
             return spelled(argument.name)
         if self._counts(results[0]):
@@ -319,7 +322,7 @@ class _FunctionText:
         )
 
     def _complete(self, argument: Argument, results: Sequence[LiftedResult]) -> None:
-        """Refuse where elements are left out, by counting at the listed sizes."""
+        """Refuses stores that leave out elements, by counting at the listed sizes."""
         whole = Poly.number(1)
         for side in results[0].shape:
             whole = whole * side
@@ -334,7 +337,7 @@ class _FunctionText:
             raise NotLifted(f"elements of {argument.name} are not written, or twice", results[0].line)
 
     def _counted(self, argument: Argument, results: Sequence[LiftedResult]) -> str:
-        """Additions to elements whose numbers an array holds."""
+        """Converts additions to elements with indices from an array."""
         (one,) = results if len(results) == 1 else (None,)
         if one is None or one.op != "sum" or len(one.axes) != 1 or argument.direction != "inout":
             raise NotLifted(f"additions to elements of {argument.name} by number", results[0].line)

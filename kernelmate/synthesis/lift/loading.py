@@ -14,11 +14,13 @@ from kernelmate.synthesis.lift.values import ArrayLoad, Fold, Index, free, walk
 
 @dataclass(frozen=True)
 class Axis:
-    """How one axis of an array is read.
+    """Access to one axis of an array.
 
     Attributes:
-        variable: along which it runs, None for one element. stride, offset: of the index; offset may hold taps.
-        mode: of np.pad where the index leaves the array. data: an index that is no slice.
+        variable: along which it runs, None for one element.
+        stride, offset: of the index; offset may hold taps.
+        mode: of np.pad where the index leaves the array.
+        data: an index that is no slice.
     """
 
     side: Poly
@@ -41,7 +43,7 @@ class Loading:
         self.pads: dict[tuple[str, tuple[Poly, ...]], tuple[str, list[Pad]]] = {}
 
     def find_taps(self, value: Any) -> None:
-        """Decide which reductions become loops, and how far arrays are padded."""
+        """Decides which reductions become loops, and how much padding arrays need."""
         for one in walk(value):
             if isinstance(one, Fold):
                 for load in walk(one.body):
@@ -61,7 +63,7 @@ class Loading:
                     self.taps[name] = "kji"[len(self.taps) % 3] + ("" if len(self.taps) < 3 else str(len(self.taps)))
 
     def find_pads(self, value: Any) -> None:
-        """Note what the loads of a value need of padded arrays."""
+        """Records the padding that the loads of a value need."""
         for one in walk(value):
             if isinstance(one, ArrayLoad):
                 shape, axes = self.axes(one)
@@ -197,7 +199,7 @@ class Loading:
 
 
 def _clipped(index: Poly, side: Poly) -> tuple[str, Poly] | None:
-    """The index inside of bounds at both ends of an axis, or of a remainder, and the mode of np.pad."""
+    """Returns the index inside bounds at both ends of an axis, or of a remainder, and the mode of np.pad."""
     lone = index.lone
     if not isinstance(lone, Atom):
         return None

@@ -1,4 +1,4 @@
-"""Loops of a thread: counts whose iterations are summarised as reductions, scans and maps."""
+"""Loops of a thread: counting loops are summarised as reductions, scans and maps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoopStep:
-    """What is done to the loop's variable: `by` is added, or it is shifted or multiplied."""
+    """Update of the loop's variable: `by` is added, or it is shifted or multiplied."""
 
     by: Poly
     geometric: str = ""
@@ -47,7 +47,7 @@ class LoopStep:
 
 @dataclass(frozen=True)
 class LiftedLoop:
-    """A loop that counts; `counts_last` says that the last statement of the body counts."""
+    """A counting loop; `counts_last` is True if the last statement of the body counts."""
 
     node: Node
     name: str
@@ -59,10 +59,10 @@ class LiftedLoop:
 
 
 def read_loop(machine: ThreadMachine, node: Node) -> LiftedLoop:
-    """The count that a loop is.
+    """Read a loop as a counting loop.
 
     Raises:
-        NotLifted: it is none.
+        NotLifted: it is not a counting loop.
     """
     condition, update, body = (node.child_by_field_name(one) for one in ("condition", "update", "body"))
     counts_last = node.type == "while_statement"
@@ -115,7 +115,7 @@ def _step(machine: ThreadMachine, update: Node) -> tuple[str, LoopStep]:
 
 
 def unrolled_values(machine: ThreadMachine, loop: LiftedLoop, most: int) -> list[int] | None:
-    """The values that the loop's variable takes, where they are constants and not many."""
+    """Returns the values of the loop's variable if they are constant and few."""
     start, bound = machine.state.names[loop.name], machine.plain(machine.number(loop.bound))
     by = loop.step.by.constant
     if not isinstance(start, Index) or not isinstance(bound, Index) or by is None:
@@ -135,7 +135,7 @@ def unrolled_values(machine: ThreadMachine, loop: LiftedLoop, most: int) -> list
 
 
 def _next(value: int, by: int, sign: str) -> int:
-    """The value of a loop's variable in the next iteration; the same where there is none."""
+    """Returns the value of a loop's variable in the next iteration; unchanged without one."""
     if sign == "":
         return value + by
     if by < 0 or by > 64:
@@ -144,7 +144,7 @@ def _next(value: int, by: int, sign: str) -> int:
 
 
 def _counted(machine: ThreadMachine, loop: LiftedLoop) -> tuple[Poly, Poly | None, Any]:
-    """The variable's first value, the number of iterations where no variable decides it, and the guard otherwise."""
+    """Returns the variable's first value, the number of iterations if it is uniform, and the guard otherwise."""
     start, bound = machine.plain(machine.state.names[loop.name]), machine.plain(machine.number(loop.bound))
     if not isinstance(start, Index) or not isinstance(bound, Index):
         raise NotLifted("a loop between bounds that are read from an array", machine.line(loop.node))
@@ -161,10 +161,10 @@ def _counted(machine: ThreadMachine, loop: LiftedLoop) -> tuple[Poly, Poly | Non
 
 
 def summarised(run: Statements, loop: LiftedLoop, body: Sequence[Node]) -> None:
-    """Execute the body once, for any iteration, and put what all iterations make of each name in its place.
+    """Execute the body once, for an arbitrary iteration, and replace each name by the result of all iterations.
 
     Raises:
-        NotLifted: a name carries something from one iteration to the next that is no reduction.
+        NotLifted: a name carries a value between iterations that is not a reduction.
     """
     machine = run.machine
     first, extent, length = _counted(machine, loop)
@@ -194,7 +194,7 @@ def summarised(run: Statements, loop: LiftedLoop, body: Sequence[Node]) -> None:
 
 
 class _Marks:
-    """How far stores and shared memory were before a loop."""
+    """Positions in the lists of stores and shared memory before a loop."""
 
     def __init__(self, machine: ThreadMachine) -> None:
         self.machine, state = machine, machine.state
@@ -204,7 +204,7 @@ class _Marks:
         ]
 
     def restore(self) -> None:
-        """Forget what the loop did."""
+        """Discards the effects of the loop."""
         state = self.machine.state
         del state.stores[self.stores :], state.loads[self.loads :]
         state.epoch = self.epoch
@@ -274,7 +274,7 @@ def _iterate(run: Statements, body: Sequence[Node], variable: str, guard: Any) -
 def _inductions(
     machine: ThreadMachine, before: dict[str, Any], changed: Sequence[str], variable: str
 ) -> dict[str, Poly]:
-    """What is added in each iteration to whole numbers and addresses, where it is the same in all."""
+    """Returns constant increments per iteration of integers and addresses."""
     found = {}
     for name in changed:
         value, old = machine.state.names.get(name), before[name]
@@ -294,7 +294,7 @@ def _finish(
     machine: ThreadMachine, before: dict[str, Any], changed: Sequence[str], inductions: dict[str, Poly],
     count: tuple[str, Poly | None, Any], first_store: int,
 ) -> None:  # fmt: skip
-    """What each name is after the loop, and the stores of the loop as values of all its iterations."""
+    """Returns each name's value after the loop, and the loop's stores as values over all iterations."""
     variable, extent, guard = count
     state, space = machine.state, machine.space
     after = state.names
@@ -325,7 +325,7 @@ def _finish(
 
 
 def _running(stores: list[Any], first: int, running: dict[str, Any], space: Space) -> None:
-    """Stores of what was accumulated so far become stores of a scan."""
+    """Converts stores of running accumulations to stores of a scan."""
     put = Substitution(space, {}, running)
     for place in range(first, len(stores)):
         store = stores[place]

@@ -28,11 +28,11 @@ _AXES = {"x": 0, "y": 1, "z": 2}
 
 
 LARGEST = 2000
-"""Operations and operands of a value that is read."""
+"""Maximum of operations and operands of a value."""
 
 
 class ThreadMachine(LaunchedKernel):
-    """Reads expressions of a kernel for any one thread."""
+    """Evaluates expressions of a kernel symbolically for an arbitrary thread."""
 
     def __init__(self, kernel: Kernel, contract: Contract) -> None:
         super().__init__(kernel, contract)
@@ -64,12 +64,12 @@ class ThreadMachine(LaunchedKernel):
         return found
 
     def condition(self, node: Node) -> Any:
-        """The value of a condition."""
+        """Returns the value of a condition."""
         found = self.plain(self.number(node))
         return truth(found, self.space)
 
     def plain(self, value: Any) -> Any:
-        """A value without what threads exchange."""
+        """Returns a value without exchanged components."""
         return self.block.resolved(value, self.state.path) if isinstance(value, Spread) else value
 
     def combined(self, sign: str, first: Any, second: Any) -> Any:
@@ -347,7 +347,7 @@ class ThreadMachine(LaunchedKernel):
     # -------------------------------------------------------------------------------------------------- assignments
 
     def set_place(self, node: Node, value: Any, op: str = "") -> None:
-        """Assign to what an expression names, or combine atomically."""
+        """Assigns to an expression's target, or combines atomically."""
         if node.type == "identifier":
             self._set_name(self.text(node), value)
             return

@@ -1,4 +1,4 @@
-"""Elements of arguments that a kernel reads and writes: values found again, and races between threads."""
+"""Elements of arguments that a kernel reads and writes: forwarding of stored values, and races between threads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def matching(place: Poly, wanted: Poly, unknown: Sequence[str], space: Space) -> dict[str, Poly] | None:
-    """What variables must be for one place to be another; None where one equation does not say."""
+    """Solves one place for equality with another; None if an equation does not determine the variables."""
     names = [name for name in unknown if place.coefficient(name).terms]
     known: dict[str, Poly] = {}
     rest = wanted
@@ -38,10 +38,10 @@ def matching(place: Poly, wanted: Poly, unknown: Sequence[str], space: Space) ->
 
 
 def stored(state: ThreadState, pointer: Pointer, space: Space, line: int) -> Any:
-    """The value that this thread stored where it now reads, or None where it stored nothing in the array.
+    """Return the value that this thread stored where it now reads; None if it stored nothing in the array.
 
     Raises:
-        NotLifted: it may have been stored by another thread, or under another guard.
+        NotLifted: another thread may have stored it, or another guard applies.
     """
     mine = [one for one in state.stores if one.array == pointer.array]
     if not mine:
@@ -82,7 +82,7 @@ def refuse_races(state: ThreadState, threads: Sequence[str], space: Space) -> No
 def _same_thread(
     read: Poly, read_loops: Sequence[str], written: Poly, loops: Sequence[str], threads: Sequence[str], space: Space
 ) -> bool:
-    """The reader of an element is its writer, or in the same block where `threads` may differ."""
+    """Returns True if the reader of an element is its writer, or in the same block if `threads` may differ."""
     inner = [name for name in (*read_loops, *threads) if name not in loops or name in threads]
     renamed = {name: fresh(space, space.extents.get(name), "r") for name in inner}
     away = Substitution(space, {old: Poly.name(new) for old, new in renamed.items()})
@@ -91,7 +91,7 @@ def _same_thread(
 
 
 def with_fixed_threads(value: Any, path: Sequence[Any], threads: Sequence[str], space: Space) -> Any:
-    """A value with the numbers of threads that guards such as `threadIdx.x == 0` fix."""
+    """Substitutes thread indices that guards such as `threadIdx.x == 0` fix."""
     known: dict[str, Poly] = {}
     for part in (one for condition in path for one in parts(condition)):
         if not isinstance(part, Op) or part.name != "zero?":

@@ -1,4 +1,4 @@
-"""C's types and functions by name, and what they are in NumPy."""
+"""C and CUDA types and functions by name, with their NumPy equivalents."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ KINDS = {
     "unsigned short": "uint16", "uint16_t": "uint16", "char": "int8", "signed char": "int8", "int8_t": "int8",
     "unsigned char": "uint8", "uint8_t": "uint8", "uchar": "uint8", "bool": "bool", "auto": "",
 }  # fmt: skip
-"""The kind of values of a type; `auto` takes that of its value."""
+"""Kind of a type's values; `auto` takes that of its initialiser."""
 
 DTYPES = {"float16": "float", "float32": "float", "float64": "float", "bfloat16": "float"}
-"""The kind of values of a contract's dtype, where it is not the dtype itself."""
+"""Kind of a contract's dtype, if different from the dtype itself."""
 
 RANKS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "index", "uint32", "int64", "uint64", "float")
 """Kinds from the narrowest on: the wider of two is the kind of their sum."""
@@ -43,7 +43,7 @@ FUNCTIONS: dict[str, str] = {
     "umin": "min", "umax": "max", "isnan": "isnan", "__hgt": "greater", "__hlt": "less", "__hge": "greater_equal",
     "__hle": "less_equal", "__heq": "equal",
 }  # fmt: skip
-"""NumPy's name for a function of CUDA, or a name of `composed`."""
+"""NumPy's name for a CUDA function, or a name of `composed`."""
 
 SAME = frozenset(
     {
@@ -51,13 +51,13 @@ SAME = frozenset(
         "__ldg", "__ldcs", "__ldcg", "__ldca", "__int2float_rn", "__uint2float_rn", "__double2float_rn",
     }
 )  # fmt: skip
-"""Functions whose value is their argument, but for rounding."""
+"""Functions that return their argument, apart from rounding."""
 
 ROUNDED = {
     "__float2int_rn": "rint", "__float2int_rz": "trunc", "__float2int_rd": "floor", "__float2int_ru": "ceil", "lrintf": "rint",
     "__float2uint_rn": "rint", "__float2uint_rz": "trunc",
 }  # fmt: skip
-"""Conversions of a float to a whole number, and how they round."""
+"""Conversions from float to integer, with their rounding."""
 
 ATOMICS = {"atomicAdd": "sum", "atomicMax": "max", "atomicMin": "min"}
 
@@ -76,7 +76,7 @@ def wider(first: str, second: str) -> str:
 
 
 def kind_of(text: str) -> str:
-    """The kind of a type's values."""
+    """Returns the kind of a type's values."""
     ignored = ("const", "volatile", "constexpr", "static")
     words = " ".join(word for word in text.replace("std::", "").split() if word not in ignored)
     if words not in KINDS:

@@ -1,4 +1,4 @@
-"""Values that a function needs more than once, whatever their variables are called."""
+"""Finds values that a function needs more than once, independent of variable names."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kernelmate.synthesis.lift.polynomials import Atom, Poly, Space, is_variable
 from kernelmate.synthesis.lift.values import ArrayLoad, Fold, Index, Op, ScanValue, Substitution, walk
 
 LEAST = 5
-"""Operations and operands of a value that is worth a name where the kernel gives it none."""
+"""Minimum of operations and operands of a value that gets a name if the kernel gives it none."""
 
 
 def in_order(value: Any) -> list[str]:
-    """The variables of a value, in an order that does not depend on what they are called."""
+    """Returns the variables of a value in an order independent of their names."""
     found: dict[str, None] = {}
     for one in walk(value):
         poly = one.poly if isinstance(one, Index) else one.at if isinstance(one, ArrayLoad) else None
@@ -48,7 +48,7 @@ class Repeats:
         self.counts: Counter[Any] = Counter()
 
     def count(self, value: Any) -> None:
-        """Count the operations of a value; what a value holds that was counted before is not needed once more."""
+        """Counts the operations of a value; parts that were counted before do not count again."""
         if isinstance(value, Op | Fold):
             key = self.key(value)[0]
             self.counts[key] += 1
@@ -66,7 +66,7 @@ class Repeats:
                         self.count(factor.args[0])
 
     def worth_naming(self, value: Op | Fold) -> bool:
-        """A reduction that the kernel names; other values that are needed again, and that it names or that are long."""
+        """Returns True for a named reduction, and for other repeated values that are named or long."""
         if isinstance(value, Fold) and value.hint:
             return True
         if (
@@ -78,7 +78,7 @@ class Repeats:
         return bool(value.hint) or sum(1 for _ in walk(value)) >= LEAST
 
     def key(self, value: Any) -> tuple[Any, list[str]]:
-        """The value with variables that are named by their place and extent, and its own in their order."""
+        """Returns the value with variables renamed by place and extent, and its own in order."""
         own = in_order(value)
         known = {}
         for place, name in enumerate(own):

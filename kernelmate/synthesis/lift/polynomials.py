@@ -12,10 +12,11 @@ from kernelmate.source.expressions import parse_expression
 
 
 class NotLifted(Exception):
-    """A kernel, or a part of it, that is not read.
+    """A kernel, or a part of it, that cannot be lifted.
 
     Attributes:
-        reason: completes "it is not lifted: ...". line: of the unit's text, None where a whole kernel is meant.
+        reason: completes "it is not lifted: ...".
+        line: of the unit's text, None where a whole kernel is meant.
     """
 
     def __init__(self, reason: str, line: int | None = None) -> None:
@@ -33,7 +34,10 @@ class NeedsSplit(Exception):
 
 @dataclass(frozen=True)
 class Atom:
-    """A part of a monomial that is no name: `quotient` and `remainder` of two, `least` and `most` of two, or `data` of a value."""
+    """A non-name factor of a monomial.
+
+    `quotient` and `remainder` of two, `least` and `most` of two, or `data` of a value.
+    """
 
     kind: str
     args: tuple[Any, ...]
@@ -49,7 +53,7 @@ Monomial = tuple[Factor, ...]
 
 
 def is_variable(factor: Factor) -> bool:
-    """It numbers threads, blocks or iterations; other names are sizes."""
+    """Returns True for variables of threads, blocks or iterations; other names are sizes."""
     return isinstance(factor, str) and factor.startswith(("%", "?"))
 
 
@@ -59,7 +63,7 @@ def _key(factor: Factor) -> str:
 
 @dataclass(frozen=True)
 class Poly:
-    """A sum of monomials with whole coefficients, none of them zero."""
+    """A sum of monomials with non-zero integer coefficients."""
 
     terms: frozenset[tuple[Monomial, int]]
 
@@ -100,21 +104,21 @@ class Poly:
 
     @property
     def constant(self) -> int | None:
-        """Its value where it is a number."""
+        """Returns its value if it is a number."""
         if not self.terms:
             return 0
         return next(iter(self.terms))[1] if all(not key for key, _ in self.terms) else None
 
     @property
     def lone(self) -> Factor | None:
-        """The factor that it is, nothing added and nothing multiplied."""
+        """Returns its only factor if it is a single factor."""
         if len(self.terms) != 1:
             return None
         key, value = next(iter(self.terms))
         return key[0] if len(key) == 1 and value == 1 else None
 
     def coefficient(self, name: str) -> Poly:
-        """What a variable is multiplied by, where it occurs in no power and no atom."""
+        """Returns the coefficient of a variable that occurs in no power and no atom."""
         found = {tuple(one for one in key if one != name): value for key, value in self.terms if name in key}
         return Poly.of(found)
 
@@ -128,7 +132,7 @@ class Poly:
             yield from key
 
     def divided(self, by: Poly) -> tuple[Poly, Poly]:
-        """Quotient and rest, by a monomial: terms that it divides, and the others."""
+        """Divides by a monomial: returns quotient and remainder, term by term."""
         if len(by.terms) != 1:
             return self._divided_by_sum(by)
         (factors, scale), exact, rest = next(iter(by.terms)), {}, {}
@@ -141,7 +145,7 @@ class Poly:
         return Poly.of(exact), Poly.of(rest)
 
     def _divided_by_sum(self, by: Poly) -> tuple[Poly, Poly]:
-        """As `divided`: what each product of variables is multiplied by is divided for itself."""
+        """As `divided`; the coefficient of each product of variables is divided separately."""
         groups: dict[Monomial, dict[Monomial, int]] = {}
         for key, value in self.terms:
             moving = tuple(one for one in key if is_variable(one))
@@ -155,7 +159,7 @@ class Poly:
 
 
 def _long_division(numerator: Poly, by: Poly) -> tuple[Poly, Poly]:
-    """Exact division by a sum, where it is exact."""
+    """Exact polynomial division, if exact."""
     lead, scale = max(by.terms, key=lambda term: (len(term[0]), tuple(map(_key, term[0]))))
     quotient, rest = Poly.number(0), numerator
     for _ in range(32):
@@ -187,7 +191,7 @@ def _poly(value: Poly | int) -> Poly:
 
 @dataclass
 class Space:
-    """Number of values of each variable, from zero on; None where only guards say.
+    """Extent of each variable, from zero; None if only guards bound it.
 
     Attributes:
         apart: variables that were split from one, and are not merged again.
@@ -197,7 +201,7 @@ class Space:
     apart: set[str] = field(default_factory=set)
 
     def not_negative(self, value: Poly) -> bool:
-        """It is proven to be at least zero, for sizes of at least one."""
+        """Returns True if it is provably at least zero, for sizes of at least one."""
         bound = Poly.number(0)
         for key, scale in value.terms:
             part: Poly | None = Poly.number(scale)
@@ -222,7 +226,7 @@ class Space:
         return part * _raised(extent - 1)
 
     def greatest(self, value: Poly) -> Poly | None:
-        """An upper bound over all variables, where each has one."""
+        """Returns an upper bound over all variables, if each has one."""
         bound = Poly.number(0)
         for key, scale in value.terms:
             part = Poly.number(scale)
@@ -253,7 +257,7 @@ class Space:
         return exact + outer if exact.terms else Poly.name(Atom("quotient", (value, by)))
 
     def remainder(self, value: Poly, by: Poly) -> Poly:
-        """What the quotient leaves."""
+        """Returns the remainder of a division."""
         if value.constant is not None and by.constant:
             return Poly.number(value.constant % by.constant)
         _, rest = value.divided(by)
@@ -262,7 +266,7 @@ class Space:
         return Poly.name(Atom("remainder", (rest, by)))
 
     def atom(self, kind: str, args: tuple[Any, ...]) -> Poly:
-        """An atom, made simpler where it can be."""
+        """Returns an atom, simplified if possible."""
         if kind == "quotient":
             return self.quotient(*args)
         if kind == "remainder":
@@ -277,7 +281,7 @@ class Space:
 
 
 def _raised(value: Poly) -> Poly:
-    """The polynomial with one added to each size, whose names then stand for what exceeds one."""
+    """Returns the polynomial with one added to each size, whose names then denote the excess over one."""
     total = Poly.number(0)
     for key, scale in value.terms:
         part = Poly.number(scale)
@@ -290,7 +294,7 @@ def _raised(value: Poly) -> Poly:
 
 
 def variables_of(value: Poly, of_data: Callable[[Any], frozenset[str]]) -> frozenset[str]:
-    """The variables of a polynomial, those inside of atoms included."""
+    """Returns the variables of a polynomial, including those inside atoms."""
     found: set[str] = set()
     for factor in value.factors():
         if isinstance(factor, str):
@@ -309,7 +313,7 @@ def size_expression(text: str) -> Poly:
 
 
 def multiples(require: Sequence[str]) -> dict[str, Poly]:
-    """Sizes that conditions `a % b == 0` make products: `a` is `b` times the name `a // b`."""
+    """Returns sizes that conditions `a % b == 0` make products: `a` is `b` times the name `a // b`."""
     found: dict[str, Poly] = {}
     for text in require:
         match parse_expression(text):

@@ -17,7 +17,7 @@ _INITIAL = {"max": "-np.inf", "min": "np.inf"}
 
 
 def reduced(writer: FunctionWriter, fold: Fold, order: tuple[str, ...]) -> NumpyText:
-    """The text of a reduction along the axes that remain."""
+    """Returns the text of a reduction along the remaining axes."""
     taps = [name for name in fold.over if name in writer.loading.taps]
     if taps:
         return _looped(writer, fold, taps, order)
@@ -103,7 +103,7 @@ def _unmasked(writer: FunctionWriter, body: Any) -> Any:
 
 
 def _inside(writer: FunctionWriter, load: ArrayLoad) -> list[Poly]:
-    """What is negative while an element is inside of its array, where that is padded with zeros."""
+    """Returns an expression that is negative while an element is inside its zero-padded array."""
     shape, _ = writer.loading.axes(load)
     if writer.loading.pads.get((load.array, shape), ("", []))[0] != "constant":
         return []

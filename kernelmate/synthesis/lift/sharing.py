@@ -31,7 +31,7 @@ Place = tuple[Poly, ...]
 
 @dataclass(frozen=True)
 class Write:
-    """One assignment; `op` says what an atomic operation combines, `loops` which loops were running."""
+    """One assignment; `op` is the operation of an atomic, `loops` the running loops."""
 
     at: Place
     value: Any
@@ -54,7 +54,7 @@ class SharedArray:
 
 @dataclass(frozen=True)
 class _Cell:
-    """What an element holds: whose values, and which thread wrote them when."""
+    """Contents of an element: values of which threads, written by which thread, in which epoch."""
 
     members: int
     thread: int
@@ -80,7 +80,7 @@ class SharedAccesses:
         array.writes.append(write)
 
     def _meet(self, at: Place, path: tuple[Any, ...], write: Write) -> bool:
-        """Another thread may read what is written."""
+        """Records that another thread may read a written element."""
         read = [self.block.integers(one) for one in at]
         written = [self.block.integers(one) for one in write.at]
         if any(one is None for one in (*read, *written)):
@@ -96,10 +96,10 @@ class SharedAccesses:
         return any(cells.get(key, thread) != thread for thread, key in reading if readers[thread])
 
     def read(self, array: SharedArray, at: Place, path: tuple[Any, ...], epoch: int, loops: tuple[str, ...]) -> Any:
-        """The element at a place.
+        """Return the element at a place.
 
         Raises:
-            NotLifted: it was not written for certain, or by threads that do not agree, or with no barrier before.
+            NotLifted: it was not certainly written, threads disagree on it, or no barrier precedes the read.
         """
         array.reads.append((at, epoch, path))
         if not array.writes:
@@ -133,7 +133,7 @@ class SharedAccesses:
     # ------------------------------------------------------------------------------------------- thread by thread
 
     def _by_thread(self, array: SharedArray, at: Place, path: tuple[Any, ...], epoch: int) -> Spread | None:
-        """What each thread reads as a set of threads, where all places and conditions depend on the thread alone."""
+        """Returns each thread's read as a set of threads, if all places and conditions depend only on the thread."""
         read = [self.block.integers(one) for one in at]
         cells: dict[Any, _Cell] = {}
         spreads: list[Spread] = []
@@ -212,7 +212,7 @@ class SharedAccesses:
         return self._layered(pieces, array)
 
     def _layered(self, pieces: list[tuple[Any, Any]], array: SharedArray) -> Any:
-        """Later writes over earlier ones; the earliest is taken as certain, since nothing else was written."""
+        """Combines later writes over earlier ones; the earliest counts as certain if there is no other."""
         result: Any = None
         for condition, value in reversed(pieces):
             if isinstance(value, tuple):
@@ -234,7 +234,7 @@ class SharedAccesses:
     def _solved(
         self, array: SharedArray, write: Write, at: Place, path: tuple[Any, ...], unknown: Sequence[str], epoch: int
     ) -> tuple[Any, Any] | None:
-        """The condition under which a write made the element, and its value; None where it cannot have."""
+        """Returns the condition under which a write produced the element, and its value; None if it cannot have."""
         value = self.block.resolved(write.value, write.path)
         renamed = {name: fresh(self.space, self.space.extents.get(name), "w") for name in unknown}
         away = Substitution(self.space, {old: Poly.name(new) for old, new in renamed.items()})
@@ -275,7 +275,7 @@ class SharedAccesses:
         return condition, value
 
     def _solve(self, place: Poly, wanted: Poly, writers: set[str], known: dict[str, Poly]) -> Any | None:
-        """Solve `place == wanted` for the writers' variables; what remains to hold, or None where it cannot."""
+        """Solves `place == wanted` for the writers' variables; returns the remaining condition, or None if impossible."""
         for name, poly in known.items():
             place = place - place.coefficient(name) * Poly.name(name) + place.coefficient(name) * poly
         mine = [str(one) for one in set(place.factors()) if one in writers]

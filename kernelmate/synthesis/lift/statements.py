@@ -1,4 +1,4 @@
-"""Statements of a kernel, executed for any one thread; loops are summarised or unrolled."""
+"""Symbolic execution of a kernel's statements for an arbitrary thread; loops are summarised or unrolled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Statements:
         self.sequence(statements_of(body))
 
     def sequence(self, nodes: Sequence[Node]) -> None:
-        """Statements one after another; what follows a guarded return or continue is guarded by its opposite."""
+        """Executes statements in order; those after a guarded return or continue are guarded by the negation."""
         for place, node in enumerate(nodes):
             if node.type in ("return_statement", "continue_statement"):
                 return
@@ -98,7 +98,7 @@ class Statements:
         self.depth -= 1
 
     def branches(self, asked: Any, first: Callable[[], None], second: Callable[[], None]) -> None:
-        """Both sides of a condition, and names that hold one value or the other after it."""
+        """Executes both branches of a condition, and merges the names' values."""
         if asked in (TRUE, FALSE):
             (first if asked == TRUE else second)()
             return
@@ -186,7 +186,7 @@ class Statements:
             self.effect(inner)
 
     def effect(self, node: Node) -> None:
-        """An expression that is there for what it changes."""
+        """Executes an expression for its side effects."""
         machine = self.machine
         if node.type == "comma_expression":
             for one in node.named_children:
@@ -263,7 +263,7 @@ class Statements:
     # -------------------------------------------------------------------------------------------- device functions
 
     def called(self, function: Node, given: Sequence[Node]) -> Any:
-        """The value that a function of the file returns for arguments; None for one that returns nothing."""
+        """Returns the value of a call of the file's function; None for a void function."""
         machine = self.machine
         parameters = list(machine.walk(function, "parameter_declaration"))
         if len(parameters) != len(given) or self.depth > 20:
@@ -291,7 +291,7 @@ class Statements:
             machine.state.names = before
 
     def returned(self, nodes: Sequence[Node]) -> Any:
-        """What a function's statements return."""
+        """Returns the value that a function's statements return."""
         for place, node in enumerate(nodes):
             if node.type == "return_statement":
                 return self.machine.number(node.named_children[0]) if node.named_children else None

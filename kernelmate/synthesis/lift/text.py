@@ -33,7 +33,7 @@ class NumpyText:
     binds: float = ATOM
 
     def within(self, binds: float) -> str:
-        """In parentheses where its place binds more tightly."""
+        """Returns the text, in parentheses if the context binds more tightly."""
         return self.code if self.binds >= binds else f"({self.code})"
 
 
@@ -53,7 +53,7 @@ class FunctionWriter:
         self.lines.append("    " * self.indent + text)
 
     def name(self, wanted: str) -> str:
-        """A name that nothing has yet."""
+        """Returns an unused name."""
         wanted = {"sum": "total", "max": "largest", "min": "smallest"}.get(wanted, wanted)
         wanted = f"{wanted}_" if hasattr(builtins, wanted) else wanted
         name, number = wanted or "value", 2
@@ -139,7 +139,7 @@ class FunctionWriter:
         return f"{code}.transpose({', '.join(str(text.axes.index(one)) for one in order)})"
 
     def operand(self, text: NumpyText, axes: Sequence[str], binds: float) -> str:
-        """The aligned code, in parentheses where needed."""
+        """Returns aligned code, in parentheses if needed."""
         code = self.aligned(text, axes)
         return NumpyText(code, (), text.binds if code == text.code else ATOM).within(binds)
 
@@ -159,7 +159,7 @@ class FunctionWriter:
         return self._text(value, order)
 
     def _named(self, value: Fold | Op, order: tuple[str, ...]) -> NumpyText:
-        """A name that a statement gives the value, the same for equal values."""
+        """Returns the name that a statement gives the value; equal values share one."""
         key, own = self.repeats.key(value)
         if key not in self.known:
             natural = self._natural(value, (), order)
@@ -344,7 +344,7 @@ class FunctionWriter:
         return not axis.offset.terms and axis.stride.constant == 1 and extent == axis.side
 
     def _natural(self, body: Any, over: Sequence[str], order: tuple[str, ...]) -> tuple[str, ...]:
-        """An order of axes in which an array of the body has them already, where one has all."""
+        """Returns an axis order that an array of the body already has, if one has all axes."""
         wanted = [one for one in (*order, *over) if one in free(body) and one not in self.loading.taps]
         best: tuple[str, ...] = ()
         for load in walk(body):

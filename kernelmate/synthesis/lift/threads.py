@@ -1,4 +1,4 @@
-"""The threads of a block: values that they exchange, as sets of threads whose values are combined."""
+"""The threads of a block: exchanged values as sets of threads whose values are combined."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONGEST = 60
 
 
 class ThreadBlock:
-    """The threads of one block, numbered as the hardware does.
+    """The threads of one block in hardware order.
 
     Attributes:
         names: variables of the threads; where `warps`, those along x are `%w` (warp) and `%l` (lane).
@@ -58,7 +58,7 @@ class ThreadBlock:
         return Poly.name(name) if name in self.values else Poly.number(0)
 
     def integers(self, poly: Poly) -> Any:
-        """A polynomial's value for each thread, or None where it depends on more than the thread."""
+        """Returns a polynomial's value for each thread, or None if it depends on more than the thread."""
         total = np.zeros(self.count, dtype=np.int64)
         for key, scale in poly.terms:
             part = np.full(self.count, scale)
@@ -97,7 +97,7 @@ class ThreadBlock:
         return None
 
     def active(self, path: tuple[Any, ...]) -> Any:
-        """The threads for which those conditions hold that only depend on the thread."""
+        """Returns the threads for which conditions hold that depend only on the thread."""
         known = [one for one in map(self.truth, path) if one is not None]
         return reduce(np.logical_and, known, np.ones(self.count, dtype=bool))
 
@@ -119,7 +119,7 @@ class ThreadBlock:
         return None
 
     def combined(self, name: str, first: Any, second: Any) -> Spread | None:
-        """An operation that combines threads' values, or None where it is none."""
+        """Combines threads' values by an operation, or returns None if there is none."""
         op = REDUCTION_OF.get(name)
         base = first.base if isinstance(first, Spread) else second.base
         left, right = (None, None) if op is None else (self.spread(first, base, op), self.spread(second, base, op))
@@ -134,7 +134,7 @@ class ThreadBlock:
         return Spread(op, base, members, plain, base.kind)
 
     def chosen(self, condition: Any, first: Any, second: Any) -> Spread | None:
-        """`condition ? first : second` where threads are told apart, or None."""
+        """Evaluates `condition ? first : second` per thread if threads are distinguished, or returns None."""
         truth = self.truth(condition)
         spread = first if isinstance(first, Spread) else second
         op = next((one.op for one in (first, second) if isinstance(one, Spread) and one.op), "")
@@ -163,10 +163,10 @@ class ThreadBlock:
         return replace(value, members=tuple(value.members[thread] for thread in source), plain=None)
 
     def resolved(self, value: Any, path: tuple[Any, ...]) -> Any:
-        """A value without exchanged ones: reductions over threads of the block, or the expression that it also is.
+        """Return a value without exchanged components: as reductions over threads of the block, or an equal expression.
 
         Raises:
-            NotLifted: what the threads have is neither.
+            NotLifted: the threads' values are neither.
         """
         if not isinstance(value, Spread):
             return value
@@ -185,7 +185,7 @@ class ThreadBlock:
         raise NotLifted("threads combine values of some others, but not of all in the block, a row of it or a warp")
 
     def _groups(self, names: tuple[str, ...]) -> list[int]:
-        """For each thread, the set of those that differ from it only in some variables."""
+        """Returns for each thread the set of threads that differ from it only in some variables."""
         keys = (
             list(zip(*(self.values[name] for name in self.values if name not in names), strict=True))
             or [()] * self.count

@@ -1,4 +1,4 @@
-"""Values of one thread of a kernel, as expressions over its variables, and what is substituted in them."""
+"""Symbolic values of one thread, as expressions over its variables, and substitution in them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ NEUTRAL = {"sum": 0.0, "prod": 1.0, "max": float("-inf"), "min": float("inf")}
 MAP_OF = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 REDUCTION_OF = {"add": "sum", "multiply": "prod", "maximum": "max", "fmax": "max", "minimum": "min", "fmin": "min"}
 LOWEST = -1e29
-"""At most this, a number stands for minus infinity where a maximum begins."""
+"""Numbers up to this stand for minus infinity as the initial value of a maximum."""
 
 
 @dataclass(frozen=True)
 class Number:
-    """A constant; `kind` is a dtype's name or `float`; `single` says that C computes with it in single precision."""
+    """A constant; `kind` is a dtype's name or `float`; `single` is True if C computes with it in single precision."""
 
     value: float
     kind: str = "float"
@@ -51,7 +51,7 @@ class ArrayLoad:
 
 @dataclass(frozen=True)
 class Held:
-    """What a variable had before the iteration that is being read."""
+    """A variable's value before the present iteration."""
 
     name: str
     kind: str = "float"
@@ -69,7 +69,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Fold:
-    """A reduction (`sum`, `prod`, `max`, `min`) over variables; `hint` is what the kernel calls it."""
+    """A reduction (`sum`, `prod`, `max`, `min`) over variables; `hint` is the kernel's name for it."""
 
     op: str
     over: tuple[str, ...]
@@ -80,7 +80,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class ScanValue:
-    """The results of a reduction up to an iteration, which is `at`; `exclusive` leaves that one out."""
+    """Results of a scan up to the iteration `at`; `exclusive` leaves that one out."""
 
     op: str
     at: str
@@ -91,11 +91,12 @@ class ScanValue:
 
 @dataclass(frozen=True)
 class Spread:
-    """A value that differs between threads by whose values of `base` it combines.
+    """A value that combines other threads' values of `base`, differently for each thread.
 
     Attributes:
         op: what combines; empty where each thread has one other thread's value.
-        members: for each thread a bit for each thread of the block. plain: the same as an expression, or None.
+        members: for each thread a bit for each thread of the block.
+        plain: the same as an expression, or None.
     """
 
     op: str
@@ -128,7 +129,7 @@ def free(value: Any) -> frozenset[str]:
 
 
 def held(value: Any) -> frozenset[str]:
-    """Names of what an iteration carries that a value depends on."""
+    """Returns carried names that a value depends on."""
     match value:
         case Held(name=name):
             return frozenset({name})
@@ -146,7 +147,7 @@ def _held_names(value: Any) -> frozenset[str]:
 
 
 def walk(value: Any) -> Iterable[Any]:
-    """A value and all that it is made of, values inside of indices included."""
+    """Yields a value and all its parts, including values inside indices."""
     yield value
     match value:
         case Op(args=args):
@@ -166,13 +167,13 @@ def _inside(poly: Poly) -> Iterable[Any]:
 
 
 class Sizes:
-    """Number of operations and operands in values, shared ones counted each time."""
+    """Number of operations and operands in values; shared ones count each time."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, int]] = {}
 
     def of(self, value: Any) -> int:
-        """Of one value."""
+        """Returns the size of one value."""
         if id(value) not in self._known:
             inner: tuple[Any, ...] = ()
             match value:
@@ -185,7 +186,7 @@ class Sizes:
 
 
 class Substitution:
-    """Puts polynomials in the place of variables, everywhere in a value, and simplifies what results."""
+    """Substitutes polynomials for variables everywhere in a value, and simplifies the result."""
 
     def __init__(self, space: Space, known: Mapping[str, Poly], values: Mapping[str, Any] | None = None) -> None:
         self.space, self.known, self.values = space, known, values or {}
@@ -232,7 +233,7 @@ class Substitution:
         return value
 
     def renamed(self, name: str) -> tuple[str, ...]:
-        """The variables that take the place of one that something is reduced over."""
+        """Returns the variables that replace a reduced one."""
         if name not in self.known:
             return (name,)
         return tuple(sorted(variables_of(self.known[name], free)))
@@ -257,7 +258,7 @@ def to_poly(value: Any) -> Poly:
 
 
 def operation(name: str, args: tuple[Any, ...], kind: str, space: Space) -> Any:
-    """An operation, made simpler where its operands say so."""
+    """Returns an operation, simplified by its operands if possible."""
     match name, args:
         case "negative?", (Index(poly=poly),):
             if space.not_negative(poly):
@@ -282,12 +283,12 @@ def operation(name: str, args: tuple[Any, ...], kind: str, space: Space) -> Any:
 
 
 def hinted(value: Any, hint: str) -> Any:
-    """A value with the name that the kernel gives it, where it has none."""
+    """Returns a value with the kernel's name for it, if it has none yet."""
     return replace(value, hint=hint) if hint and isinstance(value, Op | Fold) and not value.hint else value
 
 
 def negation(condition: Any) -> Any:
-    """The opposite of a condition."""
+    """Returns the negation of a condition."""
     match condition:
         case Number():
             return FALSE if condition == TRUE else TRUE
@@ -326,7 +327,7 @@ def joined(conditions: Iterable[Any]) -> Any:
 
 
 def is_neutral(value: Any, op: str) -> bool:
-    """A constant that changes nothing in a reduction; large negative numbers begin a maximum."""
+    """Returns True for the neutral constant of a reduction; large negative numbers are neutral for a maximum."""
     if isinstance(value, Index) and value.poly.constant is not None:
         value = Number(float(value.poly.constant))
     if not isinstance(value, Number):
@@ -337,7 +338,7 @@ def is_neutral(value: Any, op: str) -> bool:
 
 
 def fold(op: str, over: tuple[str, ...], body: Any, kind: str, hint: str = "") -> Any:
-    """A reduction; one of a reduction of the same kind is one over the variables of both."""
+    """Returns a reduction; nested reductions of one kind are merged."""
     match body:
         case Fold(op=inner) if inner == op:
             return Fold(op, (*over, *body.over), body.body, kind, hint or body.hint)

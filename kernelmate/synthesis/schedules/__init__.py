@@ -1,1 +1,1 @@
-"""Schedules: who computes which element of a graph, one file each."""
+"""Schedules: assignment of a graph's elements to threads, one module each."""

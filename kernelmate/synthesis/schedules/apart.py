@@ -1,4 +1,4 @@
-"""Several results that have nothing to do with each other in one launch: some blocks compute each, as its own schedule has it.
+"""Several independent results in one launch: separate blocks compute each by its own schedule.
 
 Traffic and arithmetic: those of the results' own schedules.
 """
@@ -16,7 +16,7 @@ from kernelmate.synthesis.names import Names, words_of
 from kernelmate.synthesis.plan import Refused
 
 THREADS = 256
-"""Threads of a block in which every result's schedule is written."""
+"""Threads per block for every result's schedule."""
 
 Writer = Callable[[Graph, KernelText], Iterator[WrittenKernel]]
 
@@ -51,7 +51,7 @@ def written(graph: Graph, kernel: KernelText, writer: Writer) -> Iterator[Writte
 
 
 class _KernelPart(KernelText):
-    """The text of a kernel of which one result is computed."""
+    """Text of a kernel that computes one of the results."""
 
     def __init__(self, kernel: Kernel, contract: Contract, name: str, taken: set[str]) -> None:
         super().__init__(kernel, contract)
@@ -59,7 +59,7 @@ class _KernelPart(KernelText):
         self.names = Names({*self.names.outer, *taken}, taken, {*contract.sizes[0], *self.parameters})
 
     def outputs(self) -> list[Argument]:
-        """That of the part."""
+        """The output of the part."""
         return [one for one in super().outputs() if one.name == self._only]
 
     def again(self) -> KernelText:
@@ -68,7 +68,7 @@ class _KernelPart(KernelText):
 
 
 def _chosen(texts: Iterator[WrittenKernel]) -> WrittenKernel:
-    """The first one that can be a part of a launch."""
+    """Returns the first text that can be part of a joint launch."""
     for one in texts:
         if one.block == THREADS and len(one.grid) == 1 and "gridDim" not in one.definition:
             return one
@@ -76,7 +76,7 @@ def _chosen(texts: Iterator[WrittenKernel]) -> WrittenKernel:
 
 
 def _blocks(grid: str, kernel: KernelText) -> str | None:
-    """The number of blocks in C++; None where the kernel does not get a size."""
+    """Returns the number of blocks in C++; None if the kernel has no parameter for a size."""
     try:
         return _number(ast.parse(grid, mode="eval").body, kernel)
     except Refused:
@@ -95,7 +95,7 @@ def _number(node: ast.expr, kernel: KernelText) -> str:
 
 
 def _joined(kernel: KernelText, parts: Sequence[tuple[str, WrittenKernel, str | None]]) -> WrittenKernel:
-    """One kernel of several: each takes the blocks behind those of the ones before."""
+    """Joins kernels: each uses the blocks after those of the preceding ones."""
     bare, block = kernel.kernel.name.rpartition("::")[2], kernel.names.fresh("block")
     passed = list(kernel.parameters)
     helpers: list[str] = []
@@ -125,7 +125,7 @@ def _joined(kernel: KernelText, parts: Sequence[tuple[str, WrittenKernel, str | 
 
 
 def _body(definition: str, indent: str) -> list[str]:
-    """The lines of a function's body, indented by two blanks a level."""
+    """Returns the lines of a function's body, indented by two blanks per level."""
     inside = definition[definition.index("{") + 1 : definition.rindex("}")].strip("\n")
     plain = re.sub(rf"^(?:{indent})+", lambda found: "  " * (len(found[0]) // len(indent)), inside, flags=re.MULTILINE)
     return [line.removeprefix("  ") for line in plain.splitlines()]

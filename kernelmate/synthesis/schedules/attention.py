@@ -22,11 +22,11 @@ from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.schedules import attention_packs, attention_rows
 
 KEYS, SIDE = 64, 4
-"""Keys of a tile, and those of a thread: sixteen neighbouring lanes share a query."""
+"""Keys per tile, and keys per thread: sixteen neighbouring lanes share a query."""
 
 ACROSS = KEYS // SIDE
 SECTOR, PAD = 8, 4
-"""Floats of a sector: so many lanes read a row, and what four rows store by column meets 32 different banks."""
+"""Floats per sector: this many lanes read a row, and stores of four rows by column hit 32 different banks."""
 
 ENOUGH_BLOCKS = 128
 """Blocks from which larger tiles no longer leave multiprocessors idle."""
@@ -37,7 +37,7 @@ FEW_QUERIES = 8
 
 @dataclass(frozen=True, slots=True)
 class AttentionTile:
-    """Queries of a block, and how many elements of vectors are multiplied at a time; in shared memory at most 48 KiB."""
+    """Tile sizes: queries per block, and elements of vectors multiplied at a time; at most 48 KiB of shared memory."""
 
     queries: int
     rows: int
@@ -45,12 +45,12 @@ class AttentionTile:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads per block."""
         return self.queries // self.rows * ACROSS
 
 
 TILES, WIDE = (AttentionTile(64, 8, 32), AttentionTile(32, 4, 32)), (AttentionTile(64, 4, 16), AttentionTile(32, 4, 16))
-"""For results of up to 256 columns, and for wider ones: a thread has at most 128 partial results in registers."""
+"""Tiles for results of up to 256 columns, and for wider ones: a thread has at most 128 partial results in registers."""
 
 
 def written(plan: Attention, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -72,7 +72,7 @@ def written(plan: Attention, kernel: KernelText) -> Iterator[WrittenKernel]:
     if queries <= FEW_QUERIES:
         yield from those_written([single, *makers[:1]])
         return
-    # A block per query reads all keys for each: only where no tile can be written.
+    # A block per query reads all keys for each query, so it is used only if no tile can be written.
     try:
         tiled = list(those_written(makers))
     except Refused:
@@ -136,7 +136,7 @@ class _AttentionTiles(AttentionText):
         )
 
     def _queries(self, whole: str) -> tuple[list[str], str]:
-        """Number of queries, those of the block, and the blocks that share a head."""
+        """Emits the number of queries, those of the block, and the blocks per head."""
         names, batch = self.names, self.plan.batch
         try:
             names.queries = self.length(self.plan.query or 0, names.queries)
@@ -224,7 +224,7 @@ class _AttentionTiles(AttentionText):
         return block_of(f"for (int {names.key_first} = 0; {names.key_first} < {names.end}; {names.key_first} += {names.kKeys})", lines)  # fmt: skip
 
     def _load(self, tile: str, roots: Sequence[Key], position: tuple[str, str, str], deep: tuple[str, str, str], shape: tuple[str, str], *, turned: bool) -> list[str]:  # fmt: skip
-        """The loop that fills a tile.
+        """Return the loop that fills a tile.
 
         Args:
             tile: its name.
@@ -266,7 +266,7 @@ class _AttentionTiles(AttentionText):
         return ["#pragma unroll 4", *block_of(head, lines)]
 
     def _products(self) -> list[str]:
-        """Products of the queries and keys of a tile, a few elements of both at a time."""
+        """Returns the products of a tile's queries and keys, a few elements of both at a time."""
         names, plan, (query, key, _, _) = self.names, self.plan, self.parts
         i, j, k = names.i, names.j, names.n
         depth = self.lengths[plan.depth]
@@ -291,7 +291,7 @@ class _AttentionTiles(AttentionText):
         )  # fmt: skip
 
     def _weights(self) -> list[str]:
-        """Scores become weights; what was summed before is corrected where a larger score is met."""
+        """Converts scores to weights, and rescales earlier sums when a larger score appears."""
         names, low = self.names, self.low
         i, j = names.i, names.j
         one = f"{names.scores}[{i}][{j}]"
@@ -344,7 +344,7 @@ class _AttentionTiles(AttentionText):
         return f"for (int {offset} = {self.names.kAcross} / 2; {offset} > 0; {offset} /= 2)"
 
     def _sums(self) -> list[str]:
-        """Weighted sums of the values of a tile, a few rows at a time."""
+        """Returns the weighted sums of a tile's values, a few rows at a time."""
         names, (_, _, value, weight) = self.names, self.parts
         i, j, k = names.i, names.j, names.n
         first = names.column_first if self.several else ""
@@ -370,14 +370,14 @@ class _AttentionTiles(AttentionText):
         )
 
     def _column(self, j: str) -> str:
-        """Which column of a tile of values a thread has as its `j`-th: packs of four, neighbours by neighbouring lanes."""
+        """Returns the column of a value tile for a thread's `j`-th element: packs of four, interleaved over lanes."""
         names = self.names
         if self.columns <= SIDE:
             return f"{names.rank} * {names.kColumns} + {j}"
         return f"{j} / 4 * 4 * {names.kAcross} + {names.rank} * 4 + {j} % 4"
 
     def _results(self) -> list[str]:
-        """The results of a thread's queries, divided by the sums."""
+        """Returns the results of a thread's queries, divided by the sums."""
         names, plan, i, j = self.names, self.plan, self.names.i, self.names.j
         total, summed = f"{names.total}[{i}][{j}]", f"{names.sum}[{i}]"
         total = f"{total} * {names.inverse_sum}" if plan.normalised else total

@@ -1,4 +1,4 @@
-"""Attention of single queries whose vectors lie in packs of 16 bytes: a block per query, a few lanes per key.
+"""Attention of single queries with vectors in 16-byte packs: a block per query, a few lanes per key.
 
 Traffic: keys and values once for each query, several packs of a thread under way at a time. Arithmetic: that of the graph.
 """
@@ -19,7 +19,7 @@ from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules.attention_rows import AttentionRows, halves
 
 THREADS, KEYS = 512, 4
-"""Of a block, and keys of a group of lanes at a time: 64 KiB of packs of keys and values are under way in a block."""
+"""Threads per block, and keys per lane group at a time: 64 KiB of keys and values are in flight per block."""
 
 
 def text(plan: Attention, kernel: KernelText) -> WrittenKernel:
@@ -136,7 +136,7 @@ class _AttentionPacks(AttentionRows):
         ]
 
     def _filled(self, end: str) -> str:
-        """The end of the keys that have weight, where a number in memory is a nearer one."""
+        """Returns the end of the keys with weight, limited by a number in memory if that is smaller."""
         found, lines = filled(self.plan), list[str]()
         if found is None:
             return end
@@ -147,7 +147,7 @@ class _AttentionPacks(AttentionRows):
         return f"min({end}, {count}{f' + {found[1]}' if found[1] else ''})"
 
     def _row(self, vector: Key, last: str) -> str:
-        """The address of a vector of an array."""
+        """Returns the address of an array's vector."""
         pointer, _, place = self.element(vector)[:-1].partition("[")
         if place == last:
             return pointer

@@ -1,4 +1,4 @@
-"""Attention of single queries, as when text is generated: a block per query, whose warps share the keys.
+"""Attention of single queries, as in text generation: a block per query, whose warps divide the keys.
 
 Traffic: keys and values once for each query. Arithmetic: that of the graph; the warps' results are combined once at the end.
 """
@@ -19,7 +19,7 @@ BLOCK = 256
 
 
 def text(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
-    """The kernel's text.
+    """Return the kernel's text.
 
     Args:
         plan: the graph.
@@ -35,12 +35,13 @@ def text(plan: Attention, kernel: KernelText, width: int) -> WrittenKernel:
 
 
 class AttentionRows(AttentionText):
-    """The text for a block per query.
+    """Text of a block per query.
 
     Attributes:
-        threads: of a block. which, first_lane: the text of the partial state of a thread, and of its number among those that have it.
-        kept: the text of the column of a state that is a thread's `j`-th.
-    parts: in the text, how many partial states there are to combine. which: the one of a thread.
+        threads: of a block. which, first_lane: the text of the partial state of a thread, and of its number among those
+            that have it.
+        kept: the text of the column of a state that is a thread's `j`-th. parts: in the text, how many partial states
+            there are to combine. which: the one of a thread.
         kept: the text of a column within a part, of a lane's `j`-th.
     """
 
@@ -115,7 +116,7 @@ class AttentionRows(AttentionText):
         ]
 
     def loop(self) -> list[str]:
-        """The keys of a warp, one for each lane at a time."""
+        """Returns the loop over a warp's keys, one per lane at a time."""
         names, (warps, _), low = self.names, self.lane_names, self.low
         exchanged = (
             f"{names.bound} = fmaxf({names.bound}, __shfl_xor_sync(0xffffffffu, {names.bound}, {names.offset}));"
@@ -158,7 +159,7 @@ class AttentionRows(AttentionText):
         return unrolled(names.i, lanes, turn)
 
     def _score(self) -> list[str]:
-        """The score of a lane's own key."""
+        """Returns the score of a lane's own key."""
         names, inner = self.names, list[str]()
         text = self.scored(names.score, inner)
         low = self.low
@@ -198,7 +199,7 @@ class AttentionRows(AttentionText):
         return f"{first}{lane} + {WARP} * {self.names.j}"
 
     def results(self) -> list[str]:
-        """Every column's result from those of all warps."""
+        """Combines all warps' results for every column."""
         names, plan, (warps, _) = self.names, self.plan, self.lane_names
         low = self.low
         largest, summed, total = self.partial
@@ -232,5 +233,5 @@ class AttentionRows(AttentionText):
 
 
 def halves(offset: str, lanes: str | int) -> str:
-    """The head of a loop in which neighbouring lanes exchange values."""
+    """Returns the head of a loop in which neighbouring lanes exchange values."""
     return f"for (int {offset} = {lanes} / 2; {offset} > 0; {offset} /= 2)"

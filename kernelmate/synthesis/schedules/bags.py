@@ -24,10 +24,10 @@ from kernelmate.synthesis.schedules.gather import Gather
 BLOCK = 256
 
 LONG = 512
-"""Elements of a row of the result from which a block has enough to do with one."""
+"""Elements per result row from which one row suffices for a block."""
 
 UNROLLED = 4
-"""Elements of a bag whose loads are under way at once."""
+"""Elements of a bag whose loads are in flight at once."""
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -60,10 +60,10 @@ def _packs(plan: Bags, kernel: KernelText, by_rows: bool, shared: bool) -> Writt
 
 
 class _Expressions(Expressions):
-    """Expressions of results: what follows from a reduction is not known before the loop over a bag."""
+    """Expressions of results; values that follow from a reduction are unknown before the loop over a bag."""
 
     def varies(self, key: Key) -> bool:
-        """True if a value differs between the elements of a pack, or follows from a reduction."""
+        """Returns True if a value differs between the elements of a pack, or follows from a reduction."""
         return self.plan.node(key).op == "reduce" or super().varies(key)
 
 
@@ -95,7 +95,7 @@ class _BagPacks(Gather):
         return self.packed(before, results, self.loads(key for key in walk(plan) if not self._in_bag(key)))
 
     def steps(self, depth: str) -> tuple[str, str]:
-        """Where a thread begins in a bag, and the step to its next element."""
+        """Returns a thread's start in a bag, and the step to its next element."""
         return "0", f"++{self.k}"
 
     def exchanged(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
@@ -106,7 +106,7 @@ class _BagPacks(Gather):
         return self.bags.summed in axes_in(key[1])
 
     def _loop(self) -> list[str]:
-        """The loop over a bag, whose sums every element of the results has in an array of registers."""
+        """Returns the loop over a bag; sums of all result elements are arrays of registers."""
         plan, names, kernel, expressions = self.bags, self.names, self.kernel, self.expressions
         sums = sums_of(plan)
         roots = [plan.operands(key)[0] for key in sums]
@@ -140,7 +140,7 @@ class _BagPacks(Gather):
 
 
 class _SharedBags(_BagPacks):
-    """A warp for each bag of few packs: lanes of the same pack take turns at the elements, and combine what they found."""
+    """A warp for each bag of few packs: lanes of the same pack alternate over elements, and combine their sums."""
 
     name = "bags-shared"
 
@@ -154,7 +154,7 @@ class _SharedBags(_BagPacks):
         self.lane_count = kernel.names.outermost("kLanes")
 
     def loads(self, keys: Iterable[Key]) -> list[str]:
-        """As of packs, those of a bag alone: lanes beyond the row have none."""
+        """Loads like packs; lanes beyond the row load nothing."""
         several = list(keys)
         found = super().loads(several)
         if found and not all(self._in_bag(key) for key in several):
@@ -162,7 +162,7 @@ class _SharedBags(_BagPacks):
         return found
 
     def steps(self, depth: str) -> tuple[str, str]:
-        """Neighbouring groups of lanes take neighbouring elements."""
+        """Assigns neighbouring elements to neighbouring lane groups."""
         within = f"{self.names.column} < {self._length()}"
         return f"{within} ? threadIdx.x / {self.lane_count} : {depth}", f"{self.k} += {WARP} / {self.lane_count}"
 
@@ -170,7 +170,7 @@ class _SharedBags(_BagPacks):
         return self.kernel.size(self.plan.domain[-1])
 
     def exchanged(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
-        """Sums of lanes that have the same pack; one of them goes on."""
+        """Combines sums of lanes with the same pack; one of them continues."""
         names, own, lines = self.names, self.own, list[str]()
         for key, (name, ctype) in sums.items():
             value = f"__shfl_xor_sync(0xffffffffu, {name}[{names.j}], {own.offset})"
@@ -223,7 +223,7 @@ class _SharedBags(_BagPacks):
 
 
 class _Lanes:
-    """Some lanes of a warp for each row, whose elements lie behind one another."""
+    """Several lanes of a warp per row of contiguous elements."""
 
     def __init__(self, plan: Bags, kernel: KernelText, lanes: int) -> None:
         self.plan, self.kernel, self.lanes = plan, kernel, lanes
@@ -319,7 +319,7 @@ class _Lanes:
         )
 
     def _coordinates(self, lines: Sequence[str]) -> list[str]:
-        """Positions along the axes of the result, from the number of a row; those that are used."""
+        """Emits the positions along the result's axes that are used, from the row number."""
         if len(self.plan.domain) < 2:
             return []
         found: list[str] = []

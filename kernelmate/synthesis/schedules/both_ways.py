@@ -1,4 +1,4 @@
-"""Results along rows and sums down columns of the same arrays, as of a normalisation's gradients: some blocks take each.
+"""Results along rows and sums down columns of the same arrays, as in a normalisation's gradients, in separate blocks.
 
 Traffic: rows are read as the schedule of rows reads them, and once more by the blocks that take columns, partly from L2. Arithmetic:
 that of both. Each sum is of one block, in the same order in each run: no atomics.
@@ -20,7 +20,7 @@ from kernelmate.synthesis.schedules.rows import Rows
 
 THREADS = 256
 WIDTHS = (32, 16, 8)
-"""Neighbouring columns of a block, from the most."""
+"""Neighbouring columns per block, the largest first."""
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -57,7 +57,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 class _PartialKernel(KernelText):
-    """The text of a kernel of which only some results are computed."""
+    """Text of a kernel that computes only some results."""
 
     def __init__(self, kernel: Kernel, contract: Contract, names: Sequence[str]) -> None:
         super().__init__(kernel, contract)
@@ -65,19 +65,19 @@ class _PartialKernel(KernelText):
         self.indent = "  "  # until the parts are joined
 
     def outputs(self) -> list[Argument]:
-        """Those of the part."""
+        """The outputs of the part."""
         return [one for one in super().outputs() if one.name in self._only]
 
 
 def _columns(plan: Plan, kernel: KernelText) -> Columns:
-    """Columns in blocks of so many that most multiprocessors have one."""
+    """Returns the column blocks, narrow enough that most multiprocessors have one."""
     count = int(evaluate(plan.domain[-1], kernel.contract.sizes[0]))
     width = next((one for one in WIDTHS if count >= one * ENOUGH_BLOCKS // 4), WIDTHS[-1])
     return Columns(plan, kernel, width, THREADS)
 
 
 def _joined(kernel: KernelText, rows: WrittenKernel, columns: WrittenKernel, width: str) -> WrittenKernel:
-    """One kernel of two: blocks behind those of the columns take a row each."""
+    """Joins two kernels: blocks after those of the columns take a row each."""
     (grid,) = columns.grid
     if " * " in grid or not grid.startswith("cdiv("):
         raise Refused("its sums down columns have several results for each column")
@@ -105,7 +105,7 @@ def _joined(kernel: KernelText, rows: WrittenKernel, columns: WrittenKernel, wid
 
 
 def _body(definition: str) -> list[str]:
-    """The lines of a function's body, as its schedule wrote them."""
+    """Returns the lines of a function's body from its schedule."""
     inside = definition[definition.index("{") + 1 : definition.rindex("}")]
     return [line.removeprefix("  ") for line in inside.strip("\n").splitlines()]
 

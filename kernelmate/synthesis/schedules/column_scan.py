@@ -1,4 +1,4 @@
-"""Scans down columns, and what leads to them and follows: a thread per column, or several groups of rows side by side.
+"""Scans down columns, with operations before and after: a thread per column, or several row groups in parallel.
 
 Traffic: each array is read and written once, in whole sectors. Arithmetic: that of the graph; where groups of rows are scanned side
 by side, one more operation per element and, per tile, one per group. The order of a sum depends on the number of rows alone, so results
@@ -19,19 +19,19 @@ from kernelmate.synthesis.schedules.columns import ColumnLayout
 from kernelmate.synthesis.schedules.passes import Passes
 
 BLOCK = 64
-"""Threads of a block where each has a column: few, so that many multiprocessors have some."""
+"""Threads per block with a column each: few, so that many multiprocessors get some."""
 
 MANY_COLUMNS = 1 << 17
 """Columns that keep a large GPU busy with a thread each."""
 
 TILE_THREADS, TILE_WORDS = 512, 16
-"""Threads of a block that scans tiles, and 32-bit words of prefixes that one thread holds: as many loads are under way at once."""
+"""Threads per block for tile scans, and 32-bit words of prefixes per thread, which bounds the loads in flight."""
 
 FEW_ROWS = 128
-"""Of fewer rows no tiles are made."""
+"""Number of rows below which no tiles are used."""
 
 ENOUGH_BLOCKS = 96
-"""Blocks of a warp's width that keep most multiprocessors busy; of fewer columns, half a warp's width is taken."""
+"""Number of warp-wide blocks that keeps most multiprocessors busy; with fewer columns, half a warp's width is used."""
 
 STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
 NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
@@ -55,10 +55,10 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def scans_of(plan: Plan) -> list[Key]:
-    """The scans, of which all have the same direction.
+    """Return the scans, which must have the same direction.
 
     Raises:
-        Refused: they do not.
+        Refused: they have different directions.
     """
     found = [key for key in walk(plan) if plan.node(key).op == "scan"]
     if len({plan.node(key).data[2] for key in found}) > 1:
@@ -67,7 +67,7 @@ def scans_of(plan: Plan) -> list[Key]:
 
 
 def neutral(expressions: Expressions, kind: str, ctype: str) -> str:
-    """The neutral value of a kind of scan.
+    """Return the neutral value of a kind of scan.
 
     Raises:
         Refused: there is none for a type of whole numbers.
@@ -80,10 +80,13 @@ def neutral(expressions: Expressions, kind: str, ctype: str) -> str:
 
 
 class ColumnScan(Passes):
-    """A thread per column: neighbours read neighbouring elements, and nobody waits for anybody.
+    """A thread per column: neighbours read neighbouring elements, without synchronisation.
 
     Attributes:
-        scans: what is scanned. along: the axis. count: of the columns, an expression over sizes. kinds: kind and C++ type of each scan.
+        scans: what is scanned.
+        along: the axis.
+        count: of the columns, an expression over sizes.
+        kinds: kind and C++ type of each scan.
     """
 
     schedule = "scan-columns"
@@ -146,7 +149,7 @@ class ColumnScan(Passes):
         )
 
     def running(self) -> tuple[list[str], list[str], list[str]]:
-        """Locals of the scans' running values, their declarations, and the statements that take one more element."""
+        """Returns the running values' locals, their declarations, and the statements that add one more element."""
         body: list[str] = []
         carried: list[str] = []
         roots = [self.plan.operands(key)[0] for key in self.scans]
@@ -177,7 +180,7 @@ class ColumnScan(Passes):
         ]
 
     def _places(self) -> list[str]:
-        """Where the column with number `i` is."""
+        """Returns the positions of the column with number `i`."""
         others = [int(axis) for axis in reversed(self.layout.single)]
         lines, left = [], self.names.i
         for number, axis in enumerate(others, 1):
@@ -188,7 +191,7 @@ class ColumnScan(Passes):
 
 
 class Tiles(ColumnScan):
-    """Blocks of a few neighbouring columns: groups of threads scan groups of rows side by side, a tile after the other.
+    """Blocks of a few neighbouring columns: thread groups scan row groups in parallel, tile after tile.
 
     Args:
         width: columns of a block.
@@ -242,11 +245,11 @@ class Tiles(ColumnScan):
         )
 
     def _tile(self) -> list[str]:
-        """The loop's body: a group's rows by themselves, what was before them, and the results."""
+        """Returns the loop's body: a group's rows by themselves, the preceding prefix, and the results."""
         names = self.names
         running, begun, take = self.running()
         kept, self.expressions.outer = self.expressions.outer, []
-        # Locals of the first loop over a group's rows are not known in the second.
+        # Locals of the first loop over a group's rows are unknown in the second.
         known = self.expressions.known
         self.expressions.known = {k: name for k, name in known.items() if k[0] < 0 or not self.expressions.varies(k)}
         inclusive = [self.kernel.names.fresh(NAMES[kind]) for kind, _ in self.kinds]
@@ -297,7 +300,7 @@ class Tiles(ColumnScan):
         ]
 
     def _end(self, length: str) -> list[str]:
-        """Where a thread's rows end; without a column it has none, and stays for the barriers."""
+        """Returns the end of a thread's rows; without a column it has none, and stays for the barriers."""
         names = self.names
         count = self.kernel.count([self.layout.axes.sides[int(axis)] for axis in self.layout.single])
         some, none = ("0", length) if self.backwards else (length, "0")
@@ -308,7 +311,7 @@ class Tiles(ColumnScan):
         ]
 
     def _before(self) -> list[str]:
-        """What was before a thread's rows, and what the whole tile adds."""
+        """Returns the prefix before a thread's rows, and the whole tile's sum."""
         names = self.names
         loop: list[str] = []
         for (kind, _), sums, before, carry in zip(self.kinds, self.sums, self.befores, self.carries, strict=True):

@@ -30,16 +30,16 @@ from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes
 
 SECTOR = 32
-"""Bytes that global memory moves at least: CUDA C++ Best Practices Guide, Coalesced Access."""
+"""Minimum transfer size of global memory in bytes: CUDA C++ Best Practices Guide, Coalesced Access."""
 
 ALONE = 256
-"""Threads of a block of which each takes a column."""
+"""Threads per block if each takes a column."""
 
 FEW_ROWS = 64
-"""Rows up to which threads that share a column would have little to do before they combine their parts."""
+"""Number of rows up to which sharing a column between threads does not pay off."""
 
 ENOUGH_BLOCKS = 256
-"""Blocks from which wider ones no longer leave multiprocessors idle: about two for each of a large GPU."""
+"""Number of blocks from which wider blocks no longer idle multiprocessors: about two for each of a large GPU."""
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -80,11 +80,12 @@ def _text(plan: Plan, kernel: KernelText, width: int, threads: int) -> WrittenKe
 
 
 class ColumnLayout:
-    """The axes of a plan, merged where every array allows it.
+    """The axes of a plan, merged if every array allows it.
 
     Attributes:
         orders: of each array that is read. every, single: of results for all elements, and for each reduction.
-        gone: the axes that are reduced. column: the last axis where it is not among them.
+        gone: the axes that are reduced.
+        column: the last axis where it is not among them.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -119,7 +120,7 @@ class _ColumnReductions(Reductions):
         self.leads = f"threadIdx.x % {WARP} < {columns}"
 
     def exchange(self, statements: Sequence[str]) -> list[str]:
-        """Those of the same column, where a warp has more than one thread for each."""
+        """Combines values of the same column within a warp, if it has several threads per column."""
         if self.width >= WARP:
             return []
         offset = self.names.offset
@@ -151,7 +152,7 @@ class _ColumnReductions(Reductions):
 
 
 class Columns(Passes):
-    """The text for blocks of so many columns and threads."""
+    """Text for blocks of a number of columns and threads."""
 
     over = "column"
 
@@ -189,13 +190,13 @@ class Columns(Passes):
             self.reductions = _ColumnReductions(plan, kernel, names.kThreads, names.kColumns, width)
 
     def _ahead(self) -> int:
-        """Elements whose loads are on their way at once: no more than a thread has at the first size."""
+        """Returns the loads in flight: at most a thread's elements at the first size."""
         height = int(evaluate(self.layout.axes.sides[self.layout.gone[-1]], self.kernel.contract.sizes[0]))
         share = height * self.width // self.threads
         return max(FEWEST_AHEAD, min(self.most_ahead(), 1 << max(0, share.bit_length() - 1)))
 
     def _unneeded(self) -> int | None:
-        """The axis that only the grid's size covers: the first one of every array, whose length no address needs."""
+        """Returns the axis that only the grid covers: the first one of every array, whose extent no address needs."""
         layout = self.layout
         first = int(layout.single[0]) if layout.single else None
         if first is None or first == layout.column:
@@ -252,7 +253,7 @@ class Columns(Passes):
         )
 
     def _opening(self) -> list[str]:
-        """Which results a block has, and where its threads begin."""
+        """Emits the block's results, and the start of its threads."""
         names, layout, lines = self.names, self.layout, list(self.opening)
         rest = [int(axis) for axis in reversed(layout.single) if axis != layout.column]
         left = block = "blockIdx.x"
@@ -285,13 +286,13 @@ class Columns(Passes):
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
-        """A pass over what is reduced, several elements of each thread in flight."""
+        """Returns a pass over the reduced axes, with several elements per thread in flight."""
         row, height = self.names.row, self.lengths[self.layout.gone[-1]]
         head = f"for (int {row} = {self.names.first}; {row} < {height}; {row} += {self.step})"
         return self._pass(before, [f"#pragma unroll {FEWEST_AHEAD if stores else self.ahead}", *block_of(head, body)])
 
     def _pass(self, before: Sequence[str], lines: list[str]) -> list[str]:
-        """A loop over the last axis, within loops over the others that are reduced."""
+        """Returns a loop over the last axis, within loops over the other reduced axes."""
         outer, self.expressions.outer = self.expressions.outer, []
         for axis in reversed(self.layout.gone[:-1]):
             name = self.at[axis]
@@ -303,7 +304,7 @@ class Columns(Passes):
         return [*outer, *before, *lines]
 
     def _moments(self, centred: Centred, moments: Moments, ahead: str) -> list[str]:
-        """One pass for both sums: a part of a few elements after the other."""
+        """Returns one pass for both sums, a few elements at a time."""
         names = fresh_names(self.kernel, "moments", "begin", "number", "values", "j", "step")
         row, height = self.names.row, self.lengths[self.layout.gone[-1]]
         opening, step = [f"{moments.type} {names.moments} = {{}};"], self.names.kThreads
@@ -335,7 +336,7 @@ class Columns(Passes):
         return [*lines, f"{names.moments} = {moments.block}({names.moments});"]
 
     def _results(self) -> list[str]:
-        """The outputs: those of all elements in a last pass, those of one element per column by one thread."""
+        """Returns the outputs: full-size ones in a last pass, one element per column by one thread."""
         names, layout = self.names, self.layout
         pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
         lines: list[str] = []

@@ -50,7 +50,7 @@ class ContractionTile:
 
 
 TILES = (ContractionTile(128, 128, 8, 8), ContractionTile(64, 64, 16, 4), ContractionTile(32, 32, 32, 2))
-"""From the largest: the more results a thread holds, the fewer reads of shared memory for each product."""
+"""Tiles, largest first: more results per thread need fewer shared-memory reads per product."""
 
 ASYNC_TILES = (ContractionTile(128, 128, 16, 8), ContractionTile(64, 64, 32, 4))
 """For copies that need no registers: as deep as two tiles of both operands are in 48 KB, so that barriers are few."""
@@ -113,7 +113,7 @@ class _Contraction(ContractionText):
         self.next = {name: kernel.names.fresh(f"{name}_next") for name in self.tiles}
 
     def leaf(self, key: Key) -> str:
-        """An element of a thread's part of a tile, or beside the sum."""
+        """Returns an element of a thread's part of a tile, or of an array beside the sum."""
         name = str(self.plan.node(key).data[0]) if self.plan.node(key).data else ""
         if name in self.parts:
             return f"{self.parts[name]}[{self.names.i if name in self.shape.left else self.names.j}]"
@@ -174,11 +174,11 @@ class _Contraction(ContractionText):
         ]
 
     def _in_packs(self) -> list[str]:
-        """The operands that are read in packs where their rows allow it."""
+        """Returns the operands that are read in packs if their rows allow it."""
         return self.operands
 
     def _turn(self, products: list[str]) -> list[str]:
-        """One tile on its way to shared memory, the one before multiplied."""
+        """Returns one iteration: loads of the next tile, products of the present one."""
         names = self.names
         return [
             *(line for name in self.tiles for line in self._load(name)),
@@ -212,7 +212,7 @@ class _Contraction(ContractionText):
         ]
 
     def _held(self, name: str) -> str:
-        """The C++ type in which elements of an array lie in its tile."""
+        """Returns the C++ type of an array's elements in its tile."""
         dtype = self.kernel.arguments[name].dtype
         return self.kernel.real if "float" in dtype else c_type(dtype, self.kernel.real)
 
@@ -220,7 +220,7 @@ class _Contraction(ContractionText):
         return str(self.names.kTileM if name in self.shape.left else self.names.kTileN)
 
     def _block(self) -> list[str]:
-        """Which results a block and its threads take."""
+        """Emits the results of a block and its threads."""
         names = self.names
         row = f"blockIdx.x / {names.across}" + (f" % {names.down}" if self.shape.batch else "")
         per_row = f"({names.kTileN} / {names.kSide})"
@@ -241,7 +241,7 @@ class _Contraction(ContractionText):
         return f"const int {wide} = {at_wide}, {deep} = {at_deep};"
 
     def _places(self, name: str) -> tuple[str, str]:
-        """Which element of a tile is the first of a thread's pack, along the sum and along the results."""
+        """Emits the tile position of a thread's first pack element, along the sum and along the results."""
         names = self.names
         if self.along(name) == self.shape.k:
             across = f"({names.kTileK} / {names.kPack})"
@@ -250,7 +250,7 @@ class _Contraction(ContractionText):
         return f"threadIdx.x / {across}", f"threadIdx.x % {across} * {names.kPack}"
 
     def _load(self, name: str) -> list[str]:
-        """The loads of a thread's pack of the next tile, along the axis that is contiguous in the array."""
+        """Returns loads of a thread's pack of the next tile, along the array's contiguous axis."""
         names, shape, lengths, i = self.names, self.shape, self.lengths, self.names.i
         left = name in shape.left
         order = (shape.left if left else shape.right)[name]
@@ -286,7 +286,7 @@ class _Contraction(ContractionText):
         ]
 
     def _put(self, name: str) -> str:
-        """The statement that stores an element of a pack in the tile."""
+        """Returns the statement that stores a pack element in the tile."""
         names, i = self.names, self.names.i
         deep, wide = self.own[name]
         deep, wide = (f"{deep} + {i}", wide) if self.along(name) == self.shape.k else (deep, f"{wide} + {i}")
@@ -294,7 +294,7 @@ class _Contraction(ContractionText):
         return f"{self.tiles[name]}[{names.stage}][{deep}][{wide}] = {value};"
 
     def _spread(self, first: str, number: str, side: str) -> str:
-        """The position of one of a thread's results along a side: groups of four, the block's groups between them."""
+        """Returns the position of a thread's result along a side: groups of four, interleaved with the block's groups."""
         if self.tile.side <= PACK:
             return f"{first} + {number}"
         return f"{first} + {number} / {self.names.kPack} * ({side} / {self.tile.side // PACK}) + {number} % {self.names.kPack}"
@@ -370,7 +370,7 @@ class _Contraction(ContractionText):
 
 
 class _AsyncContraction(_Contraction):
-    """The text for one tile of floats that come to shared memory by `cp.async`: no registers hold them on their way.
+    """Text for one tile of floats copied to shared memory by `cp.async`, without registers.
 
     Raises:
         Refused: an array has other elements, which would have to be converted.
@@ -396,7 +396,7 @@ class _AsyncContraction(_Contraction):
         )
 
     def _in_packs(self) -> list[str]:
-        """Those that lie along the rows of their tiles; the others are turned, element by element."""
+        """Returns operands contiguous along their tile's rows; others are transposed element by element."""
         return [name for name in self.operands if self.along(name) != self.shape.k]
 
     def _turn(self, products: list[str]) -> list[str]:
@@ -422,7 +422,7 @@ class _AsyncContraction(_Contraction):
         return [f"if ({self.whole[name]}) {{", *indented(packs), "} else {", *indented(single), "}"]
 
     def _by_rows(self, name: str) -> list[str]:
-        """Copies of single elements that lie along the sum, stored down the columns of the tile."""
+        """Returns copies of single elements contiguous along the sum, stored down the tile's columns."""
         deep, apart = "8", f"({BLOCK} / 8)"
         names, lengths, i, j = self.names, self.lengths, self.names.i, self.names.j
         axis, position, first = self._side_of(name)
@@ -448,7 +448,7 @@ class _AsyncContraction(_Contraction):
         ]
 
     def _along_side(self, name: str, across: str, count: int) -> list[str]:
-        """Copies of elements, or packs of them, that lie along the rows of the tile."""
+        """Returns copies of elements or packs along the tile's rows."""
         names, lengths, j = self.names, self.lengths, self.names.j
         axis, position, first = self._side_of(name)
         tile = f"{self.tiles[name]}[{names.stage}][{self.line} + {j}][{position} - {first}]"

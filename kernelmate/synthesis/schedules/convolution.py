@@ -21,13 +21,13 @@ from kernelmate.synthesis.window_plan import Windows, laid_out, output_shapes, r
 from kernelmate.synthesis.window_text import WindowText
 
 SHARED = 32 * 1024
-"""Bytes of shared memory of a block, so that several blocks share a multiprocessor (228 KB, H100)."""
+"""Bytes of shared memory per block, so that several blocks fit on a multiprocessor (228 KB, H100)."""
 
 MOST_SHARED = 48 * 1024
 """Bytes of shared memory that a block has without asking for more."""
 
 DEEPEST = 16
-"""Input channels at a time, at most."""
+"""Maximum of input channels at a time."""
 
 LONGEST_LINE = 40
 """Values of the input that a thread keeps in registers."""
@@ -165,7 +165,7 @@ class _Convolving:
         )
 
     def _promise(self) -> str:
-        """The arithmetic at the headline's size, and what blocks read of global memory and L2."""
+        """Describes the arithmetic at the headline size, and the blocks' traffic from global memory and L2."""
         size, found = self.kernel.contract.sizes[0], self.found
         results = math.prod(int(evaluate(side, size)) for side in self.plan.domain)
         depth = int(evaluate(self.plan.node(found.source).shape[found.channel], size))
@@ -202,7 +202,7 @@ class _Convolving:
         ]
 
     def _block(self) -> tuple[list[str], str]:
-        """Which results a block and its threads take, and the grid."""
+        """Emits the results of a block and its threads, and the grid."""
         names, found, plan = self.names, self.found, self.plan
         places = {one.variable: place for place, one in enumerate(found.spatial)}
         axes = [found.out, *(one.variable for one in reversed(found.spatial)), *reversed(found.batch)]
@@ -240,7 +240,7 @@ class _Convolving:
         return [*lines, *decoded, *mine], " * ".join(reversed(grid))
 
     def _filled(self, dims: Sequence[tuple[str, str]], body: Sequence[str]) -> list[str]:
-        """A loop in which the block's threads take all numbers along some dimensions, the last one fastest."""
+        """Returns a loop in which the block's threads enumerate some dimensions, the last one fastest."""
         names, left, lines = self.names, self.names.i, []
         for place, (name, count) in enumerate(reversed(dims)):
             rest = "" if place + 1 == len(dims) else f" % {count}"
@@ -251,7 +251,7 @@ class _Convolving:
         return block_of(head, [*lines, *body])
 
     def _in_channels(self) -> list[str]:
-        """The test that a chunk's channel is one of the input's, where that is not always so."""
+        """Returns the test that a chunk's channel exists, if that is not certain."""
         channels = self._channels()
         whole = not channels.terms and channels.constant % self.depth == 0
         return [] if whole else [f"{self.names.c} < {self._number(channels)}"]
@@ -276,7 +276,7 @@ class _Convolving:
         return self._filled([(name, count) for _, name, count in axes], lines)
 
     def _plain(self, entry: object) -> Linear:
-        """An entry of the input's index that is a batch axis, or none."""
+        """Returns an entry of the input's index that is a batch axis, or none."""
         name = str(entry)
         return Linear(((name, 1),)) if name in self.batch else Linear()
 
@@ -299,7 +299,7 @@ class _Convolving:
         )
 
     def _products(self) -> list[str]:
-        """The products of a chunk of channels, from registers."""
+        """Returns the products of a chunk of channels, from registers."""
         names, found, real = self.names, self.found, self.kernel.real
         last = found.spatial[-1]
         place = "".join(f"[{self._near(place, one)}]" for place, one in enumerate(found.spatial))
@@ -332,7 +332,7 @@ class _Convolving:
         return block_of(f"for (int {names.d} = 0; {names.d} < {names.kDepth}; ++{names.d})", body)
 
     def _near(self, place: int, one: Spatial) -> str:
-        """Where a thread reads the patch along a spatial axis, at the taps of the loops around."""
+        """Returns a thread's position in the patch along a spatial axis, at the taps of the enclosing loops."""
         own = Linear(((f"__t{place}", one.stride),)) if self.lengths[place] != "1" else Linear()
         if place + 1 == len(self.words):
             return self._number(own.plus(Linear((("__j", 1),))))
@@ -342,7 +342,7 @@ class _Convolving:
         return ["#pragma unroll", *block_of(f"for (int {name} = 0; {name} < {count}; ++{name})", body)]
 
     def _results(self) -> list[str]:
-        """What follows from each sum, and stores within the result."""
+        """Returns values computed from each sum, and guarded stores."""
         names, found, plan, kernel = self.names, self.found, self.plan, self.kernel
         lines: list[str] = []
         terms = [f"{names.sum}[{names.i}][{names.j}]", *self.text.locals_for(found.rest, lines)]

@@ -81,7 +81,7 @@ class Gather:
         return found
 
     def _along(self, several: set[tuple]) -> bool:  # type: ignore[type-arg]
-        """True if an array is met in one way, and its last axis is the result's."""
+        """Returns True if an array has one index, and is contiguous along the result's last axis."""
         if len(several) != 1:
             return False
         (index,) = several
@@ -120,7 +120,7 @@ class Gather:
         ]
 
     def _targets(self) -> dict[str, str]:
-        """The local that holds the pack of each output."""
+        """Emits the local of each output's pack."""
         packs = self.packs
         return {
             name: f"{packs.locals[name]}_next" if name in self.inputs else packs.locals[name] for name in self.outputs
@@ -143,7 +143,7 @@ class Gather:
         return found
 
     def packed(self, before: Sequence[str], results: Sequence[str], loads: Sequence[str]) -> WrittenKernel:
-        """The text around the statements for one element, and what is computed before."""
+        """Returns the text around the statements for one element, and values computed before."""
         kernel, names, packs = self.kernel, self.names, self.packs
         targets = self._targets()
         length = kernel.size(self.plan.domain[-1])
@@ -174,7 +174,7 @@ class Gather:
         return self._launched(helper, passed, text, opening)
 
     def _coordinates(self, lines: Sequence[str]) -> list[str]:
-        """Positions along the axes before the last, from the number of a row; those that are used."""
+        """Emits the positions along the leading axes that are used, from the row number."""
         if self.last < 2:
             return []
         found, left = [], self.names.row

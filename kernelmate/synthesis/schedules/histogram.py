@@ -24,7 +24,7 @@ MOST_BLOCKS = 528
 """Four blocks for each of 132 multiprocessors."""
 
 PER_THREAD = 4
-"""Packs of a thread, before more threads are taken."""
+"""Packs per thread, before more threads are used."""
 
 SHARED = 32768
 """Bytes of shared memory for counts: two such blocks fit on each multiprocessor since sm_75."""
@@ -53,7 +53,7 @@ def _text(plan: Elements, kernel: KernelText, many: bool) -> WrittenKernel:
 
 
 def _plan(graph: Graph) -> Elements:
-    """Bins and samples as two axes.
+    """Return bins and samples as two axes.
 
     Raises:
         Refused: there is more than one sum by number, or another result.
@@ -97,7 +97,7 @@ class _Histogram:
         )
 
     def _samples(self) -> list[Key]:
-        """What is computed for each sample."""
+        """Returns the statements for each sample."""
         seen: list[Key] = []
         stack = list(self.plan.operands(self.scatter))
         while stack:
@@ -108,7 +108,7 @@ class _Histogram:
         return seen
 
     def _refuse(self) -> None:
-        """Refuse what atomic additions cannot give."""
+        """Refuses results that atomic additions cannot give."""
         floating = self.dtype.startswith("float")
         if self.dtype not in ("int32", "uint32", "int64", "uint64", "float32", "float64"):
             raise Refused(f"atomic additions to {self.dtype} are not written")
@@ -122,7 +122,7 @@ class _Histogram:
             raise Refused("it has more counts than a block's shared memory")
 
     def _is_added(self) -> bool:
-        """Whether the result is what was there and the sums, or the sums where the contract says that zeros were there."""
+        """Returns True if the sums are added to earlier contents, False if the contract's contents are zeros."""
         key = self._behind(self.plan.outputs[0])
         node, argument = self.plan.node(key), self.kernel.arguments[self.output]
         if key == self.scatter:
@@ -172,7 +172,7 @@ class _Histogram:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads per block."""
         return BLOCK if self.many else 1024
 
     def _copies(self) -> int:
@@ -182,7 +182,7 @@ class _Histogram:
         return copies
 
     def _shared(self) -> list[str]:
-        """The counts of a block, set to zero."""
+        """Emits the block's counts, set to zero."""
         if self.bins is None:
             return []
         names, copies = self.names, self._copies()
@@ -229,7 +229,7 @@ class _Histogram:
         return [*block_of(f"const auto {names.add} = [=]({declared})", lines)[:-1], "};"]
 
     def _loops(self) -> list[str]:
-        """All samples: whole packs where the addresses allow them, and what is left over."""
+        """Returns the loops over samples: whole packs where aligned, then the rest."""
         names, packs = self.names, self.packs
         i, j = names.i, names.j
         first, stride = "threadIdx.x", "blockDim.x"
@@ -264,7 +264,7 @@ class _Histogram:
         ]
 
     def _final(self) -> list[str]:
-        """What each block found, added or stored."""
+        """Adds or stores each block's counts."""
         if self.bins is None:
             return []
         names, kernel, copies = self.names, self.kernel, self._copies()

@@ -36,13 +36,13 @@ from kernelmate.synthesis.window_plan import (
 from kernelmate.synthesis.window_text import WindowText
 
 ACROSS, DOWN = 32, 8
-"""Threads of a block along a row and over rows."""
+"""Threads per block along a row and over rows."""
 
 MOST_RESULTS = 16
-"""Neighbouring results of a thread."""
+"""Maximum of neighbouring results per thread."""
 
 MOST_BYTES = 256
-"""Bytes that a thread holds of all arrays: 64 registers."""
+"""Maximum bytes of all arrays per thread: 64 registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,10 @@ def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None
 
 
 def _divided(plan: Windows) -> Windows:
-    """The plan whose thread computes all results that are joined in turn: `out[0::2] = a`, or `out[:, 0] = a`, and the others."""
+    """Returns the plan whose thread computes all interleaved results.
+
+    `out[0::2] = a`, or `out[:, 0] = a`, and the others.
+    """
     while plan.domain and plan.domain[-1].isdigit() and int(plan.domain[-1]) <= MOST_RESULTS:
         plan = _spread(plan, int(plan.domain[-1]), None)
     windows = [plan.graph.nodes[key[0]] for key in walked(plan) if plan.node(key).op == "window"]
@@ -84,7 +87,7 @@ def _divided(plan: Windows) -> Windows:
 
 
 def _spread(plan: Windows, step: int, each: Linear | None) -> Windows:
-    """The plan with `step` results for each position along the last axis, which has `each` of them, or is left out."""
+    """Returns the plan with `step` results per position along the last axis, which has `each` of them, or is dropped."""
     last = len(plan.domain) - 1
     plan.ranges[f"__{last}"] = each or Linear((), 1)
 
@@ -129,14 +132,14 @@ class _Interleaved(WindowText):
         self.count = self._results()
 
     def _chooses(self, key: Key, variable: str) -> bool:
-        """Reductions over few elements are written out: each is one of a pack."""
+        """Unrolls reductions over few elements: each element is one of a pack."""
         return True
 
     def _point(self, keys_read: Sequence[Key], lines: list[str]) -> None:
         self._lines = lines
 
     def _split_row(self, shape: Sequence[str], index: Sequence[object]) -> tuple[_Group, int] | None:
-        """The group of an element and its place there; None where it is the same for all results of a thread."""
+        """Returns an element's group and its place there; None if common to a thread's results."""
         flat, inner, axis = Linear(), 1, len(shape) - 1
         while axis >= 0:
             if shape[axis] != "1":
@@ -173,7 +176,7 @@ class _Interleaved(WindowText):
         return replace(found[0], name=target.name), found[1]
 
     def _check(self) -> None:
-        """Refuse results with gaps between them, borders, and what is no more than a map."""
+        """Refuses results with gaps, borders, and plain maps."""
         groups = [group for group, _ in self.stored]
         for group in groups:
             places = [place for one, place in self.stored if one == group]
@@ -193,7 +196,7 @@ class _Interleaved(WindowText):
         return ITEM_BYTES[self.kernel.arguments[group.name].dtype]
 
     def _results(self) -> int:
-        """Neighbouring results of a thread, of which each array has whole packs."""
+        """Returns a thread's neighbouring results, with whole packs of each array."""
         needed = [WIDEST // math.gcd(WIDEST, group.step * self._item(group)) for group in self._groups()]
         count = math.lcm(*needed)
         held = sum(count * group.step * self._item(group) for group in self._groups())

@@ -1,4 +1,4 @@
-"""Passes over the elements of a row or a column: reductions in the order in which they need each other."""
+"""Passes over the elements of a row or a column: reductions in order of dependency."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IN_FLIGHT = 64
 """Bytes of registers for values that a thread loads before it uses the first: of 1024 threads, latency times a multiprocessor's bandwidth."""
 
 FEWEST_AHEAD = 4
-"""Elements whose loads are on their way at once where many blocks share a multiprocessor, or results are stored in between."""
+"""Minimum of loads in flight if many blocks share a multiprocessor, or results are stored in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,12 @@ _NAMES = {"sum": "sum", "prod": "product", "max": "max", "min": "min", "squares"
 
 
 class Passes:
-    """What schedules of rows and of columns have in common.
+    """Shared parts of the schedules of rows and columns.
 
     Attributes:
         inputs: arrays that are read, with their access.
-        expressions: of the kernel. reductions: the functions that combine what several threads found.
+        expressions: of the kernel.
+        reductions: the functions that combine what several threads found.
         alone: whether a thread takes all elements of what it reduces.
         online: sums that are found beside a maximum on which they depend, and that maximum, as numbers of nodes.
     """
@@ -65,7 +66,7 @@ class Passes:
 
     @functools.cached_property
     def positions(self) -> dict[str, str]:
-        """Texts of positions that need no cast, by those with one."""
+        """Returns texts of positions that need no cast, by those with one."""
         return {}
 
     def loop(
@@ -119,7 +120,7 @@ class Passes:
         return index == (FLAT,) or len([one for one in index if one is not None]) == len(self.plan.domain)
 
     def levels(self) -> list[list[Key]]:
-        """Reductions in the order of their passes: those of one pass need none of each other."""
+        """Returns the reductions in order of passes: those of one pass are independent."""
         levels: dict[Key, int] = {}
         passes: list[list[Key]] = []
         for key in walk(self.plan):
@@ -134,13 +135,13 @@ class Passes:
         return passes
 
     def most_ahead(self) -> int:
-        """Elements of a pass whose loads are on their way at once where a block may be alone: a power of two."""
+        """Returns the maximum of loads in flight if a block may be alone: a power of two."""
         arrays = sum(access == "flat" for access in self.inputs.values())
         most = IN_FLIGHT // (max(1, arrays) * (8 if self.kernel.real == "double" else 4))
         return max(FEWEST_AHEAD, 1 << max(0, most.bit_length() - 1))
 
     def position(self) -> tuple[str, str]:
-        """The number of the loop's element among those that are reduced, and its C++ type."""
+        """Returns the index of the loop's element among the reduced ones, and its C++ type."""
         raise NotImplementedError
 
     def reduction(self, keys: Sequence[Key]) -> list[str]:
@@ -163,7 +164,10 @@ class Passes:
         return [*loop, *(line for one in found for line in self._final(one, by_node) if line)]
 
     def _take(self, found: Sequence[_Accumulator], online: Sequence[_Accumulator], body: list[str]) -> None:
-        """Add statements that take one more value into some reductions; sums of `online` are scaled to a maximum that grows."""
+        """Adds statements that combine one more value into some reductions.
+
+        `online` sums are rescaled when the maximum grows.
+        """
         roots = [self.plan.operands(one.key)[0] for one in found]
         for one, root, text in zip(found, roots, self.expressions.locals_for(roots, body), strict=True):
             scaled = [other.name for other in online if self.online[other.key[0]] == one.key[0]]
@@ -183,7 +187,7 @@ class Passes:
         return "expf" if self.kernel.real == "float" else "exp"
 
     def _final(self, one: _Accumulator, found: Mapping[int, _Accumulator]) -> list[str]:
-        """Statements after a pass: every thread gets what all of them found."""
+        """Returns statements after a pass, which give every thread the combined result."""
         if one.key[0] in self.online.values():
             return [f"const {one.ctype} {one.own} = {one.name};", one.final]
         if one.key[0] not in self.online:
@@ -193,13 +197,13 @@ class Passes:
         return [f"{one.name} = {function}({one.name} * {self._exp}({largest.own} - {largest.name}));"]
 
     def _with_position(self, key: Key, found: Mapping[int, _Accumulator]) -> _Accumulator | None:
-        """The reduction to the position of what a reduction finds, whose local holds it too; None where there is none."""
+        """Returns the argmax or argmin of a reduction's value, whose local holds it too; None without one."""
         node = self.plan.node(key)
         alike = (one for one in found.values() if EXTREMES.get(one.kind, ("",))[0] == node.data[0])
         return next((one for one in alike if self.plan.node(one.key).args == node.args), None)
 
     def _accumulator(self, key: Key) -> _Accumulator:
-        """The locals of a reduction, and how threads combine them."""
+        """Returns the locals of a reduction, and their combination over threads."""
         node, names = self.plan.node(key), self.kernel.names
         kind = str(node.data[0])
         ctype = self.expressions.type_of(self.plan.operands(key)[0] if is_extreme(kind) else key)
@@ -263,7 +267,7 @@ class Passes:
                 yield from self._arrays(one)
 
     def _taken(self, one: _Accumulator, text: str, body: list[str]) -> list[str]:
-        """Statements that take one more value; `body` gets what they need."""
+        """Returns statements that combine one more value; `body` receives their prerequisites."""
         if not is_extreme(one.kind):
             return [self.reductions.combined(one.kind, one.name, text, one.ctype)]
         if not text.isidentifier():

@@ -19,15 +19,15 @@ from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
 
 TILE, ROWS = 32, 8
-"""Side of a tile, and how many of its rows a block of 256 threads takes at a time."""
+"""Side of a tile, and its rows that a block of 256 threads handles at a time."""
 
 BLOCK = TILE * ROWS
 
 ENOUGH_BLOCKS = 1056
-"""Eight blocks for each of 132 multiprocessors, from which on larger tiles leave none of them idle."""
+"""Eight blocks for each of 132 multiprocessors, from which larger tiles do not idle any."""
 
 MOST_HELD = 34000
-"""Bytes of shared memory of a block, of which six fit on a multiprocessor."""
+"""Bytes of shared memory per block, of which six fit on a multiprocessor."""
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -47,11 +47,12 @@ def _text(plan: Plan, kernel: KernelText, way: type[_PermutationTiles | _Packs])
 
 
 class _Free:
-    """A map over merged axes: how each array is met.
+    """A map over merged axes, with the index of each array.
 
     Attributes:
-        orders: of each array that is read. positions: likewise of positions. whole: the order of the results.
-        skips_first: the length of the first axis is not needed, since the grid has it.
+        orders: of each array that is read.
+        positions: likewise of positions.
+        whole: the order of the results. skips_first: the length of the first axis is not needed, since the grid has it.
     """
 
     skips_first = False
@@ -92,7 +93,7 @@ class _Free:
         return self.kernel.loaded(str(node.data[0]), self.element(str(node.data[0])))
 
     def known(self) -> list[str]:
-        """Arrays that are read whole; how much is read of one whose rows are taken by number, nobody knows."""
+        """Returns arrays that are read completely; the traffic of gathered rows is unknown."""
         return [name for name, order in self.orders.items() if not any(isinstance(axis, str) for axis in order)]
 
     def position(self, axis: int | str) -> str:
@@ -104,7 +105,7 @@ class _Free:
         raise NotImplementedError
 
     def values(self, lines: list[str]) -> list[str]:
-        """What is stored in each output; locals go to `lines`."""
+        """Returns the values stored in each output; locals go to `lines`."""
         texts = self.expressions.locals_for(self.plan.outputs, lines)
         found = []
         for name, key, text in zip(self.outputs, self.plan.outputs, texts, strict=True):
@@ -211,7 +212,7 @@ class _PermutationTiles(_Free):
         )
 
     def _block(self) -> list[str]:
-        """Which tile a block takes."""
+        """Emits the block's tile."""
         names, lengths = self.names, self.lengths
         rest = [axis for axis in reversed(self.whole) if axis not in (self.source, self.target)]
         lines = [
@@ -236,7 +237,7 @@ class _PermutationTiles(_Free):
         ]
 
     def _pass(self, source: str, target: str, lines: Sequence[str]) -> list[str]:
-        """A loop over the rows of a tile that a thread takes."""
+        """Returns a loop over a thread's rows of a tile."""
         names, lengths = self.names, self.lengths
         inside = f"{names.source} < {lengths[self.source]} && {names.target} < {lengths[self.target]}"
         return [
@@ -253,7 +254,7 @@ class _PermutationTiles(_Free):
 
 
 class _WideTiles(_PermutationTiles):
-    """Tiles of 64 x 64 elements, of which each thread has sixteen loads under way at once."""
+    """Tiles of 64 x 64 elements, with sixteen loads in flight per thread."""
 
     side = 2 * TILE
 
@@ -292,7 +293,7 @@ class _PackExpressions(Expressions):
 
 
 class _Packs(_Free):
-    """Packs along the last axis, which every array that has it keeps last; positions along the others by division."""
+    """Packs along the last axis, which is last in every array that has it; other positions by division."""
 
     def __init__(self, plan: Plan, kernel: KernelText) -> None:
         super().__init__(plan, kernel)
@@ -383,7 +384,7 @@ class _Packs(_Free):
         return " && ".join(filter(None, [whole, self.packs.aligned(self.packs.wide)]))
 
     def launched(self, helper: str, passed: Sequence[str], text: str) -> WrittenKernel:
-        """A pack for each thread, whatever row it lies in."""
+        """Assigns a pack to each thread, in any row."""
         kernel, names, sides, columns = self.kernel, self.names, self.axes.sides, self.lengths[self.last]
         width, wide, guard = self.packs.width, self.packs.wide, self.guard()
         start = f"(static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * {wide}"
@@ -416,7 +417,7 @@ class _Packs(_Free):
         )
 
     def _taken(self) -> list[str]:
-        """The numbers of rows that are taken."""
+        """Returns the indices of gathered rows."""
         lines: list[str] = []
         for key in walk(self.plan):
             if self.plan.node(key).op == "take":
@@ -426,7 +427,7 @@ class _Packs(_Free):
         return lines
 
     def _coordinates(self) -> list[str]:
-        """Positions along the axes before the last, from the number of a row."""
+        """Emits positions along the leading axes, from the row number."""
         used = {axis for order in [*self.orders.values(), *self.positions] for axis in order}
         lines, left = [], self.names.row
         for axis in reversed(self.whole[:-1]):
@@ -438,7 +439,7 @@ class _Packs(_Free):
 
 
 class _RowPacks(_Packs):
-    """Packs along the last axis, a block for each row of the result: nothing is divided for each pack."""
+    """Packs along the last axis, with a block per result row and no division per pack."""
 
     skips_first = True
 

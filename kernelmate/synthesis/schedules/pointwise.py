@@ -15,10 +15,10 @@ from kernelmate.synthesis.packs import ALIGNED, ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
 BLOCK = 256
-"""Threads of a block: enough for full occupancy on every GPU since sm_50, few enough for short tails."""
+"""Threads per block: enough for full occupancy on every GPU since sm_50, few enough for short tails."""
 
 LONG_ROW = 2048
-"""Elements from which a block per row comes before packs across rows: a block of 256 has two packs of float per thread."""
+"""Row length from which a block per row precedes packs across rows: a block of 256 has two packs of float per thread."""
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -32,7 +32,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
         try:
             yield _text(flat, kernel, _Flat)
         except Refused as reason:
-            # A kernel that does not get the number of rows can still have a block for each row.
+            # A kernel without a parameter for the number of rows can still have a block per row.
             found = next((one for one in others if _is_known(kernel, one.columns)), None)
             if found is None:
                 raise reason from None
@@ -60,10 +60,11 @@ def _headline(plan: Plan, kernel: KernelText) -> int:
 
 
 class _Elements:
-    """A function of one element, and how its operands are met.
+    """A function of one element, and the access to its operands.
 
     Attributes:
-        inputs: arrays that are read, with their access. outputs: arrays that are written. packed: those that are met as packs.
+        inputs: arrays that are read, with their access.
+        outputs: arrays that are written. packed: those that are met as packs.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText, varying: frozenset[str], names: SimpleNamespace) -> None:
@@ -111,7 +112,7 @@ class _Elements:
         return self.kernel.loaded(name, self.locals[name])
 
     def function(self, name: str) -> list[str]:
-        """The lambda of one element: what is read by value, several results by reference."""
+        """Returns the lambda for one element: operands by value, several results by reference."""
         lines: list[str] = []
         texts = self.expressions.locals_for(self.plan.outputs, lines)
         kinds = [self.plan.node(key).dtype for key in self.plan.outputs]
@@ -135,7 +136,7 @@ class _Elements:
 
     @property
     def single(self) -> bool:
-        """Whether there is one result, which the function returns; several are written by reference."""
+        """Returns True for a single result, which the function returns; several are written by reference."""
         return len(self.outputs) == 1
 
     def _read(self) -> list[str]:
@@ -159,7 +160,7 @@ class _Elements:
 
 
 class _Flat:
-    """Packs over all elements, whatever row they lie in."""
+    """Packs over all elements, regardless of rows."""
 
     varying = frozenset({"flat", "row", "column"})
 
@@ -233,7 +234,7 @@ class _Flat:
         texts = {name: f"{packs.locals[name]}.at[{j}]" for name in packs.arrays}
         lines: list[str] = []
         columns = _grouped(self.columns)
-        # Rows of any length, where no pack is read along a row: only packs that two rows share are taken one by one.
+        # Rows of any length if no pack is read along a row: only packs that straddle two rows are handled by element.
         anywhere = self.plan.split > 0 and all(name in elements.flat for name in packs.arrays)
         places: list[str] = []
         if self.plan.split:
@@ -269,7 +270,7 @@ class _Flat:
 
 
 class _ByRows:
-    """A block per row, packs along it: no division, and what is the same for a row is read once."""
+    """A block per row, packs along it: no division, and row-constant values are read once."""
 
     varying = frozenset({"flat", "column"})
 
@@ -334,7 +335,7 @@ class _ByRows:
 
 
 def _pack_lines(elements: _Elements, function: str, texts: dict[str, str], first: str, column: str, j: str, kpack: str) -> list[str]:  # fmt: skip
-    """Loads, the elements of a pack, and stores."""
+    """Returns loads, the elements of a pack, and stores."""
     packs, lines = elements.packs, []
     for name in [one for one in packs.arrays if one in elements.inputs]:
         load = packs.load(name, f"{name} + {first if name in elements.flat else column}")
@@ -349,7 +350,7 @@ def _pack_lines(elements: _Elements, function: str, texts: dict[str, str], first
 
 
 def row_block(columns: int, width: int) -> int:
-    """Threads for a row of that many elements: one pack each, whole warps, 256 at most."""
+    """Returns threads for a row of that many elements: one pack each, whole warps, 256 at most."""
     block = 32
     while block < BLOCK and block * width < columns:
         block *= 2

@@ -46,7 +46,7 @@ class RowElements(Passes):
         return self.kernel.loaded(name, texts.get(access) or f"{self.packs.locals[name]}.at[{self.names.j}]")
 
     def _position(self, key: Key) -> str:
-        """The position along an axis, of a row or within it."""
+        """Returns the position along an axis, of a row or within it."""
         access = self.plan.access(key)
         if access == "across":
             return f"static_cast<long long>({self._across(key)})"
@@ -54,14 +54,16 @@ class RowElements(Passes):
             return f"{self.names.c} + {self.names.j}"
         if access == "once":
             return "0"
-        # Signed: what is computed from the number of a row, a size_t, would wrap where it is less than zero.
+        # Signed: values computed from the row number, a size_t, would wrap below zero.
         return f"static_cast<long long>({self.names.row if access == 'row' else self._part(key)})"
 
     def _meet_across(self, key: Key) -> None:
-        """Name the position along an axis of another shape at which a row begins: a row has a whole number of its elements.
+        """Name the position along an axis of another shape at which a row begins.
+
+        A row has an integer number of its elements.
 
         Raises:
-            Refused: it does not, or not at every size.
+            Refused: it has not, at least not at every size.
         """
         axis = next(str(one) for one in key[1] if one is not None)
         inner, _, side = axis.removeprefix(f"{FLAT}/").partition("%")

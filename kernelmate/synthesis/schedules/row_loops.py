@@ -13,10 +13,10 @@ from kernelmate.synthesis.row_ends import RowEnd
 from kernelmate.synthesis.schedules.row_elements import RowElements
 
 MOST_KEPT = 64
-"""Registers of a thread for elements of its row."""
+"""Maximum registers per thread for elements of its row."""
 
 ALL_KEPT = 32768
-"""Registers of a block for elements of its row: half of a multiprocessor's."""
+"""Maximum registers per block for elements of its row: half of a multiprocessor's."""
 
 
 class RowLoops(RowElements):
@@ -41,7 +41,7 @@ class RowLoops(RowElements):
     registers: int = 0
 
     def keep(self, passes: Sequence[Sequence[Key]]) -> None:
-        """Keep what several passes read in registers.
+        """Keep values that several passes read in registers.
 
         Raises:
             Refused: each array is read once, or a thread has too few registers.
@@ -80,7 +80,7 @@ class RowLoops(RowElements):
         return str(self.team.threads) if self.team.name == "warp" else str(self.names.kThreads)
 
     def kept_lines(self) -> list[str]:
-        """Declarations of what is kept, and of how it is loaded."""
+        """Returns declarations of kept values, and their loads."""
         if not self.kept:
             return []
         names, packs, kpack = self.names, self.packs, self._kpack
@@ -100,7 +100,7 @@ class RowLoops(RowElements):
         ]
 
     def _most(self) -> str:
-        """Where the longest part of a row ends that a pass reads."""
+        """Returns the end of the longest part of a row that a pass reads."""
         ends = [self.end is not None and self.end.skips(self.plan, keys) for keys in self.passes()]
         ends += [all(self.beyond(key) is not None for key, name in zip(self.plan.outputs, self.outputs, strict=True) if self.full[name])]  # fmt: skip
         return str(self.names.end if all(ends) else self.names.columns)
@@ -110,7 +110,7 @@ class RowLoops(RowElements):
         raise NotImplementedError
 
     def _over_packs(self, lines: Sequence[str]) -> list[str]:
-        """The loop over the packs of a thread in one part of a row."""
+        """Returns the loop over a thread's packs in one part of a row."""
         names, kpack = self.names, self._kpack
         count = names.kAhead if kpack == "1" else f"{names.kAhead} / {kpack}"
         place = f"({names.i} * {self.threads} + {names.rank}) * {kpack}"
@@ -126,7 +126,7 @@ class RowLoops(RowElements):
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
-        """A pass over a row: packs of what the roots need, the work for each element, and `stores`."""
+        """Returns a pass over a row: loads of the roots' packs, the work per element, and `stores`."""
         outer, self.expressions.outer = self.expressions.outer, []
         lines = self._pack_lines(roots, body, stores)
         known = self.expressions.known
@@ -137,7 +137,7 @@ class RowLoops(RowElements):
         return [*outer, *passing(lines, stores, before)]
 
     def _pack_lines(self, roots: Sequence[Key], body: list[str], stores: Sequence[str]) -> list[str]:
-        """What is done with a pack of each array."""
+        """Returns the work on a pack of each array."""
         names, packs = self.names, self.packs
         places = [
             f"const int {name} = {first} + ({names.c} + {names.j}) / {behind};"
@@ -158,7 +158,7 @@ class RowLoops(RowElements):
         ]
 
     def _kept_pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:
-        """A pass over what is in registers, part after part of a row that is longer."""
+        """Returns a pass over kept values, part after part for longer rows."""
         names = self.names
         rest = stores and self.last != names.columns
         if rest:
@@ -193,7 +193,7 @@ class RowLoops(RowElements):
         return [*before, *unroll, *block_of(head, lines), *rest]
 
     def _filled(self, stores: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Declarations and stores of packs of the part of a row that does not count: the same number for all elements."""
+        """Returns stores of constant packs to the irrelevant part of a row."""
         names, packs = self.names, self.packs
         lines, body = [], []
         for key, name in zip(self.plan.outputs, self.outputs, strict=True):
@@ -212,11 +212,11 @@ class RowLoops(RowElements):
         return lines, body
 
     def beyond(self, output: Key) -> float | None:
-        """The number that an output is where nothing counts; None where that is not one number."""
+        """Returns the constant value of an output in the irrelevant part; None if it is not constant."""
         return None if self.end is None else self.end.values[output]
 
     def stays(self, key: Key) -> bool:
-        """True if the text of a value that differs between elements is the same in every pass."""
+        """Returns True if a per-element value has the same text in every pass."""
         return key[0] < 0 or (self.end is not None and key in self.end.conditions)
 
     def stored_pack(self, output: str) -> str:

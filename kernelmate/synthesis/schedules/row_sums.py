@@ -26,7 +26,7 @@ BLOCKS = 1056
 """Eight blocks for each of 132 multiprocessors: all of them look for their rows at the same time."""
 
 SUMMED = 2
-"""The axis of the numbers, behind those of the result."""
+"""The axis of the indices, after those of the result."""
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -109,7 +109,7 @@ class _RowSums:
         self.rows = max(1, -(-rows // BLOCKS))
 
     def _base(self) -> Key | None:
-        """What the sums are added to; None for what the result had.
+        """Return the addend of the sums; None for the output's earlier contents.
 
         Raises:
             Refused: more follows from the sums than an addition.
@@ -199,7 +199,7 @@ class _RowSums:
         )
 
     def _line(self, roots: Sequence[Key]) -> list[str]:
-        """Texts of values, locals before the loop over columns left out of them."""
+        """Returns texts of values, without locals before the loop over columns."""
         self.lines: list[str] = []
         self.expressions.known, self.expressions.outer = {}, []
         texts = self.expressions.locals_for(roots, self.lines)
@@ -239,7 +239,7 @@ class _RowSums:
         return f"{comment}\n{kernel.definition(template + front, body)}"
 
     def _call(self, name: str, more: str) -> list[str]:
-        """The statement that calls a function, for packs where they are whole."""
+        """Returns a function's call, for packs if aligned."""
         passed = ", ".join([*self.kernel.parameters, more])
         if self.packs.width == 1:
             return [f"{name}({passed});"]

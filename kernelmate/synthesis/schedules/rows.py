@@ -1,4 +1,4 @@
-"""Reductions along rows and what follows from them: a warp or a block per row, as many passes as the graph needs.
+"""Reductions along rows and operations on their results: a warp or a block per row, with as many passes as needed.
 
 A row that is read again comes from the L1 cache; each pass loads packs of 16 bytes where rows and addresses allow it.
 """
@@ -27,29 +27,29 @@ from kernelmate.synthesis.row_ends import RowEnd, ends_of
 from kernelmate.synthesis.schedules.row_loops import RowLoops
 
 ROWS_PER_BLOCK = 8
-"""Rows, each of a warp, in one block."""
+"""Rows per block, each of a warp."""
 
 SHORT_ROW = 1024
-"""Elements up to which a warp takes a row: 32 of them per thread."""
+"""Maximum row length for a warp: 32 elements per thread."""
 
 
 LONG_ROW = 8192
-"""Elements of a row that is not read again from a cache: maxima and sums of exponentials are found in one pass."""
+"""Row length that caches do not hold: maxima and sums of exponentials are then computed in one pass."""
 
 KEPT = 32
-"""Registers of a thread for elements of its row, at best: enough loads are on their way at once, and enough threads fit."""
+"""Desired registers per thread for elements of its row: enough loads in flight, and enough threads fit."""
 
 LONGEST_KEPT = 32768
-"""Elements of a row of which a block of 1024 threads keeps 32 each."""
+"""Row length of which a block of 1024 threads keeps 32 elements each."""
 
 WARPS_THAT_KEEP = 4
-"""Warps of a block, each with rows of its own."""
+"""Warps per block, each with its own rows."""
 
 EACH_OF_LANES = 8
-"""Elements of a row for each of the neighbouring threads that share it, where rows share a warp: two packs of four."""
+"""Elements per thread if rows share a warp: two packs of four."""
 
 FEWEST = 4
-"""Elements of a row for each thread, below which a block is not tried."""
+"""Elements per thread below which a block is not tried."""
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -82,7 +82,10 @@ def _text(plan: Plan, kernel: KernelText, team: Team, *, online: bool) -> Writte
 
 
 def _kept(plan: Plan, kernel: KernelText, columns: int) -> list[WrittenKernel]:
-    """Kernels that keep rows in registers, of three teams the likeliest first: the fewest threads with at most `KEPT` each."""
+    """Returns kernels that keep rows in registers, for three teams, best first.
+
+    Fewest threads with at most `KEPT` each.
+    """
     found: list[tuple[int, WrittenKernel]] = []
     if columns > LONGEST_KEPT:
         return []
@@ -96,7 +99,7 @@ def _kept(plan: Plan, kernel: KernelText, columns: int) -> list[WrittenKernel]:
         except Refused:
             continue
     enough = [place for place, (registers, _) in enumerate(found) if registers <= KEPT]
-    # Of rows that are shorter than a warp's loads, several share one: two packs for each of a row's threads.
+    # Short rows share a warp: two packs for each of a row's threads.
     paired = [place for place in enough if found[place][0] >= 8 and columns <= 8 * WARP]
     first = paired[-1] if paired else (enough or [0])[0]
     order = [place for place in (first, first + 1, first - 1) if 0 <= place < len(found)]
@@ -104,7 +107,7 @@ def _kept(plan: Plan, kernel: KernelText, columns: int) -> list[WrittenKernel]:
 
 
 def block_sizes(columns: int) -> list[int]:
-    """Threads of a block for rows of so many elements: about two packs of four each."""
+    """Returns block sizes for a row length: about two packs of four per thread."""
     fitting = 64
     while fitting < 256 and fitting * 8 < columns:
         fitting *= 2
@@ -172,14 +175,14 @@ class Rows(RowLoops):
             self.keep(self.passes())
 
     def _end(self) -> RowEnd | None:
-        """Where the part of a row ends that is read, if that is known from the row alone."""
+        """Returns the end of the relevant part of a row if it depends on the row alone."""
         found = [one for one in ends_of(self.plan) if one.skips(self.plan, self.levels()[0])]
         return found[0] if found else None
 
     def _ahead(self) -> int:
-        """Elements whose loads are on their way at once: those of a thread at the first size; 0 where that is one pack.
+        """Return the loads in flight: a thread's elements at the first size; 0 for a single pack.
 
-        Left alone, the compiler unrolls by more than a thread has, and loads one pack after the other in what remains.
+        By default the compiler unrolls beyond a thread's elements, and loads the remaining packs one by one.
         """
         share = int(evaluate(self.plan.columns, self.kernel.contract.sizes[0])) // self.team.threads
         ahead = min(self.most_ahead(), 1 << max(0, share.bit_length() - 1))
@@ -235,7 +238,7 @@ class Rows(RowLoops):
         return found
 
     def helpers(self) -> list[str]:
-        """Device functions of a kind of rows of its own, each followed by an empty line."""
+        """Returns the device functions, each followed by an empty line."""
         return []
 
     def _opening(self, length: str) -> list[str]:
@@ -259,7 +262,7 @@ class Rows(RowLoops):
         return [*lines, *self._end_lines(), *self.kept_lines()]
 
     def _end_lines(self) -> list[str]:
-        """The declaration of where the part of a row ends that is read."""
+        """Returns the declaration of the relevant part's end."""
         if self.end is None:
             return []
         lines: list[str] = []
@@ -282,7 +285,7 @@ class Rows(RowLoops):
         return f"{self.names.c} + {self.names.j}", "int"
 
     def results(self) -> list[str]:
-        """The outputs: those of whole rows in a last pass, those of one element per row by one thread."""
+        """Returns the outputs: those of whole rows in a last pass, one element per row by one thread."""
         plan = self.plan
         pairs = list(zip(plan.outputs, self.outputs, strict=True))
         lines: list[str] = []

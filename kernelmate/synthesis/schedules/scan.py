@@ -49,7 +49,7 @@ def _text(plan: Plan, kernel: KernelText, team: Team) -> WrittenKernel:
 
 
 def _plan(graph: Graph) -> Plan:
-    """The rows or columns along which a graph scans.
+    """Return the rows or columns along which a graph scans.
 
     Raises:
         Refused: it scans along several axes, or scans or reduces what was scanned.
@@ -79,7 +79,7 @@ def _plan(graph: Graph) -> Plan:
 
 
 def _check(plan: Plan, gone: int) -> None:
-    """Refuse what a pass over rows cannot have at hand."""
+    """Refuses operations that a pass over rows cannot support."""
     after: dict[Key, bool] = {}
     for key in walk(plan):
         node = plan.node(key)
@@ -102,7 +102,7 @@ def _check(plan: Plan, gone: int) -> None:
 
 
 class _RowScan(Rows):
-    """The text for one team: packs of a tile of the row are combined within threads, among them, and with what was before."""
+    """Text of one team: packs of a row's tile are combined within threads, among them, and with the preceding prefix."""
 
     schedule = "scan"
 
@@ -118,7 +118,7 @@ class _RowScan(Rows):
         }
 
     def helpers(self) -> list[str]:
-        """The functions that combine the values of a team's threads in order, each followed by an empty line."""
+        """Returns the ordered combination functions of a team, each followed by an empty line."""
         return [line for (kind, ctype), name in self.functions.items() for line in self._function(kind, ctype, name)]
 
     def _function(self, kind: str, ctype: str, name: str) -> list[str]:
@@ -155,7 +155,7 @@ class _RowScan(Rows):
         return [comment, self.kernel.definition(head, body), ""]
 
     def results(self) -> list[str]:
-        """The last pass: a tile of the row after the other, with what was before it."""
+        """Returns the last pass: tile after tile of the row, with the preceding prefix."""
         plan, names, packs = self.plan, self.names, self.packs
         if not all(self.full.values()):
             raise Refused("it scans, and has results of one element per row")
@@ -230,7 +230,7 @@ class _RowScan(Rows):
         return [f"const int {names.c} = {place};"]
 
     def _each(self, kpack: str, body: Sequence[str]) -> list[str]:
-        """A loop over the elements of a pack, in the direction of the scan."""
+        """Returns a loop over the elements of a pack, in the scan's direction."""
         j = self.names.j
         head = f"for (int {j} = 0; {j} < {kpack}; ++{j})"
         if self.backwards:
@@ -238,7 +238,7 @@ class _RowScan(Rows):
         return [*(["#pragma unroll"] if kpack != "1" else []), *block_of(head, body)]
 
     def _forget(self) -> None:
-        """Locals of a loop over elements are not known behind it."""
+        """Forgets locals of a loop over elements, which are unknown after it."""
         known = self.expressions.known
         self.expressions.known = {k: name for k, name in known.items() if k[0] < 0 or not self.expressions.varies(k)}
 
@@ -252,7 +252,7 @@ class _RowScan(Rows):
 
 
 def _without_one_use(lines: Sequence[str]) -> list[str]:
-    """Lines without locals that are only stored: what they are stands in the store."""
+    """Inlines locals that are only stored."""
     text = "\n".join(lines)
     for found in re.finditer(r"^const [\w ]+ (\w+) = (.+);$", text, re.MULTILINE):
         stored = f" = {found[1]};"

@@ -43,7 +43,7 @@ def _text(plan: Elements, kernel: KernelText, lanes: int) -> WrittenKernel:
 
 
 def _plan(graph: Graph) -> Elements:
-    """Rows and elements as two axes.
+    """Return rows and elements as two axes.
 
     Raises:
         Refused: rows are given by several vectors, or the results are not one for each row.
@@ -66,7 +66,7 @@ def _has_sums(plan: Elements, key: Key) -> bool:
 
 
 def _offsets(graph: Graph, index: int) -> str:
-    """The argument that holds the offsets of rows."""
+    """Returns the argument that holds the row offsets."""
     node = graph.nodes[index]
     if node.op in ("cast", "view"):
         return _offsets(graph, node.args[0])
@@ -76,7 +76,7 @@ def _offsets(graph: Graph, index: int) -> str:
 
 
 class _Segments:
-    """The text for so many lanes per row."""
+    """Text for a number of lanes per row."""
 
     def __init__(self, plan: Elements, kernel: KernelText, lanes: int) -> None:
         self.plan, self.kernel, self.lanes = plan, kernel, lanes
@@ -148,7 +148,7 @@ class _Segments:
         )
 
     def element(self) -> tuple[list[str], list[str], list[str]]:
-        """What is summed of the element with number `i`, for each sum; statements before that; and those before the loop.
+        """Return the summand at element `i` for each sum, statements before it, and those before the loop.
 
         Raises:
             Refused: values of each row are used inside of the sums.
@@ -168,7 +168,7 @@ class _Segments:
         return names, [f"{kind} {name} = {self.zero(kind)};" for kind, name in zip(self.kinds, names, strict=True)]
 
     def zero(self, kind: str) -> str:
-        """Zero of a C++ type."""
+        """Returns zero of a C++ type."""
         return self.expressions.number(0.0) if kind == self.kernel.real else "0"
 
     def results(self, totals: list[str]) -> list[str]:

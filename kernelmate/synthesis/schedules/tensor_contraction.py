@@ -25,11 +25,11 @@ from kernelmate.synthesis.tensor_text import TensorText
 from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STATIC_BYTES, STEP, TILES, TensorTile, ranked
 
 IN_FLIGHT = 8
-"""Elements that a thread loads before it stores the first, where it cannot copy chunks."""
+"""Elements that a thread loads before it stores the first, if it cannot copy chunks."""
 
 
 def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:
-    """What writes the kernel's texts, the likely fastest first.
+    """Return the writers of the kernel's texts, probably fastest first.
 
     Raises:
         Refused: tensor cores do not multiply these arrays.
@@ -116,7 +116,7 @@ class _TensorContraction(ContractionText):
         )
 
     def _turned(self, name: str) -> bool:
-        """True if fragments of an operand are transposed on their way to registers."""
+        """Returns True if an operand's fragments are transposed when loaded."""
         return self.along(name) != self.shape.k
 
     def _body(self) -> list[str]:
@@ -193,7 +193,7 @@ class _TensorContraction(ContractionText):
         ]
 
     def _block(self) -> list[str]:
-        """Which results a block and its warps take."""
+        """Emits the results of a block and its warps."""
         names, tile = self.names, self.tile
         within = f"({names.kGroup} * {names.across})"
         count = f"{names.across} * {names.down}"
@@ -226,12 +226,12 @@ class _TensorContraction(ContractionText):
         return side * self.item // CHUNK if self._turned(name) else self.tile.chunks
 
     def _exchange(self, name: str) -> str:
-        """What the number of a chunk is exchanged by: its row's, or that of the two or four rows that share the banks."""
+        """Returns the swizzle of a chunk number: its row's, or that of the two or four rows that share the banks."""
         wide = self._row_chunks(name)
         return f"{self.names.line} % 8" if wide >= 8 else f"{self.names.line} / {8 // wide} % {wide}"
 
     def _copy(self, name: str) -> list[str]:
-        """The copy of a tile: in chunks of 16 bytes where rows are whole, else element by element."""
+        """Returns the copy of a tile: in 16-byte chunks if rows are aligned, else by element."""
         names, lengths, left = self.names, self.lengths, name in self.shape.left
         side, first = (self.shape.m, names.m_first) if left else (self.shape.n, names.n_first)
         extent = names.kTileM if left else names.kTileN
@@ -256,7 +256,7 @@ class _TensorContraction(ContractionText):
         return " * ".join(self.lengths[int(one)] for one in order[order.index(axis) + 1 :]) or "1"
 
     def _chunks(self, place: _TilePlace) -> list[str]:
-        """The copy by `cp.async`: a thread takes the same chunk of rows that are apart by a multiple of eight."""
+        """Returns the copy by `cp.async`: a thread takes the same chunk of rows that are multiples of eight apart."""
         names, wide = self.names, self._row_chunks(place.name)
         packs = f"({place.width} / {names.kPack})"
         apart = self.tile.threads // wide
@@ -276,7 +276,7 @@ class _TensorContraction(ContractionText):
         ]
 
     def _singles(self, place: _TilePlace) -> list[str]:
-        """The copy through registers: eight elements of a thread are under way at a time."""
+        """Returns the copy through registers: eight elements per thread are in flight."""
         names = self.names
         total = self._rows(place.name) * self._row_chunks(place.name) * CHUNK // self.item
         flight = min(IN_FLIGHT, total // self.tile.threads)
@@ -321,7 +321,7 @@ class _TensorContraction(ContractionText):
         return self.tile.m if name in self.shape.left else self.tile.n
 
     def _lanes(self) -> list[str]:
-        """Which row of a tile a lane gives to `ldmatrix`, and which chunk of it, exchanged."""
+        """Emits the tile row that a lane passes to `ldmatrix`, and its swizzled chunk."""
         names, lines = (
             self.names,
             ["// The rows of 16 bytes whose addresses a lane gives to ldmatrix: in a tile, and which chunk of them."],
@@ -447,7 +447,7 @@ class _TensorContraction(ContractionText):
         ]
 
     def _stored(self) -> list[str]:
-        """The values of neighbouring results of a row, and their stores: as packs where they are whole."""
+        """Returns the values of neighbouring results of a row, and their stores, as packs if aligned."""
         names, width = self.names, self.lengths[self.shape.n]
         inner, values = self.values(f"{names.staged}[{names.line}][{names.chunk} + {names.e}]", self.outside)
         packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values}

@@ -20,7 +20,7 @@ MOST_ALONE = 65536
 """Elements up to which one block is not much slower than many."""
 
 PER_THREAD = 4
-"""Elements of a thread where there are many blocks, and no more than `MOST_BLOCKS`."""
+"""Elements per thread with many blocks, at most `MOST_BLOCKS`."""
 
 MOST_BLOCKS = 1024
 
@@ -74,7 +74,7 @@ class _Total(Passes):
                 raise Refused(f"blocks cannot each add their part to {name}")
 
     def _added(self, key: Key, name: str) -> Key | None:
-        """The sum that an output adds to what it was; None where it is something else."""
+        """Returns the sum that an output adds to its earlier contents; None for anything else."""
         node = self.plan.node(key)
         if node.op in ("view", "cast"):
             return self._added(self.plan.operands(key)[0], name)
@@ -138,9 +138,10 @@ class _Total(Passes):
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
-        """A pass over all elements, several of each thread in flight.
+        """Return a pass over all elements, with several per thread in flight.
 
-        The position has a sign: the compiler loads before it tests only where it can count the steps, and `size_t` may wrap.
+        The position is signed: the compiler hoists loads above tests only if it can compute the trip count, and
+        `size_t` may wrap.
         """
         names = self.names
         outer, self.expressions.outer = self.expressions.outer, []

@@ -33,7 +33,7 @@ from kernelmate.synthesis.window_registers import RowsText
 from kernelmate.synthesis.window_text import WindowText
 
 BLOCK = 256
-"""Threads of a block."""
+"""Threads per block."""
 
 WARP = 32
 
@@ -41,7 +41,7 @@ ENOUGH = 300_000
 """Threads that fill the largest GPU: 132 multiprocessors of 2048 (H100)."""
 
 ROWS = 4
-"""Neighbouring rows of a thread: six loads of a column in place of twelve for windows of three rows."""
+"""Neighbouring rows per thread: six column loads instead of twelve for windows of three rows."""
 
 _DEFAULTS = ("col", "row", "plane")
 
@@ -139,7 +139,7 @@ class _Threads:
             return []
 
     def _is_native(self) -> bool:
-        """Whether a grid of two or three sides is no higher or deeper than the kernel's own: such sides end at 65535."""
+        """Returns True if the grid's second and third dimensions are at most the kernel's own, since they are limited to 65535."""
         if len(self.kernel.contract.grid) < min(self.rank, 3) or not self.shapes:
             return self.rank < 2
         for size, (_, high, deep) in self.shapes:
@@ -151,7 +151,7 @@ class _Threads:
         return True
 
     def _block(self) -> tuple[int, ...] | int:
-        """One axis where rows have nothing to do with each other, else 32 x 8 threads."""
+        """Returns one dimension for independent rows, else 32 x 8 threads."""
         if self.rank < 2:
             return BLOCK
         columns = int(evaluate(self.sides[0], self.kernel.contract.sizes[0]))
@@ -176,7 +176,7 @@ class _Threads:
             return False
 
     def _wanted(self, axis: int) -> str:
-        """The user's own name of a position, or a plain one."""
+        """Returns the user's own name of a position, or a plain one."""
         letter = "xyz"[axis]
         source = self.kernel.kernel.source
         found = re.search(
@@ -247,7 +247,7 @@ class _Threads:
         return f"const int {self._row()} = {number};"
 
     def _folded(self, lengths: list[str], width: int, height: int) -> list[str]:
-        """Positions from one number of a block: sides of a grid other than the first end at 65535."""
+        """Returns positions from one block number, since grid dimensions beyond the first are limited to 65535."""
         across = self.kernel.names.fresh("across")
         lines = [f"const int {across} = ({lengths[0]} + blockDim.x - 1) / blockDim.x;"]
         lines.append(f"const int {self.names[0]} = blockIdx.x % {across} * blockDim.x + threadIdx.x;")
@@ -266,7 +266,7 @@ class _Threads:
         return f"const int {local} = ({rows} + blockDim.y - 1) / blockDim.y;"
 
     def _outer(self) -> list[str]:
-        """Positions along the axes before the last two, from the number of a plane."""
+        """Emits positions along the axes before the last two, from the plane number."""
         lines, left = [], self.names[2]
         sides = self.plan.domain[: self.rank - 2]
         self.outer = [self.kernel.names.fresh("outer") for _ in sides]
@@ -303,7 +303,7 @@ def _inner(side: str) -> str:
 
 
 class _WindowRows(_Threads):
-    """A thread for a few neighbouring rows, with what they share in its registers."""
+    """A thread for a few neighbouring rows, with shared values in registers."""
 
     step = ROWS
 
@@ -355,7 +355,7 @@ class _WindowRows(_Threads):
 
 
 class _Grid(_Threads):
-    """The blocks that the kernel has, one for each row of the result: for sizes that only its grid knows."""
+    """The kernel's own grid, one block per result row: for sizes that only the grid determines."""
 
     def __init__(self, plan: Windows, kernel: KernelText) -> None:
         grid = kernel.contract.grid

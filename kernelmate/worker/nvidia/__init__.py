@@ -1,1 +1,1 @@
-"""NVIDIA's command-line tools, put around launches of the very code that was judged, on request."""
+"""NVIDIA's command-line tools (compute-sanitizer, Nsight Compute), run on request around launches of the judged code."""

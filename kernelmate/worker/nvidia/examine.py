@@ -6,19 +6,27 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kernelmate.checks.findings import ranked
-from kernelmate.records import Finding, Judgement, JudgeTask
+from kernelmate.records import Finding, FindingCode, Judgement, JudgeTask
 from kernelmate.worker.nvidia import profiler
 from kernelmate.worker.nvidia.sanitizer import sanitize
 from kernelmate.worker.nvidia.tool import ToolFailed
 
 Tell = Callable[[str, int, int], None]
 
-FAULTS = frozenset({"illegal-address", "out-of-bounds-write", "out-of-bounds-read", "misaligned-access", "trap"})
+FAULTS = frozenset(
+    {
+        FindingCode.ILLEGAL_ADDRESS,
+        FindingCode.OUT_OF_BOUNDS_WRITE,
+        FindingCode.OUT_OF_BOUNDS_READ,
+        FindingCode.MISALIGNED_ACCESS,
+        FindingCode.TRAP,
+    }
+)
 """Findings that a GPU reports of a launch without a line, and memcheck with one."""
 
 
 def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> Judgement:
-    """Add what the tools find, as far as the task asks for them.
+    """Add the tools' findings, as far as the task requests them.
 
     Args:
         task: that was judged.
@@ -26,7 +34,7 @@ def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> J
         device: the GPU's number.
         tell: told of stages.
     """
-    if any(finding.code == "hang" for finding in judgement.findings):
+    if any(finding.code == FindingCode.HANG for finding in judgement.findings):
         line = "NVIDIA's tools were not run: a launch did not end, and would not end under them either"
         return replace(judgement, reasons=(*judgement.reasons, line))
     known = [f for f in judgement.findings if f.severity == "error" and f.line is not None]
@@ -48,7 +56,7 @@ def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> J
 
 
 def with_findings(judgement: Judgement, findings: Sequence[Finding], lines: Sequence[str]) -> Judgement:
-    """A judgement with a sanitizer's findings; a fault that the GPU alone reported gives way to the one with a line."""
+    """Returns a judgement with a sanitizer's findings; a GPU fault without a line is replaced by the one with a line."""
     errors = [finding for finding in findings if finding.severity == "error"]
     located = any(finding.code in FAULTS and finding.line is not None for finding in errors)
     kept = [f for f in judgement.findings if not (located and f.code in FAULTS and f.line is None and f.buffer is None)]

@@ -1,8 +1,8 @@
-"""Makes a version's listed launches, once each, and nothing else: what a sanitizer or a profiler is put in front of.
+"""Makes a version's listed launches, once each, and nothing else, so that a sanitizer or a profiler can wrap it.
 
-`python -P -m kernelmate.worker.nvidia.launch TASK`, where TASK is a file that `tool.run` has written. Each array is an
-allocation of its own, of its exact size, and outputs hold what the driver gives, so that what a tool sees is the kernel's
-doing. Where each array lies is told on standard error: tools name addresses only.
+`python -P -m kernelmate.worker.nvidia.launch TASK`, where TASK is a file that `tool.run` has written. Each array has
+its own allocation of exact size, and outputs are not initialised, so that a tool's reports concern the kernel. Array
+addresses are printed on standard error, because tools report addresses only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaModule
 
 BUFFER = "kernelmate buffer"
-"""Begins a line on standard error: name, address in hexadecimal, bytes."""
+"""Prefix of a line on standard error: name, address in hexadecimal, bytes."""
 
 _PR_SET_PDEATHSIG = 1
 """Linux, `<linux/prctl.h>`: the signal this process gets when its parent ends."""
@@ -47,9 +47,9 @@ class LaunchJob(msgspec.Struct, frozen=True):
 
 
 def main(path: str) -> int:
-    """Launch; 1 where CUDA refused or stopped a launch, 2 where nothing can be launched, with the reason on standard error."""
+    """Launches; returns 1 if CUDA refused or stopped a launch, 2 if nothing can be launched, with the reason on standard error."""
     if sys.platform.startswith("linux"):
-        # The tool is this process's parent; where it was killed, this must not go on.
+        # The tool is this process's parent; this process must end if the tool is killed.
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     job = msgspec.msgpack.decode(Path(path).read_bytes(), type=LaunchJob)
@@ -60,7 +60,7 @@ def main(path: str) -> int:
         return 2
     sys.stdout.flush()
     sys.stderr.flush()
-    # Arrays of a lost context would complain one by one when they are freed.
+    # Freeing arrays of a lost context would print an error for each.
     os._exit(1 if failed else 0)
 
 
@@ -91,7 +91,7 @@ def _launch_all(job: LaunchJob) -> bool:
 
 
 def _launch(module: CudaModule, run: Run, kept: list[Any]) -> None:
-    """One launch with separate allocations, which are added to `kept` so that no later one lies where they were."""
+    """Launches once with separate allocations, which are added to `kept` so that addresses are not reused."""
     import cupy
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""Nsight Compute on request: hardware counters of one launch of the judged code, where the machine allows it."""
+"""Nsight Compute on request: hardware counters of one launch of the judged code, if the machine permits it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ COUNTERS: Mapping[str, tuple[str, ...]] = {
     "divergent_branches": ("smsp__sass_branch_targets_threads_divergent.sum",),
     "thread_instructions": ("smsp__thread_inst_executed.sum",),
 }  # fmt: skip
-"""Metrics of Nsight Compute that make up each of our counters, added where there are several ("Kernel Profiling Guide",
-Metrics Reference). Its instructions are those of SASS, the emulator's those of PTX."""
+"""Nsight Compute metrics that make up each counter; several are summed ("Kernel Profiling Guide", Metrics Reference).
+
+Instructions are SASS, while the emulator's are PTX.
+"""
 
 FURTHER: Mapping[str, str] = {
     "duration_us": "gpu__time_duration.sum",
@@ -49,7 +51,7 @@ FURTHER: Mapping[str, str] = {
     "sm_busy": "sm__throughput.avg.pct_of_peak_sustained_elapsed",
     "dram_busy": "dram__throughput.avg.pct_of_peak_sustained_elapsed",
 }
-"""Metrics of hardware alone; base units are nanoseconds, bytes and per cent."""
+"""Metrics that only hardware has; base units are nanoseconds, bytes and per cent."""
 
 METRICS = (*dict.fromkeys(name for names in COUNTERS.values() for name in names), *FURTHER.values())
 
@@ -57,7 +59,7 @@ OPTIONS = (
     "--clock-control", "none", "--cache-control", "all", "--csv", "--page", "raw", "--print-units", "base",
     "--print-fp", "--metrics", ",".join(METRICS),
 )  # fmt: skip
-"""Clocks are left as they are: fixing them asks for rights, and changes what is measured for everybody on the GPU."""
+"""Clocks are not fixed: that needs privileges, and would affect everybody on the GPU."""
 
 STAGE = "profile"
 
@@ -66,24 +68,24 @@ _FAILED = re.compile(r"^==(?:ERROR|WARNING)== (.*)$", re.MULTILINE)
 
 
 def profile(task: JudgeTask, device: int) -> HardwareProfile:
-    """Hardware counters of the candidate's headline launch.
+    """Return hardware counters of the candidate's headline launch.
 
     Raises:
-        NoAnswer: there are none to be had; says why in one line.
+        ToolFailed: there are none; the message gives the reason in one line.
     """
     answer = run("ncu", OPTIONS, task, device, headline_only=True)
     return read(answer, version(str(locate("ncu"))))
 
 
 def read(answer: ToolOutput, tool: str) -> HardwareProfile:
-    """The counters in what Nsight Compute printed.
+    """Read the counters from Nsight Compute's output.
 
     Args:
         answer: of the profiler.
         tool: its name and version.
 
     Raises:
-        NoAnswer: there are none in it.
+        ToolFailed: it contains none.
     """
     row = _row(answer.text)
     if row is None:
@@ -118,7 +120,7 @@ def read(answer: ToolOutput, tool: str) -> HardwareProfile:
 
 @lru_cache
 def version(program: str) -> str:
-    """The profiler and its version: `ncu 2025.3.1.0`."""
+    """Returns the profiler's name and version: `ncu 2025.3.1.0`."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -128,7 +130,7 @@ def version(program: str) -> str:
 
 
 def _row(text: str) -> dict[str, str] | None:
-    """The first launch's metrics by name. Other lines stand before the table; its second line holds units."""
+    """Returns the first launch's metrics by name. Other lines precede the table; its second line holds units."""
     table = [line for line in text.splitlines() if line.startswith('"')]
     rows = csv.DictReader(io.StringIO("\n".join(table)))
     return next((row for row in rows if (row.get("ID") or "").isdigit()), None)
@@ -141,7 +143,7 @@ def _sum(row: Mapping[str, str], metrics: tuple[str, ...]) -> int | None:
 
 
 def _value(text: str | None) -> float | None:
-    """A number of the table: `1,234.5`; None for what the GPU does not count (`n/a`, `nan`, empty)."""
+    """Parses a number of the table: `1,234.5`; None for metrics that the GPU does not count (`n/a`, `nan`, empty)."""
     try:
         value = float((text or "").replace(",", ""))
     except ValueError:
@@ -150,7 +152,7 @@ def _value(text: str | None) -> float | None:
 
 
 def _why_not(answer: ToolOutput) -> str:
-    """In one line, why there are no counters."""
+    """Returns the reason for missing counters in one line."""
     text = f"{answer.text}\n{answer.errors}"
     if NOT_ALLOWED in text:
         return (

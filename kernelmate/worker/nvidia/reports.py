@@ -1,4 +1,4 @@
-"""Reads what compute-sanitizer prints: one report for each access or race, with its place in the source.
+"""Parser of compute-sanitizer's output: one report for each access or race, with its place in the source.
 
 Forms as printed by version 2025.3 of CUDA 13.0 and documented in "Compute Sanitizer", sections on each tool.
 """
@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelmate.records import Severity
+from kernelmate.records import FindingCode, Severity
 
 NEAR_BYTES = 4096
-"""Largest distance past an array's end that is attributed to it; a farther access belongs to no array."""
+"""Largest distance in bytes from an array at which an access is attributed to it."""
 
 _PREFIX = re.compile(r"^========= ?(.*)$")
 _PLACE = re.compile(r"\bat (?P<function>.+?)\+0x[0-9a-f]+(?: in (?P<file>\S.*?):(?P<line>\d+))?(?P<rest>\s*\[.*\])?$")
@@ -41,18 +41,20 @@ class ReportedPlace:
 
 @dataclass(frozen=True, slots=True)
 class ToolReport:
-    """One thing that a tool reports.
+    """One report of a tool.
 
     Attributes:
-        code: of the finding that it is. message: what happened, without the buffer's name.
-        severity: as the tool weighs it.
-        place: where; None without line information. other: the second access of a race.
-        address: that was accessed, where the tool says; `far` says that no array is near it.
-        thread: x, y, z within its block, then the block's; None where no one thread did it.
-        doing: `read`, `write` or `atomic`, and its bytes; None for what is no access.
+        code: the finding's code.
+        message: the event, without the buffer's name.
+        severity: the tool's severity.
+        place: source place; None without line information.
+        other: the second access of a race.
+        address: the accessed address, if reported; `far` means that no array is near it.
+        thread: x, y, z in the block, then the block's indices; None without a single responsible thread.
+        doing: `read`, `write` or `atomic`, with its bytes; None for other events.
     """
 
-    code: str
+    code: FindingCode
     severity: Severity
     message: str
     place: ReportedPlace | None = None
@@ -65,12 +67,12 @@ class ToolReport:
 
 @dataclass(frozen=True, slots=True)
 class ToolReports:
-    """All that one tool said.
+    """All output of one tool.
 
     Attributes:
-        reports: in their order, equal ones from other threads included.
-        ended: it printed its summary, so that no report means that it found nothing.
-        unread: first lines of reports that are not understood.
+        reports: reports in order, with equal ones of other threads.
+        ended: True if it printed its summary, so that no report means no finding.
+        unread: first lines of reports that could not be parsed.
     """
 
     reports: tuple[ToolReport, ...]
@@ -79,7 +81,7 @@ class ToolReports:
 
 
 def read(text: str) -> ToolReports:
-    """Read a tool's whole output."""
+    """Parses a tool's whole output."""
     reports, unread, ended = [], [], False
     for block in _blocks(text):
         ended = ended or any(_SUMMARY.match(line) for line in block)
@@ -92,7 +94,7 @@ def read(text: str) -> ToolReports:
 
 
 def _blocks(text: str) -> Iterator[list[str]]:
-    """The reports' lines without their prefix; an empty line ends a report, and so does the head of another one."""
+    """Yields the reports' lines without their prefix; an empty line or the head of another report ends one."""
     block: list[str] = []
     for raw in text.splitlines():
         prefixed = _PREFIX.match(raw)
@@ -123,11 +125,11 @@ def _invalid(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     nearest = _NEAREST.search(text)
     far = nearest is not None and _number(nearest[1]) > NEAR_BYTES
     if "misaligned" in text:
-        code, how = "misaligned-access", "off its alignment"
+        code, how = FindingCode.MISALIGNED_ACCESS, "off its alignment"
     elif far:
-        code, how = "illegal-address", "far from every array"
+        code, how = FindingCode.ILLEGAL_ADDRESS, "far from every array"
     else:
-        code = "out-of-bounds-read" if kind == "read" else "out-of-bounds-write"
+        code = FindingCode.OUT_OF_BOUNDS_READ if kind == "read" else FindingCode.OUT_OF_BOUNDS_WRITE
         how = "out of bounds"
     verb = {"read": "reads", "write": "writes", "atomic": "updates"}[kind]
     words = f"{verb} {size} bytes of {space} memory {how}"
@@ -136,7 +138,7 @@ def _invalid(match: re.Match[str], block: Sequence[str]) -> ToolReport:
 
 def _uninitialised(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     space, size = match["space"], _number(match["size"])
-    code = f"uninitialised-{space}" if space in ("shared", "local") else "uninitialised-global"
+    code = UNINITIALISED.get(space, FindingCode.UNINITIALISED_GLOBAL)
     words = f"reads {size} bytes of {space} memory that nothing has written"
     return ToolReport(code, "error", words, _place(block), None, _address(block), False, _thread(block), ("read", size))
 
@@ -146,17 +148,26 @@ def _race(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     seconds = [(second["second"], _place([line])) for line in block[1:] if (second := _SECOND.match(line))]
     kind, other = seconds[0] if seconds else ("?", None)
     words = f"{match['first'].lower()} and {kind.lower()} of one shared byte by different threads, in no order"
-    return ToolReport("shared-race", severity, words, _place(block), other)
+    return ToolReport(FindingCode.SHARED_RACE, severity, words, _place(block), other)
 
 
 def _barrier(match: re.Match[str], block: Sequence[str]) -> ToolReport:
     what = match["what"]
     if what.startswith("Invalid arguments"):
-        code, words = "shuffle-mask", "a warp's barrier or exchange names other lanes than those that come to it"
+        code, words = (
+            FindingCode.SHUFFLE_MASK,
+            "a warp's barrier or exchange names other lanes than those that come to it",
+        )
     else:
-        code, words = "divergent-barrier", f"not every thread comes to this barrier ({what[:1].lower()}{what[1:]})"
+        code, words = (
+            FindingCode.DIVERGENT_BARRIER,
+            f"not every thread comes to this barrier ({what[:1].lower()}{what[1:]})",
+        )
     return ToolReport(code, "error", words, _place(block), None, None, False, _thread(block))
 
+
+UNINITIALISED = {"shared": FindingCode.UNINITIALISED_SHARED, "local": FindingCode.UNINITIALISED_LOCAL}
+"""Codes by memory; of all others, global."""
 
 _READERS = ((_INVALID, _invalid), (_UNINITIALISED, _uninitialised), (_RACE, _race), (_BARRIER, _barrier))
 

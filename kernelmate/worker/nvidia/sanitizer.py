@@ -1,4 +1,7 @@
-"""compute-sanitizer on request: its four tools around the judged code, their reports as findings at source lines."""
+"""compute-sanitizer on request.
+
+Runs its four tools on the judged code, and turns reports into findings at source lines.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from kernelmate.worker.nvidia.tool import ToolFailed, ToolOutput, run
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 OPTIONS = ("--print-limit", "200", "--show-backtrace", "no", "--destroy-on-device-error", "kernel")
-"""A kernel that failed at one size must not keep the others from being looked at."""
+"""Options of compute-sanitizer: a failure at one size must not end the checks of the others."""
 
 STAGE = "sanitize"
 
@@ -31,7 +34,7 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class LaunchBuffer:
-    """An array of a launch, where it lay."""
+    """An array of a launch, with its address."""
 
     name: str
     address: int
@@ -47,7 +50,7 @@ def sanitize(task: JudgeTask, device: int, tell: Tell) -> tuple[tuple[Finding, .
         tell: told how many tools have ended.
 
     Returns:
-        Findings in the user's file, and a line for what was and what was not looked at.
+        Findings in the user's file, and a line that says which tools checked what.
     """
     tell(STAGE, 0, len(TOOLS))
     with ThreadPoolExecutor(len(TOOLS)) as pool:
@@ -69,7 +72,7 @@ def _ask(tool: str, task: JudgeTask, device: int) -> ToolOutput | str:
 def conclude(
     answers: Mapping[str, ToolOutput | str], unit: Unit, sizes: int
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """Summary of the tools' answers; the reason, for a tool without an answer."""
+    """Summarises the tools' results; gives the reason for a tool without a result."""
     findings: list[Finding] = []
     clean, lines = [], []
     for tool, answer in answers.items():
@@ -91,7 +94,7 @@ def conclude(
 def findings_of(
     reports: Sequence[ToolReport], tool: str, buffers: Sequence[LaunchBuffer], unit: Unit
 ) -> tuple[Finding, ...]:
-    """One finding for each code, place and array, however many threads reported it; the first one's details are kept."""
+    """Returns one finding for each code, place and array, with the first report's details."""
     groups: dict[tuple[str, ReportedPlace | None, str | None], list[ToolReport]] = {}
     for report in reports:
         near = _near(report, buffers)
@@ -133,7 +136,7 @@ def _named(place: ReportedPlace, unit: Unit) -> str:
 
 
 def _near(report: ToolReport, buffers: Iterable[LaunchBuffer]) -> LaunchBuffer | None:
-    """The array that an access of global memory is at or next to."""
+    """Returns the array that a global memory access hits or is close to."""
     address = report.address
     if address is None or report.far or "shared memory" in report.message or "local memory" in report.message:
         return None
@@ -154,7 +157,7 @@ def _buffers(errors: str) -> tuple[LaunchBuffer, ...]:
 
 
 def _silence(tool: str, answer: ToolOutput) -> str:
-    """Reason that a tool ended without stating that it had checked everything."""
+    """Returns the reason why a tool ended without reporting that it had checked everything."""
     refused = next((m[1] for line in answer.text.splitlines() if (m := _REFUSED.search(line.lstrip("= ")))), None)
     if refused is not None:
         return f"compute-sanitizer ({tool}) refuses: {refused.strip()}"

@@ -1,4 +1,4 @@
-"""Starts one of NVIDIA's tools around `launch`, waits for it, and says in one line why there is no answer."""
+"""Runs one of NVIDIA's tools around `launch`, and reports in one line why there is no result."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ WHERE = {
 }
 
 _ELSEWHERE = ("/opt/nvidia/nsight-compute", "/usr/local/NVIDIA-Nsight-Compute")
-"""Folders that Nsight Compute is installed into by its own installer, one folder for each version."""
+"""Folders into which Nsight Compute's own installer installs, one per version."""
 
 
 class ToolFailed(Exception):
-    """A tool gave no answer; the message is one line that says why and what to do."""
+    """A tool gave no result; the message is one line with the reason and the advice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ToolOutput:
 
 
 def run(tool: str, options: Sequence[str], task: JudgeTask, device: int, *, headline_only: bool = False) -> ToolOutput:
-    """Put a tool around the launches of a task's candidate.
+    """Run a tool around the launches of a task's candidate.
 
     Args:
         tool: `compute-sanitizer` or `ncu`.
@@ -52,7 +52,7 @@ def run(tool: str, options: Sequence[str], task: JudgeTask, device: int, *, head
         headline_only: launch at the first size alone.
 
     Raises:
-        NoAnswer: the tool is absent, does not start, or did not end in time.
+        ToolFailed: the tool is absent, does not start, or did not end in time.
     """
     program = locate(tool)
     if program is None:
@@ -83,7 +83,7 @@ def _answer(tool: str, command: Sequence[str], timeout_s: float) -> ToolOutput:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """End the tool; what it launched ends with it (`launch.main`). Does nothing to one that has ended."""
+    """Kills the tool; its launching process ends with it (`launch.main`). Does nothing if it has ended."""
     if process.poll() is None:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -91,12 +91,12 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def _words(command: Sequence[str]) -> str:
-    """Name of the sanitizer's tool that was requested."""
+    """Returns the name of the requested sanitizer tool."""
     return f"({command[command.index('--tool') + 1]}) " if "--tool" in command else ""
 
 
 def locate(tool: str) -> Path | None:
-    """Path of a tool; None if it is not installed."""
+    """Returns the path of a tool; None if it is not installed."""
     found = find_tool(tool)
     if found is None and tool == "ncu":
         versions = [path for root in _ELSEWHERE for path in Path(root).glob("*/ncu")]

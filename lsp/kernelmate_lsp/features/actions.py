@@ -1,6 +1,6 @@
-"""Code actions: fixes of contract mistakes, rewrites that apply, objectives, and the candidates of the last search.
+"""Code actions: fixes of contract errors, applicable rewrites, objectives, and candidates of the last search.
 
-A rewrite is judged when it is chosen, not before: only then is its edit made, with the verdict in its annotation.
+A rewrite is judged only when it is chosen; its edit is then created, with the verdict in its annotation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _within(kind: str, wanted: str) -> bool:
 
 
 def _fixes(reading: Reading, diagnostics: Sequence[types.Diagnostic]) -> Iterator[types.CodeAction]:
-    """Replacements that the message of a problem proposes."""
+    """Returns replacements that a diagnostic's message proposes."""
     for one in diagnostics:
         meant = _MEANT.search(one.message)
         if one.source is None or not one.source.startswith(("kernelmate", "nvrtc")) or meant is None:
@@ -75,7 +75,7 @@ def _fixes(reading: Reading, diagnostics: Sequence[types.Diagnostic]) -> Iterato
 def _repairs(
     server: KernelmateServer, known: DocumentState, spot: DocumentKernel, diagnostics: Sequence[types.Diagnostic]
 ) -> Iterator[types.CodeAction]:
-    """A search for a right version, where the compiler or the judge found an error in the kernel."""
+    """Returns an action that searches for a correct version, if the compiler or the judge found an error in the kernel."""
     wrong = [
         one for one in diagnostics if one.severity == types.DiagnosticSeverity.Error and one.source in {COMPILER, JUDGE}
     ]

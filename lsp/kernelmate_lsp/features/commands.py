@@ -1,7 +1,7 @@
-"""Commands: judge a kernel, search for a better one, put a candidate into the text, and show what was found.
+"""Commands: judge a kernel, search for a better one, apply a candidate, and show results.
 
-Each takes one object, `{"uri": ..., "kernel": ...}` and what is its own, and answers with a document of the command line's
-`--json`. A client without menus gets everything by `workspace/executeCommand`.
+Each takes one object, `{"uri": ..., "kernel": ...}` and arguments of its own, and returns a document as of the command
+line's `--json`. Clients without menus can use `workspace/executeCommand`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
 
 CHIPS = ("Make it faster", "Reduce memory usage", "Use fewer registers")
-"""Objectives offered where the client cannot ask for words."""
+"""Objectives offered by clients that cannot ask for text."""
 
 LINE = 100
 """Characters of a model's text that progress shows."""
@@ -72,7 +72,7 @@ class CommandTarget:
 
 
 async def place_of(server: KernelmateServer, given: Mapping[str, Any]) -> CommandTarget:
-    """The kernel that a command names; the only one of its document where it names none.
+    """Return the kernel that a command names; without a name, the only one of its document.
 
     Raises:
         UsageError: there is no such document or kernel.
@@ -93,7 +93,7 @@ async def place_of(server: KernelmateServer, given: Mapping[str, Any]) -> Comman
 
 
 async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Judge a kernel, show what was found in the text, and answer with the verdicts; null where it was cancelled."""
+    """Judges a kernel, shows the findings in the text, and returns the verdicts; null if cancelled."""
     place = await place_of(server, given)
     demand_trust(server)
 
@@ -109,7 +109,7 @@ async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Search for what a prompt asks for, offer the best candidate as an edit, and answer with all of them."""
+    """Searches for a prompt's objective, offers the best candidate as an edit, and returns all candidates."""
     place = await place_of(server, given)
     demand_trust(server)
     prompt = given.get("prompt") or await _ask_for_prompt(server, place)
@@ -131,7 +131,8 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     found = await follow(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
     if found is None:
         return None
-    # One time for both: of a search and a benchmark the newer is shown, and this search is newer than none of its parts.
+    # A search and its benchmark get the same time stamp: the newer result is shown, and neither is newer than the
+    # other.
     now = time.time()
     place.known.found[place.spot.id] = SearchOutcome(place.spot.kernel, found, now)
     if found.baseline.correct is not None or found.baseline.findings:
@@ -143,12 +144,12 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def fix(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Search for a right version of a kernel that does not compile or is wrong; answers as `optimize`."""
+    """Searches for a correct version of a kernel that does not compile or is wrong; returns the same as `optimize`."""
     return await optimize(server, {"prompt": "fix the kernel", **given, "objective": "correct"})
 
 
 async def apply(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Put one candidate of the last search into the text; its user is asked first, where the client can."""
+    """Applies one candidate of the last search to the text; the client asks the user first if it can."""
     place = await place_of(server, given)
     found = place.known.found.get(place.spot.id)
     index = given.get("candidate", 0)
@@ -159,7 +160,7 @@ async def apply(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def propose(server: KernelmateServer, place: CommandTarget, found: SearchOutcome, judged: Judged) -> bool:
-    """Send a candidate as an edit; says whether it was taken.
+    """Send a candidate as an edit; returns True if it was applied.
 
     Raises:
         UsageError: the kernel changed since it was judged.
@@ -173,7 +174,7 @@ async def propose(server: KernelmateServer, place: CommandTarget, found: SearchO
 def edit_of(
     server: KernelmateServer, place: CommandTarget, found: SearchOutcome, judged: Judged
 ) -> types.WorkspaceEdit:
-    """A candidate as an edit of the document as it is.
+    """Return a candidate as an edit of the present document.
 
     Raises:
         UsageError: the kernel changed since it was judged.
@@ -195,7 +196,7 @@ async def follow(
     given: Mapping[str, Any],
     work: Callable[[QueuedJob, OnStage], Any],
 ) -> Any:
-    """Have work done in the judging queue, with progress that its user can cancel; None where that happened."""
+    """Runs work in the judging queue with progress that the user can cancel; returns None if cancelled."""
     async with WorkDoneProgress(
         server, title, given.get("workDoneToken"), lambda: server.judging.cancel(key)
     ) as progress:
@@ -210,7 +211,7 @@ async def follow(
 
 
 async def show_again(server: KernelmateServer, place: CommandTarget) -> None:
-    """Publish problems anew, and have lenses and hints asked for again."""
+    """Publishes diagnostics again, and lets the client refresh lenses and hints."""
     reading = await server.reading(place.known.uri)
     if reading is not None:
         diagnostics.publish(server, place.known, reading)
@@ -225,7 +226,7 @@ async def _propose_best(server: KernelmateServer, place: CommandTarget, found: O
     kept = place.known.found[place.spot.id]
     judged = found.candidates[found.best]
     if not server.annotates:
-        # Without a preview of its own, the client's user is asked in words.
+        # A client without a preview asks its user by a message.
         question = f"{judged.candidate.author}: {judged.candidate.why} {candidate_phrase(judged.verdict)}"
         choices = [types.MessageActionItem("Apply"), types.MessageActionItem("Leave it")]
         asked = types.ShowMessageRequestParams(types.MessageType.Info, question, choices)
@@ -250,7 +251,7 @@ async def _ask_for_prompt(server: KernelmateServer, place: CommandTarget) -> str
 
 
 def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
-    """Asks in the editor before a text goes to another machine, from the judging queue's thread."""
+    """Returns a function for the judging thread that asks in the editor before text goes to another machine."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -276,10 +277,10 @@ def _consent(server: KernelmateServer) -> Callable[[Outgoing], bool]:
 
 
 def demand_trust(server: KernelmateServer) -> None:
-    """Go on only where the user trusts the workspace, since its code is run.
+    """Raise unless the user trusts the workspace, since its code would run.
 
     Raises:
-        UsageError: they do not.
+        UsageError: the workspace is not trusted.
     """
     if not server.configuration.trusted:
         raise UsageError(UNTRUSTED, hint="Trust the workspace to judge its kernels.")
@@ -302,7 +303,7 @@ def offer(server: KernelmateServer, name: str, run: Run) -> None:
 
 
 async def answered(server: KernelmateServer, run: Run, given: Mapping[str, Any]) -> Any:
-    """Result of a command; an error that the user can do something about is shown, and returned as a document."""
+    """Returns a command's result; an error that the user can act on is shown, and returned as a document."""
     try:
         return await run(server, given)
     except KernelmateError as error:

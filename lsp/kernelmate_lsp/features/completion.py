@@ -53,13 +53,13 @@ _TABLE = re.compile(r"\s*\[\s*args\s*\]")
 
 
 def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> list[types.CompletionItem]:
-    """Completions at a position; none outside of contract blocks.
+    """Return completions at a position; none outside contract blocks.
 
     Args:
         reading: the document.
         line: from 1.
         column: from 1.
-        snippets: the client understands them.
+        snippets: True if the client supports snippets.
     """
     place = _block_at(reading, line)
     if place is None:
@@ -77,7 +77,7 @@ def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> lis
 
 
 def _block_at(reading: Reading, line: int) -> tuple[ContractBlock, int] | None:
-    """The block whose TOML a line is in, and which of its lines that is."""
+    """Returns the block whose TOML contains a line, and the index of the line in it."""
     for unit in dict.fromkeys(spot.kernel.unit for spot in reading.spots):
         for block in find_blocks(unit):
             for row, one in enumerate(block.lines):
@@ -102,7 +102,7 @@ def _keys(block: ContractBlock, *, snippets: bool) -> Iterator[types.CompletionI
 
 
 def _arguments(block: ContractBlock, owner: Kernel | None) -> Iterator[types.CompletionItem]:
-    """Entries of `[args]` for the parameters that have none, as far as the signature tells them."""
+    """Completes `[args]` with the missing parameters, as far as the signature determines their entries."""
     if owner is None:
         return
     taken = {match[1] for one in block.lines if (match := re.match(r"\s*(\w+)\s*=", one.content))}

@@ -1,4 +1,4 @@
-"""Problems: what the compiler says while typing, and what the last benchmark found."""
+"""Diagnostics: compiler messages while typing, and findings of the last benchmark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from lsprotocol import types
 
 from kernelmate.errors import CompileTimeout, EnvironmentFailed, KernelmateError
-from kernelmate.records import Candidate, Diagnostic, Finding
+from kernelmate.records import Candidate, Diagnostic, Finding, FindingCode
 from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, LineMap, is_current
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.reading import DocumentKernel, Reading, name_place
@@ -31,7 +31,7 @@ def schedule(server: KernelmateServer, uri: str, *, delay_s: float, near: int = 
 
 
 async def check(server: KernelmateServer, uri: str, delay_s: float, near: int) -> None:
-    """Compile a document's newest version, and publish what is known of it."""
+    """Compiles a document's newest version, and publishes its diagnostics."""
     if delay_s:
         await asyncio.sleep(delay_s)
     await server.configured()
@@ -64,7 +64,7 @@ async def check(server: KernelmateServer, uri: str, delay_s: float, near: int) -
 
 
 async def _collect_offers(server: KernelmateServer, known: DocumentState, reading: Reading) -> None:
-    """Find out which rewrites apply, kernel by kernel, while nothing else is to be compiled."""
+    """Finds applicable rewrites kernel by kernel, while no compilation is waiting."""
     known.offers = {}
     for spot in reading.spots:
         checked = known.checked.get(spot.id)
@@ -86,7 +86,7 @@ async def _collect_offers(server: KernelmateServer, known: DocumentState, readin
 def _learn(
     server: KernelmateServer, known: DocumentState, reading: Reading, spot_id: str, checked: CompileResult
 ) -> None:
-    """Publish what is known while other kernels of the document are still compiled."""
+    """Publishes results so far while other kernels of the document are still compiled."""
     if server.known.get(known.uri) is not known or known.reading is not reading:
         return
     first = known.checked_version != reading.version
@@ -99,7 +99,7 @@ def _learn(
 
 
 def publish(server: KernelmateServer, known: DocumentState, reading: Reading) -> None:
-    """Send every problem of a document that is known."""
+    """Sends all current diagnostics of a document."""
     seen: dict[tuple[object, ...], types.Diagnostic] = {}
     for one in diagnostics_of(known, reading):
         where = one.range.start
@@ -110,7 +110,7 @@ def publish(server: KernelmateServer, known: DocumentState, reading: Reading) ->
 
 
 def diagnostics_of(known: DocumentState, reading: Reading) -> Iterator[types.Diagnostic]:
-    """Every problem of a document that is known, as the client shows it."""
+    """Returns all current diagnostics of a document in LSP form."""
     for refused in reading.refused:
         yield types.Diagnostic(
             reading.positions.word(refused.line, refused.column),
@@ -137,7 +137,7 @@ def _of_check(reading: Reading, spot: DocumentKernel, checked: CompileResult) ->
         for diagnostic in verdict.diagnostics:
             yield _of_compiler(reading, spot, diagnostic)
         for finding in verdict.findings:
-            if finding.code != "compile-error" or finding.message not in said:
+            if finding.code != FindingCode.COMPILE_ERROR or finding.message not in said:
                 yield _of_finding(reading, spot, finding, finding.line, CONTRACT, stale=False)
 
 
@@ -164,7 +164,7 @@ def _of_compiler(reading: Reading, spot: DocumentKernel, diagnostic: Diagnostic)
         return types.Diagnostic(
             span, diagnostic.message, severity, diagnostic.code, source=COMPILER, data={"kernel": spot.id}
         )
-    # A header's problem is told where the kernel is that needs it, with the way to the header.
+    # An error in a header is reported at the kernel that includes it, with the include path.
     span = reading.positions.word(*name_place(spot.kernel))
     related = None
     if diagnostic.file is not None and diagnostic.line is not None:
@@ -184,7 +184,7 @@ def _of_benchmark(reading: Reading, spot: DocumentKernel, benched: Benched) -> I
     lines = LineMap(benched.kernel, spot.kernel)
     for verdict in benched.verdicts:
         for finding in verdict.findings:
-            if finding.code in {"compile-error", "launch-failure"}:
+            if finding.code in {FindingCode.COMPILE_ERROR, FindingCode.LAUNCH_FAILURE}:
                 continue  # compiling says it, for the text as it is now
             line = None if finding.line is None else lines.line(finding.line)
             if stale and finding.line is not None and line is None:

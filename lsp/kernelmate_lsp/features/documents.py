@@ -19,7 +19,7 @@ def opened(server: KernelmateServer, uri: str, language: str | None) -> None:
 
 
 def changed(server: KernelmateServer, uri: str, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
-    """Compile a document anew once it has been quiet for a while."""
+    """Compiles a document again after a delay without changes."""
     own = server.configuration.own
     if uri in server.known and own.check_on_type:
         schedule(server, uri, delay_s=own.debounce_ms / 1000, near=_edited_line(changes))
@@ -50,7 +50,7 @@ def register(server: KernelmateServer) -> None:
 
     @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
     def did_change_watched(_: types.DidChangeWatchedFilesParams) -> None:
-        server.checker.forget()  # a header, the settings or the build may be other ones
+        server.checker.forget()  # headers, settings or build may have changed
         for uri in tuple(server.known):
             schedule(server, uri, delay_s=server.configuration.own.debounce_ms / 1000)
 

@@ -1,4 +1,4 @@
-"""Hover: what a kernel takes and does, what a shared array takes, what a launch bound asks for."""
+"""Hover texts: resources and counters of a kernel, size of a shared array, effect of launch bounds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
 
 OTHERS_WAIT_S = 2.0
-"""Seconds that a hover waits for the other GPUs; if that is not enough, the next one has them."""
+"""Seconds that a hover waits for the other GPUs; later results appear in the next hover."""
 
 _SHARED = re.compile(
     r"(?P<extern>extern\s+)?__shared__\s+(?:__align__\s*\([^)]*\)\s*|alignas\s*\([^)]*\)\s*|volatile\s+|const\s+)*"
@@ -78,7 +78,7 @@ async def hover(server: KernelmateServer, params: types.HoverParams) -> types.Ho
 
 
 def kernel_text(spot: DocumentKernel, checked: CompileResult | None, benched: Benched | None) -> str:
-    """Resources of a kernel on each GPU, remedies, and the counters of the last benchmark."""
+    """Returns a kernel's resources on each GPU, remedies, and the counters of the last benchmark."""
     parts = [f"**{_md(spot.kernel.name)}**"]
     if checked is None:
         parts.append("Not compiled yet.")
@@ -151,7 +151,7 @@ def _counters(verdict: Verdict) -> list[str]:
 
 
 def shared_text(kernel: Kernel, word: str, checked: CompileResult | None) -> str | None:
-    """Size of a shared array; None if the word names none."""
+    """Returns the size of a shared array; None if the word names none."""
     for match in _SHARED.finditer(kernel.source):
         if match["name"] == word:
             break
@@ -186,7 +186,7 @@ def _total(checked: CompileResult | None) -> str:
 
 
 def _banks(item: int, sides: list[str]) -> str:
-    """Cost of walking down a column of a two-dimensional array: its rows' distance in banks of four bytes."""
+    """Describes bank conflicts of column accesses in a two-dimensional array, from its row pitch in four-byte banks."""
     if len(sides) != 2:
         return ""
     words = int(sides[1]) * item // 4
@@ -196,7 +196,7 @@ def _banks(item: int, sides: list[str]) -> str:
 
 
 def bounds_text(spot: DocumentKernel, checked: CompileResult | None) -> str | None:
-    """Meaning of a launch bound, and its effect."""
+    """Explains a launch bound and its effect."""
     bounds = spot.kernel.signature.launch_bounds
     if _BOUNDS.search(spot.kernel.source) is None:
         return None
@@ -218,7 +218,7 @@ def bounds_text(spot: DocumentKernel, checked: CompileResult | None) -> str | No
 async def _with_others(
     server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel, checked: CompileResult
 ) -> CompileResult:
-    """The compiled kernel, with the other GPUs of the settings if they are ready soon."""
+    """Returns the compiled kernel, with the other GPUs of the settings if they are ready in time."""
     names = server.configuration.own.other_targets
     if checked.others or not names or not checked.verdicts or not checked.verdicts[0].compiled:
         return checked
@@ -251,7 +251,7 @@ def _word_at(text: str, column: int) -> str | None:
 
 
 def _md(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escapes text for Markdown."""
     return re.sub(r"([\\`*_{}\[\]<>|~#])", r"\\\1", text)
 
 

@@ -1,4 +1,4 @@
-"""Inlay hints: what each line's memory accesses cost in the last benchmark."""
+"""Inlay hints: cost of each line's memory accesses in the last benchmark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelmate_lsp.server import KernelmateServer
 
 
 async def hints(server: KernelmateServer, params: types.InlayHintParams) -> list[types.InlayHint]:
-    """The hints of a part of a document."""
+    """Returns the hints for a range of the document."""
     uri = params.text_document.uri
     reading = await server.reading(uri)
     known = server.known.get(uri)

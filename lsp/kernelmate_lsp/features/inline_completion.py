@@ -1,4 +1,4 @@
-"""Inline completion by the local model, off unless the settings ask for it. Nothing that is typed leaves the machine."""
+"""Inline completion by the local model; off by default. Typed text never leaves the machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernelmate_lsp.server import KernelmateServer
 
 
 async def inline(server: KernelmateServer, params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
-    """Continuation by the model, in a kernel of a workspace that is trusted; none if there is no model."""
+    """Returns the model's continuation in a kernel of a trusted workspace; none without a model."""
     configuration = server.configuration
     if not (configuration.own.inline_completion and configuration.trusted):
         return []
@@ -49,7 +49,8 @@ def _asked(job: QueuedJob, kernel: Kernel, configuration: Configuration, before:
         settings = configuration.settings(Path(kernel.unit.path).parent)
         model = local_model(settings, kernel, SearchOptions(stop=job.unwanted.is_set), wanted=False)
         if model is None or model.agree is not None or model.codec != CHAT:
-            # No model, one on another machine, to which what is typed is not sent, or one made for whole kernels alone.
+            # There is no model, or it is on another machine (to which typed text is not sent), or it only writes whole
+            # kernels.
             return ""
         return complete(model.endpoint(), before, after, stop=job.unwanted.is_set)
     except (AuthorFailed, KernelmateError):
@@ -57,9 +58,9 @@ def _asked(job: QueuedJob, kernel: Kernel, configuration: Configuration, before:
 
 
 def register(server: KernelmateServer) -> None:
-    """Offer inline completion; clients ask for nothing where it is switched off."""
+    """Registers inline completion; clients request nothing while it is switched off."""
 
-    # pygls advertises it only with options of its own.
+    # pygls advertises it only if registered with options.
     @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
     async def on_inline(params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
         return await inline(server, params)

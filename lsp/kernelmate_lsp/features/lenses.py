@@ -1,4 +1,4 @@
-"""Code lenses above each kernel: what it takes, what the last benchmark found, and what can be done."""
+"""Code lenses above each kernel: resources, results of the last benchmark, and commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BENCHMARK, OPTIMIZE, RESULTS = "kernelmate.benchmark", "kernelmate.optimize", "k
 
 
 async def lenses(server: KernelmateServer, uri: str) -> list[types.CodeLens]:
-    """The lenses of a document."""
+    """Returns the lenses of a document."""
     reading = await server.reading(uri)
     known = server.known.get(uri)
     if reading is None or known is None or not server.configuration.own.code_lens:

@@ -32,11 +32,11 @@ from kernelmate_lsp.reading import read
 from kernelmate_lsp.server import KernelmateServer
 
 KEPT = ("pinned", "saved", "HEAD")
-"""Texts that a kernel can be compared with; HEAD is what was committed last."""
+"""Texts with which a kernel can be compared; HEAD is the last commit."""
 
 
 async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """All that is known of a kernel: the last benchmark's verdicts, and the last search's candidates."""
+    """Returns all results of a kernel: the last benchmark's verdicts, and the last search's candidates."""
     place = await place_of(server, given)
     benched, found = place.known.benched.get(place.spot.id), place.known.found.get(place.spot.id)
     benchmark, search = None, None
@@ -50,7 +50,7 @@ async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 async def charts(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """The charts of what is known of a kernel, as Plotly takes them, by their titles, with a template for each theme."""
+    """Returns the charts of a kernel's results as Plotly figures by title, with a template for each theme."""
     place = await place_of(server, given)
     drawn = figures(_versions(place))
     return {
@@ -75,14 +75,14 @@ def _versions(place: CommandTarget) -> list[ChartVersion]:
 
 
 async def pin(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Keep a kernel's text as it is now as what later ones are compared with."""
+    """Stores a kernel's present text for later comparisons."""
     place = await place_of(server, given)
     place.known.pinned[place.spot.id] = place.spot.kernel
     return {"pinned": place.spot.kernel.name}
 
 
 async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Judge a kernel as it stands against an earlier text of it: the pinned one, the file's on disk, or the committed one."""
+    """Judges a kernel's present text against an earlier one: pinned, on disk, or committed."""
     place = await place_of(server, given)
     demand_trust(server)
     of = str(given.get("baseline") or ("pinned" if place.spot.id in place.known.pinned else "saved"))
@@ -102,10 +102,11 @@ async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 
 def _baseline(place: CommandTarget, of: str) -> Kernel:
-    """The earlier text of a kernel.
+    """Return the earlier text of a kernel.
 
     Raises:
-        UsageError: there is none of that kind. SourceError: the kernel is not in it. EnvironmentFailed: there is no git.
+        UsageError: there is no such text. SourceError: the kernel is not in it. EnvironmentFailed: git is not
+        installed.
     """
     if of == "pinned":
         kernel = place.known.pinned.get(place.spot.id)
@@ -131,7 +132,7 @@ def _on_disk(place: CommandTarget) -> Kernel:
 
 
 def _committed(place: CommandTarget) -> Kernel:
-    """The kernel in the last commit; git runs nothing of the repository's."""
+    """Returns the kernel in the last commit; git runs no code of the repository."""
     path = Path(place.reading.path).resolve()
     repository = Repository(path.parent)
     blob = None
@@ -145,10 +146,10 @@ def _committed(place: CommandTarget) -> Kernel:
 
 
 def _namesake(text: str, place: CommandTarget) -> Kernel:
-    """The kernel of the same name in another text of its document.
+    """Return the kernel of the same name in another text of its document.
 
     Raises:
-        SourceError: there is none.
+        SourceError: there is no such kernel.
     """
     before = read(place.reading.uri, 0, place.known.language, text, place.reading.codec)
     spot = before.spot(place.spot.id)
@@ -163,7 +164,7 @@ def _namesake(text: str, place: CommandTarget) -> Kernel:
 
 
 async def benchmark_saved(server: KernelmateServer, uri: str) -> None:
-    """Judge every kernel of a document that was saved, where the settings say so; those that did not change are left out."""
+    """Judges every changed kernel of a saved document, if the settings enable it."""
     reading = await server.reading(uri)
     known = server.known.get(uri)
     if reading is None or known is None:
@@ -171,7 +172,7 @@ async def benchmark_saved(server: KernelmateServer, uri: str) -> None:
     for spot in reading.spots:
         benched = known.benched.get(spot.id)
         if spot.kernel.contract_span is None and spot.kernel.unit.contract_text is None:
-            continue  # a guessed contract proves nothing, and nobody asked
+            continue  # a verdict by an inferred contract proves little, and none was requested
         if benched is None or not is_current(benched.kernel, spot):
             await answered(server, benchmark, {"uri": uri, "kernel": spot.id})
 

@@ -1,4 +1,4 @@
-"""The outline of a document, and what of it can be folded."""
+"""Outline and folding ranges of a document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernelmate_lsp.server import KernelmateServer
 
 
 def symbols(reading: Reading) -> list[types.DocumentSymbol]:
-    """The kernels of a document, each with its parameters' types."""
+    """Returns the kernels of a document, each with its parameter types."""
     found = []
     for spot in reading.spots:
         kernel = spot.kernel
@@ -28,7 +28,7 @@ def symbols(reading: Reading) -> list[types.DocumentSymbol]:
 
 
 def folds(reading: Reading) -> list[types.FoldingRange]:
-    """The contract blocks and the bodies of a document's kernels."""
+    """Returns folding ranges: contract blocks and kernel bodies."""
     found: dict[tuple[int, int], types.FoldingRange] = {}
     for spot in reading.spots:
         unit = spot.kernel.unit

@@ -31,11 +31,11 @@ _NUMPY = re.compile(r"^\s*(?:import|from)\s+numpy\b", re.MULTILINE)
 
 
 def actions_at(reading: Reading, line: int) -> Iterator[types.CodeAction]:
-    """The action on the `def` of a function at the outermost level of a Python file that imports NumPy.
+    """Return the action on the `def` of a top-level function in a Python file that imports NumPy.
 
     Args:
-        reading: of the document.
-        line: of the place, from 1.
+        reading: the document.
+        line: the line, from 1.
     """
     if Path(reading.path).suffix != ".py" or _NUMPY.search(reading.text) is None:
         return
@@ -56,12 +56,14 @@ def actions_at(reading: Reading, line: int) -> Iterator[types.CodeAction]:
 
 
 async def write(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
-    """Write a kernel for a function into a new file beside it; answers as `write --json`, null where it was cancelled.
+    """Write a kernel for a function into a new file beside it.
 
-    Takes `uri`, `function` and, where the function's text has no examples, `arrays` as of the command line.
+    Returns the document of `write --json`, null if cancelled.
+
+    Takes `uri`, `function` and, if the function's text has no examples, `arrays` as on the command line.
 
     Raises:
-        KernelmateError: the document is not saved, there is no example, or the kernel's file is there already.
+        KernelmateError: the document is not saved, there is no example, or the kernel's file exists already.
     """
     demand_trust(server)
     asked = await _asked(server, given)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kernelmate.checks.judge import judge
-from kernelmate.records import Finding
+from kernelmate.records import Finding, FindingCode
 from tests.unit.checks.judging import DOUBLE, body, errors, honest, swallows_nan, task_of, wrong_everywhere
 
 
@@ -60,7 +60,7 @@ def test_pointers_off_by_one_element_are_held_against_a_candidate_only(compared,
     def wants_alignment(x, y, n, misalign):
         y[:] = 2 * x
         if misalign:
-            return {"findings": (Finding("misaligned-access", "error", "a 16-byte load at 4", line=1),)}
+            return {"findings": (Finding(FindingCode.MISALIGNED_ACCESS, "error", "a 16-byte load at 4", line=1),)}
         return None
 
     assert errors(compared(wants_alignment, honest)) == ["misaligned-access"]
@@ -73,7 +73,7 @@ def test_an_access_out_of_bounds_at_our_own_sizes_warns_a_kernel_judged_alone(co
     def reads_too_far(x, y, n):
         y[:] = 2 * x
         if n % 32:
-            return {"findings": (Finding("out-of-bounds-read", "error", "reads x[n]", line=1, buffer="x"),)}
+            return {"findings": (Finding(FindingCode.OUT_OF_BOUNDS_READ, "error", "reads x[n]", line=1, buffer="x"),)}
         return None
 
     alone = verdict_on(body(reads_too_far), against=False, block=MULTIPLES)
@@ -86,7 +86,7 @@ def test_an_access_out_of_bounds_at_our_own_sizes_warns_a_kernel_judged_alone(co
 
 def test_findings_stand_at_the_line_of_the_users_file(compared) -> None:
     def traps(x, y, n):
-        return {"findings": (Finding("trap", "error", "trapped", line=3, column=2),)}
+        return {"findings": (Finding(FindingCode.TRAP, "error", "trapped", line=3, column=2),)}
 
     found = compared(traps, honest).findings
     assert [(f.code, f.file, f.line, f.column) for f in found] == [("trap", "kernel.cu", 3, 2)]
@@ -94,7 +94,7 @@ def test_findings_stand_at_the_line_of_the_users_file(compared) -> None:
 
 def test_after_a_hang_nothing_more_is_run(python_backend, contract_of, tmp_path) -> None:
     def hangs(x, y, n):
-        return {"findings": (Finding("hang", "error", "over the step limit", line=1),)}
+        return {"findings": (Finding(FindingCode.HANG, "error", "over the step limit", line=1),)}
 
     version = python_backend.version(contract_of(DOUBLE), body(hangs), "hangs")
     judgement = judge(task_of(version, None, tmp_path), python_backend, lambda *_: None, lambda *_: None)

@@ -13,7 +13,7 @@ from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.trials import Bench, PlannedLaunch, inputs_for
 from kernelmate.compiler import find_target
 from kernelmate.errors import ReferenceFailed
-from kernelmate.records import Finding, JudgeTask
+from kernelmate.records import Finding, FindingCode, JudgeTask
 from tests.unit.checks.judging import DOUBLE, body, errors, honest, task_of, writes_zeros, wrong_everywhere
 
 
@@ -38,7 +38,7 @@ def test_a_reference_kernel_says_what_is_right(python_backend, contract_of, tmp_
 
 def test_a_reference_kernel_that_fails_is_the_references_fault(python_backend, contract_of, tmp_path) -> None:
     def traps(x, y, n):
-        return {"findings": (Finding("trap", "error", "trapped", line=1),)}
+        return {"findings": (Finding(FindingCode.TRAP, "error", "trapped", line=1),)}
 
     contract = replace(contract_of(DOUBLE), reference="other", reference_kind="kernel")
     task = task_of(python_backend.version(contract, body(honest), "candidate"), None, tmp_path)
@@ -49,7 +49,7 @@ def test_a_reference_kernel_that_fails_is_the_references_fault(python_backend, c
 
 def test_code_that_the_backend_refuses_is_a_finding(python_backend, contract_of, tmp_path) -> None:
     def refuses():
-        raise UnsupportedInstruction(Finding("unsupported-instruction", "error", "mma.sync", line=4))
+        raise UnsupportedInstruction(Finding(FindingCode.UNSUPPORTED_INSTRUCTION, "error", "mma.sync", line=4))
 
     version = python_backend.version(contract_of(DOUBLE), refuses, "refused")
     judgement = judge(task_of(version, None, tmp_path), python_backend, lambda *_: None, lambda *_: None)
@@ -106,7 +106,7 @@ def test_the_users_mistake_names_file_and_line(verdict_on, tmp_path) -> None:
 def test_undeclared_integers_of_either_sign_are_tried_only_where_the_baseline_bears_them(verdict_on, compared) -> None:
     def gathers(x, y, n):
         if (x < 0).any() or (x >= n).any():
-            return {"findings": (Finding("out-of-bounds-read", "error", "reads table[x]", line=1),)}
+            return {"findings": (Finding(FindingCode.OUT_OF_BOUNDS_READ, "error", "reads table[x]", line=1),)}
         y[:] = 2 * x
         return None
 
@@ -138,10 +138,12 @@ def costs_the_device(backend, spoils, code="illegal-address"):
 
     def kernel(x, y, n, misalign):
         if backend.poisoned:
-            return {"findings": (Finding("launch-failure", "error", "an earlier launch has cost the device"),)}
+            return {
+                "findings": (Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch has cost the device"),)
+            }
         if spoils(n, misalign):
             backend.poisoned = True
-            return {"findings": (Finding(code, "error", "a bad access"),)}
+            return {"findings": (Finding(FindingCode(code), "error", "a bad access"),)}
         y[:] = 2 * x
         return None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kernelmate.checks.findings import CODES, placed, ranked
-from kernelmate.records import Anchor, Finding, Unit
+from kernelmate.checks.findings import placed, ranked
+from kernelmate.records import Anchor, Finding, FindingCode, Unit
 
 
 def finding(code, severity="error", line=None, buffer=None):
-    return Finding(code, severity, "says", "k.cu", line, None, buffer)
+    return Finding(FindingCode(code), severity, "says", "k.cu", line, None, buffer)
 
 
 def codes(*findings):
@@ -69,4 +69,4 @@ def test_positions_are_the_users_files() -> None:
 
 
 def test_codes_are_unique() -> None:
-    assert len(set(CODES)) == len(CODES)
+    assert len(set(FindingCode)) == len(FindingCode)

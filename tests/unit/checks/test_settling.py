@@ -8,7 +8,7 @@ import numpy as np
 
 from kernelmate.backends.base import ScalarArgument
 from kernelmate.checks.judge import judge
-from kernelmate.records import Finding
+from kernelmate.records import Finding, FindingCode
 from tests.unit.checks.judging import body, errors, task_of
 
 SCALED = """
@@ -141,13 +141,13 @@ def test_integers_are_narrowed_until_baseline_and_reference_agree(python_backend
 def test_positions_reach_the_last_valid_one(python_backend, contract_of, tmp_path) -> None:
     def gathers(x, y, n):
         if (x < 0).any() or (x >= n).any():
-            return {"findings": (Finding("out-of-bounds-read", "error", "reads table[x]", line=1),)}
+            return {"findings": (Finding(FindingCode.OUT_OF_BOUNDS_READ, "error", "reads table[x]", line=1),)}
         y[:] = np.arange(n)[x] * 2
         return None
 
     def few(x, y, n):
         if (x < 0).any() or (x >= n).any():
-            return {"findings": (Finding("out-of-bounds-read", "error", "reads table[x]", line=1),)}
+            return {"findings": (Finding(FindingCode.OUT_OF_BOUNDS_READ, "error", "reads table[x]", line=1),)}
         y[:] = np.where(x < 900, x * 2, 0)
         return None
 

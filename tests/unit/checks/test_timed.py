@@ -6,7 +6,7 @@ import numpy as np
 
 from kernelmate.checks.judge import judge
 from kernelmate.checks.timed import Timed
-from kernelmate.records import Finding, Timing
+from kernelmate.records import Finding, FindingCode, Timing
 from tests.unit.checks.judging import DOUBLE, body, honest, task_of
 
 
@@ -95,7 +95,7 @@ def test_arrays_that_are_read_and_written_are_to_be_restored(python_backend, con
 
 
 def test_a_launch_that_fails_when_it_is_timed_rejects_the_version(python_backend, contract_of, tmp_path) -> None:
-    fault = Finding("illegal-address", "error", "the kernel accessed memory that nothing is mapped at")
+    fault = Finding(FindingCode.ILLEGAL_ADDRESS, "error", "the kernel accessed memory that nothing is mapped at")
     version = python_backend.version(contract_of(DOUBLE), body(honest), "faulty")
     judgement = judge(
         task_of(version, None, tmp_path), python_backend, lambda *_: None, lambda _: Timed(None, finding=fault)

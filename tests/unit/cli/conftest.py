@@ -31,7 +31,7 @@ from kernelmate.records import (
     Timing,
     Verdict,
 )
-from kernelmate.report.json import schema
+from kernelmate.report.schema import schema
 from kernelmate.source import contract_for
 
 SOFTMAX = """\

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kernelmate.cli.main import cli
-from kernelmate.report.json import schema
+from kernelmate.report.schema import schema
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="there is no git here")
 

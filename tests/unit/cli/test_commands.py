@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from kernelmate.records import Diagnostic, Finding, LineCounters
+from kernelmate.records import Diagnostic, Finding, FindingCode, LineCounters
 
 Run = Callable[..., Result]
 Documents = Callable[[str], Any]
@@ -25,7 +25,7 @@ def test_bench_prints_the_verdict_and_exits_with_0(script: Any, run: Run, docume
 
 
 def test_a_kernel_that_is_not_good_exits_with_1(script: Any, run: Run, documents: Documents) -> None:
-    finding = Finding("wrong-values", "error", "wrong everywhere", "twice.cu", 16, 16)
+    finding = Finding(FindingCode.WRONG_VALUES, "error", "wrong everywhere", "twice.cu", 16, 16)
     script.verdict = replace(script.verdict, correct=False, accepted=False, findings=(finding,))
     done = run("bench", "twice.cu")
     assert done.exit_code == 1
@@ -125,7 +125,7 @@ def test_excerpts_of_a_candidate_come_from_the_candidate(script: Any, run: Run, 
     (folder / "new.cu").write_text(
         (folder / "twice.cu").read_text().replace("tile[threadIdx.x] * 2.0f", "42.0f /* odd */")
     )
-    finding = Finding("constant-output", "error", "always the same", "new.cu", 16, 5)
+    finding = Finding(FindingCode.CONSTANT_OUTPUT, "error", "always the same", "new.cu", 16, 5)
     script.verdict = replace(script.verdict, accepted=False, findings=(finding,))
     assert "/* odd */" in run("compare", "twice.cu", "new.cu").stdout
 

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kernelmate.cli.main import cli
-from kernelmate.report.json import schema
+from kernelmate.report.schema import schema
 from kernelmate.session import read_carried
 
 TWICE = """\

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kernelmate.cli.main import cli
-from kernelmate.report.json import schema
+from kernelmate.report.schema import schema
 
 pytestmark = pytest.mark.skipif(sys.platform == "darwin", reason="there is no NVRTC for macOS")
 

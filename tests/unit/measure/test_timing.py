@@ -12,7 +12,7 @@ import pytest
 
 from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
 from kernelmate.measure.timing import REPEATS, measure, settle
-from kernelmate.records import Finding
+from kernelmate.records import Finding, FindingCode
 
 
 class SimulatedRig:
@@ -264,7 +264,7 @@ def test_a_launch_that_fails_ends_the_timing() -> None:
         def durations(
             self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0
         ) -> tuple[float, ...]:
-            raise TimedFault(Finding("illegal-address", "error", "nothing is mapped there"))
+            raise TimedFault(Finding(FindingCode.ILLEGAL_ADDRESS, "error", "nothing is mapped there"))
 
     with pytest.raises(TimedFault, match="nothing is mapped"):
         measure(Failing([3.0]), 0.2, full=True)

@@ -17,6 +17,7 @@ from kernelmate.records import (
     Counters,
     Diagnostic,
     Finding,
+    FindingCode,
     FirstWrong,
     Judged,
     Kernel,
@@ -108,9 +109,9 @@ def wrong() -> Verdict:
         correct=False,
         cases=tuple(cases),
         findings=(
-            Finding("wrong-at-size", "error", "the last 85 columns of each row are never written", "softmax.cu", 8, 5),
+            Finding(FindingCode.WRONG_AT_SIZE, "error", "the last 85 columns of each row are never written", "softmax.cu", 8, 5),
             Finding(
-                "shared-race", "error", "tile is written and read by two threads with no barrier between them",
+                FindingCode.SHARED_RACE, "error", "tile is written and read by two threads with no barrier between them",
                 "softmax.cu", 7, 55, "tile", 128, (3, 35),
             ),
         ),
@@ -129,7 +130,7 @@ def broken() -> Verdict:
         occupancy=None,
         correct=None,
         cases=(),
-        findings=(Finding("compile-error", "error", 'identifier "colz" is undefined', "softmax.cu", 7, 41),),
+        findings=(Finding(FindingCode.COMPILE_ERROR, "error", 'identifier "colz" is undefined', "softmax.cu", 7, 41),),
         timing=None,
         counters=None,
         accepted=False,

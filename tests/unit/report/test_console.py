@@ -14,6 +14,7 @@ from kernelmate.records import (
     Case,
     Counters,
     Finding,
+    FindingCode,
     HardwareProfile,
     Kernel,
     LaunchShape,
@@ -176,7 +177,7 @@ def test_without_a_best_candidate_it_says_so(optimization: Optimization, kernel:
 
 
 def test_hostile_text_stays_text(make: SimpleNamespace) -> None:
-    hostile = Finding("trap", "error", "[bold]x[/] \x1b]0;title\x07 [/link]", "evil\x1b[2J.cu", 1, 1)
+    hostile = Finding(FindingCode.TRAP, "error", "[bold]x[/] \x1b]0;title\x07 [/link]", "evil\x1b[2J.cu", 1, 1)
     verdict = make.verdict(kernel="k[red]", findings=(hostile,), reasons=("[blink]r\x1b[0m",))
     text = printed(verdict_view(verdict, SourceLines({"evil\x1b[2J.cu": "\x1b[31m code"})))
     assert "\x1b" not in text
@@ -185,7 +186,7 @@ def test_hostile_text_stays_text(make: SimpleNamespace) -> None:
 
 
 def test_many_findings_are_cut_and_counted(make: SimpleNamespace) -> None:
-    findings = tuple(Finding("trap", "error", f"finding number {index}") for index in range(50))
+    findings = tuple(Finding(FindingCode.TRAP, "error", f"finding number {index}") for index in range(50))
     text = printed(verdict_view(make.verdict(findings=findings), SourceLines()))
     assert "finding number 19" in text
     assert "finding number 20" not in text

@@ -11,14 +11,15 @@ from xml.etree import ElementTree as ET
 import jsonschema
 import pytest
 
-from kernelmate.records import Finding, Gate, GatedKernel, MetricChange
+from kernelmate.records import Finding, FindingCode, Gate, GatedKernel, MetricChange
 from kernelmate.report.console import make_console, show
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.gate import figure_sentence, gate_line, gate_view, summary
 from kernelmate.report.gate_markdown import MOST, markdown
-from kernelmate.report.json import gate_json, schema
+from kernelmate.report.json import gate_json
 from kernelmate.report.junit import junit
 from kernelmate.report.sarif import sarif
+from kernelmate.report.schema import schema
 
 FIGURES = (
     MetricChange("registers", 32, 40, 32, True),
@@ -28,7 +29,7 @@ FIGURES = (
     MetricChange("findings", 0, 1, 0, True),
     MetricChange("time", 12.0, 14.0, None, False, "predicted, not gated"),
 )
-RACE = Finding("shared-race", "error", "thread 0 reads `tile` | <b>@all</b>", "ops/a b.cu", 12, 5)
+RACE = Finding(FindingCode.SHARED_RACE, "error", "thread 0 reads `tile` | <b>@all</b>", "ops/a b.cu", 12, 5)
 FAILED = GatedKernel(
     "softmax", "softmax<float>", "ops/a b.cu", 10, "old.cu::soft", "changed", "failed", FIGURES,
     ("error shared-race: thread 0 reads `tile` | <b>@all</b>", "more registers per thread: 32 before, 40 now"),

@@ -23,12 +23,12 @@ from kernelmate.report.json import (
     error_json,
     optimization_json,
     plain,
-    schema,
     targets_json,
     verdict_json,
     verdicts_json,
 )
 from kernelmate.report.machine import Check
+from kernelmate.report.schema import schema
 
 DESIGN_KEYS = [
     "kernel",
@@ -167,7 +167,7 @@ def test_the_schema_refuses_a_missing_key_and_an_unknown_one(verdict: Verdict) -
         (records.ObjectiveResult, "objective_result"),
         (records.Objective, "objective"),
         (records.Target, "target"),
-        (Check, "doctor_check"),
+        (Check, "check"),
     ],
 )
 def test_schema_and_records_name_the_same_keys(record: type, name: str) -> None:

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from kernelmate.errors import EnvironmentFailed
-from kernelmate.records import Finding, HardwareProfile, Kernel, Optimization, Verdict
+from kernelmate.records import Finding, FindingCode, HardwareProfile, Kernel, Optimization, Verdict
 from kernelmate.report.page import page, write_page
 
 EVIL = "</script></pre><img src=x onerror=alert(1)><script>alert(2)</script>\"'&"
@@ -106,7 +106,7 @@ def test_hostile_text_is_escaped_everywhere(optimization: Optimization, make: Si
         kernel=EVIL,
         compiler=EVIL,
         reasons=(EVIL,),
-        findings=(Finding("trap", "error", EVIL, EVIL, 1, 1, EVIL),),
+        findings=(Finding(FindingCode.TRAP, "error", EVIL, EVIL, 1, 1, EVIL),),
         cases=(make.case({EVIL: 3}),),
     )
     first = optimization.candidates[0]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.records import Finding, LaunchShape, ObjectiveResult, Occupancy, Speedup, Timing, Verdict
+from kernelmate.records import Finding, FindingCode, LaunchShape, ObjectiveResult, Occupancy, Speedup, Timing, Verdict
 from kernelmate.report import words
 
 
@@ -112,7 +112,10 @@ def test_the_standing_of_each_kind_of_verdict(
 
 def test_a_version_that_time_ran_out_for_is_called_neither_right_nor_wrong(make: SimpleNamespace) -> None:
     late = make.verdict(
-        correct=None, accepted=False, cases=(), findings=(Finding("time-limit", "error", "No verdict within 1 s."),)
+        correct=None,
+        accepted=False,
+        cases=(),
+        findings=(Finding(FindingCode.TIME_LIMIT, "error", "No verdict within 1 s."),),
     )
     for candidate in (True, False):
         assert words.standing(late, candidate=candidate) == ("not judged", "doubt")

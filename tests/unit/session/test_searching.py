@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernelmate.errors import KernelmateError, ReferenceFailed, UsageError
-from kernelmate.records import Candidate, Finding, Judged, Judgement, JudgeTask, Kernel, Speedup, Timing
+from kernelmate.records import Candidate, Finding, FindingCode, Judged, Judgement, JudgeTask, Kernel, Speedup, Timing
 from kernelmate.source import apply_edits, contract_for
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.worker.client import TaskDeath
@@ -56,7 +56,7 @@ def answer(judgement: Callable[..., Judgement]) -> Callable[[JudgeTask], Judgeme
         if word == "wrong":
             return judgement(task, correct=False, sectors=1)
         if word == "race":
-            return judgement(task, sectors=1, findings=(Finding("shared-race", "error", "A race."),))
+            return judgement(task, sectors=1, findings=(Finding(FindingCode.SHARED_RACE, "error", "A race."),))
         if word == "reference":
             raise ReferenceFailed("The reference raised.")
         if word.startswith("us"):

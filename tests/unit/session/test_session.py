@@ -19,7 +19,7 @@ from kernelmate.errors import (
     UsageError,
     WorkerUnavailable,
 )
-from kernelmate.records import Finding, Judgement, JudgeTask, Kernel
+from kernelmate.records import Finding, FindingCode, Judgement, JudgeTask, Kernel
 from kernelmate.worker.client import TaskDeath, WorkerState
 
 Load = Callable[..., Kernel]
@@ -469,7 +469,7 @@ def test_a_baseline_that_ends_a_gpus_context_is_left_out_on_a_gpu_alone(
     load: Load, scale: str, scripted: Make, judgement: Callable[..., Judgement], monkeypatch: pytest.MonkeyPatch,
     code: str,
 ) -> None:  # fmt: skip
-    fault = Finding(code, "error", "a fault")
+    fault = Finding(FindingCode(code), "error", "a fault")
     kernel, candidate = load(scale), load(scale.replace("a * x", "x[i] * a; // "), "candidate.cu")
     for backend, given in (("cuda", False), ("emulator", True)):
         answers = iter([{"correct": False, "findings": (fault,)}])
@@ -498,7 +498,7 @@ def test_an_error_finding_rejects_and_a_warning_does_not(
     load: Load, scale: str, scripted: Make, judgement: Callable[..., Judgement]
 ) -> None:
     for severity, accepted in (("error", False), ("warning", True)):
-        finding = Finding("shared-race", severity, "Two threads write one word.")  # type: ignore[arg-type]
+        finding = Finding(FindingCode.SHARED_RACE, severity, "Two threads write one word.")  # type: ignore[arg-type]
         session, _ = scripted(lambda task, finding=finding: judgement(task, findings=(finding,)))
         assert session.bench(load(scale))[0].accepted is accepted
 

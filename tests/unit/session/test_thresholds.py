@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernelmate.errors import UsageError
-from kernelmate.records import Allowance, Counters, Finding, Resources, Speedup, Timing, Verdict
+from kernelmate.records import Allowance, Counters, Finding, FindingCode, Resources, Speedup, Timing, Verdict
 from kernelmate.session.thresholds import DEFAULTS, figures_of, limited, more_findings, read_allowances
 
 COUNTERS = Counters("emulated", 1, 1000, 1, 500, 0, 1, 0, 0, 0, None, 0, 0)
@@ -91,7 +91,7 @@ def test_a_predicted_time_never_fails() -> None:
 
 
 def finding(code: str, severity: Any = "error") -> Finding:
-    return Finding(code, severity, "x", "k.cu", 3, 1)
+    return Finding(FindingCode(code), severity, "x", "k.cu", 3, 1)
 
 
 def fresh(before: Verdict | None, after: Verdict, *allowed: str, guessed: bool = False) -> tuple[list[str], list[str]]:

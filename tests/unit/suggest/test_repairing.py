@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernelmate.config import load_settings
-from kernelmate.records import Diagnostic, Finding, Optimization
+from kernelmate.records import Diagnostic, Finding, FindingCode, Optimization
 from kernelmate.session import Session
 from kernelmate.source import load_kernel
 from kernelmate.suggest.offline import Offline
@@ -118,7 +118,7 @@ def test_distance_counts_messages_then_faults_then_wrong_sizes(fixed: Any) -> No
 
 def test_as_many_faults_of_a_lesser_kind_are_nearer_and_of_a_greater_kind_are_not(fixed: Any) -> None:
     right = fixed(BROKEN)[0].candidates[0].verdict
-    bounds, race = (replace(right, correct=False, findings=(Finding(code, "error", "x"),)) for code in ("out-of-bounds-write", "shared-race"))  # fmt: skip
+    bounds, race = (replace(right, correct=False, findings=(Finding(FindingCode(code), "error", "x"),)) for code in ("out-of-bounds-write", "shared-race"))  # fmt: skip
     assert nearer(race, bounds)
     assert not nearer(bounds, race)
     assert not nearer(race, race)
@@ -152,10 +152,9 @@ def test_an_author_of_any_kind_can_mend_and_is_judged_alike(session: Session, tm
 
 
 def test_every_repair_has_a_name_of_its_own_and_answers_a_known_code() -> None:
-    from kernelmate.checks.findings import CODES
 
     assert len({repair.name for repair in ALL}) == len(ALL) >= 10
     for repair in ALL:
         assert repair.codes
-        assert repair.codes <= set(CODES)
+        assert repair.codes <= set(FindingCode)
         assert repair.metrics == ("correct",)

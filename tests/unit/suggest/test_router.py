@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from kernelmate.records import Candidate, Cost, Finding, Judged, Verdict
+from kernelmate.records import Candidate, Cost, Finding, FindingCode, Judged, Verdict
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.replies import Audit, Problem, Proposal, Review, Step
 from kernelmate.suggest.router import Router
@@ -112,7 +112,11 @@ class Trial:
 
     def judge(self, candidate: Candidate) -> Judged:
         good = "good" in candidate.kernel.source
-        odd = (Finding("suspicious-speedup", "warning", "much faster"),) if "odd" in candidate.kernel.source else ()
+        odd = (
+            (Finding(FindingCode.SUSPICIOUS_SPEEDUP, "warning", "much faster"),)
+            if "odd" in candidate.kernel.source
+            else ()
+        )
         return Judged(candidate, replace(self.verdict(), accepted=good, findings=odd))
 
     def versions(self) -> list[Judged]:

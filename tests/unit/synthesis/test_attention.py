@@ -134,7 +134,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
+    with Session(load_settings(seed=7, timeout_s=280)) as session:
         yield session
 
 

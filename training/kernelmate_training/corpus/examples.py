@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.history.export import FORMAT
-from kernelmate.records import Counters, Finding, Verdict
+from kernelmate.records import Counters, Finding, FindingCode, Verdict
 from kernelmate.report.json import plain
 from kernelmate.version import VERSION
 from kernelmate_training.corpus.flaws import FLAWS
@@ -84,7 +84,10 @@ def _said(broken: Judged) -> Verdict:
     diagnostics = tuple(replace(one, file=None) for one in verdict.diagnostics)
     findings = tuple(replace(one, file=None) for one in verdict.findings)
     for one in diagnostics[:1]:
-        findings = (Finding("compile-error", "error", one.message, line=one.line, column=one.column), *findings)
+        findings = (
+            Finding(FindingCode.COMPILE_ERROR, "error", one.message, line=one.line, column=one.column),
+            *findings,
+        )
     return replace(verdict, diagnostics=diagnostics, findings=findings)
 
 

@@ -29,6 +29,7 @@ from kernelmate.records import (
     Compiled,
     CompileOptions,
     Finding,
+    FindingCode,
     JudgeTask,
     Kernel,
     SizeMetrics,
@@ -266,7 +267,7 @@ class _Launches:
         if self.words:
             # As a verdict calls it: whether another size came out right.
             some = any(case.correct for case in self.cases)
-            self.words = f"{'wrong-at-size' if some else 'wrong-values'}: {self.words}"
+            self.words = f"{FindingCode.WRONG_AT_SIZE if some else FindingCode.WRONG_VALUES}: {self.words}"
 
     def _hold(self, place: int, outcome: LaunchOutcome, oracle: Oracle) -> None:
         """One launch against what is right."""
@@ -342,7 +343,7 @@ def _said_by_compiler(compiled: Compiled) -> str:
     for diagnostic in compiled.diagnostics:
         if diagnostic.severity == "error":
             return f"compile-error: line {diagnostic.line}: {diagnostic.message}"
-    return "compile-error"
+    return FindingCode.COMPILE_ERROR
 
 
 def _verdict(target: Target, seed: int, name: str, compiled: Compiled | None) -> Verdict:

@@ -46,7 +46,7 @@ def decode_shift(instruction: Instruction) -> Operation:
 
 @decodes("shf")
 def decode_funnel(instruction: Instruction) -> Operation:
-    """Shift of a 64-bit pair, one half kept."""
+    """Funnel shift: shifts a 64-bit pair and keeps one half."""
     require(instruction, frozenset({"l", "r", "clamp", "wrap", "b32"}))
     left, clamp = instruction.has("l"), instruction.has("clamp")
 
@@ -62,7 +62,7 @@ def decode_funnel(instruction: Instruction) -> Operation:
 
 @decodes("popc", "clz", "bfind")
 def decode_count(instruction: Instruction) -> Operation:
-    """Population count, leading zeros, most significant bit."""
+    """Decodes population count, leading zeros and most significant bit."""
     kind = instruction.kind
     require(instruction, _SHIFTS | {"shiftamt"})
     bits = 8 * SIZES[kind]
@@ -105,7 +105,7 @@ def decode_extract(instruction: Instruction) -> Operation:
         field = shift_right(raw, start) & _mask(size, unsigned, bits)
         if not signed:
             return field
-        # The sign is the field's top bit, or the register's own where the field runs over its end.
+        # The sign is the field's top bit, or the register's own if the field extends beyond it.
         top = np.minimum(start + size - 1, bits - 1)
         sign = (shift_right(raw, top) & unsigned.type(1)).astype(bool) & (size > 0)
         extended = np.where(sign, field | ~_mask(np.minimum(size, np.maximum(bits - start, 0)), unsigned, bits), field)
@@ -138,7 +138,7 @@ def decode_insert(instruction: Instruction) -> Operation:
 
 @decodes("bmsk")
 def decode_bitmask(instruction: Instruction) -> Operation:
-    """A run of ones of a given start and length."""
+    """Decodes a bit mask from start and length."""
     require(instruction, frozenset({"clamp", "wrap", "b32"}))
     clamp = instruction.has("clamp")
 
@@ -217,7 +217,7 @@ def decode_permute(instruction: Instruction) -> Operation:
 
 
 def _permuted(mode: str, index: int, selected: Array) -> Array:
-    """Which of the eight bytes goes to byte `index` (PTX ISA, prmt, table of modes)."""
+    """Returns the source byte for result byte `index` (PTX ISA, prmt, table of modes)."""
     if mode == "f4e":
         return (selected + index) & 7
     if mode == "b4e":
@@ -233,7 +233,7 @@ def _permuted(mode: str, index: int, selected: Array) -> Array:
 
 @decodes("lop3")
 def decode_lop3(instruction: Instruction) -> Operation:
-    """Any function of three bits, given by its table."""
+    """Decodes `lop3`: any function of three bits, given by its truth table."""
     require(instruction, frozenset({"b32", "or", "and"}))
     first, a, b, c, table, *rest = instruction.operands
     if not isinstance(table, Immediate):

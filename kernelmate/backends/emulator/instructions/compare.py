@@ -29,7 +29,7 @@ _BOOLEAN: dict[str, np.ufunc] = {"and": np.logical_and, "or": np.logical_or, "xo
 
 
 def comparison(name: str, kind: str) -> tuple[Callable[[Array, Array], Any], np.ufunc | None]:
-    """The function of a comparison operator for a type, and the ufunc it is where it is one.
+    """Return the function of a comparison operator for a type, and the ufunc if it is one.
 
     Raises:
         Unsupported: there is no such operator.
@@ -93,7 +93,7 @@ def _setp_pair(
     sources: tuple[Typed, ...],
     third: list[Operand],
 ) -> Compute:
-    """Of a pair, the first predicate is the low half's, the second the high half's."""
+    """`setp` on a packed pair: the first predicate belongs to the low half, the second to the high half."""
     if not isinstance(destination, RegisterPair):
         raise Unsupported("setp of a pair with one predicate")
 
@@ -110,7 +110,7 @@ def _setp_pair(
 
 @decodes("set")
 def decode_set(instruction: Instruction) -> Operation:
-    """Compare, and give ones or 1.0 where it holds."""
+    """Decodes `set`: compares, and returns all ones or 1.0 if true."""
     result, kind = instruction.parts[-2:]
     if kind not in SIZES or result not in SIZES:
         raise Unsupported(instruction.opcode)
@@ -137,7 +137,7 @@ def decode_set(instruction: Instruction) -> Operation:
 
 @decodes("selp")
 def decode_select(instruction: Instruction) -> Operation:
-    """The first where the predicate holds, else the second."""
+    """Decodes `selp`: the first operand if the predicate is true, else the second."""
     bits = f"b{8 * SIZES[instruction.kind]}" if instruction.kind in SIZES else "b32"
     destination, first, second, predicate = instruction.operands
     return Compute(
@@ -149,7 +149,7 @@ def decode_select(instruction: Instruction) -> Operation:
 
 @decodes("slct")
 def decode_slct(instruction: Instruction) -> Operation:
-    """The first where the third operand is not negative, else the second."""
+    """Decodes `slct`: the first operand if the third is not negative, else the second."""
     kind, test = instruction.parts[-2:]
     bits = f"b{8 * SIZES[kind]}"
     destination, first, second, third = instruction.operands

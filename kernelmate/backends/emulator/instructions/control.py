@@ -1,4 +1,4 @@
-"""Barriers, ends and traps; branches are resolved where labels are known."""
+"""Decodes barriers, exits and traps; branches are resolved once labels are known."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernelmate.backends.emulator.program import Immediate, Instruction
 
 @decodes("bar", "barrier")
 def decode_barrier(instruction: Instruction) -> Operation:
-    """Barriers of a block or a warp."""
+    """Decodes barriers of a block or a warp."""
     parts = [part for part in instruction.parts[1:] if part not in {"cta", "aligned"}]
     operands = instruction.operands
     aligned = instruction.name == "bar" or instruction.has("aligned")

@@ -70,7 +70,7 @@ def _integer_to_integer(target: str, sat: bool) -> Callable[[Array], Array]:
     info = np.iinfo(dtype)
 
     def clamped(a: Array) -> Array:
-        # Python integers beyond the source's range compare exactly, so clamp only where the bound can be reached.
+        # Python integers beyond the source's range compare exactly, so clamp only if the bound can be reached.
         own = np.iinfo(a.dtype)
         low, high = max(info.min, own.min), min(info.max, own.max)
         return np.clip(a, a.dtype.type(low), a.dtype.type(high)).astype(dtype)
@@ -115,7 +115,7 @@ def _float_to_integer(instruction: Instruction, target: str, source: str) -> Cal
         raise Unsupported(f"{instruction.opcode} without integer rounding")
     dtype = DTYPES[target]
     info = np.iinfo(dtype)
-    # NaN gives zero, except with f64 or a 64-bit integer (PTX ISA, cvt): then the highest bit alone.
+    # NaN converts to zero, except with f64 or a 64-bit integer, for which only the highest bit is set (PTX ISA, cvt).
     wide = source == "f64" or SIZES[target] == 8
     not_a_number = (1 << (info.bits - 1)) if wide else 0
     nan_value = np.array([not_a_number], np.uint64).astype(np.dtype(f"u{dtype.itemsize}")).view(dtype)[0]
@@ -177,7 +177,7 @@ def _finished(result: Array, *, ftz: bool, sat: bool, relu: bool, finite: bool) 
 
 
 def _largest(dtype: np.dtype[np.generic]) -> np.generic:
-    """The largest finite number of a type."""
+    """Returns the largest finite number of a type."""
     found: np.generic = ml_dtypes.finfo(dtype).max  # type: ignore[no-untyped-call]
     return found
 
@@ -186,7 +186,10 @@ _TF32_LARGEST = 2.0**128 - 2.0**117
 
 
 def _to_tf32(mode: str, *, relu: bool, finite: bool) -> Callable[[Array], Array]:
-    """19 bits of a float32: ten of mantissa; ties away from zero for `.rna`, to even for `.rn`, cut off for `.rz`."""
+    """Rounds to tf32, 19 bits of a float32 with ten of mantissa.
+
+    Ties away from zero for `.rna`, to even for `.rn`, truncated for `.rz`.
+    """
 
     def function(a: Array) -> Array:
         bits = a.view(np.uint32)

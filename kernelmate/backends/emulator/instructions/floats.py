@@ -1,4 +1,4 @@
-"""Arithmetic of f32 and f64, and of the narrow formats by way of `packed`."""
+"""Arithmetic of f32 and f64; narrow formats are delegated to `packed`."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _UFUNCS: dict[str, np.ufunc] = {"add": np.add, "sub": np.subtract, "mul": np.mul
 
 
 def rounding_of(instruction: Instruction) -> str:
-    """The rounding direction among the qualifiers; to nearest where none is written."""
+    """Returns the rounding direction of the qualifiers; to nearest by default."""
     return next((part for part in instruction.parts[1:] if part in DIRECTIONS), NEAREST)
 
 
 def modified(
     instruction: Instruction, function: Callable[..., Any], ufunc: np.ufunc | None = None
 ) -> tuple[Callable[..., Any], np.ufunc | None]:
-    """`function` with what `.ftz` and `.sat` add."""
+    """Wraps `function` with the effects of `.ftz` and `.sat`."""
     ftz, sat = instruction.has("ftz"), instruction.has("sat")
     if not ftz and not sat:
         return function, ufunc
@@ -135,7 +135,7 @@ def minimum_or_maximum(largest: bool, nan_wins: bool) -> Callable[[Array, Array]
 
 
 def xor_signed(pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    """Of the magnitudes, with the product's sign (`.xorsign.abs`)."""
+    """Picks a magnitude and gives it the product's sign (`.xorsign.abs`)."""
 
     def function(a: Array, b: Array) -> Array:
         magnitude = pick(np.abs(a), np.abs(b))

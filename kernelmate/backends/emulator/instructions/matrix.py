@@ -22,13 +22,13 @@ _SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
 def items_of(operand: Operand) -> tuple[Operand, ...]:
-    """The operands in braces; the operand itself where there are none."""
+    """Returns the operands in braces; the operand itself if there are none."""
     return operand.items if isinstance(operand, Vector) else (operand,)
 
 
 @decodes("mma")
 def decode_multiply(instruction: Instruction) -> Operation:
-    """`mma.sync` of f16, bf16, tf32, f64, fp8 and 8-bit integers; the others are refused by name."""
+    """Decodes `mma.sync` of f16, bf16, tf32, f64, fp8 and 8-bit integers; others are refused by name."""
     parts = instruction.parts
     found = next((match for part in parts if (match := _SHAPE.fullmatch(part))), None)
     kinds = parts[-4:]

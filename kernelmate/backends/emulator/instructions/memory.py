@@ -35,10 +35,10 @@ _HINTS = frozenset(
 
 
 def space_in(instruction: Instruction) -> str:
-    """The state space among the qualifiers; `generic` where none is written.
+    """Return the state space of the qualifiers; `generic` by default.
 
     Raises:
-        Unsupported: it is another block's shared memory.
+        Unsupported: the instruction accesses another block's shared memory.
     """
     for part in instruction.parts[1:]:
         name, _, rest = part.partition("__")
@@ -64,10 +64,10 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
 
 
 def address_of(operand: Operand) -> Address:
-    """The operand as an address.
+    """Return the operand as an address.
 
     Raises:
-        Unsupported: it is none.
+        Unsupported: it is not an address.
     """
     if not isinstance(operand, Address):
         raise Unsupported("an operand that is not an address")
@@ -104,7 +104,7 @@ def decode_store(instruction: Instruction) -> Operation:
 
 @decodes("membar", "fence")
 def decode_fence(instruction: Instruction) -> Operation:
-    """Lanes run one instruction after the other, so that a fence has nothing to order."""
+    """Decodes a fence: lanes execute sequentially, so a fence has nothing to order."""
     if instruction.has("proxy"):
         raise Unsupported(instruction.opcode)
     return Nothing(fence=True)

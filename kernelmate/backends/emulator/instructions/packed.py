@@ -1,7 +1,7 @@
 """Arithmetic of f16 and bf16, single and in pairs, and of f32 pairs.
 
-NumPy computes float16 through float32, and ml_dtypes bfloat16 likewise: with 24 bits against 11 or 8 the two roundings of
-a sum, difference or product are as good as one. Fused operations are rounded from the exact value.
+NumPy computes float16 through float32, and ml_dtypes bfloat16 likewise: with 24 bits against 11 or 8, double rounding
+of a sum, difference or product is innocuous. Fused operations are rounded from the exact value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UFUNCS: dict[str, np.ufunc] = {"add": np.add, "sub": np.subtract, "mul": np.mul
 
 
 def _finish(instruction: Instruction, kind: str, function: Callable[..., Array]) -> Callable[..., Array]:
-    """Computes in float32, rounds to the type, then what `.ftz`, `.sat` and `.relu` ask for."""
+    """Computes in float32, rounds to the type, then applies `.ftz`, `.sat` and `.relu`."""
     dtype = DTYPES[kind]
     ftz, sat, relu = instruction.has("ftz"), instruction.has("sat"), instruction.has("relu")
 
@@ -79,7 +79,7 @@ def decode_fused(instruction: Instruction) -> Compute:
 
 def decode_minmax(instruction: Instruction) -> Compute:
     """`min` and `max`."""
-    # Deferred: floats imports this module for its own dispatch.
+    # Imported here because floats imports this module.
     from kernelmate.backends.emulator.instructions.floats import minimum_or_maximum, xor_signed
 
     kind = instruction.kind

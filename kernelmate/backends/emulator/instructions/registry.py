@@ -9,7 +9,7 @@ from kernelmate.backends.emulator.program import Instruction
 
 
 class Unsupported(Exception):
-    """The instruction, or this form of it, is not known; the message says which part."""
+    """The instruction, or this form of it, is not supported; the message names the unsupported part."""
 
 
 Decoder = Callable[[Instruction], Operation]

@@ -35,7 +35,7 @@ _TYPES: dict[str, frozenset[str]] = {
 
 
 def upper_half(exact: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """The approximate f64 forms read and give the upper 32 bits alone, and flush subnormals (PTX ISA, rcp, rsqrt)."""
+    """Wraps approximate f64 forms, which read and write only the upper 32 bits, and flush subnormals (PTX ISA, rcp, rsqrt)."""
 
     def cut(value: Array) -> Array:
         bits = np.asarray(value).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)

@@ -1,4 +1,4 @@
-"""Video instructions on two halves or four bytes of a register: those that NVRTC makes of `__vabsdiffu4` and its kin."""
+"""Video instructions on two halves or four bytes of a register, which NVRTC generates for `__vabsdiffu4` and similar intrinsics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WRAPPING = frozenset({"vadd", "vsub"})
 
 @decodes(*(f"{name}{count}" for name in _FUNCTIONS for count in (2, 4)))
 def decode_video(instruction: Instruction) -> Operation:
-    """`vadd`, `vsub`, `vabsdiff`, `vmin`, `vmax` of two halves or four bytes, each by itself or (`.add`) summed up."""
+    """Decodes `vadd`, `vsub`, `vabsdiff`, `vmin`, `vmax` on two halves or four bytes, each separate or (`.add`) summed."""
     name, count = instruction.name[:-1], int(instruction.name[-1])
     kinds, extra = instruction.parts[1:4], instruction.parts[4:]
     known = {(), ("sat",)} if name in _WRAPPING else {(), ("sat",), ("add",)}

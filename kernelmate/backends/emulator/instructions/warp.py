@@ -1,4 +1,4 @@
-"""Exchange and agreement between the lanes of a warp."""
+"""Decodes shuffles, votes and reductions between the lanes of a warp."""
 
 from __future__ import annotations
 

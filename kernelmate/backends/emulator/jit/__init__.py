@@ -1,8 +1,8 @@
-"""Compiles stretches of a kernel to native code, one warp after the other, lanes in lockstep.
+"""Compiles parts of a kernel to native code, one warp after another, lanes in lockstep.
 
-Everything here is optional: a kernel runs the same, more slowly, without it. `refine` cuts basic blocks into pieces that
-are native as a whole or not at all; `build` makes one LLVM function of them, which runs every warp until its lanes reach
-what only the scheduler can do (a barrier, an exit, an operation with no native form); `engine` compiles and caches it;
-`native` hands the launch's registers and memory to it. An access that is wrong is never made here: the piece is left
-untouched and done again by the NumPy operations, which report it exactly.
+Native code is optional: without it a kernel runs with the same results, more slowly. `refine` cuts basic blocks into
+pieces that are completely native or not at all; `build` generates one LLVM function from them, which runs every warp
+until its lanes need the scheduler (a barrier, an exit, an operation without a native form); `engine` compiles and
+caches it; `native` passes the launch's registers and memory to it. Native code never makes an invalid access: it
+abandons the piece without effects, and NumPy operations repeat it and report the error exactly.
 """

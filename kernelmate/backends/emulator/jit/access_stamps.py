@@ -1,4 +1,4 @@
-"""The shadows behind `watching`, and the same watch over accesses that NumPy operations make."""
+"""Shadow memory of `watching`, and the same checks for accesses made by NumPy operations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kernelmate.backends.emulator.operations import (
 from kernelmate.backends.emulator.types import SIZES, Array
 
 MOST_SHADOW_BYTES = 160 << 20
-"""Most bytes of stamps for global memory; launches with larger arrays are left to the exact checks."""
+"""Maximum bytes of stamps for global memory; launches with larger arrays use the exact checks."""
 _KNOWN = (
     *WARP_OPERATIONS, ActiveMask, Assert, Atomic, Branch, BranchTable, Compute, Exit, Load, Nothing, Print, ReadClock,
     Store, Trap,
@@ -40,11 +40,11 @@ _KNOWN = (
 
 
 class Suspicion(Exception):
-    """The launch may hold something to find: it has to be run again under the exact checks."""
+    """The launch may contain an error: it must run again under the exact checks."""
 
 
 def may_watch(decoded: Decoded) -> bool:
-    """True if every operation of a kernel is one that the watch understands."""
+    """Returns True if these checks support every operation of a kernel."""
     for step in decoded.steps:
         operation = step.operation
         if isinstance(operation, Barrier):
@@ -53,7 +53,7 @@ def may_watch(decoded: Decoded) -> bool:
         elif not isinstance(operation, _KNOWN) or isinstance(operation, MatrixLoad | MatrixStore):
             return False
         if isinstance(operation, Atomic) and not {"cta", "cluster"}.isdisjoint(step.opcode.split(".")):
-            # Atomic for some threads only: against the others it is a race, which stamps cannot tell.
+            # Atomic for some threads only; for others it is a race, which stamps cannot distinguish.
             return False
     return True
 
@@ -73,9 +73,9 @@ def granule_shift(decoded: Decoded, spaces: frozenset[str]) -> int:
 
 
 def fits(machine: Machine, shift: int) -> bool:
-    """True if the stamps of all arrays that may be written take a sane amount of memory, and blocks their bits.
+    """Return True if the stamps of all writable arrays take an acceptable amount of memory, and block numbers fit.
 
-    Global memory is watched in granules of 1 << shift bytes.
+    Global memory is checked in granules of 1 << shift bytes.
     """
     size = sum(buffer.data.size for buffer in machine.memory.buffers if buffer.writable)
     return size * 16 >> shift <= MOST_SHADOW_BYTES and machine.lanes.total_blocks < Stamp.MOST_BLOCKS
@@ -110,7 +110,7 @@ class StampWatch:
         machine.barrier_watchers.append(self.barrier)
 
     def buffer(self, buffer: Buffer) -> tuple[Array, Array] | None:
-        """Writers and readers of a buffer; None where it cannot be written."""
+        """Returns writers and readers of a buffer; None if it is read-only."""
         if not buffer.writable:
             return None
         found = self._buffers.get(buffer.origin)
@@ -175,7 +175,7 @@ class StampWatch:
         self.suspect |= bool(wrong)
 
     def _atomic(self, places: Array, me: Array, stamps: tuple[Array, Array], anywhere: bool) -> None:
-        """Atomic operations do not clash with each other, and leave a mark that plain accesses clash with."""
+        """Atomic operations do not conflict with each other, and leave a mark that conflicts with plain accesses."""
         writers, readers = stamps
         old = writers[places]
         plain = old >= 0
@@ -184,7 +184,7 @@ class StampWatch:
             wrong |= self._empty(old, me)
         elsewhere = (old < 0) & (((old ^ me) & Stamp.BLOCK) != 0)
         mark = me | np.int64(-(1 << 63))
-        # All ones where several blocks or, within this instruction, several warps of one place disagree.
+        # All bits set if several blocks or, within this instruction, several warps access one place.
         writers[places] = np.where(elsewhere, np.int64(-1), mark) if anywhere else mark
         if anywhere:
             mixed = ((writers[places] ^ mark) & Stamp.BLOCK) != 0

@@ -41,11 +41,11 @@ class NativeAccess:
 
 @dataclass(slots=True)
 class AccessGroup:
-    """Accesses from one base, all of which run where one runs.
+    """Accesses from one base that always run together.
 
     Attributes:
         cache: number of the group's cache, for global memory.
-        checked: base address and, for global memory, buffer, in the lane at hand.
+        checked: base address and, for global memory, buffer, of the current lane.
     """
 
     memory: str
@@ -71,7 +71,7 @@ class AccessGroup:
 
 
 def accesses_of(decoded: Decoded, block: BasicBlock, frame: NativeFrame) -> dict[int, tuple[NativeAccess, AccessGroup]]:
-    """The memory instructions of a piece by step."""
+    """Returns the memory instructions of a piece by step."""
     found: dict[int, tuple[NativeAccess, AccessGroup]] = {}
     groups: dict[object, AccessGroup] = {}
     versions: dict[str, int] = {}
@@ -167,7 +167,7 @@ def _pass_or(b: ir.IRBuilder, good: ir.Value, fail: ir.Block) -> None:
 def place_of(
     b: ir.IRBuilder, group: AccessGroup, access: NativeAccess, window: ir.Value | None
 ) -> tuple[ir.Value, ir.Value]:
-    """Place of a checked access's bytes in this process, and the address or offset that the kernel knows them by."""
+    """Returns the address of a checked access's bytes in this process, and the kernel's address or offset."""
     assert group.checked is not None
     base, buffer = group.checked
     own = b.add(base, number(access.offset))
@@ -181,7 +181,7 @@ def place_of(
 def note(
     b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, access: NativeAccess, own: ir.Value, counts: bool
 ) -> None:
-    """Keep what is remembered of a buffer up to date: read first, stored, touched."""
+    """Updates a buffer's records: read first, stored, touched."""
     assert group.checked is not None
     buffer = group.checked[1]
     if buffer is None:

@@ -1,4 +1,4 @@
-"""One piece for the lanes of one warp: a loop that computes and loads, then the stores, then what is counted."""
+"""Code of one piece for one warp: a loop that computes and loads, then the stores, then the counters."""
 
 from __future__ import annotations
 
@@ -45,11 +45,14 @@ from kernelmate.backends.emulator.types import SIZES, is_signed
 
 @dataclass(slots=True)
 class Warp:
-    """The warp at hand.
+    """The current warp.
 
     Attributes:
-        first: its first lane's number. shared: where its block's shared memory begins. mask: the lanes that run.
-        shadow: where the block's part of the shadows of shared memory begins, in bytes. stamp: of its first lane.
+        first: its first lane's number.
+        shared: start of its block's shared memory.
+        mask: active lanes.
+        shadow: byte offset of the block's shared-memory shadow.
+        stamp: stamp of its first lane.
     """
 
     first: ir.Value
@@ -61,7 +64,7 @@ class Warp:
 
 @dataclass(slots=True)
 class _DeferredStore:
-    """A store that is made after the lanes' loop: tables of places, values and, where it is guarded, its lanes."""
+    """A store that is made after the lanes' loop: tables of places, values and, if predicated, lanes."""
 
     places: ir.Value
     values: list[tuple[ir.Value, ir.Type]]
@@ -71,7 +74,7 @@ class _DeferredStore:
 
 @dataclass(slots=True)
 class _CountedAccess:
-    """A memory instruction to be counted: table of its addresses and, where it is guarded, its lanes."""
+    """A memory instruction to count: table of its addresses and, if predicated, its lanes."""
 
     access: NativeAccess
     group: AccessGroup
@@ -83,7 +86,7 @@ class Body(LaneValues):
     """Writes the code of one piece.
 
     Args:
-        fail: where to go, with nothing done, when a check fails.
+        fail: branch target, without effects, when a check fails.
         counts: count memory instructions.
     """
 
@@ -98,14 +101,15 @@ class Body(LaneValues):
         self._later: list[_DeferredStore] = []
         self._counted: list[_CountedAccess] = []
         memories = [access.memory for access, _ in self._accesses.values()]
-        # The only access to a memory may store at once; of several, each is made for all lanes before the next one.
+        # A single access to a memory space may store at once; of several, each is made for all lanes before the next
+        # one.
         self._at_once = {memory for memory in memories if memories.count(memory) == 1}
         self._taken: ir.Value | None = None
         steps = range(block.start, block.end) if counts else range(0)
         self._unusual = {place: frame.variable(BOOL) for place in steps if range_of(decoded.steps[place]) is not None}
 
     def begin(self, b: ir.IRBuilder, warp: Warp) -> ir.Value | None:
-        """What lanes hand to each other at the piece's start; gives whether the whole warp takes part, None if nobody asks."""
+        """Handles shuffles at the piece's start; returns whether the whole warp takes part, None if irrelevant."""
         operation = self._decoded.steps[self._block.start].operation
         if not isinstance(operation, Shuffle | Vote | WarpBarrier):
             return None
@@ -141,7 +145,7 @@ class Body(LaneValues):
                 self._write(operation.predicate, "pred", valid, None)
 
     def write(self, b: ir.IRBuilder, warp: Warp, fail: ir.Block) -> ir.Value:
-        """The whole piece; gives the mask of lanes for which its end's guard holds."""
+        """Generates the whole piece; returns the mask of lanes whose final branch is taken."""
         frame, mask = self._frame, warp.mask
         self._b, self._warp, self._first, self._fail = b, warp, warp.first, fail
         kept = sorted(self._needs.kept - frame.constants)
@@ -190,7 +194,7 @@ class Body(LaneValues):
         self._at(lane)
         for _, group in self._accesses.values():
             group.checked = None
-        # What all lanes read is loaded at the top, so that it stands before every branch of the lane's code.
+        # Uniform values are loaded at the top, so that they dominate every branch of the lane's code.
         for name in sorted(self._needs.reads):
             if name not in self._frame.constants:
                 self._register(name)
@@ -219,7 +223,7 @@ class Body(LaneValues):
             self._write(operand, kind, result, guard)
 
     def _watch_range(self, place: int, step: DecodedStep, values: list[ir.Value], guard: ir.Value | None) -> None:
-        """Note that a lane's operand is where a division or a root may take its slow path."""
+        """Records that a lane's operand is where a division or square root may take its slow path."""
         limits, b = range_of(step), self._b
         assert limits is not None, "only what has a range is watched"
         for value in values:
@@ -353,7 +357,7 @@ class Body(LaneValues):
     # -------------------------------------------------------------------------------------------- counters
 
     def _interleaved(self, own: ir.Value) -> ir.Value:
-        """Where a place in a thread's frame lies among those of its warp: four bytes of each lane side by side."""
+        """Returns the interleaved offset of a place in a thread's local frame: four bytes of each lane side by side."""
         b = self._b
         row = b.shl(b.lshr(own, number(2)), number(7))
         return b.or_(b.or_(row, b.shl(b.zext(self._lane, I64), number(2))), b.and_(own, number(3)))
@@ -373,7 +377,7 @@ class Body(LaneValues):
         self._counted.append(_CountedAccess(access, group, addresses, self._guards.get(access.step)))
 
     def _shared_counts(self) -> list[tuple[_CountedAccess, list[int]]]:
-        """Each distinct pattern with the steps that have it."""
+        """Returns each distinct pattern with the steps that have it."""
         found: dict[int, tuple[_CountedAccess, list[int]]] = {}
         for counted in self._counted:
             _, steps = found.setdefault(id(counted.addresses), (counted, []))

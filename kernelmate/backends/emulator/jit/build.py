@@ -1,7 +1,7 @@
-"""One native function of a kernel's pieces: runs each warp until its lanes stand where only the scheduler can go on.
+"""Generates one native function for a kernel: it runs each warp until its lanes need the scheduler.
 
-Within a warp the lanes that are first in program order go first, all that stand at one piece together, as the scheduler
-does it with whole batches: lanes part and meet at the same places, and every instruction of a warp is counted alike.
+Within a warp, lanes that are first in program order run first, and lanes at one piece run together, as the scheduler
+does with whole batches. So lanes diverge and reconverge at the same places, with equal instruction counts.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ class Shape:
     """Properties of a launch that change the generated code.
 
     Attributes:
-        constants: registers that are one number. fixed: special registers that are.
-        counts: memory instructions are counted. checks: accesses and index arithmetic are watched.
+        constants: registers with one value for the launch.
+        fixed: likewise special registers.
+        counts: True to count memory instructions.
+        checks: checks of accesses and index arithmetic.
     """
 
     constants: frozenset[str]
@@ -124,7 +126,7 @@ class _FunctionWriter:
         b.call(self._frame.helpers.took, [self._lane_steps, b.load(self._mask, typ=I32), taken])
 
     def _write_pick(self) -> None:
-        """Find the lanes that come first; leave the warp where those are the scheduler's."""
+        """Generates the choice of the next lanes; leaves the warp if they need the scheduler."""
         b = ir.IRBuilder(self._pick)
         kind = ir.VectorType(I32, 32)
         places = b.load(b.inttoptr(self._lane_places, POINTER), typ=kind, align=4)
@@ -209,7 +211,7 @@ class _FunctionWriter:
     def _go_back_or_on(
         self, b: ir.IRBuilder, block: BasicBlock, mask: ir.Value, target: int, after: ir.Block | None
     ) -> None:
-        """To a branch's target; `after` is given where others of the warp wait elsewhere."""
+        """Generates a branch; `after` is set if other lanes of the warp wait elsewhere."""
         if is_backward(self._refined.decoded, block):
             turns = b.add(b.load(self._turns, typ=I64), number(1))
             b.store(turns, self._turns)
@@ -227,7 +229,7 @@ class _FunctionWriter:
             b.branch(after)
 
     def _go(self, b: ir.IRBuilder, mask: ir.Value, target: int) -> None:
-        """On to a piece: at once where no other lane of the warp runs, else whoever comes first."""
+        """Continues at a piece: at once if no other lane of the warp runs, else with the first lanes in program order."""
         if target in self._starts:
             at_once, wait = b.append_basic_block("at_once"), b.append_basic_block("wait")
             b.cbranch(b.load(self._alone, typ=BOOL), at_once, wait)
@@ -237,5 +239,5 @@ class _FunctionWriter:
         b.branch(self._pick)
 
     def _put(self, b: ir.IRBuilder, mask: ir.Value, place: int) -> None:
-        """Note where lanes stand."""
+        """Records the position of lanes."""
         b.call(self._frame.helpers.put, [self._lane_places, mask, number(place, I32)])

@@ -1,4 +1,4 @@
-"""Decides if native code pays for a launch. Nothing here loads LLVM before it does."""
+"""Decides whether native code pays off for a launch. Imports LLVM only then."""
 
 from __future__ import annotations
 
@@ -21,35 +21,36 @@ if TYPE_CHECKING:
 Mode = Literal["auto", "always", "never"]
 MODES: tuple[Mode, ...] = ("auto", "always", "never")
 LOADING_S = 0.008
-"""CPU seconds that loading a program takes which is on disk."""
+"""CPU seconds for loading a program from disk."""
 COMPILING_S = 0.03
 COMPILING_A_STEP_S = 0.0005
-"""CPU seconds that compiling one quickly takes: so many, and so many more for each of its instructions."""
+"""CPU seconds of a quick compilation: a constant, and a cost per instruction."""
 OPTIMIZING_A_STEP_S = 0.0006
-"""CPU seconds for each of its instructions by which compiling it for speed takes longer."""
+"""Additional CPU seconds per instruction of an optimising compilation."""
 UNOPTIMIZED_S = 1e-9
-"""CPU seconds by which a thread-instruction takes longer in code that was compiled quickly: about twice as long."""
+"""Additional CPU seconds per thread-instruction in quickly compiled code, which is about half as fast."""
 NUMPY_S = 4e-9
 NUMPY_A_CALL_S = 4e-6
-"""CPU seconds that NumPy takes for an instruction, where nothing else is known: for each thread, and for being called."""
+"""Default CPU seconds of an instruction in NumPy: per thread, and per call."""
 EXACT_CHECKS_COST = 3
 """Duration of a launch under exact checks, relative to one without checks (approximate)."""
 LEAST_PACE = 0.1
-"""Part of what NumPy is taken to need that a launch may show it to need."""
+"""Smallest fraction of NumPy's expected time that a launch's measurement may suggest."""
 MOST_SUSPICIONS = 3
 _log = logging.getLogger(__name__)
 
 
 class Chooser:
-    """Native code for the launches of one kernel.
+    """Decides on native code for the launches of one kernel.
 
     Args:
-        text: what the kernel is, for the cache: its PTX and its name.
-        hasty: a launch is to be done as soon as can be, whatever others may gain by what is compiled for it.
-        single: registers with one definition. addresses: the integer arithmetic behind its addresses.
+        text: PTX and name, the key of the cache.
+        hasty: finish each launch as soon as possible, even if later launches would profit from compiled code.
+        single: registers with one definition.
+        addresses: the integer arithmetic behind its addresses.
 
     Attributes:
-        suspicions: how many launches under checks, one after the other, had to be run again under the exact ones.
+        suspicions: number of consecutive checked launches that had to run again under exact checks.
     """
 
     def __init__(
@@ -73,38 +74,38 @@ class Chooser:
         self._watchable: bool | None = None
 
     def learn(self, tally: Tally, threads: int, batches: int, *, exact: bool) -> None:
-        """So many threads in so many batches took this; `exact`: NumPy's part of it under exact checks."""
+        """Learns from a launch's counts; `exact` is NumPy's part under exact checks."""
         self._per_thread, self._per_batch = tally.instructions / threads, tally.issued / batches
         if tally.seconds:
             seconds = tally.seconds / (EXACT_CHECKS_COST if exact else 1)
             self._pace = Pace.of(tally.instructions, tally.issued, seconds)
 
     def work(self, threads: int, batches: int) -> float:
-        """CPU seconds that so many threads would take NumPy without checks, as far as launches have told."""
+        """Returns the CPU seconds that NumPy would need without checks, from earlier launches."""
         return self._pace.seconds(self._per_thread * threads, self._per_batch * batches)
 
     def spend(self, tally: Tally) -> None:
-        """NumPy has made a whole launch."""
+        """Records a whole launch by NumPy."""
         self._spent += tally.seconds
         self._made += 1
 
     def spend_native(self, seconds: float) -> None:
-        """Native code has taken so many CPU seconds."""
+        """Records CPU seconds of native code."""
         self._native_s += seconds
 
     def is_soon_done(self, threads: int) -> bool:
-        """True if code that is compiled quickly does, and is then half as fast.
+        """Return True if quickly compiled code, which is half as fast, suffices.
 
-        As for `to_come`, what native code has taken so far stands for what is to come: half of it would be saved.
+        As in `to_come`, the native time so far is the estimate for future launches, half of which would be saved.
         """
         saved = UNOPTIMIZED_S * self._per_thread * threads + self._native_s / 2
         return saved < self._optimizing
 
     def to_come(self, work: float) -> float:
-        """CPU seconds that NumPy would take for a launch of so much work, and for others that are to be expected.
+        """Return the CPU seconds that NumPy would need for this launch and for expected ones.
 
-        What was done without native code says what may come: as many launches again, but each no larger than this one, since
-        a version is tried at its large sizes first, and no more in all.
+        As many launches are expected as were made without native code, none larger than this one, because a version's
+        large sizes come first.
         """
         return work if self._hasty else work + min(self._spent, self._made * work)
 
@@ -118,7 +119,7 @@ class Chooser:
     def choose(
         self, mode: Mode, machine: Machine, work: float, threads: int, *, counts: bool, checks: bool
     ) -> NativeProgram | None:
-        """The program to run `threads`, or None where NumPy is to do it, which would take `work` CPU seconds more."""
+        """Returns the program to run `threads`, or None to use NumPy, which would take `work` more CPU seconds."""
         if checks and (self._suspicious or not self._may_watch()):
             return None
         if mode == "never" or self._broken or (mode == "auto" and work < LOADING_S):
@@ -131,7 +132,7 @@ class Chooser:
             return None
 
     def watch(self, machine: Machine) -> StampWatch | None:
-        """Shadows for a launch under checks; None where they would be too large."""
+        """Returns shadow memory for a checked launch; None if it would be too large."""
         checks = self._checks()
         if not fits(machine, checks.global_shift):
             return None
@@ -141,7 +142,7 @@ class Chooser:
 
     @property
     def _suspicious(self) -> bool:
-        """True if the exact checks are made at once: what was suspicious again and again is not tried any more."""
+        """Returns True if exact checks are used at once because checked launches were repeatedly suspicious."""
         return self.suspicions >= MOST_SUSPICIONS
 
     def _may_watch(self) -> bool:
@@ -178,22 +179,22 @@ class Chooser:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """CPU seconds that NumPy takes for an instruction: for each thread, and for being called."""
+    """CPU seconds of an instruction in NumPy: per thread, and per call."""
 
     thread: float
     call: float
 
     @staticmethod
     def of(instructions: float, issued: float, seconds: float) -> Pace:
-        """The pace at which thread-instructions, of which so many came one after the other, took so long.
+        """Return the pace that explains a measured time.
 
-        One time says nothing of two figures, so it is the smallest change of what is usual that explains it: a small launch,
-        in which calls are nearly all, says little of what many threads take.
+        One time cannot determine two numbers, so the result is the smallest change of the defaults that explains it: a
+        small launch, dominated by calls, says little about the cost per thread.
         """
         threads, calls = NUMPY_S * instructions, NUMPY_A_CALL_S * issued
         more = (seconds - threads - calls) / (threads**2 + calls**2)
         return Pace(NUMPY_S * max(1 + more * threads, LEAST_PACE), NUMPY_A_CALL_S * max(1 + more * calls, LEAST_PACE))
 
     def seconds(self, instructions: float, issued: float) -> float:
-        """What thread-instructions take of which so many come one after the other."""
+        """Returns the time of thread-instructions and issued instructions."""
         return self.thread * instructions + self.call * issued

@@ -51,7 +51,7 @@ def lower_setp(b: ir.IRBuilder, form: Form, values: Values) -> tuple[ir.Value, .
 
 @lowers("selp")
 def lower_select(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """The first where the predicate holds, else the second."""
+    """Lowers `selp`: the first operand if the predicate is true, else the second."""
     form.require()
     first, second, predicate = values
     return b.select(predicate, first, second)
@@ -59,7 +59,7 @@ def lower_select(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 @lowers("slct")
 def lower_slct(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """The first where the third operand is not negative, else the second."""
+    """Lowers `slct`: the first operand if the third is not negative, else the second."""
     first, second, third = values
     if is_float(form.sources[2]):
         third = flush(b, third) if form.has("ftz") else third
@@ -70,7 +70,7 @@ def lower_slct(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 @lowers("cvta")
 def lower_address(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """Between an address in its own space and a generic one."""
+    """Lowers `cvta`: between addresses of a state space and generic ones."""
     import numpy as np
 
     space = next((part for part in form.parts[1:] if part not in {"to", "u64"}), "")

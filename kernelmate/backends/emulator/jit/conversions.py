@@ -27,7 +27,7 @@ _TO_INTEGER = {"rni": "llvm.rint", "rzi": "llvm.trunc", "rmi": "llvm.floor", "rp
 
 @lowers("cvt")
 def lower_convert(b: ir.IRBuilder, form: Form, values: Sequence[ir.Value]) -> ir.Value:
-    """Any conversion whose rounding is to nearest or to an integer."""
+    """Lowers conversions that round to nearest or to an integer."""
     form.require("rn", "ftz", "sat", *_TO_INTEGER)
     target, source = form.results[0], form.sources[0]
     if {target, source} != set(form.parts[-2:]) or len(values) != 1:

@@ -12,7 +12,7 @@ from kernelmate.backends.emulator.jit.lowering import I32, I64, intrinsic
 POINTER = ir.PointerType()
 VOID = ir.VoidType()
 CHOSEN = ir.VectorType(ir.IntType(1), 32)
-"""Which lanes of a warp; a mask's bits, the first lane's lowest."""
+"""Mask vector of a warp's lanes, the first lane in the lowest bit."""
 
 
 def number(value: int, kind: ir.Type = I64) -> ir.Constant:
@@ -35,7 +35,7 @@ def _bytes(kind: ir.Type) -> int:
 
 
 def whole(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """A value for every lane of a warp, side by side."""
+    """Broadcasts a value to every lane of a warp."""
     kind = ir.VectorType(value.type, 32)
     first = b.insert_element(ir.Constant(kind, None), value, number(0, I32))
     return b.shuffle_vector(first, ir.Constant(kind, None), ir.Constant(ir.VectorType(I32, 32), [0] * 32))
@@ -53,7 +53,7 @@ def bump(b: ir.IRBuilder, address: ir.Value, amount: ir.Value) -> None:
 
 @contextmanager
 def each_lane(b: ir.IRBuilder, mask: ir.Value) -> Iterator[ir.Value]:
-    """The code within runs for every set bit of a mask that is not zero, lowest first."""
+    """Context manager: its code runs for every set bit of a non-zero mask, lowest first."""
     before = b.block
     body, after = b.append_basic_block("lane"), b.append_basic_block("lanes_done")
     b.branch(body)
@@ -69,7 +69,7 @@ def each_lane(b: ir.IRBuilder, mask: ir.Value) -> Iterator[ir.Value]:
 
 @contextmanager
 def counting(b: ir.IRBuilder, count: ir.Value) -> Iterator[ir.Value]:
-    """The code within runs for 0 to count - 1; not at all for none."""
+    """Context manager: its code runs for 0 to count - 1."""
     before = b.block
     head, body, after = (b.append_basic_block(name) for name in ("head", "body", "after"))
     b.branch(head)
@@ -85,5 +85,5 @@ def counting(b: ir.IRBuilder, count: ir.Value) -> Iterator[ir.Value]:
 
 
 def table(b: ir.IRBuilder, kind: ir.Type, size: int) -> ir.Value:
-    """An array on the stack; gives its address as an integer. The builder stands in the function's entry."""
+    """Allocates an array on the stack; returns its address as an integer. The builder must be in the function's entry."""
     return b.ptrtoint(b.alloca(ir.ArrayType(kind, size)), I64)

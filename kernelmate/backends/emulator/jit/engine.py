@@ -1,4 +1,4 @@
-"""LLVM: compiles text to an object, loads objects, and tells whether the C library computes what NumPy does."""
+"""LLVM: compiles IR to an object, loads objects, and tests whether the C library computes the same as NumPy."""
 
 from __future__ import annotations
 
@@ -43,17 +43,18 @@ def describe() -> str:
 
 
 def compile_text(text: str, *, quick: bool = False) -> bytes:
-    """LLVM's text as an object file for this machine.
+    """Compile LLVM IR to an object file for this machine.
 
     Args:
-        text: of the module.
-        quick: select instructions and registers in one pass, which takes a tenth of the time; the code is half as fast.
+        text: the module's IR.
+        quick: use single-pass instruction selection and register allocation, which takes a tenth of the time; the code
+            is half as fast.
 
-    LLVM's passes over the text are left out: it is written in a form that they find next to nothing to do in, and they took
-    twice as long as all the rest. A launch of half a billion instructions is as quick without them.
+    LLVM's optimisation passes are omitted: the IR leaves them almost nothing to do, and they took twice as long as all
+    the rest. A launch of half a billion instructions is equally fast without them.
 
     Raises:
-        RuntimeError: LLVM does not take it.
+        RuntimeError: LLVM rejects it.
     """
     llvm = _library()
     module = llvm.parse_assembly(text)
@@ -62,7 +63,7 @@ def compile_text(text: str, *, quick: bool = False) -> bytes:
 
 
 class LoadedObject:
-    """An object in memory. Its code goes with it, so keep it while `run` may be called."""
+    """A loaded object. Keep it alive as long as `run` may be called."""
 
     def __init__(self, code: bytes) -> None:
         llvm = _library()
@@ -72,15 +73,15 @@ class LoadedObject:
         address = self._engine.get_function_address(ENTRY)
         if not address:
             raise RuntimeError("the object does not hold the kernel's function")
-        # A call through ctypes lets other threads run.
+        # A call through ctypes releases the GIL.
         self.run: Native = ctypes.CFUNCTYPE(None, ctypes.c_int64)(address)
 
 
 @functools.cache
 def agrees(name: str) -> bool:
-    """True if the C library's function of float64 gives bit for bit what NumPy's does, on ten thousand values.
+    """Return True if the C library's float64 function equals NumPy's bit for bit on ten thousand values.
 
-    NumPy has vector forms of its own on some CPUs, whose last bit may differ.
+    On some CPUs NumPy has its own vectorised forms, whose last bit may differ.
     """
     features: Any = importlib.import_module("numpy._core._multiarray_umath")
     if features.__cpu_features__.get("AVX512_SKX"):

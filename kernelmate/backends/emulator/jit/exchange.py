@@ -1,6 +1,6 @@
-"""Shuffles, votes and warp barriers of whole warps: all 32 lanes are there and every mask names all of them.
+"""Shuffles, votes and warp barriers of full warps, with all 32 lanes present and named by every mask.
 
-Any other case is the scheduler's: it waits for lanes that are missing, and reports masks that are wrong.
+Any other case is left to the scheduler, which waits for missing lanes and reports wrong masks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def exchanges(step: DecodedStep) -> bool:
 def source_lane(
     b: ir.IRBuilder, mode: str, own: ir.Value, lane: ir.Value, clamp: ir.Value
 ) -> tuple[ir.Value, ir.Value]:
-    """The lane that a lane reads from, itself where that is outside its segment; and whether it is within (PTX, shfl)."""
+    """Returns the lane that a lane reads from (itself if outside its segment), and whether it is within (PTX, shfl)."""
     lane = b.and_(lane, number(31, I32))
     bound = b.and_(clamp, number(31, I32))
     segment = b.and_(b.lshr(clamp, number(8, I32)), number(31, I32))
@@ -48,7 +48,7 @@ def source_lane(
 
 
 def vote_result(b: ir.IRBuilder, mode: str, bits: ir.Value) -> ir.Value:
-    """Result for every lane of the lanes whose predicate holds."""
+    """Returns the result of a vote for every lane, from the lanes whose predicate is true."""
     nobody, everybody = number(0, I32), number(EVERYONE, I32)
     results: dict[str, Callable[[], ir.Value]] = {
         "ballot": lambda: bits,

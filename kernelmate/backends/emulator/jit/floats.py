@@ -1,4 +1,4 @@
-"""Arithmetic of f32 and f64 as LLVM instructions: the bits that NumPy gives, with no contraction and no fast-math."""
+"""Lowers f32 and f64 arithmetic to LLVM instructions with NumPy's exact results: no contraction, no fast-math."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def lower_fused(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 
 def _fused_near(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
-    """A result between half and twice the addend, and not exact: by its distance to the one rounded to nearest.
+    """Compute an inexact result between half and twice the addend, from its distance to the value rounded to nearest.
 
-    The difference of two numbers so near is exact (Sterbenz's lemma), and a fused multiply-add of what is left has the
-    exact result's sign unless it vanishes. Everything else goes through f64.
+    The difference of two such numbers is exact (Sterbenz's lemma), and a fused multiply-add of the remainder has the
+    sign of the exact error unless it is zero. All other results are computed through f64.
     """
     x, y, z = sources
     near = intrinsic(b, "llvm.fma", [x, y, z])
@@ -81,7 +81,7 @@ def _fused_near(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
     )
     bits = b.bitcast(near, I32)
     past = b.fcmp_ordered("<" if mode == "rm" else ">", left, constant(left, 0.0))
-    # Only what is above zero is close in this sense: its neighbours are one bit pattern away.
+    # Only positive values qualify: their neighbours are one bit pattern away.
     moved = b.bitcast(b.select(past, b.add(bits, constant(bits, -1 if mode == "rm" else 1)), bits), FLOAT)
     before = b.block
     with b.if_then(b.not_(b.and_(close, b.fcmp_ordered("!=", left, constant(left, 0.0)))), likely=False):
@@ -94,7 +94,7 @@ def _fused_near(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
 
 
 def _fused_directed(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
-    """The product is exact in f64; the sum's rounding error tells on which side of it the exact result lies."""
+    """Computes the product exactly in f64; the sum's rounding error determines on which side the exact result lies."""
     x, y, z = (b.fpext(value, DOUBLE) for value in sources)
     product = b.fmul(x, y)
     total = b.fadd(product, z)
@@ -104,7 +104,7 @@ def _fused_directed(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
     wide = b.fpext(near, DOUBLE)
     down = mode == "rm"
     side = ">" if down else "<"
-    # Past the exact value: by the second rounding, or, where that was exact, by the first one.
+    # Beyond the exact value: by the second rounding, or, if that was exact, by the first one.
     first = b.fcmp_ordered(side, wide, total)
     equal = b.fcmp_ordered("==", wide, total)
     over = b.or_(first, b.and_(equal, b.fcmp_ordered("<" if down else ">", error, ir.Constant(DOUBLE, 0.0))))
@@ -126,7 +126,7 @@ def _next(b: ir.IRBuilder, value: ir.Value, down: bool) -> ir.Value:
 
 
 def _cancels(b: ir.IRBuilder, product: ir.Value, addend: ir.Value) -> ir.Value:
-    """Whether an exact zero comes of opposite terms, which is -0 when rounding down."""
+    """Returns the condition that opposite terms cancel exactly, which gives -0 when rounding down."""
     opposite = b.fcmp_ordered("==", product, b.fneg(addend))
     signs = b.xor(b.bitcast(product, I64), b.bitcast(addend, I64))
     return b.and_(opposite, b.icmp_signed("<", signs, ir.Constant(I64, 0)))
@@ -187,7 +187,7 @@ def lower_inverse_root(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 @lowers("ex2", "lg2")
 def lower_special(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """The C library's function in f64, rounded; used where NumPy is seen to call the same one."""
+    """Calls the C library's function in f64 and rounds; used only if NumPy's results are the same."""
     from kernelmate.backends.emulator.jit.engine import agrees
 
     form.require("ftz", "approx")

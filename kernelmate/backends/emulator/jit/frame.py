@@ -23,12 +23,15 @@ class NativeFrame:
 
     Args:
         kinds: type of each register.
-        constants: registers that hold one number in the whole launch. fixed: special registers that do.
-        marks: what is kept of the sectors that are touched.
+        constants: registers with one value for the launch.
+        fixed: likewise special registers.
+        marks: mark bits for touched sectors.
 
     Attributes:
-        entry: builds at the end of the entry block, before anything runs.
-        registers: place of each register's array in the table. uniforms: of each uniform. groups: how many caches.
+        entry: builder at the end of the entry block.
+        registers: index of each register's array in the table.
+        uniforms: index of each uniform.
+        groups: number of access caches.
     """
 
     def __init__(
@@ -64,7 +67,7 @@ class NativeFrame:
         return b.add(self.context, number(SLOT_BYTES * which))
 
     def bits_of(self, name: str) -> int:
-        """Width of a register, or of a special register, as an array element."""
+        """Returns the width in bits of a register's array element."""
         return 32 if name not in self._kinds else 8 * SIZES[self._kinds[name]]
 
     def is_predicate(self, name: str) -> bool:
@@ -72,7 +75,7 @@ class NativeFrame:
         return self._kinds.get(name) == "pred"
 
     def array(self, name: str) -> ir.Value:
-        """Address of a register's array, or of a special register's."""
+        """Returns the address of a register's array, or of a special register's."""
         found = self._arrays.get(name)
         if found is None:
             place = self.registers.setdefault(name, len(self.registers))
@@ -94,11 +97,11 @@ class NativeFrame:
         return self.uniform(("symbol", symbol.name, symbol.offset))
 
     def special(self, special: Special) -> ir.Value | None:
-        """A special register that all lanes share; None where each has its own."""
+        """Returns a special register shared by all lanes; None if it differs by lane."""
         return self.uniform(("special", special.name)) if special.name in self.fixed else None
 
     def scratch(self, which: int) -> ir.Value:
-        """Address of one of the tables of 32 slots, which pieces use one after the other."""
+        """Returns the address of a scratch table of 32 slots; pieces use them one after another."""
         found = self._tables.get(which)
         if found is None:
             found = self._tables[which] = table(self.entry, I64, 32)

@@ -1,4 +1,4 @@
-"""Functions that generated code calls: buffers by address, sectors, wavefronts, and what was stored where."""
+"""Helper functions of generated code: buffer lookup by address, sectors, wavefronts, and records of stores."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _BANKS = 32
 
 
 def field(b: ir.IRBuilder, buffer: ir.Value, which: Field) -> ir.Value:
-    """A field of a buffer's table."""
+    """Loads a field of a buffer's table."""
     return load(b, b.add(buffer, number(8 * which)))
 
 
 class HelperFunctions:
-    """The helper functions of one module, each made when first asked for."""
+    """The helper functions of one module, each generated on first use."""
 
     def __init__(self, module: ir.Module) -> None:
         self._module = module
         self._made: dict[str, ir.Function] = {}
 
     def function(self, name: str, result: ir.Type, *arguments: ir.Type) -> tuple[ir.Function, ir.IRBuilder | None]:
-        """A function by name, and a builder for it where it is new."""
+        """Returns a function by name, and a builder if it is new."""
         if name in self._made:
             return self._made[name], None
         return self._function(name, result, *arguments)
@@ -47,14 +47,14 @@ class HelperFunctions:
     def _function(self, name: str, result: ir.Type, *arguments: ir.Type) -> tuple[ir.Function, ir.IRBuilder]:
         function = ir.Function(self._module, ir.FunctionType(result, arguments), name)
         function.linkage = "internal"
-        # Inlined at every access they would make the code, and the time to compile it, many times larger.
+        # Inlining at every access would multiply code size and compile time.
         function.attributes.add("noinline")
         self._made[name] = function
         return function, ir.IRBuilder(function.append_basic_block("entry"))
 
     @property
     def find(self) -> ir.Function:
-        """(context, address, bytes, writes) to the buffer that holds all of them and may be so accessed; 0 for none."""
+        """(context, address, bytes, writes) to the buffer that contains them all and permits the access; 0 for none."""
         if "find" in self._made:
             return self._made["find"]
         function, b = self._function("find", I64, I64, I64, I64, I64)
@@ -76,7 +76,7 @@ class HelperFunctions:
         return function
 
     def note(self, stores: bool) -> ir.Function:
-        """(context, buffer, offset from its origin, bytes): remembers a store, or a load of what was not stored."""
+        """(context, buffer, offset from its origin, bytes): records a store, or a load of unwritten bytes."""
         name = "note_store" if stores else "note_load"
         if name in self._made:
             return self._made[name]
@@ -92,14 +92,14 @@ class HelperFunctions:
                 store(b, number(1, I8), at)
             else:
                 with b.if_then(b.icmp_unsigned("==", load(b, at, I8), number(0, I8))):
-                    # Read before written: from here on the buffer is counted as read, and nothing more is noted.
+                    # Read before written: from now on the buffer counts as read, and nothing more is recorded.
                     store(b, number(0), b.add(buffer, number(8 * Field.NOTED)))
         b.ret_void()
         return function
 
     @property
     def put(self) -> ir.Function:
-        """(address of a warp's places, lanes, place): these lanes stand there now."""
+        """(address of a warp's places, lanes, place): sets the position of these lanes."""
         if "put" in self._made:
             return self._made["put"]
         function, b = self._function("put", VOID, I64, I32, I32)
@@ -112,7 +112,7 @@ class HelperFunctions:
 
     @property
     def took(self) -> ir.Function:
-        """(address of a warp's counts, lanes, instructions): these lanes took so many."""
+        """(address of a warp's counts, lanes, instructions): adds to the instruction counts of these lanes."""
         if "took" in self._made:
             return self._made["took"]
         function, b = self._function("took", VOID, I64, I32, I64)
@@ -147,7 +147,7 @@ class HelperFunctions:
                 b.store(sector, last)
         with b.if_then(b.icmp_unsigned("==", b.load(falls), number(0))):
             b.ret(b.or_(b.load(count), b.shl(b.load(lines), number(32))))
-        # Some sector comes after a higher one: count those that are not among the ones before them.
+        # A sector follows a higher one: count those not among the preceding ones.
         distinct = self._distinct(b, seen, b.load(count), 0)
         b.ret(b.or_(distinct, b.shl(self._distinct(b, seen, b.load(count), 2), number(32))))
         return function
@@ -205,7 +205,7 @@ class HelperFunctions:
 
     @property
     def _paired(self) -> ir.Function:
-        """(address of 32 offsets, lanes, step) to whether each lane wants the address of lane ^ step, if that is active."""
+        """(address of 32 offsets, lanes, step) to whether each lane has the address of lane ^ step, if that is active."""
         if "paired" in self._made:
             return self._made["paired"]
         function, b = self._function("paired", BOOL, I64, I32, I32)
@@ -222,7 +222,7 @@ class HelperFunctions:
         return function
 
     def _part(self, wide: int) -> ir.Function:
-        """(address of 32 offsets, lanes) to the most distinct words that one bank is asked for."""
+        """(address of 32 offsets, lanes) to the maximum of distinct words in one bank."""
         function, b = self._function(f"depth{wide}", I64, I64, I32)
         offsets, mask = function.args
         depths = table(b, I64, _BANKS)

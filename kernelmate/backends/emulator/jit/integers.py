@@ -66,7 +66,7 @@ def lower_mad(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 @lowers("div", "rem")
 def lower_divide(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """Quotients truncated towards zero and their remainders; by zero: all ones, and the dividend."""
+    """Lowers division truncated towards zero and remainder; division by zero gives all ones, and the dividend."""
     if is_float(form.sources[0]):
         return floats.lower_binary(b, form, values)
     form.require()
@@ -75,7 +75,7 @@ def lower_divide(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
     zero = b.icmp_unsigned("==", d, constant(d, 0))
     safe = b.select(zero, constant(d, 1), d)
     if is_signed(form.sources[0]):
-        # The most negative number by -1 traps on x86: negate, or leave nothing, without dividing.
+        # The most negative number divided by -1 traps on x86: negate, or return zero, without dividing.
         minus = b.icmp_unsigned("==", d, constant(d, -1))
         safe = b.select(minus, constant(d, 1), safe)
         result = b.select(minus, b.neg(a) if divide else constant(a, 0), (b.sdiv if divide else b.srem)(a, safe))
@@ -125,7 +125,7 @@ def lower_not(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 
 def shift_right(b: ir.IRBuilder, value: ir.Value, count: ir.Value, signed: bool = False) -> ir.Value:
-    """Counts of the width and more give zero, or the sign."""
+    """Shifts right; counts of at least the width give zero, or the sign."""
     last = constant(count, value.type.width - 1)
     over = b.icmp_unsigned(">", count, last)
     amount = widen(b, b.select(over, last, count), value.type, False)
@@ -135,7 +135,7 @@ def shift_right(b: ir.IRBuilder, value: ir.Value, count: ir.Value, signed: bool 
 
 
 def shift_left(b: ir.IRBuilder, value: ir.Value, count: ir.Value) -> ir.Value:
-    """Counts of the width and more give zero."""
+    """Shifts left; counts of at least the width give zero."""
     last = constant(count, value.type.width - 1)
     over = b.icmp_unsigned(">", count, last)
     amount = widen(b, b.select(over, last, count), value.type, False)
@@ -153,7 +153,7 @@ def lower_shift(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 @lowers("shf")
 def lower_funnel(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
-    """Shift of a 64-bit pair, one half kept."""
+    """Lowers a funnel shift: shifts a 64-bit pair and keeps one half."""
     form.require("l", "r", "clamp", "wrap")
     low, high, count = values
     if form.has("clamp"):
@@ -180,7 +180,7 @@ def lower_count(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
 
 
 def _ones(b: ir.IRBuilder, like: ir.Value, size: ir.Value) -> ir.Value:
-    """That many low bits; all of them from the width on."""
+    """Returns a mask of that many low bits; all ones from the width on."""
     bits = like.type.width
     short = b.icmp_unsigned("<", size, constant(size, bits))
     gone = b.select(short, b.sub(constant(size, bits), size), constant(size, 0))

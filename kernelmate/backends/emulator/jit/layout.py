@@ -7,10 +7,10 @@ from enum import IntEnum
 
 
 class Slot(IntEnum):
-    """The one table that native code is called with; those in capitals with _AT are addresses."""
+    """Slots of the table passed to native code; names ending in _AT hold addresses."""
 
     PLACES_AT = 0
-    """int32 per lane: where it stands, see `places`."""
+    """int32 per lane: its position, see `Places`."""
     WARPS_AT = 1
     """int64 per warp to run."""
     WARPS = 2
@@ -34,11 +34,11 @@ class Slot(IntEnum):
     DIVERGED_AT = 15
     """Per piece: warps that disagreed about its branch."""
     SITES_AT = 16
-    """Per step: what is counted of it, see `Count`."""
+    """Per step: its counters, see `Count`."""
     CHANGES = 17
     """Incremented by stores."""
     TURN = 18
-    """Backward branches that a warp may take before it gives way."""
+    """Backward branches that a warp may take before it yields."""
     STEPS_AT = 19
     """Per warp: instructions issued in this batch."""
     WARPS_PER_BLOCK = 20
@@ -46,12 +46,12 @@ class Slot(IntEnum):
     STAMPS_AT = 22
     """Per warp: the stamp of its first lane, see `Stamp`."""
     SHARED_WRITERS_AT = 23
-    """Per granule of every block's shared memory: the stamp of who wrote last."""
+    """Per granule of every block's shared memory: stamp of the last writer."""
     SHARED_READERS_AT = 24
     LOCAL_WRITTEN_AT = 25
     """Per byte of local memory: whether it was written."""
     SUSPECT = 26
-    """Not zero once anything was seen that the checks would look into."""
+    """Non-zero if anything suspicious was seen that the exact checks must examine."""
     LANE_STEPS_AT = 27
     """int64 per lane: instructions that it took in this batch."""
 
@@ -65,12 +65,12 @@ class Field(IntEnum):
     DATA_AT = 2
     WRITABLE = 3
     NOTED = 4
-    """Not zero while it is not known whether the kernel reads it before it writes it."""
+    """Non-zero as long as it is unknown whether the kernel reads the buffer before writing."""
     STORED_AT = 5
     TOUCHED_AT = 6
     LEAD = 7
     WRITERS_AT = 8
-    """Per granule: the stamp of who wrote last."""
+    """Per granule: stamp of the last writer."""
     READERS_AT = 9
 
 
@@ -93,7 +93,7 @@ COUNT_BYTES = 8 * len(Count)
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What is watched: memory in granules of 1 << shift bytes, and steps of index arithmetic that must not wrap."""
+    """The checks: memory in granules of 1 << shift bytes, and steps of index arithmetic that must not wrap."""
 
     shared_shift: int
     global_shift: int
@@ -101,7 +101,7 @@ class Checks:
 
 
 class Places:
-    """Meaning of a lane's place, with `pieces` pieces in the kernel: at the start of a piece, or one of these."""
+    """Positions of a lane in a kernel of `pieces` pieces: the start of a piece, or one of these."""
 
     def __init__(self, pieces: int) -> None:
         self.pieces = pieces
@@ -116,10 +116,10 @@ class Places:
 
 
 class Stamp:
-    """Who accessed a granule and when, in 64 bits: thread of its block, barriers its block had passed, its block + 1.
+    """Stamp of an access to a granule, 64 bits: thread in its block, barriers its block had passed, its block + 1.
 
-    The highest bit marks a reader's stamp where several threads have read since the barrier, and a writer's where it was
-    an atomic operation. All bits set: several blocks.
+    The highest bit marks a reader's stamp if several threads have read since the barrier, and a writer's if it was
+    atomic. All bits set: several blocks.
     """
 
     THREAD = (1 << 10) - 1
@@ -133,4 +133,4 @@ class Stamp:
 
 
 NOWHERE = -1
-"""Place of a lane that is not to run."""
+"""Position of a lane that does not run."""

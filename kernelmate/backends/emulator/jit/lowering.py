@@ -20,7 +20,7 @@ DOUBLE = ir.DoubleType()
 
 
 class NotNative(Exception):
-    """The operation, or this form of it, has no native form: NumPy does it."""
+    """The operation, or this form of it, has no native form, and NumPy executes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class Form:
         return qualifier in self.parts[1:]
 
     def require(self, *known: str) -> None:
-        """Raises NotNative where there is any other qualifier (types aside)."""
+        """Raises NotNative if there is any other qualifier (apart from types)."""
         for part in self.parts[1:]:
             if part not in known and part not in SIZES:
                 raise NotNative
 
 
 _NARROW = FLOATS - {"f32", "f64"}
-"""Formats without native arithmetic; some of their operations are on plain bits, and not what those are for integers."""
+"""Formats without native arithmetic; some of their operations act on plain bits, but differ from those for integers."""
 Lowering = Callable[[ir.IRBuilder, Form, Sequence[ir.Value]], Any]
-"""Takes one value per source, typed as its kind; gives the result, or a tuple of them."""
+"""Function from one value per source, typed as its kind, to the result, or to a tuple of results."""
 
 LOWERINGS: dict[str, Lowering] = {}
 
@@ -62,10 +62,10 @@ def lowers(*names: str) -> Callable[[Lowering], Lowering]:
 
 
 def type_of(kind: str) -> ir.Type:
-    """The LLVM type of a PTX type's values.
+    """Return the LLVM type of a PTX type's values.
 
     Raises:
-        NotNative: it has none.
+        NotNative: it has no native type.
     """
     if kind == "pred":
         return BOOL
@@ -94,7 +94,7 @@ def constant(value: ir.Value, number: float) -> ir.Constant:
 
 
 def intrinsic(b: ir.IRBuilder, name: str, arguments: Sequence[ir.Value], *types: ir.Type) -> ir.Value:
-    """Call an LLVM intrinsic that gives what its first argument is."""
+    """Calls an LLVM intrinsic whose result has its first argument's type."""
     kinds = types or (arguments[0].type,)
     kind = ir.FunctionType(arguments[0].type, [argument.type for argument in arguments])
     return b.call(b.module.declare_intrinsic(name, kinds, kind), arguments)

@@ -21,12 +21,14 @@ class Native:
     """Runs the warps of one launch.
 
     Args:
-        entered: per piece, threads that entered it; kept up to date. watch: for programs that check.
+        entered: entries per piece, in threads; updated in place.
+        watch: shadow memory for programs with checks.
 
     Attributes:
-        steps: per warp, instructions issued since the batch began. lane_steps: per lane, those that it took itself.
-        instructions, issued: thread-instructions of the last `run`, and how many it made one after the other at most.
-        diverged: per piece, warps that disagreed about its branch.
+        steps: per warp, instructions issued since the batch began.
+        lane_steps: per lane, its own instructions.
+        instructions, issued: thread-instructions of the last `run`, and its longest sequence of issued instructions.
+        diverged: per piece, warps that diverged at its branch.
         sites: per step, see `layout.Count`.
     """
 
@@ -57,7 +59,7 @@ class Native:
         return self.program.refined.native[piece]
 
     def begin_batch(self) -> None:
-        """Forget what the last batch's warps have taken."""
+        """Resets the counts of the batch's warps."""
         self.steps.fill(0)
         if self.watch is not None:
             self.watch.begin_batch()
@@ -70,7 +72,8 @@ class Native:
         self._kept.append(arrays)
         pointers = np.array([_address(array) for array in arrays] or [0], np.int64)
         uniforms = np.array([self._uniform(key) for key in interface.uniforms] or [0], np.uint64)
-        # The row after the last is of no buffer: no access fits it, so that the first one of each group looks for its own.
+        # The row after the last belongs to no buffer: no access fits it, so the first access of each group searches its
+        # own.
         nothing = _address(self._buffers) + self._buffers[:-1].nbytes
         caches = np.full(max(interface.groups, 1), nothing, np.int64)
         for slot, array in (
@@ -136,10 +139,10 @@ class Native:
     # --------------------------------------------------------------------------------------------- running
 
     def run(self, groups: list[tuple[int, Array]]) -> list[tuple[int, Array]]:
-        """Run lanes from where they stand, as (place, lanes), each group's sorted; gives where they stand then.
+        """Run lanes from their positions, as (place, lanes) with sorted lanes; returns their final positions.
 
         Raises:
-            Suspicion: something was seen that the checks would look into.
+            Suspicion: something suspicious was seen that the exact checks must examine.
         """
         machine, where, table = self._machine, self._where, self._table
         lanes = groups[0][1] if len(groups) == 1 else np.sort(np.concatenate([lanes for _, lanes in groups]))
@@ -165,7 +168,10 @@ class Native:
         return self._standing(lanes)
 
     def _note_before(self) -> list[tuple[int, Buffer]]:
-        """Buffers of which it is not known yet whether they are read first; NumPy operations may have found out."""
+        """Marks buffers for which it is still unknown whether they are read first.
+
+        NumPy operations may have determined it.
+        """
         noted = []
         for slot, buffer in self._machine.memory.by_slot.items():
             if self._buffers[slot, Field.NOTED]:

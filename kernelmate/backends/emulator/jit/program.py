@@ -1,4 +1,4 @@
-"""Compiled kernels: built when first needed, kept on disk by content, and in memory as long as there is room."""
+"""Compiled kernels: built on demand, cached on disk by content and in memory with a limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernelmate.backends.emulator.program import Special
 from kernelmate.version import VERSION
 
 MOST_LOADED = 64
-"""Programs kept in memory; what is not used any more makes room for what is."""
+"""Maximum of programs in memory; the least recently used are dropped."""
 _loaded: OrderedDict[str, NativeProgram] = OrderedDict()
 
 
@@ -32,16 +32,16 @@ class NativeProgram:
 
 
 def program_for(refined: Refined, shape: Shape, text: str, *, quick: bool = False) -> NativeProgram:
-    """The program of a kernel.
+    """Return the program of a kernel.
 
     Args:
         refined: the kernel.
-        shape: of the launches.
+        shape: properties of the launches.
         text: the kernel's PTX with its name.
-        quick: one that is compiled quickly does, where there is none that was compiled for speed.
+        quick: a quickly compiled program suffices if no optimised one exists.
 
     Raises:
-        Exception: LLVM is missing or fails, in whatever way it does.
+        Exception: LLVM is missing or fails.
     """
     quick = quick and not _is_there(_key(shape, text))
     key = _key(shape, text, quick=quick)
@@ -61,7 +61,7 @@ def loaded_keys() -> tuple[str, ...]:
 
 
 def forget() -> None:
-    """Give up all programs in memory; those on disk stay."""
+    """Drops all programs in memory; those on disk stay."""
     _loaded.clear()
 
 
@@ -90,7 +90,7 @@ def _text_of(checks: Checks | None) -> str:
 
 @cache
 def _own_code() -> str:
-    """A hash of what generates the code, so that no change of it meets an older one's programs."""
+    """Returns a hash of the code generator, so that its changes invalidate older programs."""
     found = hashlib.sha256()
     here = Path(__file__).parent
     for path in sorted([*here.glob("*.py"), *here.parent.glob("*.py"), *here.parent.glob("instructions/*.py")]):
@@ -103,7 +103,7 @@ def _load(refined: Refined, shape: Shape, key: str, *, quick: bool) -> NativePro
     if found is not None:
         return found
     with store.alone(key):
-        # Processes that emulate for one verdict all want it at the same moment: another may just have made it.
+        # All processes that emulate for one verdict need it at the same time: another may just have built it.
         return _kept(refined, key) or _made(refined, shape, key, quick=quick)
 
 

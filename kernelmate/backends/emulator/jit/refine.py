@@ -1,7 +1,7 @@
-"""Cuts basic blocks into pieces that are native as a whole or not at all, and finds what each piece needs.
+"""Cuts basic blocks into pieces that are completely native or not at all, and determines each piece's inputs.
 
-A piece makes all its checks before its first store takes effect, so that it can be left and done again: a load after a
-store to the same memory therefore begins a new one, which also keeps the lanes of a warp in lockstep around stores.
+A piece makes all checks before its first store takes effect, so that it can be abandoned and repeated. Therefore a load
+after a store to the same memory starts a new piece, which also keeps the lanes of a warp in lockstep around stores.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _REGISTERED = (integers, comparisons, conversions)
 ENDS = Branch | BranchTable | Exit | Trap | Barrier
 _SPACES = frozenset({"global", "const", "shared", "local"})
 LONGEST = 256
-"""Steps of a piece at most: what LLVM takes grows faster than the code."""
+"""Maximum of steps in a piece: LLVM's time grows faster than the code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class Refined:
     """A kernel in pieces.
 
     Attributes:
-        decoded: the same steps, its blocks cut.
-        origin: the uncut block of each piece, or None where the piece is not its block's first.
-        native: which pieces have a native form.
+        decoded: the same steps in smaller blocks.
+        origin: the original block of each piece, or None if the piece is not its block's first.
+        native: True for pieces with a native form.
     """
 
     decoded: Decoded
@@ -56,7 +56,7 @@ class Refined:
 
 
 def refine(decoded: Decoded, single: frozenset[str]) -> Refined:
-    """Cut the blocks of a kernel; `single` are registers with one definition."""
+    """Cuts the blocks of a kernel; `single` are registers with one definition."""
     probe = _LoweringProbe(decoded, single)
     blocks: list[BasicBlock] = []
     origin: list[int | None] = []
@@ -87,7 +87,7 @@ def _pieces(decoded: Decoded, block: BasicBlock, probe: _LoweringProbe) -> list[
         is_native = ends or probe.native(step)
         space = memory_of(step.operation)
         hazard = isinstance(step.operation, Load) and space in stored
-        # What ends a block stays with the steps before it, of either sort.
+        # The final branch of a block stays with the preceding steps.
         cut = (is_native != current and not ends) or (is_native and (hazard or number - start >= LONGEST))
         if cut and number > start:
             pieces.append((start, number, current))
@@ -102,14 +102,14 @@ def _pieces(decoded: Decoded, block: BasicBlock, probe: _LoweringProbe) -> list[
 
 
 def memory_of(operation: Operation) -> str | None:
-    """Memory that an access addresses: `global`, `shared`, `local`; None for none."""
+    """Returns the memory that an access addresses: `global`, `shared`, `local`; None for none."""
     if not isinstance(operation, Load | Store):
         return None
     return "global" if operation.space == "const" else operation.space
 
 
 class _LoweringProbe:
-    """Tells native operations by lowering them for nothing."""
+    """Determines whether operations are native by lowering them into a discarded function."""
 
     def __init__(self, decoded: Decoded, single: frozenset[str]) -> None:
         self._single = single
@@ -162,7 +162,7 @@ def form_of(step: DecodedStep, operation: Compute) -> Form:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Registers that a piece reads before it writes them, those it writes, and those of them that are read after it."""
+    """Registers that a piece reads before writing, those it writes, and those of them that are read afterwards."""
 
     reads: frozenset[str]
     writes: frozenset[str]

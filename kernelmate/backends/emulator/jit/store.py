@@ -17,9 +17,9 @@ from pathlib import Path
 MOST_BYTES = 256 << 20
 """Size of all files together from which the oldest are removed."""
 ABANDONED_S = 3600.0
-"""Age in seconds from which a file that was never finished is taken for one whose writer was killed."""
+"""Age in seconds from which an unfinished file counts as abandoned by a killed process."""
 LOCKS, PATIENCE_S = 64, 20.0
-"""Programs that can be compiled at once, and seconds after which nobody waits any longer for another process."""
+"""Number of programs that can be compiled at once, and seconds that a process waits for another one."""
 _MAGIC = b"KMJIT1\n"
 
 
@@ -36,7 +36,7 @@ def _path(key: str) -> Path:
 
 
 def has(key: str) -> bool:
-    """True if there is a file of that key."""
+    """Returns True if there is a file for the key."""
     try:
         return _path(key).is_file()
     except OSError:
@@ -44,7 +44,7 @@ def has(key: str) -> bool:
 
 
 def read(key: str) -> tuple[bytes, bytes] | None:
-    """Head and code; None where there is no whole file."""
+    """Returns head and code; None without a complete file."""
     path = _path(key)
     try:
         raw = path.read_bytes()
@@ -80,7 +80,7 @@ def write(key: str, head: bytes, code: bytes) -> None:
 
 @contextlib.contextmanager
 def alone(key: str) -> Iterator[None]:
-    """Let one process compile a program while others that want it wait, to read it afterwards; for some seconds only."""
+    """Context manager: one process compiles a program while others that need it wait, with a time limit, to read it afterwards."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, ImportError):
             import fcntl
@@ -103,7 +103,7 @@ def _taken(flock: Callable[[int, int], None], handle: int, mode: int) -> bool:
 
 
 def _make_room() -> None:
-    """Remove what was not used for longest, from a size on; someone else may be doing the same."""
+    """Removes least recently used files above a total size; other processes may do the same concurrently."""
     with contextlib.suppress(OSError):
         for left in folder().glob("*.part"):
             if time.time() - left.stat().st_mtime > ABANDONED_S:

@@ -13,7 +13,7 @@ from kernelmate.backends.emulator.types import SIZES, is_signed
 
 
 class LaneValues:
-    """Contents of a lane's registers at one point of the code; loaded when first read, kept until the lane is left."""
+    """Register values of a lane at one point of the code; loaded on first read, and kept until the end of the lane."""
 
     def __init__(self, frame: NativeFrame) -> None:
         self._frame = frame
@@ -22,7 +22,7 @@ class LaneValues:
         self._first: ir.Value
 
     def _at(self, lane: ir.Value) -> None:
-        """Begin with a lane of the warp whose first one is number `_first`."""
+        """Starts a lane of the warp whose first lane is number `_first`."""
         self._env.clear()
         self._lane = lane
         self._number = self._b.add(self._first, self._b.zext(lane, I64))
@@ -31,7 +31,7 @@ class LaneValues:
         return item(self._b, self._frame.array(name), self._number, self._frame.bits_of(name) // 8)
 
     def _register(self, name: str) -> ir.Value:
-        """A register's bits, in its own width; a predicate as one bit."""
+        """Returns a register's bits in its own width; a predicate as one bit."""
         frame, b = self._frame, self._b
         kind = ir.IntType(frame.bits_of(name))
         if name in frame.constants:
@@ -45,7 +45,7 @@ class LaneValues:
         return found
 
     def _read(self, operand: Operand, kind: str) -> ir.Value:
-        """An operand as a value of a type."""
+        """Returns an operand as a value of a type."""
         b = self._b
         bits_ = BOOL if kind == "pred" else ir.IntType(8 * SIZES[kind])
         if isinstance(operand, Immediate):

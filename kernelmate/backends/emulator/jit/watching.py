@@ -1,8 +1,8 @@
-"""Checks in native code: enough to tell that there is nothing to find.
+"""Checks in native code, sufficient to prove that a launch has no findings.
 
-It is strict where the checks are exact: a store of the value that is there, an order that comes of a fence, a wrapped sum
-that never reaches an address, all make the launch suspect, and a suspect launch is run again under the exact checks. What
-raises no suspicion here has no race, no read of unwritten memory and no wrapped index.
+These checks are conservative: a store of an unchanged value, ordering by a fence, or a wrapped sum that never reaches
+an address make the launch suspicious, and a suspicious launch runs again under the exact checks. A launch without
+suspicion has no race, no read of unwritten memory and no wrapped index.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def watch_index(
     result: ir.Value,
     guard: ir.Value | None,
 ) -> None:
-    """Mark sums and products of less than 64 bits that are not what they would be in 64."""
+    """Marks sums and products of less than 64 bits that differ from their 64-bit values."""
     parts = step.opcode.split(".")
     operation = step.operation
     assert isinstance(operation, Compute)
@@ -59,7 +59,7 @@ def watch_access(
     b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, access: NativeAccess, own: ir.Value, place: ir.Value,
     shadow: ir.Value, me: ir.Value,
 ) -> None:  # fmt: skip
-    """Watch a checked access; `own` is its address or offset, `place` where it lies, `me` the lane's stamp."""
+    """Checks an access for races; `own` is its address or offset, `place` its position, `me` the lane's stamp."""
     assert frame.checks is not None
     assert group.checked is not None
     if group.memory == "local":
@@ -137,7 +137,7 @@ class _Relation:
         self.not_alone = b.or_(other_thread, b.icmp_signed("<", stamp, zero))
 
     def clash(self, b: ir.IRBuilder, anywhere: bool) -> ir.Value:
-        """Condition that nothing orders the two accesses."""
+        """Returns the condition that nothing orders the two accesses."""
         unordered = b.and_(self.same_time, self.not_alone)
         if anywhere:
             unordered = b.or_(unordered, self.other_block)
@@ -154,7 +154,7 @@ def _load_watcher(frame: NativeFrame, anywhere: bool) -> ir.Function:
     writer = _Relation(b, load(b, writer_at), me)
     wrong = writer.clash(b, anywhere)
     if not anywhere:
-        # Shared memory starts empty: another block's stamp is as good as none.
+        # Shared memory starts empty, so another block's stamp counts as none.
         wrong = b.or_(wrong, b.or_(b.not_(writer.there), writer.other_block))
     with b.if_then(wrong):
         store(b, number(1), b.add(context, number(8 * Slot.SUSPECT)))

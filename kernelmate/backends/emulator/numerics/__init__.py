@@ -1,1 +1,1 @@
-"""Exact arithmetic on arrays: what IEEE 754 and the PTX ISA say, bit for bit."""
+"""Arithmetic on arrays, bit-exact by IEEE 754 and the PTX ISA."""

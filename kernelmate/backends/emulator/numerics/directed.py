@@ -56,7 +56,7 @@ def square_root(a: Array, mode: str) -> Array:
 
 
 def _root_to_odd(value: Fraction) -> Fraction:
-    """A square root to 120 bits, the last of which says whether there are more."""
+    """Returns a square root to 120 bits, whose last bit is sticky."""
     shift = 2 * max(0, 130 - (value.numerator.bit_length() - value.denominator.bit_length()) // 2)
     scaled = (value.numerator << shift) // value.denominator
     root = isqrt(scaled)

@@ -37,9 +37,9 @@ class Layout:
 
 
 def left(rows: int, inner: int, packed: int) -> Layout:
-    """A: `packed` elements of a row lie next to each other in a lane (two of 16 bits, four of 8 bits, one otherwise).
+    """Fragment of A: `packed` elements of a row are adjacent in a lane (two of 16 bits, four of 8 bits, else one).
 
-    A lane's registers go down the rows by eight first, then on along the row by four packs.
+    A lane's registers advance by eight rows first, then along the row by four packs.
     """
     return _tiled((rows, inner), packed)
 
@@ -51,7 +51,7 @@ def right(inner: int, columns: int, packed: int) -> Layout:
 
 
 def sums(rows: int, columns: int) -> Layout:
-    """C and D: two elements of a row next to each other, whatever their type; then down by eight."""
+    """Fragments of C and D: two adjacent elements of a row, whatever their type; then eight rows down."""
     return _tiled((rows, columns), 2)
 
 

@@ -17,10 +17,10 @@ _TIE = np.uint64(0x10000000)
 
 
 def fma32(a: Array, b: Array, c: Array, mode: str = NEAREST) -> Array:
-    """A * b + c of float32 arrays or scalars, rounded once.
+    """Compute a * b + c of float32 arrays or scalars, rounded once.
 
-    The product is exact in float64 (48 of 53 bits). To nearest, rounding the sum twice is wrong only where the first
-    rounding lands half-way between two float32, or where the result is subnormal: those lanes are done again.
+    The product is exact in float64 (48 of 53 bits). Rounding to nearest twice is wrong only if the first rounding gives
+    a midpoint of two float32, or if the result is subnormal: those lanes are recomputed.
     """
     product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
     addend = np.asarray(c, np.float64)
@@ -57,7 +57,7 @@ def fma_narrow(a: Array, b: Array, c: Array, dtype: np.dtype[np.generic], mode: 
 
 
 def two_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """Product and its exact error (Dekker), where neither splitting nor the error leaves the range."""
+    """Returns the product and its exact error (Dekker), if neither splitting nor the error overflows or underflows."""
     product = a * b
     scaled = a * _SPLITTER
     a_high = scaled - (scaled - a)
@@ -69,9 +69,9 @@ def two_product(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def fma64(a: Array, b: Array, c: Array, mode: str = NEAREST) -> Array:
-    """A * b + c of float64, rounded once.
+    """Compute a * b + c of float64, rounded once.
 
-    Boldo and Melquiond's algorithm where all terms are in a safe range, rational arithmetic for the lanes that are not.
+    Uses Boldo and Melquiond's algorithm for terms in a safe range, and rational arithmetic for the other lanes.
     """
     a, b, c = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64), np.asarray(c, np.float64))
     high, low = two_product(a, b)
@@ -94,7 +94,7 @@ def fma64(a: Array, b: Array, c: Array, mode: str = NEAREST) -> Array:
 def _fma64_slow(a: Array, b: Array, c: Array, mode: str) -> Array:
     plain = a * b + c
     finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
-    # Where a product or an addend is zero or not finite, the plain expression is exact or has the right special value.
+    # If a product or an addend is zero or not finite, the plain expression is exact or has the right special value.
     special = ~finite | (a == 0) | (b == 0)
     if (~finite & np.isfinite(plain)).any() or special.all():
         return plain
@@ -107,7 +107,7 @@ def _fma64_slow(a: Array, b: Array, c: Array, mode: str) -> Array:
 
 
 def round_fraction(exact: Fraction, mode: str = NEAREST, *, negative_zero: bool = False) -> float:
-    """A rational number as float64, rounded once in the direction of `mode`; overflow as IEEE 754 says."""
+    """Rounds a rational number to float64 once, in the direction of `mode`; overflow as in IEEE 754."""
     if exact == 0:
         return -0.0 if negative_zero else 0.0
     try:

@@ -16,7 +16,7 @@ def multiply_high(a: Array, b: Array) -> Array:
         return np.asarray(product >> wide.type(8 * size)).astype(a.dtype)
     high = _high64(np.asarray(a).astype(np.uint64), np.asarray(b).astype(np.uint64))
     if a.dtype.kind == "i":
-        # Signed from unsigned: take b off for a negative a, and a off for a negative b.
+        # Signed from unsigned high product: subtract b if a is negative, and a if b is negative.
         high = (
             high
             - np.where(a < 0, b.astype(np.uint64), np.uint64(0))
@@ -34,7 +34,7 @@ def _high64(a: Array, b: Array) -> Array:
 
 
 def divide(a: Array, b: Array) -> Array:
-    """Quotient truncated towards zero; dividing by zero gives all ones, as GPUs do."""
+    """Returns the quotient truncated towards zero; division by zero gives all ones, as on GPUs."""
     a, b = np.broadcast_arrays(np.asarray(a), np.asarray(b))
     zero = b == 0
     safe = np.where(zero, b.dtype.type(1), b)
@@ -76,14 +76,14 @@ def reverse_bits(value: Array) -> Array:
 
 
 def shift_left(value: Array, count: Array) -> Array:
-    """Counts of the width and more give zero."""
+    """Shifts left; counts of at least the width give zero."""
     bits = 8 * value.dtype.itemsize
     clamped = np.minimum(count, bits - 1).astype(value.dtype)
     return np.asarray(np.where(count >= bits, value.dtype.type(0), value << clamped))
 
 
 def shift_right(value: Array, count: Array) -> Array:
-    """Counts of the width and more give zero, or the sign for signed values."""
+    """Shifts right; counts of at least the width give zero, or the sign for signed values."""
     bits = 8 * value.dtype.itemsize
     clamped = np.minimum(count, bits - 1).astype(value.dtype)
     shifted: Array = value >> clamped

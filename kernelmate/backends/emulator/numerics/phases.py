@@ -1,7 +1,7 @@
-"""The word of an `mbarrier`: what its phase still waits for, what every phase waits for, and which phase it is.
+"""The state word of an `mbarrier`: pending arrivals, expected arrivals, and phase parity.
 
-The hardware's own layout is not told and differs from this: 20 bits of arrivals that are pending, 20 bits of those that
-are expected, and in the highest bit the parity of the phase.
+The hardware's layout is undocumented and differs. Here 20 bits hold pending arrivals, 20 bits expected ones, and the
+highest bit the parity of the phase.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MOST = (1 << _BITS) - 1
 
 
 def pending_of(state: Array) -> Array:
-    """Arrivals that a phase still waited for when a state was taken."""
+    """Returns the pending arrivals of the phase in a state."""
     return (state & np.uint64(_MOST)).astype(np.uint32)
 
 
@@ -25,12 +25,12 @@ def expected_of(state: Array) -> Array:
 
 
 def parity_of(state: Array) -> Array:
-    """0 for the first phase, 1 for the next, and so on in turn."""
+    """Returns 0 for the first phase, 1 for the next, alternating."""
     return state >> np.uint64(63)
 
 
 def state_of(pending: Array, expected: Array, parity: Array) -> Array:
-    """The word of a barrier."""
+    """Returns the state word of a barrier."""
     low = pending.astype(np.uint64) & np.uint64(_MOST)
     return np.asarray(
         low | (expected.astype(np.uint64) & np.uint64(_MOST)) << np.uint64(_BITS) | parity << np.uint64(63)
@@ -38,7 +38,7 @@ def state_of(pending: Array, expected: Array, parity: Array) -> Array:
 
 
 def after(state: Array, arrivals: Array) -> Array:
-    """States after so many arrivals of one each."""
+    """Returns the states after this number of single arrivals."""
     pending = pending_of(state).astype(np.int64)
     expected = np.maximum(expected_of(state).astype(np.int64), 1)
     beyond = arrivals - pending
@@ -49,7 +49,7 @@ def after(state: Array, arrivals: Array) -> Array:
 
 
 def arrive_at(state: Array, counts: Array, *, drop: bool) -> tuple[Array, Array]:
-    """States after one arrival each of any count, and where a count was over what was waited for."""
+    """Returns the states after arrivals with any count, and where a count exceeded the pending arrivals."""
     counts = counts.astype(np.int64)
     pending = pending_of(state).astype(np.int64) - counts
     expected = expected_of(state).astype(np.int64) - (counts if drop else 0)

@@ -34,7 +34,7 @@ def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def to_odd(value: Array, error: Array) -> Array:
-    """`value` + `error` rounded to odd, where `value` is that sum rounded to nearest."""
+    """Returns `value` + `error` rounded to odd, where `value` is that sum rounded to nearest."""
     bits = value.view(np.int64)
     inexact = (error != 0) & ((bits & 1) == 0) & np.isfinite(value)
     if not inexact.any():
@@ -59,7 +59,7 @@ def narrow(value: Array, dtype: np.dtype[Any], mode: str = NEAREST) -> Array:
 
 
 def directed(rounded: Array, exact: Array, mode: str) -> Array:
-    """Move a value rounded to nearest onto the other side where the direction asks for it; `exact` may be wider."""
+    """Moves a value rounded to nearest to the other side if the direction requires it; `exact` may be wider."""
     wide = rounded.astype(np.float64)
     if mode == DOWN:
         step, towards = wide > exact, -np.inf
@@ -78,7 +78,7 @@ def _to_bfloat16(value: Array, mode: str) -> Array:
     wide = near.astype(np.float64)
     bits = near.view(np.int32)
     inexact = (wide != value) & np.isfinite(value)
-    # Towards zero first (an overflow to infinity comes back to the largest float32), then set the last bit.
+    # Towards zero first (an overflow to infinity becomes the largest float32 again), then set the last bit.
     cut = bits - (inexact & (np.abs(wide) > np.abs(value))).astype(np.int32)
     odd = np.where(inexact, cut | 1, bits)
     return round_bits_bfloat16(odd.view(np.float32), mode)
@@ -119,6 +119,6 @@ def saturate(value: Array) -> Array:
 
 
 def rectified(value: Array) -> Array:
-    """What is not positive to +0; a NaN stays one (`.relu`)."""
+    """Replaces non-positive values by +0; a NaN stays (`.relu`)."""
     keep = (value > value.dtype.type(0)) | np.isnan(value)
     return np.where(keep, value, value.dtype.type(0))

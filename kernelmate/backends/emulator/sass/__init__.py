@@ -1,5 +1,6 @@
-"""What a GPU would execute of a launch: the SASS of the CUBIN, counted as often as its branches lead to it.
+"""SASS that a GPU would execute in a launch: the CUBIN's instructions, counted by following its branches.
 
-`code` takes instructions apart, `graph` finds blocks and what branches depend on, `arithmetic` computes that, `walk` follows
-the warps of a launch, and `mix` counts instructions and holds them against what the emulator counted of the PTX.
+`code` parses instructions, `graph` finds blocks and the operations that branches depend on, `arithmetic` computes
+these, `walk` follows the warps of a launch, and `mix` counts instructions and compares them with the emulator's PTX
+counts.
 """

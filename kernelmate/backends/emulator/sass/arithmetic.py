@@ -22,7 +22,10 @@ def _predicates(texts: tuple[str, ...]) -> list[str]:
 
 
 def sum_of(op: SassOp, frame: ConstantBank, inputs: tuple[str, ...]) -> Callable[[Values], Array]:
-    """The sum of inputs and carries as uint64; what is subtracted is added as its complement and one, as carries want it."""
+    """Returns the sum of inputs and carries as uint64.
+
+    Subtrahends are added as complement plus one, as carries require.
+    """
     plain = [text for text in inputs if text not in _predicates(inputs)]
     ones = 0
     reads = []
@@ -47,7 +50,7 @@ def sum_of(op: SassOp, frame: ConstantBank, inputs: tuple[str, ...]) -> Callable
 
 
 def add(op: SassOp, frame: ConstantBank) -> Compute:
-    """IADD3 and its kin: a sum with carries in and out; what is subtracted carries where it does not borrow."""
+    """IADD3 and variants: a sum with carries in and out; a subtraction carries if it does not borrow."""
     if "64" in op.modifiers:
         first, second = (wide(text, frame, signed=True) for text in op.inputs)
         return both(op, lambda values: first(values) + second(values))
@@ -61,7 +64,7 @@ def add(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def multiply_add(op: SassOp, frame: ConstantBank) -> Compute:
-    """IMAD: a product plus a third; WIDE gives all 64 bits, HI the upper half of them."""
+    """IMAD: a product plus an addend; WIDE gives all 64 bits, HI the upper half."""
     first, second, third = op.inputs[:3]
     carry = truth(op.inputs[3]) if len(op.inputs) > 3 else None
     if (carry is not None) != ("X" in op.modifiers):
@@ -104,7 +107,7 @@ def multiply_add(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def shift_add(op: SassOp, frame: ConstantBank) -> Compute:
-    """LEA: a value shifted left plus another; HI the upper half of 64 bits shifted so."""
+    """LEA: a shifted value plus another; HI uses the upper half of the 64-bit shift."""
     inputs = list(op.inputs)
     carry = truth(inputs.pop()) if "X" in op.modifiers else None
     distance = np.uint64(int(inputs.pop(), 0))
@@ -128,7 +131,7 @@ def shift_add(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def funnel(op: SassOp, frame: ConstantBank) -> Compute:
-    """SHF: 64 bits shifted, of which one half is kept. 32-bit forms shift one word, by at most 32."""
+    """SHF: shifts 64 bits and keeps one half. 32-bit forms shift one word by at most 32."""
     lower, by, upper_word = (word(text, frame) for text in op.inputs)
     kinds = {"U32", "S32", "U64", "S64"} & set(op.modifiers)
     (kind,) = kinds
@@ -175,7 +178,7 @@ def absolute(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def to_float(op: SassOp, frame: ConstantBank) -> Compute:
-    """I2F as integer division uses it: rounded up, which the estimate that follows is made safe against."""
+    """I2F as used by integer division: rounded up, for which the following estimate allows."""
     if not {"U32", "S32", "RP"} >= set(op.modifiers):
         raise ValueError
     read, unsigned = word(op.inputs[0], frame), "U32" in op.modifiers
@@ -190,7 +193,7 @@ def to_float(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def reciprocal(op: SassOp, frame: ConstantBank) -> Compute:
-    """MUFU.RCP of what I2F made: hardware's last bit may differ, which integer division corrects."""
+    """MUFU.RCP of an I2F result: hardware's last bit may differ, which integer division corrects."""
     if op.modifiers != ("RCP",):
         raise Unknown(f"{op.opcode}, which depends on data or is not modelled")
     read = word(op.inputs[0], frame)
@@ -198,7 +201,7 @@ def reciprocal(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def to_integer(op: SassOp, frame: ConstantBank) -> Compute:
-    """F2I as integer division uses it: cut off, and held within what 32 bits hold."""
+    """F2I as used by integer division: truncated, and clamped to 32 bits."""
     if set(op.modifiers) != {"FTZ", "U32", "TRUNC", "NTZ"}:
         raise Unknown(f"{op.opcode}, which depends on data or is not modelled")
     read = word(op.inputs[0], frame)

@@ -56,7 +56,10 @@ def predicate_logic(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def compare(op: SassOp, frame: ConstantBank) -> Compute:
-    """ISETP: two words or two of 64 bits, or with EX the upper halves of two values whose lower ones were compared before."""
+    """ISETP: compares two words or two 64-bit values.
+
+    With EX the upper halves of values whose lower halves were compared before.
+    """
     long = {"U64", "S64"} & set(op.modifiers)
     first, second = ((wide(text, frame, signed=True) if long else word(text, frame)) for text in op.inputs[:2])
     joined = truth(op.inputs[2])
@@ -95,7 +98,7 @@ def select(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def least(op: SassOp, frame: ConstantBank) -> Compute:
-    """IMNMX: the smaller where the predicate holds, else the larger."""
+    """IMNMX: the smaller operand if the predicate is true, else the larger."""
     first, second, smaller = word(op.inputs[0], frame), word(op.inputs[1], frame), truth(op.inputs[2])
     unsigned = "U32" in op.modifiers
     if not {"U32", "S32"} >= set(op.modifiers):
@@ -110,7 +113,7 @@ def least(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def pack_predicates(op: SassOp, frame: ConstantBank) -> Compute:
-    """P2R: predicates as bits, those of a mask, in place of a word's."""
+    """P2R: packs predicates as bits, inserted into a word under a mask."""
     mask = int(op.inputs[2], 0)
     if op.modifiers or op.inputs[0] != "PR":
         raise ValueError
@@ -127,7 +130,7 @@ def pack_predicates(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def move(op: SassOp, frame: ConstantBank) -> Compute:
-    """MOV, and R2UR, of whose lanes the compiler knows that they are alike."""
+    """MOV, and R2UR, whose lanes the compiler knows to be uniform."""
     if "64" in op.modifiers:
         return both(op, wide(op.inputs[0], frame))
     if not {"U32"} >= set(op.modifiers):
@@ -136,7 +139,7 @@ def move(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def load_constant(op: SassOp, frame: ConstantBank) -> Compute:
-    """LDC: words of constant memory, at an address that the instruction holds."""
+    """LDC: words of constant memory at an immediate address."""
     if not {"32", "64", "128"} >= set(op.modifiers):
         raise ValueError
     address = op.inputs[0].replace(" ", "").replace("[RZ]", "[0x0]").replace("[URZ]", "[0x0]")
@@ -146,7 +149,7 @@ def load_constant(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def special(op: SassOp, frame: ConstantBank) -> Compute:
-    """S2R: where a thread stands in the launch."""
+    """S2R: a thread's coordinates in the launch."""
     del frame
     name = op.inputs[0]
     if name == "SRZ":

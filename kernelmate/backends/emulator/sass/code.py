@@ -1,7 +1,7 @@
-"""SASS instructions taken apart: what each one writes, reads, and runs under.
+"""Parses SASS instructions: registers written and read, and predicates.
 
-Operands are those that `nvdisasm` prints; what opcodes there are: CUDA Binary Utilities, "Instruction Set Reference". What
-their operands mean is not documented there; it was read off code whose PTX says what is computed.
+Operands are as `nvdisasm` prints them; opcodes are listed in CUDA Binary Utilities, "Instruction Set Reference".
+Operand semantics are undocumented; they were derived from code with known PTX.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_RESULT = re.compile(
 )
 """Opcodes that write no register."""
 _TESTS = re.compile(r"(?:U?[IFDH]SETP2?|FCHK|U?PLOP3)$")
-"""Opcodes whose results are predicates alone."""
+"""Opcodes whose results are only predicates."""
 _ONE_PREDICATE = re.compile(r"(?:VOTEU?|MATCH|ATOM\w*|SHFL|R2UR|U?FLO|LDS?|LDG)$")
 _WIDE_RESULT = re.compile(r"(?:D(?:ADD|MUL|FMA|MNMX)|IMAD\.WIDE|UIMAD\.WIDE|CS2R|I2F\.F64|F2F\.F64)")
 _MATRIX = re.compile(r"(?:[HIDQB]G?MMA|LDSM|LDT|UTC)")
@@ -34,11 +34,12 @@ class SassOp:
     """One instruction.
 
     Attributes:
-        name: the opcode without modifiers, which are `modifiers`.
-        guard: the predicate that it runs under, as written (`!P0`); None for none.
-        results: registers that it writes, `R4`, `UP0`; wide results are several. Never RZ or PT.
-        outputs: its result operands as written, PT and RZ among them. inputs: the others as written, less `.reuse`.
-        reads: registers that stand in the inputs and the guard, both of a pair where 64 bits are read.
+        name: the opcode without modifiers, which are in `modifiers`.
+        guard: its predicate as written (`!P0`), or None.
+        results: registers that it writes, `R4`, `UP0`; several for wide results. Never RZ or PT.
+        outputs: result operands as written, including PT and RZ.
+        inputs: other operands as written, without `.reuse`.
+        reads: registers in inputs and guard, both of a pair for 64-bit reads.
     """
 
     address: int
@@ -120,7 +121,7 @@ def _written(name: str, opcode: str, outputs: list[str]) -> list[str]:
 
 
 def _width(name: str, opcode: str) -> int:
-    """Registers that a result takes; where that is not known, the most that it may be."""
+    """Returns the registers that a result takes; an upper bound if unknown."""
     parts = opcode.split(".")
     if _MATRIX.match(name) or "128" in parts or "256" in parts:
         return 8 if "256" in parts else 4
@@ -132,7 +133,7 @@ def _width(name: str, opcode: str) -> int:
 
 
 def _read(name: str, modifiers: list[str], inputs: list[str]) -> list[str]:
-    """The registers that stand in the inputs, both of a pair that holds 64 bits."""
+    """Returns the registers in the inputs, both of a pair that holds 64 bits."""
     reads: list[str] = []
     for index, text in enumerate(inputs):
         wide = ({"64", "U64", "S64"} & set(modifiers) and name != "SHF") or (
@@ -151,6 +152,6 @@ def _registers(text: str) -> list[str]:
 
 
 def pair(register: str) -> tuple[str, str]:
-    """A register and the one that holds the upper half of a 64-bit value with it."""
+    """Returns a register and the one that holds the upper half of the 64-bit value."""
     bank = register.rstrip("0123456789")
     return register, f"{bank}{int(register[len(bank) :]) + 1}"

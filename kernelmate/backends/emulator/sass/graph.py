@@ -1,4 +1,4 @@
-"""The control flow of a kernel's SASS, and what its branches depend on."""
+"""Control-flow graph of a kernel's SASS, and the operations that its branches depend on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ENDS = frozenset({"BRA", "EXIT", "RET", "BRX", "JMP", "JMX", "CALL", "KILL", "B
 
 
 class Unknown(Exception):
-    """What the code does cannot be told; the message says of which instruction and why."""
+    """Behaviour that cannot be determined; the message names the instruction and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,11 @@ class SassBlock:
     """A basic block: operations `start` to `end` (exclusive).
 
     Attributes:
-        taken: the block that a branch at its end leads to; None without one. following: the block that it falls through to.
-        condition: predicates of that branch or exit, as written, all of which must hold; empty where nothing decides.
-        exits: it ends threads. calls: the first block of a function that it calls and comes back from.
+        taken: target block of its final branch; None without one.
+        following: fall-through block.
+        condition: predicates of that branch or exit, as written, all of which must hold; empty if unconditional.
+        exits: True if it ends threads.
+        calls: first block of a function that it calls.
     """
 
     index: int
@@ -36,18 +38,18 @@ class SassBlock:
 
     @property
     def targets(self) -> tuple[int, ...]:
-        """Blocks that threads may come to from here."""
+        """Returns the successor blocks."""
         return tuple(block for block in (self.taken, self.following) if block is not None)
 
     @property
     def decides(self) -> bool:
-        """Predicates say where threads go."""
+        """Returns True if predicates decide the successor."""
         return bool(self.condition)
 
 
 @dataclass
 class ControlFlowGraph:
-    """The blocks of a kernel and of the functions that it calls, in the order of their addresses."""
+    """The blocks of a kernel and of the functions that it calls, by address."""
 
     ops: Sequence[SassOp]
     blocks: Sequence[SassBlock]
@@ -62,7 +64,7 @@ class ControlFlowGraph:
         return frozenset(self.reached([0]))
 
     def reached(self, starts: Iterable[int], without: int | None = None) -> set[int]:
-        """Blocks that can be come to from some, those included, not through one."""
+        """Returns blocks reachable from some blocks, those included, without passing one."""
         found: set[int] = set()
         waiting = [start for start in starts if start != without]
         while waiting:
@@ -83,7 +85,10 @@ class ControlFlowGraph:
 
     @cached_property
     def _arriving(self) -> Sequence[int]:
-        """By block the operations whose results may still stand where it begins, as bits."""
+        """Computes reaching definitions.
+
+        For each block the operations whose results may still hold at its start, as bits.
+        """
         own, gone = [], []
         for block in self.blocks:
             made = lost = 0
@@ -108,7 +113,7 @@ class ControlFlowGraph:
         return arriving
 
     def sources(self, number: int, register: str) -> set[int]:
-        """The operations that may have written what a register holds before operation `number`."""
+        """Returns the operations that may have written a register's value before operation `number`."""
         found: set[int] = set()
         block = self._inside[number]
         for earlier in range(number - 1, self.blocks[block].start - 1, -1):
@@ -125,7 +130,7 @@ class ControlFlowGraph:
         return found
 
     def behind(self, block: SassBlock) -> set[int]:
-        """All operations that what a block's condition says depends on."""
+        """Returns all operations that a block's condition depends on."""
         last = block.end - 1
         names = {predicate.lstrip("!") for predicate in block.condition}
         waiting = [source for name in names for source in self.sources(last, name)]
@@ -141,14 +146,14 @@ class ControlFlowGraph:
         return found
 
     def joins(self, block: int) -> int | None:
-        """The first block that all paths from a block come to again; None where some end before or go round for ever."""
+        """Returns the first block common to all paths from a block; None if some end before or loop for ever."""
         after = self._after
         common = set.intersection(*(after[target] for target in self.blocks[block].targets)) - {block}
         return next((one for one in sorted(common) if after[one] >= common), None)
 
     @cached_property
     def _after(self) -> Sequence[set[int]]:
-        """By block those that every path from it to an end comes to, itself included."""
+        """Computes post-dominators: for each block those that every path to an exit passes, itself included."""
         everything = set(range(len(self.blocks)))
         after = [{block.index} if not block.targets or block.exits else set(everything) for block in self.blocks]
         changed = True
@@ -164,10 +169,10 @@ class ControlFlowGraph:
 
 
 def graph_of(ops: Sequence[SassOp]) -> ControlFlowGraph:
-    """The control flow of some code, the kernel's own first.
+    """Build the control-flow graph, the kernel's own code first.
 
     Raises:
-        Unknown: it jumps to where the code does not say.
+        Unknown: the target of a jump cannot be determined.
     """
     starts = _starts(ops)
     at = {start: index for index, start in enumerate(starts)}
@@ -218,7 +223,7 @@ def _block(index: int, start: int, end: int, ops: Sequence[SassOp], labels: Mapp
 
 
 def _with_calls(ops: Sequence[SassOp], blocks: Sequence[SassBlock]) -> list[SassOp]:
-    """The operations, with all that a called function writes as what its call writes."""
+    """Returns the operations with everything a called function writes attributed to its call."""
     made = list(ops)
     whole = ControlFlowGraph(ops, blocks)
     for block in blocks:

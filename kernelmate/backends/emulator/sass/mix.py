@@ -1,4 +1,4 @@
-"""The mix of SASS instructions that a launch executes, or why it cannot be told."""
+"""Instruction mix of a launch's SASS, or the reason why it cannot be determined."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Compiled, InstructionMix, LaunchShape, OpcodeCount, SassInstruction
 
 _BOTH = {"st": "ST", "atom": "ATOM", "red": ("RED", "ATOM"), "bar": "BAR", "barrier": "BAR", "shfl": "SHFL"}
-"""Instructions of PTX that ptxas neither drops, moves nor makes more of, and how their opcodes in SASS begin."""
+"""PTX instructions that ptxas neither drops, moves nor duplicates, with the prefixes of their SASS opcodes."""
 _BLACKWELL = (10, 0)
 _KEPT = 64
 
 Told = tuple[InstructionMix | None, str | None]
-"""A mix, or the reason why there is none."""
+"""An instruction mix, or the reason for having none."""
 
 
 class Sass:
-    """A kernel's SASS, read when it is first asked for."""
+    """A kernel's SASS, parsed on first use."""
 
     def __init__(self, compiled: Compiled, decoded: Decoded, capability: tuple[int, int]) -> None:
         self._compiled = compiled
@@ -39,9 +39,9 @@ class Sass:
         self._reading: Callable[[], tuple[SassInstruction, ...]] | None = None
 
     def begin(self) -> None:
-        """Have the code disassembled beside what is done until `mix` is asked."""
+        """Starts the disassembly in the background; `mix` waits for it."""
         if self._reading is None and self._compiled.cubin:
-            # Whoever asks for the mix is told why there is none.
+            # `mix` reports the error to its caller.
             with suppress(CompilerUnavailable):
                 self._reading = reading_code(self._compiled)
 
@@ -87,9 +87,9 @@ class Sass:
         return graph_of([taken_apart(instruction) for instruction in read()])
 
     def _constants(self, shape: LaunchShape, parameters: bytes) -> dict[int, int]:
-        """Constant bank 0 as the driver fills it: the launch's shape, then the parameters.
+        """Return constant bank 0 as the driver fills it: the launch's shape, then the parameters.
 
-        Where the shape stands was read off code; where the parameters stand is in the CUBIN.
+        The offsets of the shape were derived from compiled code; those of the parameters are in the CUBIN.
         """
         block, grid = (0x360, 0x370) if self._capability >= _BLACKWELL else (0x0, 0xC)
         words = {block + 4 * axis: extent for axis, extent in enumerate(shape.block)}
@@ -102,10 +102,10 @@ class Sass:
         return words
 
     def _check(self, visits: Visits, entered: Mapping[str, int]) -> None:
-        """Hold what SASS was followed to do against what PTX was counted to do.
+        """Compare the followed SASS with the counted PTX.
 
         Raises:
-            Unknown: something is not known, or the two differ.
+            Unknown: something is unknown, or the two differ.
         """
         graph = self._graph
         for branch in visits.skipped:
@@ -123,10 +123,10 @@ class Sass:
                 )
 
     def _check_usual(self, visits: Visits, unusual: Set[int]) -> None:
-        """Where slow paths were taken to be avoided, operands must have been where they are.
+        """Check the operands of divisions and square roots whose slow paths were assumed to be avoided.
 
         Raises:
-            Unknown: they were not, or that was not watched.
+            Unknown: an operand was out of range, or ranges were not recorded.
         """
         graph, decoded = self._graph, self._decoded
         watched = {
@@ -164,7 +164,10 @@ def _by_data(op: SassOp, ptx: Sequence[str]) -> str:
 
 
 def _by_line(graph: ControlFlowGraph, visits: Visits) -> dict[int, int | None]:
-    """By line of PTX how many threads execute its store, atomic, barrier or exchange; None where a predicate decides."""
+    """Returns, for each PTX line, the threads that execute its store, atomic, barrier or shuffle.
+
+    None if a predicate decides.
+    """
     found: dict[int, int | None] = {}
     starts = ("ST", "ATOM", "RED", "BAR", "SHFL")
     for block in graph.blocks:

@@ -1,6 +1,6 @@
-"""Operands of SASS instructions as values: of every lane of many warps, as far as they differ.
+"""Values of SASS operands for all lanes of many warps, as far as they differ.
 
-Arrays are (warps, 32); an axis along which nothing differs has length 1.
+Arrays are (warps, 32); an axis along which values are equal has length 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Read = Callable[[Values], Array]
 SPECIALS = frozenset(
     {*(f"SR_{name}.{axis}" for name in ("TID", "CTAID") for axis in "XYZ"), "SR_LANEID", "SR_CgaCtaId"}
 )
-"""Special registers whose values are known, which stand among the others."""
+"""Special registers with known values, stored among the other registers."""
 
 _CONSTANT = re.compile(r"c\[(0x[0-9a-f]+)\]\s*\[(0x[0-9a-f]+)\]$")
 _NUMBER = re.compile(r"-?(?:0x[0-9a-f]+|\d+)$")
@@ -33,15 +33,15 @@ _ZERO = np.zeros((1, 1), np.uint32)
 
 @dataclass(frozen=True, slots=True)
 class ConstantBank:
-    """Values that one launch gives to all threads: constant bank 0, by byte offset of each known 32-bit word."""
+    """Launch-wide constants: constant bank 0, by byte offset of each known 32-bit word."""
 
     constants: Mapping[int, int]
 
     def constant(self, bank: int, offset: int) -> int:
-        """A word of constant memory.
+        """Return a word of constant memory.
 
         Raises:
-            Unknown: what it holds is not known.
+            Unknown: its value is unknown.
         """
         if bank or offset not in self.constants:
             raise Unknown(f"c[{bank:#x}][{offset:#x}], whose value is not known")
@@ -54,10 +54,10 @@ def number(value: int) -> Array:
 
 
 def word(text: str, frame: ConstantBank, *, upper: bool = False) -> Read:
-    """An operand of 32 bits, or the upper half of one of 64; a minus negates the half alone.
+    """Return a 32-bit operand, or the upper half of a 64-bit one; a minus negates only that half.
 
     Raises:
-        Unknown: operands of this kind are not known.
+        Unknown: operands of this kind are not supported.
     """
     if _NUMBER.match(text):
         value = int(text, 0)
@@ -83,10 +83,10 @@ def word(text: str, frame: ConstantBank, *, upper: bool = False) -> Read:
 
 
 def wide(text: str, frame: ConstantBank, *, signed: bool = False) -> Read:
-    """An operand of 64 bits as uint64: a pair of registers, or a 32-bit immediate with its sign.
+    """Return a 64-bit operand as uint64: a register pair, or a sign-extended 32-bit immediate.
 
     Raises:
-        Unknown: operands of this kind are not known.
+        Unknown: operands of this kind are not supported.
     """
     if _NUMBER.match(text):
         value = int(text, 0)
@@ -118,10 +118,10 @@ _FALSE = np.zeros((1, 1), bool)
 
 
 def halves(high: str, low: str) -> Read:
-    """A word made of two f16 immediates, as packed arithmetic on zeros loads it.
+    """Return a word made of two f16 immediates, as packed arithmetic on zeros loads it.
 
     Raises:
-        Unknown: these are no immediates.
+        Unknown: the operands are not immediates.
     """
     try:
         packed = struct.unpack("<I", struct.pack("<ee", float(low), float(high)))[0]

@@ -14,7 +14,7 @@ from kernelmate.backends.emulator.types import Array
 Compute = Callable[[Values], tuple[Array, ...]]
 LOW = np.uint64(0xFFFFFFFF)
 UPPER = np.uint64(32)
-"""How far up the upper word of 64 bits lies."""
+"""Shift of the upper word of 64 bits."""
 
 
 def low(total: Array) -> Array:
@@ -23,7 +23,7 @@ def low(total: Array) -> Array:
 
 
 def kept(op: SassOp, *results: Read | None) -> Compute:
-    """Of all result operands those that are registers."""
+    """Returns the result operands that are registers."""
     kept = [read for text, read in zip(op.outputs, results, strict=False) if text not in {"PT", "UPT", "RZ", "URZ"}]
     if len(kept) != len(op.results) or None in kept:
         raise Unknown(f"a form of {op.opcode} that is not modelled")

@@ -1,6 +1,6 @@
-"""Semantics of the SASS instructions that branches depend on: integers, predicates, and the parts of addresses.
+"""Semantics of SASS instructions that branches depend on: integers, predicates, and parts of addresses.
 
-An instruction that is not here is not guessed at: what depends on it is not known.
+Anything that depends on an instruction missing here is unknown.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ _MAKERS: dict[str, Maker] = {
     "CS2R": special, "IABS": absolute, "PRMT": permute, "HFMA2": packed_constant, "I2F": to_float,
     "MUFU": reciprocal, "F2I": to_integer, "VIADDMNMX": add_least, "P2R": pack_predicates,
 }  # fmt: skip
-"""By opcode; uniform ones (`UIADD3`) without their U."""
+"""Functions by opcode; uniform opcodes (`UIADD3`) without their U."""
 
 
 def is_modelled(op: SassOp) -> bool:
-    """True if instructions of this opcode are known, in some form."""
+    """Returns True if some form of this opcode is supported."""
     return op.name in _MAKERS or op.name.removeprefix("U") in _MAKERS
 
 
 def step(op: SassOp, frame: ConstantBank) -> Step:
-    """An operation, ready to be done to what registers hold, in some lanes or (None) in all.
+    """Return an operation as a function of registers, for some lanes or (None) for all.
 
     Raises:
-        Unknown: what it computes is not known.
+        Unknown: its semantics are unknown.
     """
     maker = _MAKERS.get(op.name) or _MAKERS.get(op.name.removeprefix("U"))
     if maker is None:

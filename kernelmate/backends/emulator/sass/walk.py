@@ -1,9 +1,8 @@
 """Follows the warps of a launch through the branches of its SASS.
 
-Only what branches depend on is computed: from the launch's shape, its arguments, and each thread's place. Where a branch
-depends on data, both its ways are left out if they meet again and nothing that other branches depend on happens there; how
-often they were gone is another matter (`flow`). Lanes of a warp that stand at one block go on together, those at the lowest
-address first, which is where compilers make them meet.
+Only values that branches depend on are computed, from the launch's shape, its arguments, and each thread's coordinates.
+At a data-dependent branch both paths are skipped if they rejoin and compute nothing that other branches depend on.
+Lanes of a warp at one block continue together, those at the lowest address first, where compilers let them reconverge.
 """
 
 from __future__ import annotations
@@ -21,24 +20,25 @@ from kernelmate.records import LaunchShape
 
 _WARPS_AT_ONCE = 8192
 _MOST_WORK = 200_000_000
-"""Lanes times operations that a launch may take; beyond, following it would take seconds."""
+"""Maximum of lanes times operations; a larger launch would take seconds to follow."""
 _CALL_COST = 2000
-"""Lanes that one operation counts for at least."""
+"""Minimum of lanes that one operation counts for."""
 _SLOW = "$__internal_"
 """Prefixes of ptxas's own functions."""
 _GONE = np.int32((1 << 15) - 1)
-"""Where lanes stand that have ended, or never were; more blocks than that are not followed."""
+"""Position of lanes that have ended or never existed; kernels with more blocks are not followed."""
 
 
 @dataclass
 class Visits:
-    """Number of times that blocks were entered, by block.
+    """Entry counts of blocks.
 
     Attributes:
-        threads, warps: of blocks whose visits are known. waits: of those that begin by waiting for the warp's other lanes,
-            how many parts of warps came there one by one. skipped: branches that depend on data, with the block where their
-            ways meet again: threads and warps that came to them are those of the branch's block. usual: branches taken to
-            avoid the slow path of a division or a root.
+        threads, warps: of blocks whose visits are known.
+        waits: of those that begin by waiting for the warp's other lanes, how many parts of warps came there one by one.
+        skipped: branches that depend on data, with the block where their ways meet again: threads and warps that came
+            to them are those of the branch's block.
+        usual: branches taken to avoid the slow path of a division or a root.
     """
 
     threads: dict[int, int] = field(default_factory=dict)
@@ -49,10 +49,10 @@ class Visits:
 
 
 class Walker:
-    """A kernel's branches, ready to be followed for any launch.
+    """A kernel's branches, prepared to be followed for any launch.
 
     Raises:
-        Unknown: where they lead cannot be told from launches and arguments, as the message says.
+        Unknown: branches depend on more than launch and arguments; the message gives the reason.
     """
 
     def __init__(self, graph: ControlFlowGraph, frame: ConstantBank) -> None:
@@ -77,7 +77,7 @@ class Walker:
                 continue
             try:
                 behind = self._graph.behind(block)
-                # What is not modelled at all says more of why a branch is not known than what it is fed with.
+                # An unsupported opcode is a better reason for an unknown branch than its inputs.
                 for number in sorted(behind - self._steps.keys(), key=lambda n: (is_modelled(self._graph.ops[n]), n)):
                     self._steps[number] = step(self._graph.ops[number], self._frame)
                 needed |= behind
@@ -92,7 +92,7 @@ class Walker:
             self.skipped[block.index] = self._way_round(block, doubt)
 
     def _usual_way(self, block: SassBlock) -> int | None:
-        """Of a branch one of whose ways goes straight to a slow path of ptxas's own, the other way."""
+        """Returns the other path of a branch with one path straight to a slow path of ptxas."""
         slow = [target for target in block.targets if self._is_slow(target)]
         others = [target for target in block.targets if target not in slow]
         return others[0] if len(slow) == 1 and len(others) == 1 else None
@@ -104,10 +104,10 @@ class Walker:
         return self._graph.ops[self._graph.blocks[block.calls].start].function.startswith(_SLOW)
 
     def _way_round(self, block: SassBlock, reason: Unknown) -> int:
-        """Block at which both paths of a branch meet again.
+        """Return the block at which both paths of a branch rejoin.
 
         Raises:
-            Unknown: they do not, or what other branches depend on happens on them.
+            Unknown: they do not, or they compute something that other branches depend on.
         """
         line = self._graph.ops[block.end - 1]
         where = f"the branch at {line.address:#x} of the SASS depends on {reason}"
@@ -121,7 +121,7 @@ class Walker:
         return meeting
 
     def _liveness(self) -> list[frozenset[str]]:
-        """By block the registers, and special registers, whose values are still wanted where it begins."""
+        """Computes, for each block, the live registers and special registers at its start."""
         graph = self._graph
         live: list[set[str]] = [set() for _ in graph.blocks]
         changed = True
@@ -149,10 +149,10 @@ class Walker:
         return [frozenset(one) for one in live]
 
     def follow(self, shape: LaunchShape) -> Visits:
-        """Number of times that the threads of a launch enter each block.
+        """Count how often the threads of a launch enter each block.
 
         Raises:
-            Unknown: the launch takes too long to follow, or warps come to where they must not.
+            Unknown: the launch takes too long to follow, or warps reach an unsupported block.
         """
         visits = Visits(skipped=self.skipped, usual=frozenset(self.usual))
         wanted = self._live[0]
@@ -184,7 +184,7 @@ class Walker:
                 raise Unknown("the launch takes too long to follow")
 
     def _visit(self, part: _WarpGroup, block: SassBlock, visits: Visits) -> int:
-        """The warps that stand at a block go through it."""
+        """Lets the warps at a block execute it."""
         lanes = part.at == block.index
         every = None if lanes.all() else lanes
         index = block.index
@@ -226,7 +226,10 @@ class Walker:
 
 
 class _WarpGroup:
-    """Some warps of a launch: where their lanes stand and what registers hold. `weights` is how many warps each is."""
+    """Several warps of a launch: positions of their lanes and register values.
+
+    `weights` is the number of warps that each represents.
+    """
 
     def __init__(self, shape: LaunchShape, first: int, count: int, weight: int) -> None:
         warps = -(-shape.threads // 32)
@@ -247,12 +250,12 @@ class _WarpGroup:
         self.values["SR_CgaCtaId"] = np.zeros((1, 1), np.uint32)
 
     def places(self) -> list[int]:
-        """The blocks that lanes stand at."""
+        """Returns the blocks at which lanes are."""
         there = np.flatnonzero(np.bincount(self.at.reshape(-1)))
         return [int(index) for index in there if index != _GONE]
 
     def merge(self, wanted: frozenset[str]) -> None:
-        """Make one of warps that are alike in all that is still wanted, and forget the rest."""
+        """Merges warps that are equal in all live values, and drops dead values."""
         rows = len(self.at)
         self.values = {name: value for name, value in self.values.items() if name in wanted}
         if rows == 1:

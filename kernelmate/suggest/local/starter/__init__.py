@@ -1,4 +1,4 @@
-"""The model that comes with KernelMate: a GGUF file in this folder with a card and what is known of it beside it.
+"""The shipped model: a GGUF file in this folder, with a model card and a description.
 
 It is put here, held to its size, and described by `python -m kernelmate.suggest.local.starter FILE.gguf EXAM.json...`. Where rewrites
 or the kernels of their fingerprint have changed, and every number still means what the model was taught, it is stamped anew by
@@ -18,7 +18,7 @@ from kernelmate.suggest.local.library import LocalModelFile, read_facts, sha256_
 NAME = "starter"
 FOLDER = Path(__file__).resolve().parent
 MOST_BYTES = 40_000_000
-"""Of the file: it comes with every installation."""
+"""Maximum bytes of the file, which is part of every installation."""
 MISSING = "This build comes without the starter model."
 
 _CARD_KEY = "kernelmate.card"
@@ -26,7 +26,7 @@ _HEAD = "| exam of | entrant | judged on | right | better | met |\n| --- | --- |
 
 
 def shipped(folder: Path = FOLDER) -> LocalModelFile | None:
-    """The model that comes with this installation; None where there is none, or its description is damaged."""
+    """Returns the shipped model; None without one, or if its description is damaged."""
     file = folder / f"{NAME}.gguf"
     try:
         known = json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8"))
@@ -38,12 +38,13 @@ def shipped(folder: Path = FOLDER) -> LocalModelFile | None:
 
 
 def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> LocalModelFile:
-    """Put a file in place, with `starter.json` and `CARD.md` beside it.
+    """Install a file as the shipped model, with `starter.json` and `CARD.md` beside it.
 
     Args:
         file: the model.
         folder: where it goes.
-        exams: results of the exam, its own first, then those that it is to be held against; their figures go onto the card.
+        exams: results of the exam, its own first, then those that it is to be held against; their figures go onto the
+            card.
 
     Raises:
         UsageError: it is no GGUF file, too large, or lacks its codec or its card.
@@ -76,7 +77,7 @@ def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> Lo
 
 
 def stamp(why: str, folder: Path = FOLDER) -> LocalModelFile:
-    """Tell in the model's file, and beside it, the fingerprint of the rewrites that are installed; nothing else of it changes.
+    """Update the fingerprint of the installed rewrites in the model's file and description; nothing else changes.
 
     Args:
         why: the numbers still mean what they meant, as one sentence for the card.

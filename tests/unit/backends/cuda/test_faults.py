@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernelmate.backends.cuda.faults import fault_of
-from kernelmate.checks.findings import CODES
 from kernelmate.errors import DeviceFailed
+from kernelmate.records import FindingCode
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_status_becomes_its_finding(status: int, traps: bool, code: str, stick
     assert (fault.finding.code, fault.sticky) == (code, sticky)
     assert fault.finding.severity == "error"
     assert "CUDA_ERROR_X: words" in fault.finding.message
-    assert code in CODES
+    assert code in set(FindingCode)
 
 
 @pytest.mark.parametrize("status", [46, 214, 220, 226, 709, 805, 810, 999, 12345])

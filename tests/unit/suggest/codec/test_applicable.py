@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmate.records import Diagnostic, Finding
+from kernelmate.records import Diagnostic, Finding, FindingCode
 from kernelmate.source import find_kernels, text_unit
 from kernelmate.suggest import recipes, repairs
 from kernelmate.suggest.codec.applicable import (
@@ -89,11 +89,12 @@ def test_repairs_are_the_same_for_a_verdict_and_for_its_words() -> None:
         VERDICT,
         compiled=False,
         diagnostics=(Diagnostic("error", error, None, 3, 29),),
-        findings=(Finding("compile-error", "error", error, line=3, column=29),),
+        findings=(Finding(FindingCode.COMPILE_ERROR, "error", error, line=3, column=29),),
     )
     message = "writes 4 bytes at byte 4000 of output, which has 4000 bytes"
     outside = replace(
-        VERDICT, findings=(Finding("out-of-bounds-write", "error", message, line=3, column=3, buffer="output"),)
+        VERDICT,
+        findings=(Finding(FindingCode.OUT_OF_BOUNDS_WRITE, "error", message, line=3, column=3, buffer="output"),),
     )
     for text, verdict in ((MISSPELT, refused), (GUARDLESS, outside)):
         words = words_on(verdict)
@@ -102,7 +103,9 @@ def test_repairs_are_the_same_for_a_verdict_and_for_its_words() -> None:
 
 
 def test_words_are_read_as_the_finding_that_told_them() -> None:
-    finding = Finding("out-of-bounds-read", "error", "reads at byte 8 of x, which has 8 bytes", line=4, buffer="x")
+    finding = Finding(
+        FindingCode.OUT_OF_BOUNDS_READ, "error", "reads at byte 8 of x, which has 8 bytes", line=4, buffer="x"
+    )
     assert finding_of(words_on(replace(VERDICT, findings=(finding,))) or "") == finding
     without_line = replace(finding, line=None)
     assert finding_of(words_on(replace(VERDICT, findings=(without_line,))) or "") == without_line
@@ -121,7 +124,7 @@ def test_a_search_and_its_question_are_offered_the_same_repairs() -> None:
         VERDICT,
         compiled=False,
         diagnostics=(Diagnostic("error", error, "scale.cu", 3, 27),),
-        findings=(Finding("compile-error", "error", error, "scale.cu", 3, 27),),
+        findings=(Finding(FindingCode.COMPILE_ERROR, "error", error, "scale.cu", 3, 27),),
     )
     request = replace(assumed(broken(MISSPELT, f"compile-error: line 3: {error}")), kernel=kernel, verdict=verdict)
     assert offered(question_of_request(request)) == offered(request) != ()

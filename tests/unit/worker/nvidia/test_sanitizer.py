@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.records import Finding, Judgement, Unit
+from kernelmate.records import Finding, FindingCode, Judgement, Unit
 from kernelmate.worker.nvidia.examine import with_findings
 from kernelmate.worker.nvidia.reports import read
 from kernelmate.worker.nvidia.sanitizer import TOOLS, LaunchBuffer, conclude, findings_of
@@ -93,8 +93,10 @@ def test_a_tool_that_is_absent_for_all_four_is_told_once() -> None:
 
 
 def test_a_fault_with_a_line_takes_the_place_of_the_one_without() -> None:
-    bare = Finding("illegal-address", "error", "the kernel accessed memory that nothing is mapped at", file="faulty.cu")
-    other = Finding("shared-race", "error", "a race", file="faulty.cu", line=3)
+    bare = Finding(
+        FindingCode.ILLEGAL_ADDRESS, "error", "the kernel accessed memory that nothing is mapped at", file="faulty.cu"
+    )
+    other = Finding(FindingCode.SHARED_RACE, "error", "a race", file="faulty.cu", line=3)
     judgement = Judgement(True, (), (bare, other), (), reasons=("seen",))
     findings, lines = conclude({"memcheck": answer("memcheck:wild_pointer")}, UNIT, 1)
     after = with_findings(judgement, findings, ("said",))

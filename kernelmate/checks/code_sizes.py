@@ -1,0 +1,285 @@
+"""Sizes at which compiled code goes another way than at any that is tried, whatever text its conditions come from.
+
+A condition of the PTX that launch parameters and constants alone decide is evaluated for many sizes at once, without a
+launch. Macros, functions, floating and bitwise arithmetic and folded constants are what the compiler has made of them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from kernelmate.checks.positions import Statement, entry_statements
+from kernelmate.checks.precision import Array
+from kernelmate.checks.ptx_values import evaluated, number
+from kernelmate.checks.sizes import USUAL, key_of, threads_at, usable
+from kernelmate.errors import ContractError
+from kernelmate.records import Contract, Size, Version
+from kernelmate.source import launch_shape, scalar_values
+
+MOST_SIZES = 6
+"""Sizes for the conditions of one version."""
+
+MOST_ELEMENTS = 1 << 20
+MOST_THREADS = 1 << 19
+"""Over all arrays, and of the launch, at such a size: one launch of so many takes the emulator a part of a second."""
+
+MOST_SWEPT = 1 << 16
+"""All values up to this are looked at for one name."""
+
+DRAWN, DRAWN_BELOW = 1 << 13, 600
+"""Sizes of which all names are drawn, below this."""
+
+PROBED = 8
+"""Values of which it is looked up if they can be launched, for each condition."""
+
+MOST_TEXT = 1 << 19
+"""Characters of PTX that are read."""
+
+DEEPEST = 200
+
+
+class CodeDecision(NamedTuple):
+    """A place where code goes one of two ways: what decides, as text, and the decisions that lead to it."""
+
+    text: str
+    register: str
+    guards: tuple[tuple[str, bool], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _EntryCode:
+    """The statements of an entry that give a register its only value, and its decisions in order."""
+
+    places: Mapping[str, int]
+    writers: Mapping[str, Statement]
+    decisions: tuple[CodeDecision, ...]
+
+
+def code_sizes(contract: Contract, tried: Sequence[Size], version: Version, baseline: Version) -> tuple[Size, ...]:
+    """Sizes at which a decision of a version's code, that its baseline does not have, has an outcome not had so far.
+
+    Args:
+        contract: says which sizes are allowed, and which scalars hold them.
+        tried: the sizes that are tried anyway.
+        version: under judgement.
+        baseline: what it was made from.
+    """
+    if not tried or not tried[0] or len(version.compiled.ptx) > MOST_TEXT:
+        return ()
+    code = _code_of(version.compiled.ptx, version.compiled.lowered_name)
+    theirs = {one.text for one in _code_of(baseline.compiled.ptx, baseline.compiled.lowered_name).decisions}
+    decisions = [one for one in code.decisions if one.text not in theirs]
+    return _CodeSearch(contract, list(tried), version, code).all(decisions) if decisions else ()
+
+
+@functools.lru_cache(16)
+def _code_of(ptx: str, entry: str) -> _EntryCode:
+    places, statements = entry_statements(ptx, entry)
+    writers: dict[str, Statement] = {}
+    many: set[str] = set()
+    for one in statements:
+        for register in _written(one):
+            many |= {register} if register in writers or one.guard or "|" in one.operands else set()
+            writers[register] = one
+    for register in many:
+        del writers[register]
+    texts: dict[str, str] = {}
+    found = [
+        CodeDecision(_text(register, writers, texts), register, guards)
+        for register, guards in _decided(statements)
+        if register in writers
+    ]
+    return _EntryCode(places, writers, tuple(found))
+
+
+def _written(statement: Statement) -> list[str]:
+    """Registers that an instruction gives a value."""
+    if statement.label or statement.opcode[0] in ("bra", "st", "bar", "ret", "red", "call"):
+        return []
+    first = statement.operands.strip()
+    first = first.partition("}")[0] if first.startswith("{") else first.partition(",")[0]
+    return [word.strip() for word in first.strip("{ ").replace("|", ",").split(",") if word.strip().startswith("%")]
+
+
+def _decided(statements: Sequence[Statement]) -> Iterator[tuple[str, tuple[tuple[str, bool], ...]]]:
+    """Registers that decide something, with the branches that have been taken to get there."""
+    targets = [one.operands.strip() for one in statements if one.opcode[0] == "bra"]
+    guards: tuple[tuple[str, bool], ...] = ()
+    taken: dict[str, tuple[tuple[str, bool], ...]] = {}
+    ended = False
+    for one in statements:
+        if one.label:
+            alone = ended and targets.count(one.label) == 1
+            guards = taken.get(one.label, ()) if alone else () if one.label in targets else guards
+            ended = False
+            continue
+        name = one.opcode[0]
+        if name in ("setp", "min", "max") or (name in ("and", "or", "xor", "not") and one.opcode[-1] == "pred"):
+            yield from ((register, guards) for register in _written(one)[:1])
+        elif name == "shr" and one.operands.rpartition(",")[2].strip() in ("31", "63"):
+            yield from ((register, guards) for register in _written(one))
+        if name == "bra":
+            target = one.operands.strip()
+            taken[target] = (*guards, (one.guard, not one.negated)) if one.guard else guards
+            guards = (*guards, (one.guard, one.negated)) if one.guard else ()
+        ended = name in ("bra", "ret", "exit", "trap") and not one.guard
+
+
+def _text(register: str, writers: Mapping[str, Statement], known: dict[str, str], depth: int = 0) -> str:
+    """What a register is computed from, without the names of registers."""
+    if register in known or register not in writers or depth > DEEPEST:
+        return known.get(register, "?")
+    statement = writers[register]
+    parts = [part.strip() for part in statement.operands.split(",")[1:]]
+    inner = [_text(part, writers, known, depth + 1) if part.startswith("%") else part for part in parts]
+    # Of long sums only that they are alike or not is of interest.
+    text = f"{'.'.join(statement.opcode)}({', '.join(inner)})"
+    known[register] = text if len(text) < 400 else f"{statement.opcode[0]}#{hash(text)}"
+    return known[register]
+
+
+@dataclass(slots=True)
+class _SizeLanes:
+    """Values of registers at many sizes at once, one lane for each; None where sizes alone do not decide."""
+
+    code: _EntryCode
+    parameters: Mapping[int, Array]
+    specials: Mapping[str, int]
+    known: dict[str, Array | None] = field(default_factory=dict)
+
+    def value(self, register: str, depth: int = 0) -> Array | None:
+        """A register's."""
+        if register not in self.known:
+            self.known[register] = None  # it may depend on itself
+            if depth < DEEPEST:
+                self.known[register] = self._computed(self.code.writers.get(register), depth)
+        return self.known[register]
+
+    def _computed(self, statement: Statement | None, depth: int) -> Array | None:
+        if statement is None:
+            return None
+        operands = [part.strip() for part in statement.operands.split(",")[1:]]
+        if statement.opcode[:2] == ("ld", "param"):
+            place = self.code.places.get(operands[0].strip("[]").strip())
+            return None if place is None else self.parameters.get(place)
+        values: list[Array] = []
+        for operand in operands:
+            plain = operand.removeprefix("!")
+            known = self.specials.get(plain)
+            found = self.value(plain, depth + 1) if known is None and plain.startswith("%") else None
+            if found is None:
+                found = number(plain) if known is None else np.array(known, np.int64)
+            if found is None:
+                return None
+            values.append(found == 0 if plain != operand else found)
+        return evaluated(statement.opcode, values)
+
+    def outcome(self, decision: CodeDecision, truth: bool) -> Array | None:
+        """Lanes at which a decision is come to and has this outcome; None where sizes alone do not decide."""
+        found = self.value(decision.register)
+        if found is None:
+            return None
+        lanes: Array = np.asarray(self._truth(decision.register, found) == truth)
+        for register, wanted in decision.guards:
+            guard = self.value(register)
+            if guard is not None:
+                lanes = lanes & ((guard != 0) == wanted)
+        return lanes
+
+    def _truth(self, register: str, found: Array) -> Array:
+        """A predicate's truth, a sign, or which of two a minimum is."""
+        statement = self.code.writers[register]
+        if statement.opcode[0] not in ("min", "max"):
+            return np.asarray(found != 0)
+        operand = statement.operands.split(",")[1].strip()
+        first = self.value(operand)
+        return np.asarray(found == (number(operand) if first is None else first))
+
+
+class _CodeSearch:
+    def __init__(self, contract: Contract, tried: list[Size], version: Version, code: _EntryCode) -> None:
+        self.contract, self.tried, self.version, self.code = contract, tried, version, code
+        self.names = list(tried[0])
+        self.base: Size = {name: min(USUAL, tried[0][name]) for name in self.names}
+        self.most_threads = max(MOST_THREADS, min(threads_at(contract, size) for size in tried))
+
+    def all(self, decisions: Sequence[CodeDecision]) -> tuple[Size, ...]:
+        seen, sweeps = self._lanes(self.tried), list(self._sweeps())
+        wanted = [
+            (one, truth)
+            for one in decisions
+            for truth in (True, False)
+            if (had := seen.outcome(one, truth)) is not None and not had.any()
+        ]
+        found: list[Size] = []
+        for one, truth in wanted:
+            if len(found) < MOST_SIZES and not self._had(found, one, truth):
+                size = next((size for sizes, lanes in sweeps for size in self._at(sizes, lanes, one, truth)), None)
+                found += [] if size is None else [size]
+        return tuple(found)
+
+    def _had(self, found: list[Size], decision: CodeDecision, truth: bool) -> bool:
+        had = self._lanes(found).outcome(decision, truth) if found else None
+        return had is not None and bool(had.any())
+
+    def _at(
+        self, sizes: Callable[[int], Size], lanes: _SizeLanes, decision: CodeDecision, truth: bool
+    ) -> Iterator[Size]:
+        """The smallest swept sizes with an outcome, that can be launched."""
+        outcome = lanes.outcome(decision, truth)
+        if outcome is None or not outcome.any():
+            return
+        for lane in np.flatnonzero(np.broadcast_to(outcome, (MOST_SWEPT,)) if outcome.ndim == 0 else outcome)[:PROBED]:
+            size = sizes(int(lane))
+            if usable(self.contract, size, self.most_threads, MOST_ELEMENTS) and key_of(size) not in map(
+                key_of, self.tried
+            ):
+                yield size
+
+    def _sweeps(self) -> Iterator[tuple[Callable[[int], Size], _SizeLanes]]:
+        """Every value of each name beside usual and beside small ones, all names alike, and drawn ones."""
+        values = np.arange(1, MOST_SWEPT + 1, dtype=np.int64)
+        for name in self.names:
+            for others in (self.base, dict.fromkeys(self.names, 1)):
+                yield functools.partial(_with, others, (name,)), self._lanes_of({**others, name: values})
+                if len(self.names) == 1:
+                    break
+        if len(self.names) > 1:
+            yield functools.partial(_with, self.base, self.names), self._lanes_of(dict.fromkeys(self.names, values))
+            rng = np.random.default_rng(len(self.names))
+            drawn = {name: rng.integers(1, DRAWN_BELOW, DRAWN) for name in self.names}
+            yield (lambda lane: {name: int(drawn[name][lane]) for name in self.names}), self._lanes_of(drawn)
+
+    def _lanes(self, sizes: Sequence[Size]) -> _SizeLanes:
+        return self._lanes_of({name: np.array([size[name] for size in sizes], np.int64) for name in self.names})
+
+    def _lanes_of(self, values: Mapping[str, Array | int]) -> _SizeLanes:
+        """Lanes of sizes; scalars that follow from sizes by an expression are not known."""
+        parameters: dict[int, Array] = {}
+        usual = scalar_values(self.contract, self.base)
+        for place, argument in enumerate(self.contract.args):
+            if argument.shape is None and argument.name in values:
+                parameters[place] = np.asarray(values[argument.name])
+            elif argument.shape is None and argument.value is not None and not set(self.names) & _words(argument.value):
+                parameters[place] = np.asarray(usual[argument.name])
+        return _SizeLanes(self.code, parameters, self._block())
+
+    def _block(self) -> dict[str, int]:
+        try:
+            sides = launch_shape(self.version.contract, self.tried[0]).block
+        except ContractError:
+            return {}
+        return {f"%ntid.{axis}": side for axis, side in zip("xyz", sides, strict=False)}
+
+
+def _with(size: Size, names: Sequence[str], lane: int) -> Size:
+    return {**size, **dict.fromkeys(names, lane + 1)}
+
+
+def _words(text: object) -> set[str]:
+    return set("".join(c if c.isalnum() or c == "_" else " " for c in str(text)).split())

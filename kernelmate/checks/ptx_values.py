@@ -1,0 +1,156 @@
+"""Values of PTX instructions on many lanes at once, for the few that sizes go through; None for all others."""
+
+from __future__ import annotations
+
+import operator
+import re
+import struct
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from kernelmate.checks.precision import Array
+
+_WHOLE = re.compile(r"-?(?:0[xX][0-9a-fA-F]+|\d+)[uU]?$")
+_FLOATING = re.compile(r"0([fFdD])([0-9a-fA-F]{8}|[0-9a-fA-F]{16})$")
+_COMPARED: dict[str, Callable[[Array, Array], Array]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+    "lo": operator.lt, "ls": operator.le, "hi": operator.gt, "hs": operator.ge,
+    "equ": lambda a, b: ~((a < b) | (a > b)), "neu": operator.ne, "ltu": lambda a, b: ~(a >= b),
+    "leu": lambda a, b: ~(a > b), "gtu": lambda a, b: ~(a <= b), "geu": lambda a, b: ~(a < b),
+}  # fmt: skip
+_WHOLE_OPERATIONS: dict[str, Callable[..., Array]] = {
+    "add": operator.add, "sub": operator.sub, "and": operator.and_, "or": operator.or_, "xor": operator.xor,
+    "min": np.minimum, "max": np.maximum, "not": operator.invert, "neg": operator.neg, "abs": np.abs,
+}  # fmt: skip
+_FLOAT_OPERATIONS: dict[str, Callable[..., Array]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv, "min": np.fmin,
+    "max": np.fmax, "neg": operator.neg, "abs": np.abs, "sqrt": np.sqrt, "fma": lambda a, b, c: a * b + c,
+    "mad": lambda a, b, c: a * b + c,
+}  # fmt: skip
+
+
+def number(operand: str) -> Array | None:
+    """An operand that is a number; None for all others."""
+    floating = _FLOATING.match(operand)
+    if floating is not None:
+        kind, pattern = floating[1].lower(), bytes.fromhex(floating[2])
+        if len(pattern) != (4 if kind == "f" else 8):
+            return None
+        return np.array(struct.unpack(">f" if kind == "f" else ">d", pattern)[0], np.float32 if kind == "f" else float)
+    if _WHOLE.match(operand) is None:
+        return None
+    return np.array(int(operand.rstrip("uU"), 0) & (2**64 - 1), np.uint64).view(np.int64)
+
+
+def evaluated(opcode: Sequence[str], values: Sequence[Array]) -> Array | None:
+    """What an instruction makes of its operands; None where it is none of those known here.
+
+    Whole numbers are int64 whatever their type, floating ones have it, predicates are truths.
+    """
+    kinds = [part for part in opcode[1:] if re.fullmatch(r"[subf](?:8|16|32|64)|pred", part)]
+    if not kinds:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            return _evaluated(opcode, kinds, values)
+    except (TypeError, ValueError, IndexError):
+        return None
+
+
+def _evaluated(opcode: Sequence[str], kinds: list[str], values: Sequence[Array]) -> Array | None:
+    name, kind = opcode[0], kinds[0]
+    if name == "cvt":
+        return _converted(opcode, kinds, values[0])
+    if name == "mov":
+        return values[0] if kind == "pred" else _as(kind, values[0])
+    if name == "selp":
+        return np.where(values[2] != 0, _as(kind, values[0]), _as(kind, values[1]))
+    if kind == "pred":
+        truths = [value != 0 for value in values]
+        return (
+            ~truths[0] if name == "not" else _WHOLE_OPERATIONS[name](*truths) if name in ("and", "or", "xor") else None
+        )
+    some = [_as(kind, value) for value in values]
+    if name == "setp":
+        compared = _COMPARED.get(opcode[1])
+        two = len(kinds) == 1 and len(some) == 2
+        return np.asarray(compared(*some)) if compared is not None and two else None
+    if kind[0] == "f":
+        operation = _FLOAT_OPERATIONS.get(name)
+        return None if operation is None or "approx" in opcode else _as(kind, operation(*some))
+    return _whole(name, opcode, kind, some)
+
+
+def _whole(name: str, opcode: Sequence[str], kind: str, some: list[Array]) -> Array | None:
+    bits = int(kind[1:])
+    if name in ("mul", "mad"):
+        return _product(name, opcode, kind, some)
+    if name in ("div", "rem"):
+        first, second = some
+        safe = np.where(second == 0, 1, second)
+        quotient = np.abs(first) // np.abs(safe) * np.sign(first) * np.sign(safe)
+        return _as(kind, quotient if name == "div" else first - safe * quotient)
+    if name in ("shl", "shr"):
+        by = np.minimum(some[1] & (2**32 - 1), 63)
+        whole = np.asarray(some[1] & (2**32 - 1)) >= bits
+        if name == "shl":
+            return _as(kind, np.where(whole, 0, some[0] << by))
+        if kind == "u64":
+            return np.asarray(some[0].view(np.uint64) >> by.astype(np.uint64)).view(np.int64)
+        return _as(kind, some[0] >> by)
+    if name in ("popc", "clz"):
+        pattern = np.asarray(some[0] & (2**bits - 1 if bits < 64 else -1)).view(np.uint64)
+        counted: Array = np.zeros(pattern.shape, np.int64)
+        for place in range(bits):
+            shifted = pattern >> np.uint64(place)
+            counted += ((shifted & np.uint64(1)) if name == "popc" else (shifted == 0)).astype(np.int64)
+        return counted
+    operation = _WHOLE_OPERATIONS.get(name)
+    return None if operation is None else _as(kind, operation(*some))
+
+
+def _product(name: str, opcode: Sequence[str], kind: str, some: list[Array]) -> Array | None:
+    bits, product = int(kind[1:]), some[0] * some[1]
+    if "wide" in opcode and name == "mad":
+        return None  # its third operand is wider than the others
+    if "hi" in opcode and bits == 64:
+        product = _high_half(some[0], some[1], signed=kind[0] == "s")
+    elif "hi" in opcode:
+        product = product >> bits if kind[0] == "s" else (product.view(np.uint64) >> np.uint64(bits)).view(np.int64)
+    result = f"{kind[0]}{2 * bits}" if "wide" in opcode and bits < 64 else kind
+    return _as(result, product + some[2] if name == "mad" else product)
+
+
+def _high_half(one: Array, two: Array, *, signed: bool) -> Array:
+    """The upper 64 bits of a product of 128, from products of 32 bits (Knuth, The Art of Computer Programming, 4.3.1)."""
+    low, half = np.uint64(2**32 - 1), np.uint64(32)
+    first, second = one.view(np.uint64), two.view(np.uint64)
+    a, b, c, d = first >> half, first & low, second >> half, second & low
+    middle = a * d + ((b * d) >> half)
+    high = np.asarray(a * c + (middle >> half) + ((b * c + (middle & low)) >> half)).view(np.int64)
+    return high - np.where(one < 0, two, 0) - np.where(two < 0, one, 0) if signed else high
+
+
+def _converted(opcode: Sequence[str], kinds: list[str], value: Array) -> Array | None:
+    to, source = kinds[0], kinds[1]
+    if to[0] == "f":
+        return _as(to, _as(source, value))
+    if source[0] != "f":
+        return _as(to, _as(source, value))
+    rounding = {"rzi": np.trunc, "rni": np.rint, "rmi": np.floor, "rpi": np.ceil}
+    turned = next((rounding[part] for part in opcode if part in rounding), None)
+    return None if turned is None else _as(to, turned(_as(source, value)).astype(np.int64))
+
+
+def _as(kind: str, value: Array) -> Array:
+    """A value as an instruction of a type reads or writes it: whole numbers are wrapped."""
+    if kind[0] == "f":
+        return np.asarray(value).astype(f"f{int(kind[1:]) // 8}")
+    whole, bits = np.asarray(value).astype(np.int64), int(kind[1:])
+    if bits == 64:
+        return whole
+    wrapped = whole & ((1 << bits) - 1)
+    if kind[0] == "u":
+        return wrapped
+    return np.where(wrapped >= 1 << (bits - 1), wrapped - (1 << bits), wrapped)

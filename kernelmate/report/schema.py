@@ -1,0 +1,710 @@
+"""JSON Schema of everything that `--json` prints, built from the records and from the types of the documents below."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from inspect import cleandoc
+from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
+
+from kernelmate import records
+from kernelmate.records import (
+    BackendName,
+    Calibration,
+    Cause,
+    Contract,
+    Cost,
+    DispatchRule,
+    FindingCode,
+    JudgingInputs,
+    KnownKernel,
+    Listing,
+    MetricName,
+    Objective,
+    ObjectiveResult,
+    SassInstruction,
+    Speedup,
+    Target,
+    Timing,
+    Verdict,
+)
+from kernelmate.records.gate import GatedKernel
+from kernelmate.records.portable import Outcome
+from kernelmate.report.machine import Check
+
+Version = Literal[1]
+Kind = Literal["measured", "predicted"]
+
+
+class CandidateDocument(TypedDict):
+    """A changed kernel with its verdict.
+
+    Attributes:
+        author: recipe:NAME, synthesis:NAME, local:NAME or claude:MODEL.
+        source: the whole changed CUDA text: a file's, or that of the Python string that holds the kernel.
+    """
+
+    author: str
+    why: str
+    source: str
+    contract: Contract
+    cost: Cost | None
+    verdict: Verdict
+
+
+class ComparedText(TypedDict):
+    """The version that `compare` judged.
+
+    Attributes:
+        source: its whole CUDA text.
+        prompt: the user's words.
+    """
+
+    source: str
+    contract: Contract
+    prompt: str | None
+
+
+class VerdictsDocument(TypedDict):
+    """Document of check, bench and compare (the candidate's verdicts); one verdict for each instance.
+
+    Attributes:
+        given: all that the verdicts rest on, for confirm; null for check.
+        candidate: null where a kernel was judged by itself.
+    """
+
+    schema: Version
+    verdicts: list[Verdict]
+    given: JudgingInputs | None
+    candidate: ComparedText | None
+
+
+class OptimizationDocument(TypedDict):
+    """Document of optimize and fix.
+
+    Attributes:
+        best: index into candidates; null when none is worth taking.
+        notes: who was skipped, what was looked for, why the search ended.
+        given: all that the verdicts rest on, for confirm.
+    """
+
+    schema: Version
+    objective: Objective
+    baseline: Verdict
+    candidates: list[CandidateDocument]
+    best: int | None
+    notes: list[str]
+    given: JudgingInputs | None
+
+
+class PromisedFigures(TypedDict):
+    """The figures of a version without a GPU."""
+
+    accepted: bool | None
+    objective: ObjectiveResult | None
+    timing: Timing | None
+    speedup: Speedup | None
+
+
+class ConfirmationDocument(TypedDict):
+    """A promised version with its verdict on the GPU."""
+
+    author: str
+    why: str
+    source: str
+    outcome: Outcome
+    promised: PromisedFigures
+    verdict: Verdict
+
+
+class ConfirmedDocument(TypedDict):
+    """Document of confirm.
+
+    Attributes:
+        predicted: the kernel's own time without a GPU.
+        confirmations: promised versions, the best first.
+    """
+
+    schema: Version
+    objective: Objective | None
+    baseline: Verdict
+    predicted: Timing | None
+    confirmations: list[ConfirmationDocument]
+    notes: list[str]
+
+
+class GateResult(TypedDict):
+    """Effect of a change on all kernels, relative to a revision.
+
+    Attributes:
+        unchanged: kernels of touched files that are as they were.
+    """
+
+    base: str
+    commit: str
+    root: str
+    target: str
+    backend: BackendName
+    kernels: list[GatedKernel]
+    unchanged: int
+    notes: list[str]
+    passed: bool
+
+
+class GateDocument(TypedDict):
+    """Document of ci."""
+
+    schema: Version
+    gate: GateResult
+
+
+class ExportResult(TypedDict):
+    """An exported kernel.
+
+    Attributes:
+        files: written; none where the kernel was rejected.
+    """
+
+    verdicts: list[Verdict]
+    files: list[str]
+    notes: list[str]
+
+
+class ExportedDocument(TypedDict):
+    """Document of export."""
+
+    schema: Version
+    exported: ExportResult
+
+
+class WriteResult(TypedDict):
+    """Kernels that were written from a reference.
+
+    Attributes:
+        kernels: that were judged, the best first.
+        files: written; none where no kernel is right.
+        notes: why there is no kernel, or fewer.
+    """
+
+    kernels: list[CandidateDocument]
+    files: list[str]
+    notes: list[str]
+
+
+class WrittenDocument(TypedDict):
+    """Document of write."""
+
+    schema: Version
+    written: WriteResult
+
+
+class TimedVersion(TypedDict):
+    """A version with its time at each size.
+
+    Attributes:
+        author: null for the kernel itself.
+        source: the whole text of its file.
+        times_us: in the order of sizes; null where it has none.
+    """
+
+    author: str | None
+    why: str
+    source: str
+    times_us: list[float | None]
+
+
+class TuneResult(TypedDict):
+    """A table of versions by size.
+
+    Attributes:
+        kind: of all times.
+        target: the GPU that times are for.
+        sizes: from the smallest problem to the largest.
+        chosen: the version to launch at each size; null where none has a time.
+        rule: a dispatch that makes these choices; null where no single measure separates the versions.
+        versions: the kernel itself first.
+    """
+
+    kind: Kind
+    target: str
+    sizes: list[dict[str, int]]
+    chosen: list[int | None]
+    rule: DispatchRule | None
+    notes: list[str]
+    versions: list[TimedVersion]
+
+
+class TunedDocument(TypedDict):
+    """Document of tune and of bench --sweep."""
+
+    schema: Version
+    tuned: TuneResult
+
+
+class LiftResult(TypedDict):
+    """A reference that was read from a kernel.
+
+    Attributes:
+        function: its text; null where nothing is offered.
+        reference: the contract's line; null where nothing is offered.
+        cases: that the kernel was judged at with the function.
+        reason: why nothing is offered.
+        line: that the reason names.
+        note: why synthesis cannot use the function.
+        files: written.
+    """
+
+    function: str | None
+    reference: str | None
+    cases: int
+    reason: str | None
+    line: int | None
+    note: str | None
+    files: list[str]
+
+
+class LiftedDocument(TypedDict):
+    """Document of lift."""
+
+    schema: Version
+    lifted: LiftResult
+
+
+class ErrorDetail(TypedDict):
+    """An error with its place and advice."""
+
+    code: str
+    message: str
+    file: str | None
+    line: int | None
+    column: int | None
+    hint: str | None
+
+
+class ErrorDocument(TypedDict):
+    """Document of an error that stopped a command."""
+
+    schema: Version
+    error: ErrorDetail
+
+
+class TargetsDocument(TypedDict):
+    """Document of targets."""
+
+    schema: Version
+    targets: list[Target]
+
+
+class DoctorDocument(TypedDict):
+    """Document of doctor."""
+
+    schema: Version
+    checks: list[Check]
+
+
+class CalibrationDocument(TypedDict):
+    """Document of calibrate."""
+
+    schema: Version
+    calibration: Calibration
+
+
+class ListingsDocument(TypedDict):
+    """Document of sass."""
+
+    schema: Version
+    listings: list[Listing]
+
+
+class CodeTotals(TypedDict):
+    """One of two versions whose SASS is compared."""
+
+    kernel: str
+    instance: str | None
+    files: list[str]
+    symbol: str
+    arch: str
+    compiler: str
+    binary: str
+    registers: int
+    spill_bytes: int | None
+    code_bytes: int
+    peak: int | None
+    instructions: int
+
+
+class ClassCounts(TypedDict):
+    """Instructions of one class in both versions."""
+
+    kind: str
+    old: int
+    new: int
+
+
+class CodeChange(TypedDict):
+    """A stretch of instructions that differs."""
+
+    op: Literal["delete", "insert", "replace"]
+    old: list[SassInstruction]
+    new: list[SassInstruction]
+
+
+class CodeDiffDocument(TypedDict):
+    """Differences in SASS; registers and addresses are set aside."""
+
+    old: CodeTotals
+    new: CodeTotals
+    same: bool
+    mix: list[ClassCounts]
+    changes: list[CodeChange]
+
+
+class CodeDiffsDocument(TypedDict):
+    """Document of sass --diff."""
+
+    schema: Version
+    code_diffs: list[CodeDiffDocument]
+
+
+class Explanation(TypedDict):
+    """The factors that limit one kernel."""
+
+    verdict: Verdict
+    causes: list[Cause]
+
+
+class ExplainedDocument(TypedDict):
+    """Document of explain."""
+
+    schema: Version
+    explained: list[Explanation]
+
+
+class ModelFile(TypedDict):
+    """A model of the library.
+
+    Attributes:
+        size: bytes.
+        cache_bytes: of keys and values, for one token.
+        codec: how it is asked; null for a model that chats.
+        offers: the fingerprint of the recipes that it was taught to choose among.
+    """
+
+    name: str
+    path: str
+    sha256: str
+    size: int
+    modified_ns: NotRequired[int]
+    architecture: NotRequired[str | None]
+    context: NotRequired[int | None]
+    parameters: NotRequired[int | None]
+    quantization: NotRequired[str | None]
+    licence: NotRequired[str | None]
+    source: NotRequired[str | None]
+    layers: NotRequired[int | None]
+    cache_bytes: NotRequired[int | None]
+    codec: NotRequired[str | None]
+    offers: NotRequired[str | None]
+
+
+class ModelsDocument(TypedDict):
+    """Document of model list.
+
+    Attributes:
+        use: the name of the one in use.
+    """
+
+    schema: Version
+    use: str | None
+    models: list[ModelFile]
+
+
+class WhereDocument(TypedDict):
+    """Document of model where: folders by purpose."""
+
+    schema: Version
+    where: dict[str, str]
+
+
+class ModelTest(TypedDict):
+    """The answer of a model to one short question."""
+
+    model: str
+    load_s: float
+    first_token_s: float
+    tokens_per_s: float
+    answer: str
+
+
+class ModelTestDocument(TypedDict):
+    """Document of model test."""
+
+    schema: Version
+    test: ModelTest
+
+
+class ExamAttempt(TypedDict):
+    """One attempt at a goal; `standing` is how far it came."""
+
+    author: Literal["recipes", "model"]
+    number: int
+    standing: Literal["unreadable", "unchanged", "broken", "wrong", "right", "better", "met"]
+    label: str
+    after: float | None
+    speedup: float | None
+    why: str
+    seconds: float | None
+    again: bool | None
+
+
+class ExamGoal(TypedDict):
+    """One goal with its attempts; `before` is the metric of the kernel as it was."""
+
+    goal: str
+    kernel: str
+    metric: str
+    before: float | None
+    attempts: list[ExamAttempt]
+    problem: str
+    seconds: float
+
+
+class ExamFigures(TypedDict):
+    """Totals of one entrant of an exam."""
+
+    entrant: str
+    right: int
+    better: int
+    met: int
+    goals: int
+
+
+class JudgedAgain(TypedDict):
+    """Accepted attempts that a second judgement found right, and how many there were."""
+
+    right: int
+    of: int
+
+
+class ExamResult(TypedDict):
+    """The results of an exam, goal by goal."""
+
+    schema: Version
+    version: int
+    sha256: str
+    whole: bool
+    backend: BackendName
+    target: str
+    seed: int
+    model: dict[str, str] | None
+    k: int
+    recipes: bool
+    goals: list[ExamGoal]
+    labels: dict[str, str]
+    machine: str
+    figures: list[ExamFigures]
+    judged_again: JudgedAgain
+
+
+class ExamDocument(TypedDict):
+    """Document of upskill examine."""
+
+    schema: Version
+    exam: ExamResult
+
+
+class ListedGoal(TypedDict):
+    """A goal of the exam."""
+
+    name: str
+    kernel: str
+    prompt: str
+    metric: str
+    most: float | None
+
+
+class ExamGoalsDocument(TypedDict):
+    """Document of upskill examine --list."""
+
+    schema: Version
+    version: int
+    sha256: str
+    goals: list[ListedGoal]
+
+
+class KernelsDocument(TypedDict):
+    """Document of history."""
+
+    schema: Version
+    kernels: list[KnownKernel]
+
+
+class RecordedVersion(TypedDict):
+    """One judgement of the history, with its version.
+
+    Attributes:
+        at_us: microseconds since 1970 (UTC).
+        author: user, recipe:NAME, local:NAME or claude:MODEL; "recipe:NAME, chosen by local:NAME" where a model chose it.
+        steps: how the author came to it.
+        parent: the version that this one was made from.
+        launch: grid, block, shared and require in force.
+        tool: the version of KernelMate that judged.
+        source: the whole CUDA text that was compiled.
+        verdict: as that version of KernelMate wrote it, without counters by line.
+    """
+
+    version: int
+    kernel: str
+    path: str
+    at_us: int
+    command: str
+    author: str
+    prompt: str | None
+    metric: MetricName | None
+    why: str | None
+    steps: list[str]
+    parent: int | None
+    launch: dict[str, Any] | None
+    cost: Cost
+    tool: str
+    source: str
+    verdict: dict[str, Any]
+
+
+class VersionsDocument(TypedDict):
+    """Document of history KERNEL and history show."""
+
+    schema: Version
+    versions: list[RecordedVersion]
+
+
+DOCUMENTS = (
+    VerdictsDocument, OptimizationDocument, GateDocument, ExportedDocument, WrittenDocument, LiftedDocument,
+    TunedDocument, ErrorDocument, TargetsDocument, DoctorDocument, CalibrationDocument, ConfirmedDocument,
+    ListingsDocument, CodeDiffsDocument, ExplainedDocument, ModelsDocument, WhereDocument, ModelTestDocument,
+    ExamDocument, ExamGoalsDocument, KernelsDocument, VersionsDocument,
+)  # fmt: skip
+
+NEVER_NEGATIVE = frozenset(
+    {
+        "Resources", "Occupancy", "Counters", "CacheEstimate", "LineCounters", "InstructionMix", "OpcodeCount",
+        "HardwareProfile", "Timing", "Speedup", "Roofs", "Roofline", "Work", "Calibration", "Live", "Listing", "CodeTotals",
+        "ClassCounts", "Cause", "OptimizationDocument", "GateResult",
+    }
+)  # fmt: skip
+"""Definitions in which every number is 0 or more."""
+
+SHARES = (
+    "theoretical", "l1_sector_hit_rate", "l1_load_hit_rate", "l2_sector_hit_rate", "l1_hit_rate", "l2_hit_rate",
+)  # fmt: skip
+"""Fractions of a whole."""
+
+FIELDS: Mapping[str, Mapping[str, Any]] = {
+    **{name: {"minimum": 1} for name in ("line", "column", "ptx_line")},
+    **{name: {"minimum": 0, "maximum": 1} for name in SHARES},
+    **{name: {"minItems": 1} for name in ("Contract.sizes", "Listing.files", "CodeTotals.files")},
+    **{name: {"minItems": 1, "maxItems": 3} for name in ("Contract.grid", "Contract.block")},
+    "Contract.slowdown": {"minimum": 0},
+    "SassInstruction.address": {"minimum": 0},
+    "arch": {"pattern": "^sm_[0-9]+[a-z]?$"},
+    "binary": {"pattern": "^sha256:"},
+}
+"""Further keywords of properties, by their name or `Class.name`."""
+
+MAY_BE_INFINITE = frozenset({"Timing", "Speedup"})
+"""Records whose numbers are null where they are not finite."""
+
+Definition: TypeAlias = dict[str, Any]
+
+
+@cache
+def schema() -> Definition:
+    """The JSON Schema (draft 2020-12) of every document."""
+    import msgspec
+
+    _, components = msgspec.json.schema_components(DOCUMENTS, ref_template="#/$defs/{name}")
+    definitions = {_key(name): _finished(name, definition) for name, definition in components.items()}
+    with_peak = definitions["listing"]
+    with_peak["properties"]["peak"] = {
+        "description": "The most general registers that are live at once.",
+        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}],
+    }
+    with_peak["required"].append("peak")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:kernelmate:schema:1",
+        "title": "Documents that kernelmate --json prints",
+        "oneOf": [{"$ref": f"#/$defs/{_key(document.__name__)}"} for document in DOCUMENTS],
+        "$defs": definitions,
+    }
+
+
+def _key(name: str) -> str:
+    """`OpcodeCount` as `opcode_count`."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def _finished(name: str, definition: Definition) -> Definition:
+    """A definition as documents have it: every key of a record is there, and no other."""
+    if name == FindingCode.__name__:
+        codes = [{"const": code.value, "description": code.meaning} for code in FindingCode]
+        return {"description": "The code of a finding; of several that fit one cause, the first.", "oneOf": codes}
+    kind = globals().get(name) or getattr(records, name)
+    described = _described(cleandoc(definition.get("description", "")), definition["properties"])
+    properties = {
+        key: _property(name, key, _referring(value), described.get(key))
+        for key in kind.__annotations__
+        if (value := definition["properties"][key]).get("contentEncoding") != "base64"
+    }
+    required = properties if dataclasses.is_dataclass(kind) else definition["required"]
+    return {
+        "description": described[""],
+        "type": "object",
+        "properties": properties,
+        "required": [key for key in properties if key in required],
+        "additionalProperties": False,
+    }
+
+
+def _property(owner: str, name: str, value: Definition, description: str | None) -> Definition:
+    value.pop("default", None)
+    for one in (value, *value.get("anyOf", ()), *value.get("prefixItems", ())):
+        if one.get("type") in ("integer", "number") and owner in NEVER_NEGATIVE:
+            one["minimum"] = 0
+        if one.get("type") in ("integer", "number", "string", "array"):
+            one.update(FIELDS.get(f"{owner}.{name}", FIELDS.get(name, {})))
+        if one.get("type") == "number" and owner in MAY_BE_INFINITE:
+            one["type"] = ["number", "null"]
+    return value if description is None else {"description": description, **value}
+
+
+def _referring(value: Any) -> Any:
+    """A value of a schema with its references to definitions by their keys."""
+    if isinstance(value, dict):
+        return {
+            key: re.sub(r"\w+$", lambda found: _key(found[0]), item) if key == "$ref" else _referring(item)
+            for key, item in value.items()
+        }
+    return [_referring(item) for item in value] if isinstance(value, list) else value
+
+
+def _described(docstring: str, fields: Iterable[str]) -> dict[str, str]:
+    """The text of a class's docstring, under "", and of each field that its section `Attributes` describes."""
+    text, _, attributes = docstring.partition("Attributes:\n")
+    attributes = " ".join(attributes.split())
+    starts = [
+        (found.start(), found.end(), field)
+        for field in fields
+        if (found := re.search(rf"(?:^|(?<=[.;] ))`?{field}`?: ", attributes))
+    ]
+    starts.sort()
+    ends = [start for start, _, _ in starts[1:]] + [len(attributes)] * bool(starts)
+    told = {field: attributes[after:end] for (_, after, field), end in zip(starts, ends, strict=True)}
+    return {key: _json_words(words) for key, words in {"": text, **told}.items()}
+
+
+def _json_words(text: str) -> str:
+    words = re.sub(r"\bNone\b", "null", " ".join(text.split())).rstrip("; ")
+    return words[:1].upper() + words[1:]
