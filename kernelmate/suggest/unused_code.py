@@ -12,11 +12,6 @@ from kernelmate.suggest.syntax import Edit
 _FLOATING = re.compile(r"\s*(?:static )?const(?:expr)? (?:float|double)\b")
 """Declarations of constants that are no whole numbers."""
 
-_LOCAL = re.compile(
-    r"^[ \t]+(?:const|constexpr) (?:int|unsigned|unsigned int|size_t|auto) (\w+) = \d+u?;[^\n]*\n", re.MULTILINE
-)
-"""Lines of functions that declare one whole number."""
-
 
 def without_own_helpers(kernel: Kernel) -> Kernel:
     """The file without what only the kernel uses: a new kernel brings its own, under the names that become free."""
@@ -29,7 +24,7 @@ def without_own_helpers(kernel: Kernel) -> Kernel:
 
 def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
     """The changed file without constants that stood in launches alone and now stand nowhere."""
-    before, new = _own(old), _without_unused_locals(old, new)
+    before = _own(old)
     return _without(
         new,
         [
@@ -38,30 +33,6 @@ def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
             if name in before and before[name][2] == text and len(re.findall(rf"\b{name}\b", new.unit.text)) == 1
         ],
     )
-
-
-def _without_unused_locals(old: Kernel, new: Kernel) -> Kernel:
-    """The changed file without numbers of host functions that only launches named, and now none does."""
-    if new.unit.language != "cuda":
-        return new
-    text, spans = new.unit.text, list[tuple[int, int]]()
-    for found in _LOCAL.finditer(text):
-        outside = not new.start <= found.start() < new.end
-        if outside and found[0] in old.unit.text and not _uses(_scope(text, found.end()), found[1]):
-            before = old.unit.text
-            if _uses(_scope(before, before.index(found[0]) + len(found[0])), found[1]):
-                spans.append(found.span())
-    return apply_edits(new, [(*span, "") for span in spans]) if spans else new
-
-
-def _scope(text: str, start: int) -> str:
-    """What follows an offset up to the brace that closes its block."""
-    depth = 0
-    for place in range(start, len(text)):
-        depth += (text[place] == "{") - (text[place] == "}")
-        if depth < 0:
-            return text[start:place]
-    return text[start:]
 
 
 def _own(kernel: Kernel) -> dict[str, tuple[int, int, str]]:

@@ -90,14 +90,11 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
         grid = _by_names(text[start:end], [(name, value) for name, value in named if int(value) > 1])
         if grid == text[start:end]:
             continue
-        line = text.rfind("\n", 0, site.start) + 1
+        column = start - (text.rfind("\n", 0, start) + 1)
         rest = text[end : text.find("\n", end)]
-        lead = text[line : site.start]
-        if len(text[line:start]) + len(grid) + len(rest) <= width or lead.strip() or re.search(r"\bblocks\b", text):
-            edits.append((start, end, grid))
-            continue
-        declared = "\n".join(folded(f"{lead}const int blocks = {grid};", width))
-        edits += [(line, line, f"{declared}\n"), (start, end, "blocks")]
+        if column + len(grid) + len(rest) > width:
+            grid = "\n".join(folded(" " * column + grid, width)).lstrip()
+        edits.append((start, end, grid))
     return with_aligned_arguments(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
 
 

@@ -125,8 +125,8 @@ def test_masked_ends_of_rows_are_neither_read_nor_computed(
     for one in judged(session, kernel):
         text = one.candidate.kernel.unit.text
         assert "const int end = min(cols, static_cast<int>(row) + 1);" in text
-        assert "for (; c < end;" in text
-        assert "for (; c < cols;" in text
+        assert "for (; col < end;" in text
+        assert "for (; col < cols;" in text
 
 
 def test_rows_that_are_kept_in_registers_are_loaded_once(make: Any, session: Session) -> None:
