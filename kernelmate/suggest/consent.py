@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from kernelmate.files import write_atomically
 
 _ROOTS = (".git", ".hg", "pyproject.toml")
 
@@ -86,15 +85,7 @@ class Consents:
     def _write(self, agreed: dict[str, dict[str, int]]) -> bool:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".consent-")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump(agreed, file, indent=1)
-                os.replace(name, self.path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(name)
-                raise
+            write_atomically(self.path, json.dumps(agreed, indent=1))
         except OSError:
             return False
         return True
