@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.machine import describe
 from kernelmate.errors import SourceError
 from kernelmate_training.exam import ExamResult, Terms, Wanted, read_result, run, to_json
-from kernelmate_training.exam.together import Sitter, Together, apart
+from kernelmate_training.exam.running import Sitter, Together, apart
 
 FACTS, ANSWERS, RESULT = "kernelmate.json", "answers.jsonl", "exam.json"
 OUTPUTS = {

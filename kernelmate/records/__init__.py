@@ -36,7 +36,6 @@ from kernelmate.records.portable import (
     PortableJudgement,
     Promise,
 )
-from kernelmate.records.roofline import Bound, Roofline, Roofs, Work
 from kernelmate.records.suggestions import (
     Candidate,
     Claim,
@@ -50,6 +49,7 @@ from kernelmate.records.suggestions import (
 from kernelmate.records.tuning import DispatchRule, Tuned, TunedVersion
 from kernelmate.records.verdict import (
     BackendName,
+    Bound,
     CacheEstimate,
     Case,
     Counters,
@@ -59,9 +59,12 @@ from kernelmate.records.verdict import (
     MetricName,
     ObjectiveResult,
     OpcodeCount,
+    Roofline,
+    Roofs,
     Speedup,
     Timing,
     Verdict,
+    Work,
 )
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelmate.records.roofline import Roofs
+from kernelmate.records.verdict import Roofs
 
 
 @dataclass(frozen=True, slots=True)

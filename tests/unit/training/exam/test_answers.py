@@ -22,9 +22,8 @@ from kernelmate_training.exam import answers as answering
 from kernelmate_training.exam.answers import Sampled
 from kernelmate_training.exam.goals import load_exam
 from kernelmate_training.exam.prompts import write_prompts
-from kernelmate_training.exam.running import Wanted, run
+from kernelmate_training.exam.running import Sitter, Together, Wanted, apart, run
 from kernelmate_training.exam.sitting import Terms
-from kernelmate_training.exam.together import Sitter, Together, apart
 
 SOLUTIONS = Path(__file__).resolve().parents[3] / "data" / "exam"
 NAME = "fix-last-rows"
