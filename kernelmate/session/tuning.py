@@ -14,8 +14,8 @@ from kernelmate.compiler.device_part import device_part
 from kernelmate.config import Settings
 from kernelmate.errors import UsageError
 from kernelmate.records import Contract, DispatchRule, Kernel, Size, Tuned, TunedVersion, Verdict
-from kernelmate.session.building import options_for
 from kernelmate.session.candidates import content_key
+from kernelmate.session.preparing import options_for
 from kernelmate.session.searching import OnJudged, OnTrying
 from kernelmate.session.session import Session, Sizes
 from kernelmate.source import contract_for, parse_contract

@@ -15,11 +15,10 @@ from kernelmate_training.corpus.families.layouts import layouts, unpacking
 from kernelmate_training.corpus.families.maps import random_map, row_sizes
 from kernelmate_training.corpus.families.moves import gathers, transposes
 from kernelmate_training.corpus.families.neighbours import filters, volume
-from kernelmate_training.corpus.families.own_arrays import own_sorts, own_windows
 from kernelmate_training.corpus.families.pointwise3d import bags, bits, cubes, ranks
 from kernelmate_training.corpus.families.products import product
 from kernelmate_training.corpus.families.records import byte_records, dense, pooling
-from kernelmate_training.corpus.families.recurrences import decays, joint_counts
+from kernelmate_training.corpus.families.recurrences import decays, joint_counts, own_sorts, own_windows
 from kernelmate_training.corpus.families.row_model import RowProgram
 from kernelmate_training.corpus.families.rows import row_problem
 from kernelmate_training.corpus.families.stencils import window
