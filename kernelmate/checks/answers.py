@@ -128,8 +128,10 @@ class BaselineOutputs:
         off: |got - want| per element of each output, empty without a reference.
         outputs: its outputs, kept only if candidates are compared with them.
         longest_thread: instructions of its longest thread, if the backend counts them.
-        nans: for inputs with NaN, elements where both it and the reference gave NaN, per floating output.
+        nans: for inputs with NaN, elements where it and the reference agree on what becomes of NaN, per output.
         bits: elements whose bits it preserves as the reference does, per output, if a candidate must preserve them.
+        small: subnormal elements that it preserves as the reference does, per output, if a candidate must preserve them.
+        exact: where it rounds a 16-bit output to nearest throughout, the error that computing may add, per element.
     """
 
     errors: frozenset[str]
@@ -139,13 +141,13 @@ class BaselineOutputs:
     longest_thread: int | None = None
     nans: Arrays = field(default_factory=dict)
     bits: Arrays = field(default_factory=dict)
+    small: Arrays = field(default_factory=dict)
+    exact: Arrays = field(default_factory=dict)
 
     def arrays(self) -> Iterator[Array]:
         """Yields all arrays, for counting bytes."""
-        yield from self.off.values()
-        yield from self.outputs.values()
-        yield from self.nans.values()
-        yield from self.bits.values()
+        for part in (self.off, self.outputs, self.nans, self.bits, self.small, self.exact):
+            yield from part.values()
 
 
 REMEMBERED_BYTES = 96 << 20
@@ -211,7 +213,7 @@ def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds
     full = derive(contract, reference, given, size, answer.want, seed, exact=True, draws=draws)
     pairs = ((answer.allowed.error, full.error), (answer.allowed.coarse, full.coarse))
     error, coarse = ({n: module_of(a).maximum(a, new[n]) for n, a in old.items()} for old, new in pairs)
-    return replace(answer, allowed=Allowed(error, coarse), again=True)
+    return replace(answer, allowed=Allowed(error, coarse, full.terms), again=True)
 
 
 def with_ties(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:
