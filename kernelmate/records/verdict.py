@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kernelmate.records.compiled import Diagnostic, Occupancy, Resources
-from kernelmate.records.findings import Finding
+from kernelmate.records.findings import Finding, FindingCode
 from kernelmate.records.lines import LineCounters
 
 Bound = Literal["memory", "compute", "latency"]
@@ -370,6 +370,11 @@ class Verdict:
         """
         open_cases = any(case.held_against == "reference" and not case.degenerate for case in self.cases)
         return self.compiled and self.correct is None and (open_cases or not self.cases)
+
+    @property
+    def unsupported(self) -> bool:
+        """Returns True if the backend does not know a feature of the version, so that it was not judged."""
+        return self.correct is None and any(one.code == FindingCode.UNSUPPORTED_INSTRUCTION for one in self.findings)
 
     @property
     def clean(self) -> bool:
