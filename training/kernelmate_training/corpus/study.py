@@ -95,7 +95,7 @@ HEADLINES = 48
 @functools.cache
 def _exam() -> Overlaps:
     """The exam's kernels, of which nothing may be taught."""
-    from kernelmate_training.exam.near import exam_texts
+    from kernelmate_training.exam.similarity import exam_texts
 
     return Overlaps(exam_texts())
 

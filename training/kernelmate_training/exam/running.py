@@ -18,16 +18,16 @@ from kernelmate.session import Session
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.version import VERSION
 from kernelmate_training.exam.answers import Answered, Answers, Local, Sampled
+from kernelmate_training.exam.attempts import Terms, attempt_goal
 from kernelmate_training.exam.goals import Exam, Goal, load_exam
 from kernelmate_training.exam.records import Attempt, ExamResult, GoalResult, read_goal
-from kernelmate_training.exam.sitting import Terms, sit
 
 APART = 1000
 """Answers of the n-th model are numbered from n times this on while all sit together; no model gives so many."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sitter:
+class ExamTaker:
     """A model's file of answers: `codec` that its prompts were written with, `name` of the model."""
 
     answers: Path
@@ -45,7 +45,7 @@ class Together:
         SourceError: a file of answers cannot be read. UsageError: there is no such codec.
     """
 
-    def __init__(self, sitters: Sequence[Sitter]) -> None:
+    def __init__(self, sitters: Sequence[ExamTaker]) -> None:
         self._models = [Sampled(one.answers, one.codec, one.name) for one in sitters]
 
     def identity(self) -> Mapping[str, str]:
@@ -92,7 +92,7 @@ TIMEOUT_S = 600.0
 RECIPES = Terms().recipes
 """Versions of recipes for each goal, where no other number is given."""
 
-Told = Callable[[GoalResult, int, int], None]
+OnGoal = Callable[[GoalResult, int, int], None]
 """Told of a goal's result, how many are done, and how many there are."""
 
 
@@ -115,7 +115,7 @@ class Wanted:
     goals: tuple[str, ...] = ()
     backend: Literal["emulator", "cuda"] = "emulator"
     answers: Path | None = None
-    together: tuple[Sitter, ...] = ()
+    together: tuple[ExamTaker, ...] = ()
     codec: str = "mixed-2"
     model: str | None = None
     terms: Terms = field(default_factory=Terms)
@@ -141,7 +141,7 @@ class Wanted:
         return None if self.model is None else Local(self.settings(self.seed))
 
 
-def run(wanted: Wanted, *, on_goal: Told | None = None, keep: Path | None = None) -> ExamResult:
+def run(wanted: Wanted, *, on_goal: OnGoal | None = None, keep: Path | None = None) -> ExamResult:
     """Sit the exam.
 
     Args:
@@ -257,7 +257,7 @@ def _each(wanted: Wanted, goals: list[Goal]) -> Iterator[GoalResult]:
     if wanted.jobs <= 1 or len(goals) <= 1:
         with _ExamWorker(wanted) as worker:
             for goal in goals:
-                yield worker.sit(goal)
+                yield worker.attempt_goal(goal)
         return
     with multiprocessing.get_context("spawn").Pool(min(wanted.jobs, len(goals)), _open, (wanted,)) as pool:
         yield from pool.imap_unordered(_call, goals)
@@ -280,21 +280,21 @@ class _ExamWorker:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def sit(self, goal: Goal) -> GoalResult:
+    def attempt_goal(self, goal: Goal) -> GoalResult:
         """One goal's result."""
-        return sit(self._session, goal, self._answers, self._wanted.terms, other=self._other)
+        return attempt_goal(self._session, goal, self._answers, self._wanted.terms, other=self._other)
 
 
-_desks: list[_ExamWorker] = []
+_exam_workers: list[_ExamWorker] = []
 """This process's worker, once it has one."""
 
 
 def _open(wanted: Wanted) -> None:
-    _desks.append(_ExamWorker(wanted).__enter__())
+    _exam_workers.append(_ExamWorker(wanted).__enter__())
 
 
 def _call(goal: Goal) -> GoalResult:
-    return _desks[0].sit(goal)
+    return _exam_workers[0].attempt_goal(goal)
 
 
 __all__ = ["Wanted", "interrupted", "run"]
