@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, camel, fresh_names
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, camel, fresh_names
 from kernelmate.synthesis.packs import pack_struct
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
@@ -197,17 +198,21 @@ class ContractionText:
         self.at = before
         return ["// Of results that stay as they are, whole tiles are left out.", f"if (!({text})) return;"]
 
-    def whole_lines(self, counts: Mapping[str, int]) -> list[str]:
-        """Emits the tests that each array's packs are aligned and end within a row, by elements per pack."""
+    def whole_lines(self, counts: Mapping[str, str]) -> list[str]:
+        """Emits the tests that each array's packs are aligned and end within a row, by the name of the number of elements per pack."""
         lines = []
         for name, count in counts.items():
             axis = self.shape.n if name in self.outputs else self.along(name)
             order = tuple(self.shape.whole) if name in self.outputs else self.order(name)
             if order[-1] != axis:
                 continue
-            bytes_ = count * ITEM_BYTES[self.kernel.arguments[name].dtype]
             tests = [f"{self.lengths[axis]} % {count} == 0"]
-            if (self.kernel.arguments[name].align or 1) % bytes_:
+            if (self.kernel.arguments[name].align or 1) % WIDEST:
+                bytes_ = (
+                    f"sizeof({self.packs[name]})"
+                    if name in self.packs
+                    else f"({count} * sizeof({self.kernel.element(name)}))"
+                )
                 tests.append(f"reinterpret_cast<size_t>({name}) % {bytes_} == 0")
             self.whole[name] = self.kernel.names.fresh(f"{name}_whole")
             lines.append(f"const bool {self.whole[name]} = {' && '.join(tests)};")
@@ -216,6 +221,13 @@ class ContractionText:
     def placed(self) -> str:
         """The declaration of `place`, a result's number."""
         return f"const size_t {self.names.place} = {address(tuple(self.shape.whole), self.lengths, self.at)};"
+
+    def with_place(self, lines: list[str]) -> list[str]:
+        """Lines with the declaration of a result's number before them; or with its expression, where one line needs it once."""
+        declared, name = self.placed(), self.names.place
+        if len(re.findall(rf"\b{name}\b", " ".join(lines))) > 1:
+            return [declared, *lines]
+        return [re.sub(rf"\b{name}\b", declared.partition(" = ")[2].removesuffix(";"), line) for line in lines]
 
     def values(self, total: str, factors: Iterable[Key] = ()) -> tuple[list[str], dict[str, str]]:
         """Return the values that follow from a sum, at a row and a column of the result.
