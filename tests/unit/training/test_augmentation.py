@@ -18,17 +18,17 @@ from kernelmate.source import contract_for, find_kernels, text_unit
 from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import CodecVersion, Question, UndecodableAnswer
 from kernelmate.suggest.codec.requests import launch_of
+from kernelmate_training.augmentation import Augmentation, AugmentationRates
 from kernelmate_training.encoded import Encoded, encode
 from kernelmate_training.exam.goals import KERNELS
-from kernelmate_training.examples import TASKS, question_of, tell, version_of
+from kernelmate_training.examples import TASKS, format_examples, question_of, version_of
 from kernelmate_training.settings import ModelSection
-from kernelmate_training.varying import Variation, Varying
 from kernelmate_training.vocabulary import train_tokenizer
 
 PAIRS = Path(__file__).resolve().parents[2] / "data" / "upskill" / "pairs.jsonl"
 LINES = PAIRS.read_text().splitlines()
 CODEC = codec_named("mixed-2")
-EXAMPLES = tell(LINES, "mixed-2", processes=1).examples
+EXAMPLES = format_examples(LINES, "mixed-2", processes=1).examples
 TOKENIZER = train_tokenizer((text for one in EXAMPLES for text in (one.prompt, one.answer)), CODEC.vocabulary(), CODEC.end, 2048)  # fmt: skip
 DATA: Encoded = encode(EXAMPLES, TOKENIZER, 4096)[0]
 SEEDS, NUMBERS = st.integers(0, 2**32), st.integers(0, len(DATA) - 1)
@@ -37,7 +37,7 @@ SEEDS, NUMBERS = st.integers(0, 2**32), st.integers(0, len(DATA) - 1)
 def drawn(number: int, seed: int, **how: float) -> tuple[str, str]:
     """Prompt and answer of an example in one draw."""
     tokens = DATA.tokens[DATA.starts[number] : DATA.starts[number + 1]]
-    varying = Varying(Variation.of(how), TOKENIZER.to_str())
+    varying = Augmentation(AugmentationRates.of(how), TOKENIZER.to_str())
     made, cut = varying.draw(tokens, int(DATA.answers[number]), TASKS[DATA.tasks[number]], np.random.default_rng(seed))
     assert len(made) <= len(tokens)
     assert made.dtype == tokens.dtype
@@ -184,10 +184,10 @@ def test_renumbered_answers_are_read_by_the_question_that_was_numbered_so() -> N
 @pytest.mark.parametrize("name", ["mixed-2", "mixed-2-plain"])
 def test_every_codec_of_small_models_can_be_varied(name: str) -> None:
     codec = codec_named(name)
-    examples = tell(LINES, name, processes=1).examples
+    examples = format_examples(LINES, name, processes=1).examples
     tokenizer = train_tokenizer((part for one in EXAMPLES for part in (one.prompt, one.answer)), codec.vocabulary(), codec.end, 2048)  # fmt: skip
     data = encode(examples, tokenizer, 4096)[0]
-    varying = Varying(Variation(1.0, 1.0, 1.0, 1.0, 1.0, 1.0), tokenizer.to_str())
+    varying = Augmentation(AugmentationRates(1.0, 1.0, 1.0, 1.0, 1.0, 1.0), tokenizer.to_str())
     for number in range(len(data)):
         tokens = data.tokens[data.starts[number] : data.starts[number + 1]]
         made, cut = varying.draw(tokens, int(data.answers[number]), TASKS[data.tasks[number]], np.random.default_rng(1))
@@ -209,7 +209,7 @@ def test_examples_and_the_exams_kernels_fit_the_length_that_models_are_trained_w
 @pytest.mark.parametrize(("how", "said"), [({"name": 1.0}, "no 'name'"), ({"names": 2.0}, "between 0 and 1")])
 def test_a_configuration_says_what_there_is(how: dict[str, float], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Variation.of(how)
+        AugmentationRates.of(how)
 
 
 def chosen(number: int) -> tuple[str, Any, int]:
@@ -222,7 +222,7 @@ def chosen(number: int) -> tuple[str, Any, int]:
 
 def test_lines_of_code_are_left_out_where_the_answer_is_a_choice_and_nothing_else_is() -> None:
     fewer, line = 0, re.compile(r"(?=@\||@\d+:)")
-    varying = Varying(Variation(code=1.0), TOKENIZER.to_str())
+    varying = Augmentation(AugmentationRates(code=1.0), TOKENIZER.to_str())
     for number, example in enumerate(EXAMPLES):
         if "@offers" not in example.prompt:
             continue

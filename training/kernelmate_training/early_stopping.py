@@ -15,7 +15,7 @@ LEAST_STEPS = 5
 
 
 @dataclass(slots=True)
-class Watch:
+class EarlyStopping:
     """What was seen of the held-out loss, and whether the run is to come to its end.
 
     Attributes:

@@ -15,10 +15,10 @@ from kernelmate.session import Session
 from kernelmate.source import same_kernel, with_text
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate_training.exam.answers import Answered
+from kernelmate_training.exam.attempts import Terms, attempt_goal
 from kernelmate_training.exam.goals import Goal, load_exam
 from kernelmate_training.exam.records import GoalResult
 from kernelmate_training.exam.running import Wanted, run
-from kernelmate_training.exam.sitting import Terms, sit
 
 pytestmark = pytest.mark.exhaustive(share=0.2, together=True)
 
@@ -70,7 +70,7 @@ def test_every_answer_is_judged_and_told_apart(sessions: tuple[Session, Session]
         good.replace("float2 s", "float2 s"),
         "#include </etc/passwd>\n" + good,
     )
-    result = sit(sessions[0], goal, answers, Terms(k=7, recipes=0), other=sessions[1])
+    result = attempt_goal(sessions[0], goal, answers, Terms(k=7, recipes=0), other=sessions[1])
     standings = [one.standing for one in result.attempts]
     assert standings == ["unreadable", "unchanged", "broken", "wrong", "met", "met", "broken"]
     assert [one.again for one in result.attempts] == [None, None, None, None, True, None, None]
@@ -85,7 +85,7 @@ def test_a_version_within_the_products_limits_that_misses_the_goals_own_is_bette
 ) -> None:
     goal = replace(only("sobel-shared"), most=300)
     good = (SOLUTIONS / "sobel_tile.cu").read_text(encoding="utf-8")
-    result = sit(sessions[0], goal, Dictated(good), Terms(k=1, recipes=0))
+    result = attempt_goal(sessions[0], goal, Dictated(good), Terms(k=1, recipes=0))
     (attempt,) = result.attempts
     assert (attempt.standing, attempt.after) == ("better", 340.0)
     assert attempt.again is None
@@ -96,7 +96,7 @@ def test_recipes_end_with_their_first_version_that_meets_the_goal_and_a_model_is
 ) -> None:
     goal = only("fix-trapezoid")
     answers = Dictated(goal.path.read_text(encoding="utf-8"))
-    result = sit(sessions[0], goal, answers, Terms(k=1, recipes=5), other=sessions[1])
+    result = attempt_goal(sessions[0], goal, answers, Terms(k=1, recipes=5), other=sessions[1])
     mine = [one for one in result.attempts if one.author == "recipes"]
     assert mine[-1].standing == "met"
     assert mine[-1].label.startswith("recipe:")
@@ -112,14 +112,14 @@ def test_a_model_that_cannot_be_asked_is_a_problem_of_the_goal_and_not_of_the_ex
         def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
             raise AuthorFailed("truncated", "The kernel is too long for the model.")
 
-    result = sit(sessions[0], only("fix-trapezoid"), Silent(), Terms(recipes=0))
+    result = attempt_goal(sessions[0], only("fix-trapezoid"), Silent(), Terms(recipes=0))
     assert result.attempts == ()
     assert result.problem == "The kernel is too long for the model."
 
 
 def test_a_prompt_that_is_read_as_something_else_is_said(sessions: tuple[Session, Session]) -> None:
     goal = replace(only("fix-trapezoid"), prompt="make it faster")
-    result = sit(sessions[0], goal, None, Terms(recipes=1))
+    result = attempt_goal(sessions[0], goal, None, Terms(recipes=1))
     assert "is read as time" in result.problem
 
 

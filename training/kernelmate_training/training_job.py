@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
-from kernelmate_training.done import STEPS, Done, Step, first_open, model_keys
-from kernelmate_training.needs import need
+from kernelmate_training.finished_steps import STEPS, FinishedSteps, Step, first_open, model_keys
+from kernelmate_training.requirements import require_packages
 from kernelmate_training.settings import ModelSection, Upskill
 
-Told = Callable[[str], None]
+OnLine = Callable[[str], None]
 NEEDED = ("torch", "tokenizers", "safetensors", "numpy")
 
 
@@ -40,7 +40,7 @@ class Result:
     problems: tuple[str, ...]
 
 
-def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None = None, told: Told = lambda line: None) -> dict[str, Any]:  # fmt: skip
+def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None = None, told: OnLine = lambda line: None) -> dict[str, Any]:  # fmt: skip
     """Train one model from scratch, or go on where its training was cut; SIGTERM and Ctrl-C save it and end it.
 
     Args:
@@ -58,12 +58,12 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
     """
     # On a busy CPU, threads that spin while they wait for each other take the time that the others need; torch reads it once.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    need(NEEDED, "Training")
+    require_packages(NEEDED, "Training")
     begun = time.monotonic()
+    from kernelmate_training.augmentation import Augmentation, AugmentationRates
     from kernelmate_training.preparing import prepare
     from kernelmate_training.torch_device import place
     from kernelmate_training.torch_trainer import Progress, Trainer
-    from kernelmate_training.varying import Variation, Varying
     from kernelmate_training.vocabulary import PAD
 
     folder = settings.model_folder(model.name)
@@ -78,7 +78,7 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
 
     with place(plan.precision) as here:
         held_out = prepared.held_out if len(prepared.held_out) else None
-        varying = Varying(Variation.of(plan.augment), prepared.tokenizer) if plan.augment else None
+        varying = Augmentation(AugmentationRates.of(plan.augment), prepared.tokenizer) if plan.augment else None
         trainer = Trainer(plan, shape, prepared.train, held_out, folder, here, varying=varying, on_progress=line, stop=asked_to_stop)  # fmt: skip
         done = trainer.run()
         facts: dict[str, Any] = {
@@ -92,7 +92,7 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
     return facts
 
 
-def look_at_choices(settings: Upskill, model: ModelSection, told: Told = lambda line: None) -> dict[str, Any]:
+def evaluate_choices(settings: Upskill, model: ModelSection, told: OnLine = lambda line: None) -> dict[str, Any]:
     """How often a trained model chooses well on families that it has not learned from, which is kept beside it.
 
     Nothing for codecs that offer nothing, and where nothing is held out.
@@ -135,7 +135,7 @@ def export_model(settings: Upskill, name: str, *, kind: str | None = None) -> Pa
     Raises:
         UsageError: it was not trained yet. EnvironmentFailed: the gguf package is missing, or the disk is full.
     """
-    need(("gguf", "safetensors", "torch"), "Exporting a model")
+    require_packages(("gguf", "safetensors", "torch"), "Exporting a model")
     from kernelmate_training.card import card_of
     from kernelmate_training.gguf_files import OFFERS_KEY, Label, write_gguf
     from kernelmate_training.torch_folders import load_folder
@@ -154,7 +154,7 @@ def export_model(settings: Upskill, name: str, *, kind: str | None = None) -> Pa
     return path
 
 
-def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None, told: Told = lambda line: None) -> Path | None:  # fmt: skip
+def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None, told: OnLine = lambda line: None) -> Path | None:  # fmt: skip
     """Draw a model's answers to the exam's prompts, on the GPU where there is one.
 
     Returns:
@@ -170,10 +170,10 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
     import torch
     from tokenizers import Tokenizer
 
+    from kernelmate_training.augmentation import Augmentation, AugmentationRates
     from kernelmate_training.examining import prompts_folder
     from kernelmate_training.torch_folders import load_folder, load_llama
     from kernelmate_training.torch_sampling import Drawing, answered
-    from kernelmate_training.varying import Variation, Varying
 
     folder = settings.model_folder(name)
     found = load_folder(folder)
@@ -183,7 +183,7 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
     section = settings.sampling
     how = Drawing(section.k, section.temperature, greedy_first=True, seed=section.seed, most_tokens=section.most_tokens, spread=section.spread, top_p=section.top_p, redraws=section.redraws)  # fmt: skip
     tokenizer = Tokenizer.from_str(found.tokenizer)
-    renumber = Varying(Variation(), found.tokenizer) if section.renumber else None
+    renumber = Augmentation(AugmentationRates(), found.tokenizer) if section.renumber else None
     over = (lambda: False) if seconds is None else (lambda: time.monotonic() - begun > seconds)
     drawn = answered(model, tokenizer, [prompt["prompt"] for prompt in prompts], how, renumber=renumber, stop=over)
     path = folder / "answers.jsonl"
@@ -211,7 +211,7 @@ def read_prompts(folder: Path, codec: str) -> list[dict[str, str]]:
         raise UsageError(f"The exam's prompts for the codec {codec} cannot be read: {error}.", file=str(path)) from None
 
 
-def whole_way(settings: Upskill, model: ModelSection, *, seconds: float | None = None, finish: float = 60.0, told: Told = lambda line: None) -> Result:  # fmt: skip
+def run_training_job(settings: Upskill, model: ModelSection, *, seconds: float | None = None, finish: float = 60.0, told: OnLine = lambda line: None) -> Result:  # fmt: skip
     """Train, play rounds, export and sample; what fails is noted and costs nothing that was kept before.
 
     What an earlier call has done from the same corpus and configuration is not done again.
@@ -226,7 +226,7 @@ def whole_way(settings: Upskill, model: ModelSection, *, seconds: float | None =
     folder = settings.model_folder(model.name)
     keys = model_keys(settings, model)
     left = first_open(folder, keys)
-    way = _Way(settings, model, keys, told, STEPS.index(left) if left else len(STEPS))
+    way = _JobSteps(settings, model, keys, told, STEPS.index(left) if left else len(STEPS))
     trained = way.step("training", lambda: train_model(settings, model, seconds=seconds, told=told), whole=_is_finished)
     if trained is None:
         trained = _facts_of(folder)
@@ -238,7 +238,7 @@ def whole_way(settings: Upskill, model: ModelSection, *, seconds: float | None =
         way.step("rounds", lambda: improve(settings, model, seconds=settings.rounds.seconds * 2, told=told))
     else:
         way.step("rounds", dict)
-    choices = way.tried("choosing", lambda: look_at_choices(settings, model, told))
+    choices = way.tried("choosing", lambda: evaluate_choices(settings, model, told))
     trained = {**trained, "choices": choices} if trained and choices else trained
     way.step("export", lambda: export_model(settings, model.name))
     begun = time.monotonic()
@@ -269,13 +269,13 @@ def write_result(result: Result) -> None:
 
 
 @dataclass(slots=True)
-class _Way:
+class _JobSteps:
     """The steps of one model, from the first that is not done; `problems` are those that failed, by step."""
 
     settings: Upskill
     model: ModelSection
     keys: dict[Step, str]
-    told: Told
+    told: OnLine
     first: int
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -292,7 +292,7 @@ class _Way:
             return None
         found = self.tried(name, does)
         if not self.problems and whole(found):
-            Done(self.settings.model_folder(self.model.name)).mark(name, self.keys[name])
+            FinishedSteps(self.settings.model_folder(self.model.name)).mark(name, self.keys[name])
         return found
 
     def tried(self, what: str, does: Callable[[], Any]) -> Any:

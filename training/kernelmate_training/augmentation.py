@@ -46,7 +46,7 @@ _STATEMENT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Variation:
+class AugmentationRates:
     """Rates of augmentation; each a chance, or a share, between 0 and 1.
 
     Attributes:
@@ -68,7 +68,7 @@ class Variation:
     code: float = 0.0
 
     @classmethod
-    def of(cls, shares: Mapping[str, float]) -> Variation:
+    def of(cls, shares: Mapping[str, float]) -> AugmentationRates:
         """From a configuration's table.
 
         Raises:
@@ -84,14 +84,14 @@ class Variation:
 
 
 @dataclass(frozen=True)
-class Varying:
+class Augmentation:
     """Draws variations of encoded examples.
 
     Attributes:
         how: what is varied. tokenizer: the text of `tokenizer.json`.
     """
 
-    how: Variation
+    how: AugmentationRates
     tokenizer: str
 
     def draw(self, tokens: Array, cut: int, task: str, random: np.random.Generator) -> tuple[Array, int]:

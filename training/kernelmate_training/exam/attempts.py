@@ -37,7 +37,7 @@ class Terms:
     again: bool = True
 
 
-def sit(
+def attempt_goal(
     session: Session, goal: Goal, answers: Answers | None, terms: Terms, *, other: Session | None = None
 ) -> GoalResult:
     """One goal tried by recipes and by a model.

@@ -11,7 +11,7 @@ from typing import Any
 from kernelmate.errors import KernelmateError
 from kernelmate_training.settings import Upskill
 
-Told = Callable[[str], None]
+OnLine = Callable[[str], None]
 KEPT = ("config.json", "tokenizer.json", "tokenizer_config.json", "kernelmate.json", "model.safetensors")
 """What makes up a trained model, without its checkpoints."""
 
@@ -33,7 +33,7 @@ def copy_model(settings: Upskill, name: str, copy: str) -> None:
         shutil.copyfile(start / file, end / file)
 
 
-def play_on(settings: Upskill, name: str, *, seconds: float | None = None, finish: float = 60.0, told: Told = lambda line: None) -> tuple[str, ...]:  # fmt: skip
+def run_rounds(settings: Upskill, name: str, *, seconds: float | None = None, finish: float = 60.0, told: OnLine = lambda line: None) -> tuple[str, ...]:  # fmt: skip
     """Rounds, how well it then chooses, export, answers to the exam's prompts; gives what went wrong, one sentence each, and keeps what was done before.
 
     Args:
@@ -43,14 +43,14 @@ def play_on(settings: Upskill, name: str, *, seconds: float | None = None, finis
         finish: seconds of sampling at most.
         told: lines about how far it is.
     """
-    from kernelmate_training.apprentice import export_model, look_at_choices, sample_prompts
     from kernelmate_training.rounds import improve
+    from kernelmate_training.training_job import evaluate_choices, export_model, sample_prompts
 
     problems: list[str] = []
     results: dict[str, Any] = {}
     steps: dict[str, Callable[[], Any]] = {
         "rounds": lambda: improve(settings, settings.model(name), seconds=seconds, told=told)["rounds"],
-        "choosing": lambda: look_at_choices(settings, settings.model(name), told),
+        "choosing": lambda: evaluate_choices(settings, settings.model(name), told),
         "export": lambda: str(export_model(settings, name)),
         "sampling": lambda: str(sample_prompts(settings, name, seconds=finish, told=told) or ""),
     }

@@ -14,7 +14,7 @@ OWN = {"train", "qlora"}
 """Extras of kernelmate-training; the others are kernelmate's."""
 
 
-def need(packages: Iterable[str], what: str) -> None:
+def require_packages(packages: Iterable[str], what: str) -> None:
     """See that packages are installed, without loading them.
 
     Args:

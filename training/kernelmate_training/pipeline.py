@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelmate.errors import KernelmateError
-from kernelmate_training.done import FILE, Done, first_open, model_keys
+from kernelmate_training.finished_steps import FILE, FinishedSteps, first_open, model_keys
 from kernelmate_training.journal import Journal
 from kernelmate_training.settings import ModelSection, Upskill
 
-Told = Callable[[str], None]
+OnLine = Callable[[str], None]
 GRACE_S = 20.0
 """Seconds that a process gets to save what it has, after it was asked to end."""
 POLL_S = 0.2
@@ -52,7 +52,7 @@ class _Running:
         return self.process.poll() is not None or (self.limit is not None and time.monotonic() > self.limit)
 
 
-class Whole:
+class Pipeline:
     """One undertaking.
 
     Args:
@@ -61,7 +61,7 @@ class Whole:
         told: lines about how far it is.
     """
 
-    def __init__(self, settings: Upskill, gpus: tuple[int, ...] | None = None, told: Told = lambda line: None) -> None:  # fmt: skip
+    def __init__(self, settings: Upskill, gpus: tuple[int, ...] | None = None, told: OnLine = lambda line: None) -> None:  # fmt: skip
         self._settings, self._told = settings, told
         # The processes that are started read what is meant now, not what a file says later.
         self._config = settings.folder / "settings.json"
@@ -120,7 +120,7 @@ class Whole:
 
         # One that ended because its time was over is whole, too: with more pairs all that was made from it would be lost.
         made = read_manifest(self._settings.corpus_folder)
-        if made and Done(self._settings.folder).has("corpus", corpus_key(self._settings)):
+        if made and FinishedSteps(self._settings.folder).has("corpus", corpus_key(self._settings)):
             self._told(f"the corpus is there: {made['rows']} pairs")
             return
         made = generate(self._settings, gpus=self._gpus, seconds=self._until(seconds), told=self._told)

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("torch", reason="rounds need the extra `train`")
 
 from kernelmate.errors import UsageError
-from kernelmate_training.apprentice import train_model
-from kernelmate_training.examples import lines_of, tell
-from kernelmate_training.playing import KEPT, copy_model, play_on
+from kernelmate_training.examples import format_examples, lines_of
+from kernelmate_training.round_process import KEPT, copy_model, run_rounds
 from kernelmate_training.settings import Upskill
+from kernelmate_training.training_job import train_model
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
 SHAPE = {"vocabulary": 1400, "hidden": 32, "layers": 1, "heads": 2, "feed_forward": 64, "context": 1024}
@@ -23,7 +23,7 @@ SHAPE = {"vocabulary": 1400, "hidden": 32, "layers": 1, "heads": 2, "feed_forwar
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Upskill:
     folder = tmp_path_factory.mktemp("p")
     (folder / "prompts").mkdir()
-    prompt = tell(lines_of(CORPUS), "mixed-2", processes=1).examples[0].prompt
+    prompt = format_examples(lines_of(CORPUS), "mixed-2", processes=1).examples[0].prompt
     (folder / "prompts" / "mixed-2.jsonl").write_text(json.dumps({"goal": "g", "prompt": prompt}) + "\n")
     made = Upskill.model_validate(
         {
@@ -41,7 +41,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Upskill:
 def test_a_copy_plays_and_leaves_its_model_alone(settings: Upskill) -> None:
     before = {name: (settings.model_folder("m") / name).read_bytes() for name in KEPT}
     copy_model(settings, "m", "m-self")
-    assert play_on(settings, "m-self") == ()
+    assert run_rounds(settings, "m-self") == ()
     folder = settings.model_folder("m-self")
     result = json.loads((folder / "result.json").read_text())
     assert [one["kind"] for one in result["rounds"]] == ["self"]
@@ -63,7 +63,7 @@ def test_what_has_played_is_not_overwritten_and_what_is_not_there_is_said(settin
 def test_a_round_by_advantages_says_what_it_moved(settings: Upskill) -> None:
     copy_model(settings, "m", "m-grpo")
     rounds = settings.rounds.model_copy(update={"kind": "grpo", "k": 3, "most_tokens": 6})
-    assert play_on(settings.model_copy(update={"rounds": rounds}), "m-grpo") == ()
+    assert run_rounds(settings.model_copy(update={"rounds": rounds}), "m-grpo") == ()
     (played,) = json.loads((settings.model_folder("m-grpo") / "kernelmate.json").read_text())["rounds"]
     assert (played["kind"], played["judged_on"]) == ("grpo", "emulated")
     # A model after two steps answers nothing of use: all its answers are worth the same, and nothing moves.

@@ -16,7 +16,7 @@ STEPS: tuple[Step, ...] = ("training", "rounds", "export", "sampling")
 """A model's way; each rests on the one before."""
 
 
-class Done:
+class FinishedSteps:
     """Which steps are done, kept in a folder; a step is done again once what it rests on is another.
 
     Args:
@@ -80,6 +80,6 @@ def first_open(folder: Path, keys: dict[Step, str]) -> Step | None:
     Rounds begin with the model as it was trained, so where a model has played others, they go on with training, which has
     nothing to do but to give that model.
     """
-    done = Done(folder)
+    done = FinishedSteps(folder)
     step = next((step for step in STEPS if not done.has(step, keys[step])), None)
     return "training" if step == "rounds" else step

@@ -16,10 +16,10 @@ torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 
 from kernelmate.cli.main import cli  # noqa: E402
 from kernelmate.suggest.local.library import read_facts  # noqa: E402
-from kernelmate_training.examples import lines_of, tell  # noqa: E402
+from kernelmate_training.examples import format_examples, lines_of  # noqa: E402
 from kernelmate_training.journal import events  # noqa: E402
+from kernelmate_training.pipeline import Pipeline  # noqa: E402
 from kernelmate_training.settings import ModelSection, TrainingSection, Upskill  # noqa: E402
-from kernelmate_training.whole import Whole  # noqa: E402
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
 CONFIG = """
@@ -64,7 +64,7 @@ def invoke(*arguments: object) -> Result:
 def test_one_command_trains_exports_and_asks(config: Callable[..., Path], tmp_path: Path) -> None:
     prompts = tmp_path / "prompts"
     prompts.mkdir()
-    told = tell(lines_of(CORPUS), "mixed-2", processes=1).examples[:3]
+    told = format_examples(lines_of(CORPUS), "mixed-2", processes=1).examples[:3]
     rows = [{"goal": f"g{number}", "prompt": example.prompt} for number, example in enumerate(told)]
     (prompts / "mixed-2.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     result = invoke("upskill", "run", config(), "--json")
@@ -121,7 +121,7 @@ def test_a_corpus_that_is_not_there_is_said(config: Callable[..., Path], tmp_pat
     assert "kernelmate upskill generate" in result.output
 
 
-class Timed(Whole):
+class Timed(Pipeline):
     """Whole, with processes that only take time in the place of training."""
 
     def __init__(self, settings: Upskill, takes: dict[str, float]) -> None:

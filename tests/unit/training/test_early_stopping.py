@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate_training.watching import Watch
+from kernelmate_training.early_stopping import EarlyStopping
 
 
 def test_the_best_is_the_lowest_smoothed_loss() -> None:
-    watch = Watch()
+    watch = EarlyStopping()
     better = [watch.see(loss, step, 0.1) for step, loss in enumerate([4.0, 2.0, 1.0, 3.0, 3.0])]
     assert better == [True, True, True, False, False]
     assert watch.best_step == 2
@@ -21,7 +21,7 @@ def test_the_best_is_the_lowest_smoothed_loss() -> None:
 
 
 def test_without_getting_better_the_rate_decays_from_where_it_would_and_then_it_ends() -> None:
-    watch = Watch(patience=2, cooldown=0.5)
+    watch = EarlyStopping(patience=2, cooldown=0.5)
     for step in range(0, 100, 10):
         watch.see(1.0 if step < 60 else 2.0, step, step / 1000)
     assert watch.ends_from is not None
@@ -32,7 +32,7 @@ def test_without_getting_better_the_rate_decays_from_where_it_would_and_then_it_
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=40), st.integers(0, 4))
 def test_progress_never_goes_back_and_is_the_clocks_until_patience_ends(losses: list[float], patience: int) -> None:
-    watch = Watch(patience=patience)
+    watch = EarlyStopping(patience=patience)
     shares = []
     for step, loss in enumerate(losses, 1):
         shares.append(watch.progress(step, step / 100, 0.6))
@@ -44,7 +44,7 @@ def test_progress_never_goes_back_and_is_the_clocks_until_patience_ends(losses: 
 
 
 def test_what_was_seen_survives_a_checkpoint() -> None:
-    watch = Watch(patience=1)
+    watch = EarlyStopping(patience=1)
     for step, loss in enumerate([2.0, 1.0, 3.0, 3.0]):
         watch.see(loss, step, 0.3)
-    assert Watch(**watch.state()) == watch
+    assert EarlyStopping(**watch.state()) == watch
