@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from benchmarks.prediction_fit import Score, Timed
-    from kernelmate.measure.fit import Fit
+    from kernelmate.measure.predict import Fit
 
 TARGET = "H100 SXM"
 SHAKEN = 3
@@ -91,8 +91,7 @@ def report(path: Path, *, write: bool) -> None:
     """Print the scores; with `write` also make a new fit."""
     from benchmarks.machine import describe
     from benchmarks.prediction_fit import SHAKE, START, fitted, held_out, score, shaken
-    from kernelmate.measure.fit import stored, stored_fit
-    from kernelmate.measure.predict import estimate
+    from kernelmate.measure.predict import estimate, stored, stored_fit
     from kernelmate.measure.statistics import RATIO_FACTOR
 
     measured = json.loads(path.read_text())

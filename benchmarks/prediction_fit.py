@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from kernelmate.measure.fit import Fit
-from kernelmate.measure.predict import LaunchFacts, estimate
+from kernelmate.measure.predict import Fit, LaunchFacts, estimate
 
 DIFFERENT = 1.1
 """Times further apart than this are a pair whose order is requested."""

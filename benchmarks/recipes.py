@@ -30,8 +30,7 @@ from benchmarks.pool import spread
 from kernelmate.compiler import find_target
 from kernelmate.decide.metrics import metric_value
 from kernelmate.errors import KernelmateError
-from kernelmate.measure.fit import stored_fit
-from kernelmate.measure.predict import ALONE_US
+from kernelmate.measure.predict import ALONE_US, stored_fit
 from kernelmate.records import Judged, Kernel, Verdict
 from kernelmate.report.json import dumps, optimization_json
 from kernelmate.session import Session

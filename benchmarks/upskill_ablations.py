@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.machine import describe
 from kernelmate.errors import SourceError
 from kernelmate_training.exam import ExamResult, Terms, Wanted, read_result, run, to_json
-from kernelmate_training.exam.together import Sitter, Together, apart
+from kernelmate_training.exam.running import ExamTaker, Together, apart
 
 FACTS, ANSWERS, RESULT = "kernelmate.json", "answers.jsonl", "exam.json"
 OUTPUTS = {
@@ -97,7 +97,7 @@ def judge(folders: Sequence[Path], k: int, jobs: int, backend: Any) -> None:
         return
     known = [json.loads((folder / FACTS).read_text(encoding="utf-8")) for folder in folders]
     sitters = tuple(
-        Sitter(folder / ANSWERS, facts["codec"], str(facts.get("name") or folder.name))
+        ExamTaker(folder / ANSWERS, facts["codec"], str(facts.get("name") or folder.name))
         for folder, facts in zip(folders, known, strict=True)
     )
     wanted = Wanted(backend=backend, together=sitters, terms=Terms(k=k, recipes=0, again=False), jobs=jobs)

@@ -24,11 +24,11 @@ from benchmarks.machine import describe
 from kernelmate.suggest.codec import OFFERING, codec_named
 from kernelmate.suggest.codec.base import Codec, NotEncodable, UndecodableAnswer
 from kernelmate.suggest.codec.splitting import canonical
+from kernelmate_training.augmentation import Augmentation, AugmentationRates
 from kernelmate_training.batches import Packer
 from kernelmate_training.encoded import Encoded, encode
-from kernelmate_training.examples import TASKS, lines_of, question_of, tell, version_of
+from kernelmate_training.examples import TASKS, format_examples, lines_of, question_of, version_of
 from kernelmate_training.plans import TASK_WEIGHTS
-from kernelmate_training.varying import Variation, Varying
 from kernelmate_training.vocabulary import train_tokenizer
 
 CONTEXT, VOCABULARY = 2048, 4096
@@ -67,7 +67,7 @@ def report(lines: Sequence[str], name: str) -> Iterator[str]:
     told = ", ".join(f"{kind} {counts[kind]}" for kind in ("bytes", "statements", "differs", "unreadable", "untold"))
     yield f"{name}: of {pairs} versions came back: {told}"
     begun = time.process_time()
-    found = tell(lines, name, processes=1)
+    found = format_examples(lines, name, processes=1)
     seconds = time.process_time() - begun
     texts = (text for one in found.examples for text in (one.prompt, one.answer))
     tokenizer = train_tokenizer(texts, codec.vocabulary(), codec.end, VOCABULARY)
@@ -80,7 +80,7 @@ def report(lines: Sequence[str], name: str) -> Iterator[str]:
     tokens = int(data.starts[-1])
     yield f"  {too_long} examples longer than {CONTEXT} tokens; vocabulary {tokenizer.get_vocab_size()}; telling {tokens / seconds:,.0f} tokens/s of a core"  # fmt: skip
     for what, how in KINDS.items():
-        varying = Varying(Variation.of(how), tokenizer.to_str()) if how else None
+        varying = Augmentation(AugmentationRates.of(how), tokenizer.to_str()) if how else None
         yield f"  batches, {what}: {speed(data, varying):,.0f} tokens/s of a core"
 
 
@@ -113,7 +113,7 @@ def statements(text: str, kernel: str) -> list[list[str]]:
     return [line.texts for line in canonical(text, kernel).lines]
 
 
-def speed(data: Encoded, varying: Varying | None) -> float:
+def speed(data: Encoded, varying: Augmentation | None) -> float:
     """Tokens a second of making batches, packing included."""
     packer = Packer(data, 16, CONTEXT, TASK_WEIGHTS, 1, varying=varying)
     packer.batch([[0]])

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from kernelmate.errors import KernelmateError
+from kernelmate_training.pipeline import Pipeline
 from kernelmate_training.settings import Upskill, read_settings
-from kernelmate_training.whole import Whole
 
 PIECE = 15 << 20
 """Bytes of a file that comes back, at most."""
@@ -55,7 +55,7 @@ def main() -> None:
     settings = changed(read_settings(given.config), given)
     begun = time.monotonic()
     try:
-        outcome = Whole(settings, told=say).run()
+        outcome = Pipeline(settings, told=say).run()
         say(json.dumps({"problems": outcome.problems, "seconds": outcome.seconds}))
     except KernelmateError as error:
         say(f"stopped: {error}")

@@ -177,7 +177,7 @@ def settled(settings: Upskill, *, smoke: bool) -> Upskill:
 
 
 def gpus() -> tuple[int, ...]:
-    from kernelmate_training.whole import gpu_numbers
+    from kernelmate_training.pipeline import gpu_numbers
 
     return gpu_numbers()
 
@@ -194,7 +194,7 @@ def generate(hold: Hold) -> None:
 
 def train(hold: Hold) -> None:
     """The configuration's models, their answers to the exam, and, where there is time for it, the answers judged."""
-    from kernelmate_training.whole import Whole
+    from kernelmate_training.pipeline import Pipeline
 
     settings = on_corpus(hold.settings)
     if hold.answers:
@@ -203,7 +203,7 @@ def train(hold: Hold) -> None:
     document = settings.model_dump()
     document["budget"] = {"total": total, "finish": FINISH_S if hold.answers else EXPORT_S}
     document["sampling"] |= {} if hold.answers else {"prompts": None}
-    outcome = Whole(Upskill.model_validate(document), told=say).run()
+    outcome = Pipeline(Upskill.model_validate(document), told=say).run()
     say(json.dumps({"problems": outcome.problems, "seconds": outcome.seconds}))
     examine(hold, settings, [model.name for model in settings.models])
 
@@ -234,7 +234,7 @@ def fetch(hold: Hold) -> None:
 
 def rounds(hold: Hold) -> None:
     """Rounds of several kinds at once, each by a copy of one model; then their answers to the exam, judged where there is time for it."""
-    from kernelmate_training.playing import copy_model
+    from kernelmate_training.round_process import copy_model
 
     settings = on_corpus(hold.settings)
     write_prompts(settings, smoke=hold.smoke)

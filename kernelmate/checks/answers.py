@@ -5,17 +5,77 @@ A tolerance is measured more precisely if an output exceeds it only slightly; re
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from kernelmate.checks import ties
 from kernelmate.checks.compare import Difference, compare
 from kernelmate.checks.evaluations import Expected, Reference
-from kernelmate.checks.memo import Memo
-from kernelmate.checks.precision import Array, Arrays, is_inexact, module_of
+from kernelmate.checks.precision import Array, Arrays, is_inexact, module_of, on_device
 from kernelmate.checks.tolerances import Allowed, derive, rounded_outputs
 from kernelmate.records import Contract, Size
+
+T = TypeVar("T")
+
+
+class Memo(Generic[T]):
+    """A least-recently-used cache: entries are evicted when their arrays exceed `limit` bytes.
+
+    The newest entry is kept whatever its size until the next one arrives, because it is requested again while in use.
+
+    Args:
+        limit: bytes of arrays kept in host memory.
+        arrays: returns the arrays of a value.
+        device_limit: bytes of arrays kept on a GPU.
+    """
+
+    def __init__(self, limit: int, arrays: Callable[[T], Iterable[Array]], device_limit: int = 0) -> None:
+        self._limits, self._arrays = (limit, device_limit), arrays
+        self._kept: OrderedDict[Hashable, tuple[T, tuple[int, int]]] = OrderedDict()
+        self._bytes = [0, 0]
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns the cached value for a key, else makes and stores it."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+        value = make()
+        self._keep(key, value)
+        return value
+
+    def replace(self, key: Hashable, value: T) -> None:
+        """Replaces the value of a key."""
+        if key in self._kept:
+            self._count(self._kept.pop(key)[1], -1)
+        self._keep(key, value)
+
+    def _keep(self, key: Hashable, value: T) -> None:
+        size = [0, 0]
+        for array in self._arrays(value):
+            size[on_device(array)] += array.nbytes
+        self._kept[key] = value, (size[0], size[1])
+        self._count(size, 1)
+        while len(self._kept) > 1 and any(held > limit for held, limit in zip(self._bytes, self._limits, strict=True)):
+            self._count(self._kept.popitem(last=False)[1][1], -1)
+
+    def bound_device(self, limit: int) -> None:
+        """Sets the limit of bytes kept on a GPU."""
+        self._limits = self._limits[0], limit
+
+    def forget_device(self) -> None:
+        """Frees all entries kept on a GPU."""
+        for key in [key for key, (_, size) in self._kept.items() if size[1]]:
+            self._count(self._kept.pop(key)[1], -1)
+
+    def _count(self, size: Sequence[int], sign: int) -> None:
+        self._bytes = [held + sign * more for held, more in zip(self._bytes, size, strict=True)]
+
+    def known(self, key: Hashable) -> T | None:
+        """Returns the cached value for a key; None if it is not there."""
+        return self._kept[key][0] if key in self._kept else None
+
 
 NEARLY_MET = 100.0
 """Multiple of a tolerance up to which an error may be an artefact of few draws or of pooling, so that the tolerance is measured again."""
@@ -68,8 +128,10 @@ class BaselineOutputs:
         off: |got - want| per element of each output, empty without a reference.
         outputs: its outputs, kept only if candidates are compared with them.
         longest_thread: instructions of its longest thread, if the backend counts them.
-        nans: for inputs with NaN, elements where both it and the reference gave NaN, per floating output.
+        nans: for inputs with NaN, elements where it and the reference agree on what becomes of NaN, per output.
         bits: elements whose bits it preserves as the reference does, per output, if a candidate must preserve them.
+        small: subnormal elements that it preserves as the reference does, per output, if a candidate must preserve them.
+        exact: where it rounds a 16-bit output to nearest throughout, the error that computing may add, per element.
     """
 
     errors: frozenset[str]
@@ -79,13 +141,13 @@ class BaselineOutputs:
     longest_thread: int | None = None
     nans: Arrays = field(default_factory=dict)
     bits: Arrays = field(default_factory=dict)
+    small: Arrays = field(default_factory=dict)
+    exact: Arrays = field(default_factory=dict)
 
     def arrays(self) -> Iterator[Array]:
         """Yields all arrays, for counting bytes."""
-        yield from self.off.values()
-        yield from self.outputs.values()
-        yield from self.nans.values()
-        yield from self.bits.values()
+        for part in (self.off, self.outputs, self.nans, self.bits, self.small, self.exact):
+            yield from part.values()
 
 
 REMEMBERED_BYTES = 96 << 20
@@ -151,7 +213,7 @@ def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds
     full = derive(contract, reference, given, size, answer.want, seed, exact=True, draws=draws)
     pairs = ((answer.allowed.error, full.error), (answer.allowed.coarse, full.coarse))
     error, coarse = ({n: module_of(a).maximum(a, new[n]) for n, a in old.items()} for old, new in pairs)
-    return replace(answer, allowed=Allowed(error, coarse), again=True)
+    return replace(answer, allowed=Allowed(error, coarse, full.terms), again=True)
 
 
 def with_ties(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds: float) -> ExpectedOutputs:

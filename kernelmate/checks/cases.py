@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,9 +16,12 @@ from kernelmate.checks.compare import Difference, nan_in, near, passes
 from kernelmate.checks.guards import (
     compensated,
     constant_output,
+    flushed,
     input_mutated,
     lost_bits,
+    lost_nan,
     nondeterminism,
+    single_units,
     stale_output,
     stateful,
     uninitialised_output,
@@ -191,7 +194,12 @@ class CaseJudge:
         weight = self._weight(record.origin, shot, baseline_right)
         self._note_findings(record, outcome, weight, frozenset() if theirs is None else theirs.errors)
         if weight is None and theirs is not None and not outcome.stopped:
-            record.note(FindingCode.NAN_HANDLING, "error", _nan_lost(outcome, theirs.nans))
+
+            def closer(found: Mapping[str, Difference], there: Arrays) -> ExpectedOutputs | None:
+                again = self.oracle.measured_again(size, shot, given, found, there)
+                return self.oracle.answer(size, shot, given, theirs) if again else None
+
+            record.note(FindingCode.NAN_HANDLING, "error", lost_nan.find(outcome, theirs.nans, answer, closer))
         return self._seen(record, outcome, settled, baseline_right, weight)
 
     def _seen(
@@ -206,6 +214,9 @@ class CaseJudge:
             lost = lost_bits.find(outcome, theirs.bits, answer.want)
             if lost is not None:
                 record.note(lost[0], "error", lost[1])
+            ptx = self.bench.version.compiled.ptx
+            record.note(FindingCode.WRONG_VALUES, "error", flushed.find(outcome, theirs.small, answer.want, ptx))
+            record.note(FindingCode.WRONG_VALUES, "error", single_units.find(outcome, theirs.exact, answer.want))
         differences = _differences(outcome, answer)
         size, shot, found = record.size, outcome.shot, {one.argument: one for one in differences}
         if self.oracle.measured_again(size, shot, outcome.given, found, outcome.result.arrays):
@@ -350,19 +361,6 @@ def _nan_for_infinity(outcome: LaunchOutcome, answer: ExpectedOutputs, *, known:
         if not passes(name, mended, want, answer.allowed.error[name]):
             return False
     return True
-
-
-def _nan_lost(outcome: LaunchOutcome, nans: Arrays) -> tuple[str, str] | None:
-    """Returns the output that has a number where baseline and reference both give NaN, and a sentence.
-
-    If the baseline propagates NaN like the reference at some elements only, only those elements count.
-    """
-    for name, both in nans.items():
-        lost = both & ~nan_in(outcome.result.arrays[name])
-        if lost.any():
-            place = [int(one) for one in np.argwhere(lost)[0]]
-            return name, f"on {outcome.shot}, {name}{place} is a number where the baseline and the reference give NaN"
-    return None
 
 
 def _is_degenerate(contract: Contract, first: ObservedLaunch, other: ObservedLaunch | None) -> bool:

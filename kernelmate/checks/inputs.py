@@ -198,10 +198,19 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
     if style.specials and values.size:
         places = rng.integers(0, values.size, max(len(style.specials), values.size // PLANTED_EVERY))
         values.reshape(-1)[places] = np.resize(style.specials, places.size)
-        if not style.plants_nan:
+        if style.plants_nan:
+            _begin_a_row(values, float(style.specials[0]), rng)
+        else:
             _fill_a_row(values, min(style.specials), rng)
     with np.errstate(all="ignore"):
         return _cast(values, dtype)
+
+
+def _begin_a_row(values: Array, value: float, rng: Any) -> None:
+    """Let a row of several begin with a value, with which loops over rows begin as well."""
+    if values.ndim > 1 and values.size >= FEWEST_ROWS * values.shape[-1]:
+        rows = values.reshape(-1, values.shape[-1])
+        rows[int(rng.integers(0, rows.shape[0], (1,))[0]), 0] = value
 
 
 def _fill_a_row(values: Array, value: float, rng: Any) -> None:

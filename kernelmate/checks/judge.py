@@ -92,7 +92,7 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, m
     try:
         bench = Bench(backend, task, version)
     except UnsupportedInstruction as refusal:
-        return Judgement(False, (), (placed(refusal.finding, version.unit),), ())
+        return Judgement(None, (), (placed(refusal.finding, version.unit),), ())
     try:
         return _Judge(task, backend, bench, progress, timer, model).judgement()
     except ReferenceFailed as error:

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from kernelmate.checks.sizes import SmallSizes, own_sizes, small_sizes
 from kernelmate.checks.styles import NORMAL, UNIFORM, InputStyle
 from kernelmate.checks.tolerances import MOST_TERMS, rounded_outputs
 from kernelmate.errors import KernelmateError, ReferenceFailed
+from kernelmate.files import write_atomically
 from kernelmate.records import Contract, Size
 from kernelmate.source import argument_shapes, numpy_dtype
 
@@ -96,14 +96,7 @@ def kept(key: Hashable, make: Callable[[], ReferenceFacts]) -> ReferenceFacts:
     learnt = make()
     # If the disk is full or read-only, the next process only loses some tenths of a second.
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(msgspec.msgpack.encode(learnt))
-            os.replace(part, path)
-        except OSError:
-            os.unlink(part)
+        write_atomically(path, msgspec.msgpack.encode(learnt))
     return learnt
 
 

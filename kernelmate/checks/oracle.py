@@ -23,10 +23,11 @@ from kernelmate.checks.answers import (
     thorough,
     with_ties,
 )
-from kernelmate.checks.compare import Difference, absolute_error, nan_in
+from kernelmate.checks.binding import binding
+from kernelmate.checks.compare import Difference, absolute_error
 from kernelmate.checks.evaluations import Expected, ObservedReference, Reference
 from kernelmate.checks.extrapolation import carried
-from kernelmate.checks.guards import lost_bits
+from kernelmate.checks.guards import lost_nan
 from kernelmate.checks.inputs import DeviceRandom
 from kernelmate.checks.laws import (
     DEVICE_ELEMENTS,
@@ -43,7 +44,7 @@ from kernelmate.checks.placing import ReferenceUnavailable, on_device_or_host, o
 from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, wide
 from kernelmate.checks.reference import kernel_reference, python_reference
 from kernelmate.checks.styles import InputStyle
-from kernelmate.checks.tolerances import BASELINE_FACTOR, Allowed, derive, loosened, rounded_outputs, stated
+from kernelmate.checks.tolerances import BASELINE_FACTOR, derive, loosened, rounded_outputs, stated
 from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, inputs_for
 from kernelmate.checks.userfiles import content, stamp
 from kernelmate.errors import ReferenceFailed
@@ -164,7 +165,7 @@ class Oracle:
         if self.independent:
             answer = self._known_answer(size, shot, given)
             if answer is not None and theirs is not None and theirs.off:
-                allowed = Allowed(loosened(answer.allowed.error, theirs.off), answer.allowed.coarse)
+                allowed = replace(answer.allowed, error=loosened(answer.allowed.error, theirs.off))
                 return replace(answer, allowed=allowed)
             if answer is not None:
                 return answer
@@ -436,9 +437,8 @@ class Oracle:
         }
         nans = {}
         if shot.style.plants_nan and not outcome.errors:
-            nans = {n: nan_in(outputs[n]) & nan_in(w) for n, w in answer.want.items() if is_inexact(outputs[n].dtype)}
-        bits = {}
-        if shot.style.stress and right:
-            kept = {name: lost_bits.kept(ptx, outputs[name], w) for name, w in answer.want.items()}
-            bits = {name: bound for name, bound in kept.items() if bound is not None}
-        return BaselineOutputs(outcome.errors, right, off, {}, outcome.result.longest_thread, nans, bits)
+            nans = {n: lost_nan.agreed(outcome.given, outputs[n], w) for n, w in answer.want.items()}
+        seen = BaselineOutputs(outcome.errors, right, off, {}, outcome.result.longest_thread, nans)
+        if not (shot.style.stress and right):
+            return seen
+        return binding(self.contract, seen, shot.style, outputs, answer, ptx)

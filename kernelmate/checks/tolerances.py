@@ -109,10 +109,12 @@ class Allowed:
         error: the largest |got - want| that passes; 0 for integers.
         coarse: the largest error that the next narrower arithmetic (float16 for float32, float32 for float64) or an
             approximation good to some per cent would cause.
+        terms: largest number of floating inputs that contribute to one element; infinite if not measured.
     """
 
     error: Expected
     coarse: Expected
+    terms: float = math.inf
 
 
 def accumulating_dtype(contract: Contract, output: str) -> np.dtype[Any]:
@@ -190,7 +192,7 @@ def toleranced(
     dtypes = {a.name: a.dtype for a in contract.args}
     for name, one in found.items():
         error[name], coarse[name] = _in_blocks(contract, dtypes[name], want[name], one, 1.0 if exact else 2.0)
-    return Allowed(error, coarse)
+    return Allowed(error, coarse, max((one.terms for one in found.values()), default=math.inf))
 
 
 def _in_blocks(

@@ -18,6 +18,7 @@ from kernelmate.cli.options import (
     settings_of,
     tell_notices,
 )
+from kernelmate.cli.stopping import exit_code
 from kernelmate.errors import UsageError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def bench(
                 show(console, *([""] if index else []), verdict_view(verdict, sources))
                 if lines:
                     show(console, "", _lines_view(verdict, kernel.unit.path, sources))
-    return 0 if all(verdict.clean for verdict in verdicts) else 1
+    return exit_code(verdicts)
 
 
 def _sweep(

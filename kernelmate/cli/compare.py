@@ -17,6 +17,7 @@ from kernelmate.cli.options import (
     settings_of,
     tell_notices,
 )
+from kernelmate.cli.stopping import exit_code
 
 if TYPE_CHECKING:
     from kernelmate.records import Kernel
@@ -81,7 +82,7 @@ def compare(
             show_lines(output.stdout(), *(verdict_line(one, candidate=True) for one in comparison.candidate))
         else:
             show(output.stdout(), comparison_view(comparison.baseline, comparison.candidate, sources))
-    return 1 if any(not verdict.worth_taking for verdict in comparison.candidate) else 0
+    return exit_code(comparison.candidate, lambda verdict: verdict.worth_taking)
 
 
 def _candidate(spec: str, baseline: Kernel) -> Kernel:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kernelmate.cli.options import Output, device_option, output_of, output_options, settings_of
-from kernelmate.cli.stopping import note
+from kernelmate.cli.stopping import exit_code, note
 from kernelmate.errors import BackendUnavailable, UsageError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def confirm(document: str, everything: bool, accept: bool, **options: Any) -> in
     if accept:
         _accept(carried, confirmed, output)
     if not carried.promises:
-        return 0 if confirmed.baseline.clean else 1
+        return exit_code([confirmed.baseline])
     return 0 if any(one.outcome == "confirmed" for one in confirmed.confirmations) else 1
 
 

@@ -16,6 +16,7 @@ from kernelmate.cli.options import (
     settings_of,
     tell_notices,
 )
+from kernelmate.cli.stopping import exit_code
 
 
 @click.command(
@@ -65,4 +66,4 @@ def explain(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | No
             wrong = verdict.accepted is False
             view = verdict_view(verdict, sources) if wrong else causes_view(verdict, causes, kernel.unit.path, sources)
             show(output.stdout(), *([""] if index else []), view)
-    return 0 if all(verdict.clean for verdict in verdicts) else 1
+    return exit_code(verdicts)

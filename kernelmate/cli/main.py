@@ -1,8 +1,8 @@
 """The `kernelmate` command: the list of commands, and the reporting of errors that stop one.
 
 Exit codes: 0 clean, accepted or promising; 1 judged and not good; 2 the file, its contract or an option needs a change;
-3 this machine lacks something; 70 a defect of KernelMate; 130 interrupted; 141 the reader of the output is gone;
-143 terminated.
+3 this machine lacks something, or the backend does not support it; 70 a defect of KernelMate; 130 interrupted; 141 the
+reader of the output is gone; 143 terminated.
 """
 
 from __future__ import annotations
@@ -138,7 +138,8 @@ Examples:
 
 \b
 Exit codes: 0 clean, accepted or promising; 1 judged and not good; 2 a file, contract or option needs a
-change; 3 this machine lacks something; 70 a defect of KernelMate; 130 interrupted.""",
+change; 3 this machine lacks something, or the backend does not support it; 70 a defect of KernelMate;
+130 interrupted.""",
 )
 @click.version_option(VERSION, prog_name="kernelmate", message="%(prog)s %(version)s")
 def cli() -> None:

@@ -6,12 +6,15 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kernelmate.errors import KernelmateError, UsageError
+
+if TYPE_CHECKING:
+    from kernelmate.records import Verdict
 
 USAGE = 2
 ENVIRONMENT = 3
@@ -23,6 +26,14 @@ DEBUG_VARIABLE = "KERNELMATE_DEBUG"
 """Set to anything but empty or 0, a defect shows its traceback, as with `--debug`."""
 
 _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO}
+
+
+def exit_code(verdicts: Iterable[Verdict], good: Callable[[Verdict], bool] = lambda verdict: verdict.clean) -> int:
+    """Return 0 if all verdicts are good, 3 if the others were not judged for want of support here, else 1."""
+    bad = [verdict for verdict in verdicts if not good(verdict)]
+    if not bad:
+        return 0
+    return ENVIRONMENT if all(verdict.unsupported for verdict in bad) else 1
 
 
 def tell(error: BaseException, arguments: Sequence[str]) -> int:

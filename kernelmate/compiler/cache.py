@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
 from pathlib import Path
 
 import msgspec
 
 from kernelmate.compiler.child import CompileOutput
+from kernelmate.files import write_atomically
 
 MOST_BYTES = 512 << 20
 """Size in bytes from which the oldest entries are removed."""
@@ -79,19 +79,9 @@ class Cache:
         """Stores a result atomically; returns False if it could not be written."""
         body = msgspec.msgpack.encode(product)
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self.directory, prefix=_PART)
+            write_atomically(self.directory / (key + _SUFFIX), hashlib.sha256(body).digest() + body, prefix=_PART)
         except OSError:
             self.writable = False
-            return False
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(hashlib.sha256(body).digest() + body)
-            os.replace(name, self.directory / (key + _SUFFIX))
-        except OSError:
-            self.writable = False
-            with contextlib.suppress(OSError):
-                os.unlink(name)
             return False
         if self._stored % _LOOK_AFTER == 0:
             self.prune()

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernelmate.errors import HistoryUnavailable
+from kernelmate.files import locked
 from kernelmate.history.migrations import SCHEMA, migrate, schema_of
 
 BUSY_S = 30.0
@@ -116,7 +117,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
         return
     # SQLite does not wait for other connections while it changes the journal mode, so one process sets the file up
     # alone.
-    with _lock(path):
+    with locked(Path(f"{path}.lock")):
         # With a write-ahead log, readers never wait for a writer, and a process killed during a write loses that write
         # alone. On a file system without support for it, SQLite keeps its rollback journal.
         connection.execute("PRAGMA journal_mode = WAL")
@@ -181,7 +182,7 @@ def set_aside(path: Path) -> Path | None:
         HistoryUnavailable: the file cannot be moved.
     """
     try:
-        with _lock(path):
+        with locked(Path(f"{path}.lock")):
             if not path.exists() or _sound(path):
                 return None
             stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -207,14 +208,3 @@ def _sound(path: Path) -> bool:
         return True
     except sqlite3.DatabaseError:
         return False
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Context manager that holds a lock which ends with the process; without `flock` there is no lock."""
-    with os.fdopen(os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o600), "r+b") as handle:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield

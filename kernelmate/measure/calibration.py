@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
-import tempfile
 from pathlib import Path
 
 import msgspec
 
 from kernelmate.compiler.targets import find_target
 from kernelmate.errors import UsageError
+from kernelmate.files import write_atomically
 from kernelmate.measure.roofline import table_roofs
 from kernelmate.records import Calibration, Roofs, Target
 
@@ -54,15 +53,7 @@ def save(calibration: Calibration, path: Path | None = None) -> Path:
     path = path or default_path()
     known = {one.uuid: one for one in load(path)} | {calibration.uuid: calibration}
     gpus = {uuid: dataclasses.asdict(one) for uuid, one in known.items()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({"format": FORMAT, "gpus": gpus}, file, indent=2, allow_nan=False)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_atomically(path, json.dumps({"format": FORMAT, "gpus": gpus}, indent=2, allow_nan=False))
     return path
 
 

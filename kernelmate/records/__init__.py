@@ -7,11 +7,10 @@ front end shows: field names and order are the schema's, and `kernelmate.report.
 
 from __future__ import annotations
 
-from kernelmate.records.calibration import Calibration
 from kernelmate.records.causes import Cause
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import SLOWDOWN, Argument, Contract, Direction, LaunchShape, Size, Tolerance
-from kernelmate.records.device import Device, parse_device
+from kernelmate.records.device import Calibration, Device, parse_device
 from kernelmate.records.findings import Finding, FindingCode
 from kernelmate.records.gate import Allowance, Gate, GatedKernel, GateMetric, MetricChange
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
@@ -36,20 +35,22 @@ from kernelmate.records.portable import (
     PortableJudgement,
     Promise,
 )
-from kernelmate.records.roofline import Bound, Roofline, Roofs, Work
 from kernelmate.records.suggestions import (
     Candidate,
     Claim,
     Constraint,
+    DispatchRule,
     Judged,
     Objective,
     Optimization,
     Preference,
     SearchState,
+    Tuned,
+    TunedVersion,
 )
-from kernelmate.records.tuning import DispatchRule, Tuned, TunedVersion
 from kernelmate.records.verdict import (
     BackendName,
+    Bound,
     CacheEstimate,
     Case,
     Counters,
@@ -59,9 +60,12 @@ from kernelmate.records.verdict import (
     MetricName,
     ObjectiveResult,
     OpcodeCount,
+    Roofline,
+    Roofs,
     Speedup,
     Timing,
     Verdict,
+    Work,
 )
 
 __all__ = [

@@ -10,8 +10,7 @@ from kernelmate.records.contract import Contract, LaunchShape
 from kernelmate.records.findings import Finding
 from kernelmate.records.kernels import Unit
 from kernelmate.records.lines import LineCounters
-from kernelmate.records.roofline import Work
-from kernelmate.records.verdict import BackendName, Case, Counters, HardwareProfile, Speedup, Timing
+from kernelmate.records.verdict import BackendName, Case, Counters, HardwareProfile, Speedup, Timing, Work
 
 MOSTLY_LAUNCHING = "mostly launching"
 """Prefix of the note on a time that consists mostly of launch overhead."""

@@ -10,12 +10,12 @@ import base64
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
 from kernelmate.errors import EnvironmentFailed
+from kernelmate.files import write_atomically
 from kernelmate.records import Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import Figure, template
@@ -53,15 +53,7 @@ def save(path: Path, text: str) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    write_atomically(path, text, mode=0o666 & ~_umask())
 
 
 def page(optimization: Optimization, baseline: Kernel) -> str:

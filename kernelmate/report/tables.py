@@ -29,6 +29,7 @@ from kernelmate.report.words import (
     global_bytes,
     kernel_words,
     launch_words,
+    not_judged,
     number,
     objective_words,
     occupancy_words,
@@ -190,7 +191,7 @@ def verdict_view(verdict: Verdict, sources: SourceLines, *, cases: bool = True) 
 def _head(verdict: Verdict) -> Group:
     right, tone = correctness_words(verdict)
     first = heading(kernel_words(verdict), standing(verdict, candidate=False))
-    if verdict.compiled:
+    if verdict.compiled and not not_judged(verdict):
         first.append(", ")
         first.append_text(toned(right, tone))
     return Group(first, indented(Text(provenance(verdict), style="dim")))

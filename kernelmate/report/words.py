@@ -325,7 +325,9 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
 STAGES = {"compile": "compiling", "reference": "running the reference", "cases": "checking sizes", "timing": "timing"}
 """Display names of judging stages, by the name that `on_progress` gets."""
 
-NOT_JUDGED = frozenset({FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH})
+NOT_JUDGED = frozenset(
+    {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
+)
 """Findings that, where correctness is left open, say why nothing could be found out."""
 
 

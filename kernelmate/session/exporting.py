@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from kernelmate.config import Settings
@@ -13,12 +14,51 @@ from kernelmate.errors import SourceError, UsageError
 from kernelmate.history import History
 from kernelmate.records import JudgingInputs, Kernel, Recorded, Verdict
 from kernelmate.report.diff import diff_lines, whole_text
-from kernelmate.report.exported import exported_test
 from kernelmate.report.json import dumps, verdicts_json
 from kernelmate.session.packing import needed_files
 from kernelmate.session.restoring import restored
 from kernelmate.session.session import Session
 from kernelmate.source import contract_for, file_text, load_kernel
+from kernelmate.version import VERSION
+
+
+def exported_test(
+    *,
+    name: str,
+    file: str,
+    baseline: str | None,
+    prompt: str | None,
+    settings: Mapping[str, object],
+    includes: Sequence[str],
+    verdict: str,
+) -> str:
+    """Return the text of a test module that judges a kernel again.
+
+    Args:
+        name: the kernel's name.
+        file: its file, relative to the test's folder.
+        baseline: `FILE::KERNEL` of its baseline, likewise; None without one.
+        prompt: the objective that it must meet beside being right.
+        settings: settings for `kernelmate.bench` and `compare`.
+        includes: header folders, likewise.
+        verdict: the file with its verdict at export.
+    """
+    text = resources.files("kernelmate.report").joinpath("exported_test.txt").read_text(encoding="utf-8")
+    values = {
+        "NAME": name,
+        "VERSION": VERSION,
+        "TARGET": str(settings["target"]),
+        "FILE": repr(file),
+        "BASELINE": "None" if baseline is None else f"str(HERE / {baseline!r})",
+        "PROMPT": repr(prompt),
+        "SETTINGS": repr(dict(settings)),
+        "INCLUDES": repr(list(includes)),
+        "VERDICT": repr(verdict),
+    }
+    for key, value in values.items():
+        text = text.replace(f"@{key}@", value)
+    return text
+
 
 MARK = ".baseline"
 """Infix of the baseline's file name, before the suffix."""

@@ -28,9 +28,9 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.report.gate import figure_sentence
-from kernelmate.session.building import options_for
 from kernelmate.session.changes import ChangeSide, KernelPair, changed_paths, lay_out, pairs
 from kernelmate.session.places import choose_backend, make_worker
+from kernelmate.session.preparing import options_for
 from kernelmate.session.revisions import Blob, Repository
 from kernelmate.session.session import Session
 from kernelmate.session.thresholds import figures_of, limited, more_findings

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kernelmate.compiler import compile_kernel, occupancy, sm_limits
+from kernelmate.compiler import compile_kernel, occupancy, read_build, sm_limits
 from kernelmate.compiler.nvcc import as_nvcc_builds
 from kernelmate.compiler.process import COMPILER, CompilerProcess
+from kernelmate.config import Settings
 from kernelmate.errors import CompileTimeout, ContractError
 from kernelmate.records import (
     Compiled,
@@ -25,6 +26,31 @@ from kernelmate.records import (
     Version,
 )
 from kernelmate.source import launch_shape, size_allowed
+
+
+def options_for(settings: Settings, file: Path) -> CompileOptions:
+    """Return the compiler options in force for a file.
+
+    Raises:
+        UsageError: the build's commands cannot be read.
+    """
+    options = settings.compile_options
+    if settings.build is None:
+        return options
+    return _joined(options, read_build(settings.build, file), "std" in settings.model_fields_set)
+
+
+def _joined(own: CompileOptions, build: CompileOptions, explicit_std: bool) -> CompileOptions:
+    """Combines a build's options with the settings': the settings' folders are searched first, their defines come last."""
+    return CompileOptions(
+        std=own.std if explicit_std else build.std,
+        defines=build.defines + own.defines,
+        include_paths=own.include_paths + build.include_paths,
+        fast_math=own.fast_math or build.fast_math,
+        max_registers=own.max_registers if own.max_registers is not None else build.max_registers,
+        flags=build.flags + own.flags,
+    )
+
 
 CLUSTERS_FROM = (9, 0)
 """First compute capability with thread block clusters (CUDA C++ Programming Guide, thread block clusters)."""

@@ -32,12 +32,11 @@ from kernelmate.records import (
     Verdict,
 )
 from kernelmate.session.budget import TimeBudget
-from kernelmate.session.building import options_for
 from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm
 from kernelmate.session.judging import JudgingContext, Trial, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.portable import given_of, placed
-from kernelmate.session.preparing import KernelPreparer, Prepared
+from kernelmate.session.preparing import KernelPreparer, Prepared, options_for
 from kernelmate.session.recording import Recorder
 from kernelmate.session.references import as_asked, with_reference, with_sizes
 from kernelmate.session.searching import OnJudged, OnTrying, Search

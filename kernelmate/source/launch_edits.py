@@ -191,7 +191,8 @@ def _sides_edit(kernel: Kernel, span: tuple[int, int], sides: str) -> Edit:
     for grid in {text[slice(*site.grid_span)].strip() for site in kernel.launches} - {name}:  # it follows the block
         given = re.search(rf"\bdim3\s(?:[^;{{}}]*[,\s])?{re.escape(grid)}\s*\(", text)
         own += [_initialiser(text, given.end())] if given is not None and grid.isidentifier() else []
-    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
+    code = re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), text)
+    uses = [match.start() for match in re.finditer(rf"\b{name}\b", code)]
     inner = sides[5:-1] if sides.startswith("dim3(") else sides
     names_before, names_now = (set(re.findall(r"[A-Za-z_]\w*", one)) for one in (text[start : end - 1], inner))
     alone = all(any(first <= use < last for first, last in own) for use in uses)
@@ -241,7 +242,8 @@ def _named_length(kernel: Kernel, site: LaunchSite, old: Contract, new: Contract
         return None
     own = [given[0].span(), site.block_span, site.grid_span, (kernel.start, kernel.end)]
     own += [site.shared_span] if site.shared_span is not None else []
-    uses = [match.start() for match in re.finditer(rf"\b{name}\b", text)]
+    code = re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), text)
+    uses = [match.start() for match in re.finditer(rf"\b{name}\b", code)]
     if given[0][1] == new.block[0]:
         return []
     alone = all(any(start <= use < end for start, end in own) for use in uses)

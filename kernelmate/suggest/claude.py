@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmate.records import Cost, Judged
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
-from kernelmate.suggest.consent import Ask, Consents, Outgoing
+from kernelmate.suggest.consent import Ask, Consents, Outgoing, redacted
 from kernelmate.suggest.prices import OverBudget, SpendingBudget, cost_of
 from kernelmate.suggest.prompts import QUESTIONS, RULES, failed_part, kernel_part, review_part, versions_part
-from kernelmate.suggest.redact import redacted
 from kernelmate.suggest.replies import Audit, Form, Malformed, Proposal, Review, read_reply, schema_of
 
 if TYPE_CHECKING:

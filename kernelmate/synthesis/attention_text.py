@@ -34,10 +34,11 @@ class AttentionText:
         if kernel.real != "float":
             raise Refused("it computes attention in double")
         self.names = fresh_names(
-            kernel, "kQueries", "kKeys", "kValues", "kDepth", "kStep", "kRows", "kSide", "kAcross", "kThreads", "kColumns",
-            "infinity", "query", "key", "c", "column", "first", "inside", "row", "rank", "key_first", "c_first", "column_first", "step", "end", "i", "j",
-            "product", "score", "scores", "total", "largest", "sum", "weight", "weights", "bound", "shift", "factor", "inverse_sum",
+            kernel, "kQueries", "kKeys", "kValues", "kDepth", "kStep", "kSector", "kPad", "kRows", "kSide", "kAcross", "kThreads", "kColumns",
+            "infinity", "query", "key", "c", "column", "first", "inside", "row", "key_first", "c_first", "column_first", "step", "end", "i", "j",
+            "product", "score", "scores", "weight", "weights", "shift", "factor",
             "offset", "tiles", "n", "warp", "lane", "part", "count", "queries", "keys", "depth", "columns", "slice",
+            rank="group_lane", total="acc", largest="row_max", sum="row_sum", bound="new_max", inverse_sum="inv_sum",
         )  # fmt: skip
         self.opening: list[str] = []
         if kernel.infinity != "INFINITY":

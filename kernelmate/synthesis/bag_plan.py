@@ -13,7 +13,7 @@ from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Key, Refused, walk
 
 START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
-NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
+NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
 
 
 @dataclass(frozen=True, slots=True)

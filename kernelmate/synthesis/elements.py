@@ -142,7 +142,7 @@ class Numbers:
             return "index"
         name = str(numbers.data[0])
         single = name[:-1] if re.fullmatch(r"\w{2,}[a-rt-z]s", name) else ""
-        return single if single and single not in RESERVED and self.kernel.names.is_free(single) else f"{name}_value"
+        return single if single and single not in RESERVED and self.kernel.names.is_free(single) else f"{name}_i"
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
         """Yields gathers that some values need, operands first; none beyond known values."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from kernelmate.synthesis.graph import Node
+from kernelmate.synthesis.int_ranges import fits_int, needs_no_cast
 from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, KernelText, bound, c_type
 from kernelmate.synthesis.names import RESERVED
 from kernelmate.synthesis.plan import Key, Plan, Refused
@@ -47,8 +48,8 @@ _CALLS = {
     "erf": "erf", "erfc": "erfc",
 }  # fmt: skip
 _NAMES = {
-    "subtract": "difference", "multiply": "product", "add": "sum", "divide": "quotient", "exp": "exponential",
-    "sqrt": "root", "square": "square", "tanh": "tangent", "where": "chosen", "maximum": "bounded", "minimum": "bounded",
+    "subtract": "difference", "multiply": "product", "add": "sum", "divide": "ratio", "exp": "exponential", "rint": "rounded", "floor": "floored",
+    "sqrt": "root", "square": "square", "tanh": "tangent", "where": "selected", "maximum": "clamped", "minimum": "clamped",
     "negative": "negated", "power": "power",
 }  # fmt: skip
 _WHOLE_POWERS = {3: 2, 4: 2}
@@ -150,6 +151,20 @@ class Expressions:
             return found
         return key
 
+    def bare(self, key: Key) -> Key:
+        """The key of the same value behind views and casts."""
+        return self._bare(key)
+
+    def named(self, key: Key, lines: list[str], wanted: str) -> str:
+        """The local that holds a value from now on; `lines` get its declaration."""
+        (text,) = self.locals_for([key], lines)
+        key = self._bare(key)
+        if not text.isidentifier():
+            name = self.names.fresh(self._said(key) or wanted)
+            lines.append(f"const {self.type_of(key)} {name} = {text};")
+            text = self.known[key] = name
+        return text
+
     def _whole_number(self, key: Key) -> Key:
         """An index without casts between types of whole numbers."""
         node = self.plan.node(key)
@@ -197,9 +212,12 @@ class Expressions:
             named = hoisted or uses.get(key, 0) > 1 or (key not in self._asked and self._said(key) != "")
         if not named or re.fullmatch(r"\w+", text):
             return text, level
-        name = self._said(key) or self._name(node, text)
-        if not self.names.is_free(name) and self.names.is_free(f"{name}_value"):
-            name = f"{name}_value"
+        name = self._said(key) or self._name(key, node, text, uses)
+        if not self.names.is_free(name):
+            taken = (f"{self.plan.kind.removesuffix('s')}_{name}", f"{name}_value")
+            name = next(
+                (one for one in taken[self.plan.kind not in ("rows", "columns") :] if self.names.is_free(one)), name
+            )
         name = self.names.fresh(name)
         target.append(f"const {self.type_of(key)} {name} = {text};")
         self.known[key] = name
@@ -218,24 +236,64 @@ class Expressions:
             r"\w+ \+ \w+", text
         ) else LOOSE
 
-    def _name(self, node: Node, text: str) -> str:
-        if node.op == "input":
-            return f"{node.data[0]}_value"
-        called = re.fullmatch(r"(sqrt|log)f?\(([a-z]\w*)\)", text)
+    def _name(self, key: Key, node: Node, text: str, uses: Mapping[Key, int]) -> str:
+        leaf = self._behind(node)
+        if leaf.op == "input":
+            return self.element_name(str(leaf.data[0]), self.plan.access(key))
+        if node.op == "map" and node.data[0] == "sqrt" and self._sums_squares(node.args[0]):
+            return "norm"
+        called = re.fullmatch(r"(sqrt|log)f?\((1\.0f? - )?([a-z]\w*)\)", text)
         if called is not None:
-            return f"{called[1]}_{called[2]}"
+            return f"{called[1]}_{'one_minus_' if called[2] else ''}{called[3]}"
+        scaled = self._scaled(key, uses)
+        if scaled:
+            return f"{scaled}_scale"
         name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
+        if name in ("difference", "sum") and self.plan.kind == "free" and not self.varies(key):
+            return "shift"
         if node.op == "map" and node.data[0] == "divide" and self.plan.kind != "free":
             summed = self._viewed(node.args[0])
+            of = re.match(r"sum_(?!sq\b)(\w+) /", text)
             if summed.op == "reduce":
-                return "mean_square" if self.squares(summed) else "mean"
+                return "mean_square" if self.squares(summed) else f"mean_{of[1]}" if of is not None else "mean"
         return name
 
     def _said(self, key: Key) -> str:
         """Returns the reference's name for a value if it is usable for a local; else an empty text."""
         node = self.plan.node(key)
         name = self.hints.get(key, node.name if node.op == "map" else "")
-        return name if name and name not in RESERVED and self.names.is_free(name) else ""
+        return name if name and name != "value" and name not in RESERVED and self.names.is_free(name) else ""
+
+    def element_name(self, array: str, access: str) -> str:
+        """A name for an element of an array: of a row, of all elements, or of the loop's own."""
+        return {"row": f"row_{array}", "once": f"{array}_0"}.get(access, f"{array}_i")
+
+    def _behind(self, node: Node) -> Node:
+        """What views and casts are of."""
+        return self._behind(self.plan.graph.nodes[node.args[0]]) if node.op in ("view", "cast", "reshape") else node
+
+    def _scaled(self, key: Key, uses: Mapping[Key, int]) -> str:
+        """The array whose elements a value multiplies, where it is used for nothing else; else an empty text."""
+        if self.varies(key) or self.plan.kind == "free":
+            return ""
+        found = set[str]()
+        for one in uses:
+            node = self.plan.node(one)
+            operands = self.plan.operands(one)
+            if not any(self._bare(operand) == key for operand in operands):
+                continue
+            others = [self._behind(self.plan.node(operand)) for operand in operands if self._bare(operand) != key]
+            if node.op != "map" or node.data[0] != "multiply" or len(others) != 1 or others[0].op != "input":
+                return ""
+            found.add(str(others[0].data[0]))
+        return found.pop() if len(found) == 1 else ""
+
+    def _sums_squares(self, index: int) -> bool:
+        """Whether a value is a sum of squares, bounded or with a small number added."""
+        node = self._viewed(index)
+        if node.op == "map" and node.data[0] in ("add", "maximum"):
+            return any(self._sums_squares(one) for one in node.args)
+        return node.op == "reduce" and node.data[0] == "sum" and self.squares(node)
 
     def _viewed(self, index: int) -> Node:
         node = self.plan.graph.nodes[index]
@@ -340,7 +398,8 @@ class Expressions:
         narrow_product = arg.op == "iota" and node.data[0] in ("multiply", "square")
         if narrow_product:
             return f"static_cast<long long>({text[0]})", ATOM
-        narrower = node.dtype in ("int64", "uint64") and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
+        wide = node.dtype in ("int64", "uint64") and not fits_int(self.plan.graph, self.plan.graph.nodes.index(node))
+        narrower = wide and arg.dtype not in (node.dtype, "bool") and arg.op != "constant"
         return (f"static_cast<{c_type(node.dtype, self.real)}>({text[0]})", ATOM) if narrower else text
 
     def _as_long(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
@@ -365,13 +424,23 @@ class Expressions:
         known = (-1 - self._bare(key)[0], ())
         if known not in self.known:
             divisor = self._text(key, self.outer, uses, within=False)
-            name = self.names.fresh("inverse")
+            name = self.names.fresh(self._inverse_name(divisor[0]))
             text = f"{self.number(1.0)} / {bound(divisor, ATOM)}"
             if self._kernel.uses_rsqrt and re.match(r"sqrtf?\(", divisor[0]) and divisor[1] == ATOM:
                 text = f"r{divisor[0]}"  # as the baseline has it
             self.outer.append(f"const {self.real} {name} = {text};")
             self.known[known] = name
         return self.known[known]
+
+    def _inverse_name(self, divisor: str) -> str:
+        """A name for the reciprocal of what a text computes."""
+        names = {"mean_square": "inv_rms", "var": "inv_std", "sum_sq": "inv_norm", "norm": "inv_norm"}
+        found = next((word for word in names if word in divisor), "")
+        root = re.fullmatch(r"sqrtf?\((\w+)\)", divisor)
+        if found or root is not None:
+            return names[found] if found or root is None else f"inv_sqrt_{root[1]}"
+        word = re.fullmatch(r"(?:row_|column_)?([a-z]\w*)", divisor)
+        return f"inv_{word[1]}" if word is not None else "inverse"
 
     def _is_unsigned(self, node: Node) -> bool:
         """Returns True if an integer quotient rounds equally in C++: a position divided by a number or size above zero."""
@@ -393,7 +462,8 @@ class Expressions:
             level = ATOM if name in _BITS else SUM
             return f"{bound(args[0], level)} {_LOOSE[name]} {bound(args[1], level)}", LOOSE
         if name == "where":
-            return f"{bound(args[0], SUM)} ? {bound(args[1], SUM)} : {bound(args[2], SUM)}", LOOSE
+            test = bound(args[0], SUM) if "?" in args[0][0] else args[0][0]
+            return f"{test} ? {bound(args[1], SUM)} : {bound(args[2], SUM)}", LOOSE
         if name == "square" or (name == "power" and self._whole_power(node) is not None):
             count = 2 if name == "square" else self._whole_power(node) or 2
             return " * ".join([bound(args[0], ATOM)] * count), PRODUCT
@@ -424,6 +494,8 @@ class Expressions:
             return f"static_cast<{_NARROW[node.dtype]}>({arg[0]})", ATOM
         if node.dtype == "bool":
             return f"{bound(arg, SUM)} != 0", LOOSE
+        if node.dtype in ("int64", "uint64") and needs_no_cast(self.plan.graph, self.plan.graph.nodes.index(node)):
+            return arg
         return f"static_cast<{c_type(node.dtype, self.real)}>({arg[0]})", ATOM
 
 

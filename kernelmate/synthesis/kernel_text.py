@@ -232,13 +232,13 @@ class KernelText:
         name = self.names.outermost(f"k{camel(self.kernel.name.rpartition('::')[2]) if several else ''}{word}")
         return name, [f"constexpr int {name} = {count};  // {comment}"]
 
-    def local_constant(self, wanted: str, value: int, word: str) -> tuple[str, list[str]]:
+    def local_constant(self, wanted: str, value: int, word: str, comment: str) -> tuple[str, list[str]]:
         """Returns the name of the file's constant of that value and with that word in its name, or of a new local, and its declaration."""
         own = file_constant(self.kernel, str(value), word)
         if own is not None:
             return own, []
         name = self.names.fresh(wanted)
-        return name, [f"constexpr int {name} = {value};"]
+        return name, [f"constexpr int {name} = {value};  // {comment}"]
 
     def promise(self, read: Iterable[str]) -> str:
         """A sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
@@ -267,6 +267,7 @@ class KernelText:
         """Converts a computed value of a dtype to an element of an array."""
         dtype = self.arguments[name].dtype
         floating = "float" in dtype
+        text = _unwrapped(text)
         if not floating and kind.startswith("float"):
             raise Refused(f"it rounds {kind} to {dtype}")
         if dtype in _FROM_FLOAT:
@@ -312,6 +313,21 @@ class KernelText:
         """Declarations of some parameters, as in the head."""
         return [self._declared(self.parameters[name]) for name in names]
 
+    def row_guard(self, row: str, sides: Sequence[str], body: Sequence[str]) -> list[str]:
+        """The return of blocks past the last row, for a kernel that gets the number of rows for nothing else."""
+        try:
+            count = self.count(sides)
+        except Refused:
+            return []
+        needed = count in self.parameters and count not in self.used(body)
+        return [f"if ({row} >= {count}) return;"] if needed else []
+
+    def used(self, body: Sequence[str]) -> list[str]:
+        """The kernel's parameters that the lines of a helper name, in their order: those that it takes."""
+        words = words_of(" ".join(body))
+        words |= {word for name, other in self.others.items() if name in words for word in words_of(other)}
+        return [one for one in self.parameters if one in words]
+
     def definition(self, head: str, body: Sequence[str]) -> str:
         """A function from its head and lines, in the file's style of braces and indentation."""
         words = words_of(" ".join(body)) if self.others else set()
@@ -321,9 +337,30 @@ class KernelText:
         body = [_WIDENED.sub(r"static_cast<size_t>(\1)", line) for line in body]
         for wide in dict.fromkeys(re.findall(r"\bsize_t (\w+)(?: =|,|\)|;)", "\n".join([head, *body]))):
             body = [line.replace(f"static_cast<size_t>({wide})", wide) for line in body]
+        body = _without_unused(self._with_lanes(body))
         lines = [self.styled(piece) for line in indented(body) for piece in folded(line, self.width)]
         text = "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"])
         return self.names.unnumbered(text)
+
+    def _with_lanes(self, body: Sequence[str]) -> list[str]:
+        """Lines of a function in which the lane and the warp have a name where they are met more than once."""
+        body = list(body)
+        for sign, wanted in (("%", "lane"), ("/", "warp")):
+            found = rf"threadIdx\.x {sign} 32\b"
+            places = [number for number, line in enumerate(body) for _ in re.finditer(found, line)]
+            if len(places) < 2:
+                continue
+            named = re.search(rf"\b(\w+) = {found}[,;]", body[places[0]])
+            if named is None:
+                first = next(
+                    number for number, line in enumerate(body) if not line.startswith(("__shared__", "constexpr"))
+                )
+                name = self.names.fresh(wanted)
+                body = [re.sub(found, name, line) for line in body]
+                body.insert(first, f"const int {name} = threadIdx.x {sign} 32;")
+            else:
+                body[places[0] + 1 :] = [re.sub(found, named[1], line) for line in body[places[0] + 1 :]]
+        return body
 
     def styled(self, text: str) -> str:
         """Lines that are indented by two blanks a level, in the file's own indentation."""
@@ -332,9 +369,29 @@ class KernelText:
         return re.sub(r"^(?:  )+", lambda found: self.indent * (len(found[0]) // 2), text, flags=re.MULTILINE)
 
 
-def fresh_names(kernel: KernelText, *wanted: str) -> SimpleNamespace:
-    """Returns names for locals, as close to the desired ones as the user's text allows."""
-    return SimpleNamespace(**{name: kernel.names.fresh(name) for name in wanted})
+def fresh_names(kernel: KernelText, *wanted: str, **spelled: str) -> SimpleNamespace:
+    """Returns names for locals, as close to the desired ones as the user's text allows; `spelled` ones under other attributes."""
+    spelled = {name: name for name in wanted} | spelled
+    return SimpleNamespace(**{attribute: kernel.names.fresh(name) for attribute, name in spelled.items()})
+
+
+def _without_unused(body: Sequence[str]) -> list[str]:
+    """Lines of a function without constants that no other line names."""
+    named = [re.match(r"constexpr int (\w+) = [^,]+;(?:  //.*)?$", line) for line in body]
+    text = "\n".join(body)
+    return [
+        line
+        for line, found in zip(body, named, strict=True)
+        if found is None or len(re.findall(rf"\b{found[1]}\b", text)) > 1
+    ]
+
+
+def _unwrapped(text: str) -> str:
+    """An expression without parentheses around all of it."""
+    if not text.startswith("(") or not text.endswith(")"):
+        return text
+    depth = [*itertools.accumulate((one == "(") - (one == ")") for one in text)]
+    return text[1:-1] if all(depth[:-1]) else text
 
 
 def _without_bodies(text: str) -> str:

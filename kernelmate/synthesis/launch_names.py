@@ -59,7 +59,7 @@ def with_warp_names(kernel: Kernel, definition: str, helpers: str, width: int) -
 
     The file's own constants are used if it has them, else new ones are declared above the helpers.
     """
-    if "0xffffffffu" not in definition + helpers:
+    if not re.search(r"0xffffffffu|threadIdx\.x [%/] 32\b", definition + helpers):
         return definition, helpers
     declared: list[str] = []
     for value, wanted, head, patterns in _WARP:
@@ -95,6 +95,7 @@ _WARP = (
         (
             (r"(threadIdx\.x [%/]|\bk\w+ /) 32\b", r"\1 @"),
             (r"\+= 32\b", "+= @"),
+            (r"(\bkRow\w* =|\(i\w* \*) 32\b", r"\1 @"),
             (r"\b(offset\w*) = 16; \1 >", r"\1 = @ / 2; \1 >"),
             (r"\b(offset\w*) < 32;", r"\1 < @;"),
             (r"(% @ ==|_sync\(0xffffffffu, \w+,) 31\b".replace("@", r"\w+"), r"\1 @ - 1"),

@@ -177,6 +177,10 @@ class Names:
             self._numbered[name] = wanted
         return name
 
+    def release(self, name: str) -> None:
+        """Let a name be taken again: what had it is declared elsewhere."""
+        self._taken.discard(name)
+
     def unnumbered(self, function: str) -> str:
         """Removes numeric suffixes of a function's locals where no collision results."""
         words = words_of(without_comments(function))

@@ -25,6 +25,7 @@ class Packs:
         elements = list(dict.fromkeys(kernel.element(one) for one in arrays))
         self.types = {one: names.fresh("Pack" if len(elements) == 1 else f"{camel(one)}Pack") for one in elements}
         self.locals = {one: names.fresh(f"{one}_pack") for one in arrays}
+        self.wide = names.fresh("kWidth")
         self.width = max((WIDEST // ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=1)
         self.width = min(
             self.width, max(1, WIDEST // max((ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=16))
@@ -38,8 +39,16 @@ class Packs:
         """Declarations of the pack types."""
         return [line for element, name in self.types.items() for line in pack_struct(name, element, count)]
 
-    def aligned(self) -> str:
-        """The condition that every array begins at an address of whole packs; empty if the contract promises it."""
+    def constant(self) -> str:
+        """The declaration of the number of elements of a pack, for a kernel whose helpers have the packs."""
+        return f"constexpr int {self.wide} = {self.width};  // neighbouring elements per access"
+
+    def aligned(self, count: str = "") -> str:
+        """The condition that every array begins at an address of whole packs; empty where the contract promises it.
+
+        Args:
+            count: the name of the number of elements of a pack, where its type is not known.
+        """
         groups: dict[str, list[str]] = {}
         for one in self.arrays:
             promised = self.kernel.arguments[one].align or 0
@@ -48,7 +57,7 @@ class Packs:
         tests = []
         for element, addresses in groups.items():
             joined = f"({' | '.join(addresses)})" if len(addresses) > 1 else addresses[0]
-            bytes_ = self.width * ITEM_BYTES[next(self.kernel.arguments[one].dtype for one in self.arrays if self.kernel.element(one) == element)]  # fmt: skip
+            bytes_ = f"({count} * sizeof({element}))" if count else f"sizeof({self.types[element]})"
             tests.append(f"{joined} % {bytes_} == 0")
         return " && ".join(tests)
 

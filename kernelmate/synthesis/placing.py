@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, parse_contract
-from kernelmate.synthesis.folding import width_of
+from kernelmate.source.launch_edits import with_aligned_arguments
+from kernelmate.synthesis.folding import folded, width_of
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.launch_names import has_own_block, with_warp_names
@@ -21,6 +23,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         KernelmateError: a launch in the file cannot follow, or is illegal at a listed size.
     """
     definition, helpers = with_warp_names(kernel, written.definition, written.helpers, width_of(kernel.unit.text))
+    definition, helpers = _with_shared_helpers(kernel, definition, _used_constants(definition, helpers))
     written = replace(written, definition=definition, helpers=helpers)
     above = kernel.contract_span[0] if kernel.contract_span is not None else kernel.start
     edits = [(kernel.start, kernel.end, written.definition)]
@@ -39,9 +42,74 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
     changed = _with_named_block(changed, named_block, block)
     changed = _with_grid_comment(changed, written, grid)
+    changed = _with_named_numbers(changed, written)
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
     fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
+
+
+def _used_constants(definition: str, helpers: str) -> str:
+    """The helpers without constants that no other line of the kernel or its helpers names, unless a launch may."""
+    lines = helpers.split("\n")
+    kept = [line for line in lines if not _is_unused(line, definition + helpers)]
+    return "\n".join(kept).strip("\n")
+
+
+def _is_unused(line: str, text: str) -> bool:
+    named = re.match(r"constexpr [\w ]+ (\w+) = ", line)
+    return (
+        named is not None
+        and not line.endswith("// threads per block")
+        and len(re.findall(rf"\b{named[1]}\b", text)) == 1
+    )
+
+
+def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
+    """A written kernel and its helpers without those that the file has already, as from another kernel written before."""
+    above = kernel.unit.text[: kernel.start]
+    for piece in helpers.split("\n\n"):
+        numbered = re.search(r"^__device__ [^\n(]*?\b((\w+?)_\d+)\(", piece, re.MULTILINE)
+        if numbered is None or not piece.endswith("\n}"):
+            continue
+        plain = re.sub(rf"\b{numbered[1]}\b", numbered[2], piece)
+        if plain in above:
+            helpers = "\n\n".join(one for one in helpers.split("\n\n") if one != piece)
+            definition, helpers = (re.sub(rf"\b{numbered[1]}\b", numbered[2], one) for one in (definition, helpers))
+    return definition, helpers
+
+
+def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
+    """Launches in which numbers of the kernel's own tiles and packs stand by the names of their constants."""
+    if not _is_seen(kernel):
+        return kernel
+    named = re.findall(r"^constexpr int (\w+) = (\d+);  // (?!threads)", written.helpers, re.MULTILINE)
+    text, width = kernel.unit.text, width_of(kernel.unit.text)
+    edits: list[tuple[int, int, str]] = []
+    for site in kernel.launches:
+        start, end = site.grid_span
+        grid = _by_names(text[start:end], [(name, value) for name, value in named if int(value) > 1])
+        if grid == text[start:end]:
+            continue
+        column = start - (text.rfind("\n", 0, start) + 1)
+        rest = text[end : text.find("\n", end)]
+        if column + len(grid) + len(rest) > width:
+            grid = "\n".join(folded(" " * column + grid, width)).lstrip()
+        edits.append((start, end, grid))
+    return with_aligned_arguments(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
+
+
+def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
+    """A launch's grid with the names of constants in the place of their numbers, in the order of both."""
+    left = list(named)
+    for found in re.findall(r"\+ \d+\) / (\d+)\b", grid):
+        name = next((name for name, value in left if value == found), None)
+        if name is None:
+            continue
+        left = [one for one in left if one[0] != name] if sum(value == found for _, value in left) > 1 else left
+        grid = re.sub(rf"\+ {int(found) - 1}\) / {found}\b", f"+ {name} - 1) / {name}", grid, count=1)
+    for name, value in named:
+        grid = re.sub(rf"\* {value}\b", f"* {name}", grid)
+    return grid
 
 
 def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, ...]) -> Kernel:

@@ -55,7 +55,7 @@ class Reductions:
 
     def __init__(self, plan: Plan, kernel: KernelText, team: Team, threads: str) -> None:
         self.kernel, self.team, self.threads = kernel, team, threads
-        self.names = fresh_names(kernel, "value", "offset", "partial", "warp", "first", "second")
+        self.names = fresh_names(kernel, "value", "offset", "partial", "first", "second", warp="w")
         self._functions: dict[tuple[str, str], str] = {}
         self._calls: Counter[Hashable] = Counter()
         self._keeping: dict[str, str] = {}

@@ -7,8 +7,8 @@ from dataclasses import replace
 from kernelmate.synthesis.graph import Datum, Graph, Node
 from kernelmate.synthesis.index_maps import AxisMap, linear
 
-LEAST = 16
-"""Taps from which loops are shorter than a list: 3 x 3 is written out, 5 x 5 is not."""
+LEAST = 9
+"""Taps from which loops are shorter than a list: 3 x 3 is a loop that the compiler unrolls."""
 
 _KINDS = {"add": "sum", "maximum": "max", "minimum": "min"}
 

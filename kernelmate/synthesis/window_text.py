@@ -14,11 +14,11 @@ from kernelmate.synthesis.window_plan import parsed, walked
 
 _START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
 _BESIDE = {
-    (-1, -1): "up_left", (-1, 0): "up", (-1, 1): "up_right", (0, -1): "left", (0, 1): "right", (1, -1): "down_left",
+    (0, 0): "center", (-1, -1): "up_left", (-1, 0): "up", (-1, 1): "up_right", (0, -1): "left", (0, 1): "right", (1, -1): "down_left",
     (1, 0): "down", (1, 1): "down_right",
 }  # fmt: skip
 """Names of neighbours by row and column distance."""
-_NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
+_NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
 
 
 class WindowText(WindowElements):
@@ -71,7 +71,7 @@ class WindowText(WindowElements):
             text = self._element(key)
             if uses.get(key, 0) < 2:
                 return text, ATOM
-            self.known[key] = self.names.fresh(f"{self.plan.name(key)}_value")
+            self.known[key] = self.names.fresh(f"{self.plan.name(key)}_i")
             lines.append(f"const {self.type_of(key)} {self.known[key]} = {text};")
             return self.known[key], ATOM
         self._hint(key)
@@ -84,9 +84,23 @@ class WindowText(WindowElements):
         ends = [parsed(str(one)) for one in key[1] if one is not None][-2:]
         if len(ends) == 2 and all(len(one.terms) == 1 and one.terms[0][1] == 1 for one in ends):
             side = _BESIDE.get((ends[0].constant, ends[1].constant))
+            if side == "center" and (self.plan.node(key).name or not self._has_neighbours(key)):
+                return
             if side is not None:
                 several = len({self.plan.name(one) for one in walked(self.plan) if self._is_beside(one)}) > 1
                 self.hints.setdefault(key, f"{self.plan.name(key)}_{side}" if several else side)
+
+    def _has_neighbours(self, key: Key) -> bool:
+        """Whether elements right beside one of an array are read, too."""
+        name = self.plan.name(key)
+        for one in walked(self.plan):
+            if self.plan.is_leaf(one) and self.plan.name(one) == name and one != key:
+                ends = [parsed(str(end)) for end in one[1] if end is not None][-2:]
+                own = [parsed(str(end)) for end in key[1] if end is not None][-2:]
+                apart = [end.plus(other, -1) for end, other in zip(ends, own, strict=True)]
+                if all(not one.terms and abs(one.constant) <= 1 for one in apart):
+                    return True
+        return False
 
     def _is_beside(self, key: Key) -> bool:
         return self.plan.is_leaf(key) and any(parsed(str(one)).constant for one in key[1] if one is not None)
@@ -104,11 +118,11 @@ class WindowText(WindowElements):
             texts = [self._text(one, lines, {}, within=False) for one in (inner, other)]
             if kind == self.real:
                 texts = [self._as_real(one[0], text) for one, text in zip((inner, other), texts, strict=True)]
-            named = f"{self.plan.name(inner)}_value" if self.plan.is_leaf(inner) else "value"
+            named = f"{self.plan.name(inner)}_i" if self.plan.is_leaf(inner) else "value"
             name = self.names.fresh(self._said(inner) or named)
             lines.append(f"const {kind} {name} = {condition} ? {texts[0][0]} : {texts[1][0]};")
         else:
-            name = self.names.fresh(f"{self.plan.targets[0].name}_value")
+            name = self.names.fresh("result")
             self._assign(key, name, lines, uses, f"{kind} ")
         self.known[key] = name
         return name, ATOM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,15 +10,64 @@ from pathlib import Path
 from kernelmate.compiler import find_target, occupancy, what_would_lift
 from kernelmate.compiler.process import Abandoned, CompilerProcess
 from kernelmate.config import Settings
+from kernelmate.decide.objective import read_objective
 from kernelmate.errors import ContractError, KernelmateError
-from kernelmate.records import Candidate, Contract, Kernel
+from kernelmate.records import Candidate, Contract, Judged, Kernel
 from kernelmate.session import Session
 from kernelmate.source import contract_for, launch_shape
-from kernelmate_lsp.applicable_rewrites import offers_of
+from kernelmate.suggest.base import SuggestRequest
 from kernelmate_lsp.configuration import Configuration
 from kernelmate_lsp.document_state import CompileResult, TargetFit
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.reading import DocumentKernel, Reading, span_lines
+
+log = logging.getLogger(__name__)
+
+
+def _judge_nothing(_: Candidate) -> Judged:
+    raise KernelmateError("Nothing is judged while offers are collected.")
+
+
+def offers_of(job: QueuedJob, session: Session, checked: CompileResult) -> dict[str, Candidate]:
+    """Return the first change of each recipe for a kernel, by the recipe's name. Nothing is compiled or judged.
+
+    Args:
+        job: checked for cancellation between recipes.
+        session: a session with the document's settings.
+        checked: the kernel's compile result.
+
+    Raises:
+        JobUnwanted: the text has changed.
+    """
+    # Recipes load the tree-sitter grammar, which compiling does not need.
+    from kernelmate.suggest.recipes import ALL
+
+    if checked.contract is None or not checked.verdicts or not checked.verdicts[0].compiled:
+        return {}
+    prepared = session.prepare(checked.kernel, checked.verdicts[0].instance)[0]
+    request = SuggestRequest(
+        kernel=checked.kernel,
+        contract=checked.contract,
+        compiled=prepared.compiled,
+        verdict=checked.verdicts[0],
+        objective=read_objective("make it faster"),
+        target=session.target,
+        judge=_judge_nothing,
+        versions=tuple,
+        stop=job.unwanted.is_set,
+    )
+    found = {}
+    for recipe in ALL:
+        job.check()
+        try:
+            first = next(iter(recipe.candidates(request)), None)
+        except Exception:  # a defect of one recipe must not affect the others
+            log.exception("recipe %s failed", recipe.name)
+            continue
+        if first is not None:
+            found[recipe.name] = first
+    return found
+
 
 OnChecked = Callable[[str, CompileResult], None]
 

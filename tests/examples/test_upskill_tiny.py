@@ -19,7 +19,7 @@ pytest.importorskip("gguf", reason="export needs the extra `train`: make train-t
 
 from kernelmate.suggest.local.library import read_facts
 from kernelmate_training.exam.goals import exam_hash
-from kernelmate_training.exam.near import nearest_of
+from kernelmate_training.exam.similarity import nearest_of
 
 pytestmark = pytest.mark.timeout(600)
 """Two whole runs of training: minutes, as against the 150 s that `make test` gives a test."""

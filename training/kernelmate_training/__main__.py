@@ -19,8 +19,8 @@ def main() -> int:
     parser.add_argument("--finish", type=float, default=60.0, help="seconds of sampling, at most")
     parser.add_argument("--answer", action="store_true", help="only draw answers to the exam's prompts, and keep them")
     given = parser.parse_args()
-    from kernelmate_training.apprentice import whole_way
     from kernelmate_training.settings import read_settings
+    from kernelmate_training.training_job import run_training_job
 
     settings = read_settings(given.config)
 
@@ -28,14 +28,16 @@ def main() -> int:
         print(line, flush=True)
 
     if given.answer:
-        from kernelmate_training.apprentice import sample_prompts
+        from kernelmate_training.training_job import sample_prompts
 
         return 0 if sample_prompts(settings, given.model, seconds=given.finish, told=told) else 1
     if given.play:
-        from kernelmate_training.playing import play_on
+        from kernelmate_training.round_process import run_rounds
 
-        return 1 if play_on(settings, given.model, seconds=given.seconds, finish=given.finish, told=told) else 0
-    result = whole_way(settings, settings.model(given.model), seconds=given.seconds, finish=given.finish, told=told)
+        return 1 if run_rounds(settings, given.model, seconds=given.seconds, finish=given.finish, told=told) else 0
+    result = run_training_job(
+        settings, settings.model(given.model), seconds=given.seconds, finish=given.finish, told=told
+    )
     return 1 if result.problems else 0
 
 

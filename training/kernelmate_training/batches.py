@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate_training.augmentation import Augmentation
 from kernelmate_training.encoded import Encoded
 from kernelmate_training.examples import TASKS
-from kernelmate_training.varying import Varying
 
 Array = np.ndarray[Any, Any]
 OPEN_ROWS = 32
@@ -70,7 +70,7 @@ class Packer:
     least_answer: int = 0
     full_gain: float = 0.0
     pad: int = 1
-    varying: Varying | None = None
+    varying: Augmentation | None = None
 
     def steps(self, first: int = 0) -> Iterator[list[list[int]]]:
         """The rows of each step from `first` on, without end; a row is the examples in it."""

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import UsageError
-from kernelmate_training.done import Done, key_of
+from kernelmate_training.finished_steps import FinishedSteps, key_of
 from kernelmate_training.settings import Upskill
 
-Told = Callable[[str], None]
+OnLine = Callable[[str], None]
 
 
 def prompts_folder(settings: Upskill) -> Path:
@@ -18,7 +18,7 @@ def prompts_folder(settings: Upskill) -> Path:
     return settings.sampling.prompts or settings.folder / "prompts"
 
 
-def write_exam_prompts(settings: Upskill, codec: str, told: Told = lambda line: None) -> Path:
+def write_exam_prompts(settings: Upskill, codec: str, told: OnLine = lambda line: None) -> Path:
     """The exam's prompts for a codec, written where they are not there yet; judging the kernels takes some minutes.
 
     Raises:
@@ -28,8 +28,8 @@ def write_exam_prompts(settings: Upskill, codec: str, told: Told = lambda line: 
     from kernelmate_training.exam.prompts import write_prompts
 
     path = prompts_folder(settings) / f"{codec}.jsonl"
-    done, key = Done(settings.folder), key_of(load_exam(settings.exam.goals).sha256, settings.exam.goals)
-    # Prompts that were brought along are the user's; their own are written again where other goals are wanted.
+    done, key = FinishedSteps(settings.folder), key_of(load_exam(settings.exam.goals).sha256, settings.exam.goals)
+    # Prompts that were brought along are the user's; their own are written anew where other goals are wanted.
     stale = settings.sampling.prompts is None and not done.has(f"prompts of {codec}", key)
     if stale or not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,15 +41,15 @@ def write_exam_prompts(settings: Upskill, codec: str, told: Told = lambda line: 
     return path
 
 
-def examine(settings: Upskill, name: str, told: Told = lambda line: None) -> dict[str, Any]:
+def examine(settings: Upskill, name: str, told: OnLine = lambda line: None) -> dict[str, Any]:
     """Judge the answers of a model to the exam; kept beside it, and gone on with where it was cut.
 
     Raises:
         UsageError: it has no answers yet. EnvironmentFailed: compiler or worker are missing.
     """
     from kernelmate.report.json import plain
+    from kernelmate_training.exam.attempts import Terms
     from kernelmate_training.exam.running import Wanted, run
-    from kernelmate_training.exam.sitting import Terms
     from kernelmate_training.torch_folders import load_folder
 
     folder = settings.model_folder(name)

@@ -47,7 +47,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class FormattedExamples:
     """A corpus as examples. `left_out` counts the lines that could not be told, by the reason."""
 
     examples: tuple[Example, ...]
@@ -75,7 +75,7 @@ def lines_of(corpus: Path) -> list[str]:
     return found
 
 
-def tell(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, processes: int | None = None, pool: Executor | None = None, on_done: Callable[[int, int], None] | None = None) -> Told:  # fmt: skip
+def format_examples(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, processes: int | None = None, pool: Executor | None = None, on_done: Callable[[int, int], None] | None = None) -> FormattedExamples:  # fmt: skip
     """All lines as examples.
 
     Args:
@@ -88,7 +88,7 @@ def tell(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, pr
         on_done: told of how many of how many lines are done.
     """
     processes = min(processes or os.cpu_count() or 1, max(1, len(lines) // LINES_AT_ONCE))
-    told = partial(_told, codec=codec, copies=copies, seed=seed)
+    told = partial(_formatted, codec=codec, copies=copies, seed=seed)
     numbered = list(enumerate(lines))
     chunks = [numbered[at : at + LINES_AT_ONCE] for at in range(0, len(lines), LINES_AT_ONCE)]
     examples: list[Example] = []
@@ -98,7 +98,7 @@ def tell(lines: Sequence[str], codec: str, *, copies: int = 1, seed: int = 0, pr
         left_out += missed
         if on_done is not None:
             on_done(min((number + 1) * LINES_AT_ONCE, len(lines)), len(lines))
-    return Told(tuple(examples), dict(left_out.most_common()))
+    return FormattedExamples(tuple(examples), dict(left_out.most_common()))
 
 
 def _mapped(told: Any, chunks: list[list[tuple[int, str]]], processes: int, pool: Executor | None) -> Iterator[tuple[list[Example], Counter[str]]]:  # fmt: skip
@@ -112,7 +112,9 @@ def _mapped(told: Any, chunks: list[list[tuple[int, str]]], processes: int, pool
         yield from own.map(told, chunks)
 
 
-def _told(lines: Iterable[tuple[int, str]], codec: str, copies: int, seed: int) -> tuple[list[Example], Counter[str]]:
+def _formatted(
+    lines: Iterable[tuple[int, str]], codec: str, copies: int, seed: int
+) -> tuple[list[Example], Counter[str]]:
     from kernelmate.suggest.codec import codec_named
     from kernelmate.suggest.codec.base import NotEncodable
 

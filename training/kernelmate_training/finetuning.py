@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import EnvironmentFailed, UsageError
 from kernelmate.suggest.codec import codec_named
-from kernelmate_training.examples import TASKS, Example, lines_of, tell
+from kernelmate_training.examples import TASKS, Example, format_examples, lines_of
 from kernelmate_training.journal import Journal
-from kernelmate_training.needs import need
+from kernelmate_training.requirements import require_packages
 from kernelmate_training.settings import FineTuneSection, Upskill
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
-Told = Callable[[str], None]
+OnLine = Callable[[str], None]
 NEEDED = ("torch", "transformers", "peft", "trl", "datasets", "accelerate")
 CHECKPOINT_STEPS = 100
 WARMUP = 0.03
 
 
-def finetune(settings: Upskill, told: Told = lambda line: None) -> dict[str, Any]:
+def finetune(settings: Upskill, told: OnLine = lambda line: None) -> dict[str, Any]:
     """Fine-tune the configuration's base, merge the adapters, keep the model; gives its figures.
 
     Raises:
@@ -38,12 +38,12 @@ def finetune(settings: Upskill, told: Told = lambda line: None) -> dict[str, Any
     """
     section = settings.finetune
     assert section is not None
-    need((*NEEDED, "bitsandbytes") if section.quantised else NEEDED, "Fine-tuning")
+    require_packages((*NEEDED, "bitsandbytes") if section.quantised else NEEDED, "Fine-tuning")
     begun = time.monotonic()
     folder = settings.model_folder(section.name)
     folder.mkdir(parents=True, exist_ok=True)
     lines = lines_of(settings.corpus_folder)
-    found = tell(lines, section.codec, seed=settings.seed)
+    found = format_examples(lines, section.codec, seed=settings.seed)
     learned = [example for example in found.examples if not example.held_out]
     if not learned:
         raise UsageError(
@@ -167,7 +167,7 @@ def fitting(examples: Sequence[Example], tokenizer: Any, context: int, end: str)
     return texts
 
 
-def _trained(settings: Upskill, section: FineTuneSection, model: Any, tokenizer: Any, texts: list[dict[str, Any]], folder: Path, told: Told) -> tuple[int, float, Any]:  # fmt: skip
+def _trained(settings: Upskill, section: FineTuneSection, model: Any, tokenizer: Any, texts: list[dict[str, Any]], folder: Path, told: OnLine) -> tuple[int, float, Any]:  # fmt: skip
     """Train adapters and keep them in `adapter`; gives steps done, the mean loss, and the model that wears them."""
     import torch
     from datasets import Dataset, disable_progress_bars

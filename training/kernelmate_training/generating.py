@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import EnvironmentFailed
-from kernelmate_training.done import Done, key_of
+from kernelmate_training.finished_steps import FinishedSteps, key_of
 from kernelmate_training.settings import Upskill
 
-Told = Callable[[str], None]
+OnLine = Callable[[str], None]
 
 
-def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None = None, whole: bool = True, told: Told = lambda line: None) -> dict[str, Any]:  # fmt: skip
+def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None = None, whole: bool = True, told: OnLine = lambda line: None) -> dict[str, Any]:  # fmt: skip
     """Generate and judge the pairs that the configuration asks for; gives the corpus' figures.
 
     Args:
@@ -56,7 +56,7 @@ def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None 
 
     build(wanted, line)
     if whole:
-        Done(settings.folder).mark("corpus", corpus_key(settings))
+        FinishedSteps(settings.folder).mark("corpus", corpus_key(settings))
     return read_manifest(settings.corpus_folder)
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kernelmate.errors import EnvironmentFailed, UsageError
-from kernelmate_training.needs import need
+from kernelmate_training.requirements import require_packages
 from kernelmate_training.vocabulary import PRE
 
 Kind = Literal["f32", "f16", "q8_0", "q5_0", "q4_0"]
@@ -65,7 +65,7 @@ def write_gguf(path: Path, config: Mapping[str, Any], tensors: Mapping[str, Arra
         UsageError: the architecture or a tensor is not known, or the tokenizer is of another kind.
         EnvironmentFailed: the gguf package is missing, or the file cannot be written.
     """
-    need(["gguf"], "Exporting a model")
+    require_packages(["gguf"], "Exporting a model")
     import gguf
 
     architecture = str(config.get("model_type"))

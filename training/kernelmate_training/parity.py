@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate_training.needs import need
+from kernelmate_training.requirements import require_packages
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def compare(gguf: Path, folder: Path, text: str) -> Parity:
         EnvironmentFailed: llama-cpp-python is missing, which gives logits; xllamacpp serves only answers.
         UsageError: the model cannot be read.
     """
-    need(("torch", "tokenizers"), "Comparing logits")
+    require_packages(("torch", "tokenizers"), "Comparing logits")
     import torch
     from tokenizers import Tokenizer
 
@@ -83,7 +83,7 @@ def llama_cpp_logits(gguf: Path, text: str) -> tuple[list[int], np.ndarray[Any, 
     Raises:
         EnvironmentFailed: it is missing.
     """
-    need(("llama_cpp",), "Comparing logits")
+    require_packages(("llama_cpp",), "Comparing logits")
     import llama_cpp
 
     model = llama_cpp.Llama(str(gguf), n_ctx=max(len(text.encode()), 8), logits_all=True, verbose=False)

@@ -25,7 +25,7 @@ from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.suggest.codec import OFFERING, codec_named
 from kernelmate.suggest.codec.fingerprint import fingerprint
 from kernelmate_training.encoded import Encoded, encode, load_encoded, words_of
-from kernelmate_training.examples import Example, Told, lines_of, tell
+from kernelmate_training.examples import Example, FormattedExamples, format_examples, lines_of
 from kernelmate_training.settings import ModelSection, Upskill
 from kernelmate_training.vocabulary import load_tokenizer, train_tokenizer
 
@@ -64,7 +64,7 @@ class Tellings:
 
     def __init__(self, lines: list[str], seed: int, pool: Executor | None = None) -> None:
         self.lines, self._seed, self._pool = lines, seed, pool
-        self._found: dict[tuple[str, int], Told] = {}
+        self._found: dict[tuple[str, int], FormattedExamples] = {}
         self._locks: defaultdict[tuple[str, int], threading.Lock] = defaultdict(threading.Lock)
         self._lock = threading.Lock()
 
@@ -73,14 +73,14 @@ class Tellings:
         """Of the corpus."""
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
 
-    def of(self, model: ModelSection, told: OnDone) -> Told:
+    def of(self, model: ModelSection, told: OnDone) -> FormattedExamples:
         """What a model's codec makes of the corpus; of its share, if it is to see less."""
         key = (model.codec, model.copies)
         with self._lock:
             lock = self._locks[key]
         with lock:
             if key not in self._found:
-                self._found[key] = tell(
+                self._found[key] = format_examples(
                     self.lines, model.codec, copies=model.copies, seed=self._seed, pool=self._pool,
                     on_done=lambda done, total: told("telling", done, total),
                 )  # fmt: skip

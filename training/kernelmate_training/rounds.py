@@ -27,7 +27,7 @@ from kernelmate_training.settings import ModelSection, RoundsSection, Upskill
 if TYPE_CHECKING:
     from kernelmate.suggest.codec.base import Codec, CodecVersion, DecodedAnswer, Question
 
-Told = Callable[[str], None]
+OnLine = Callable[[str], None]
 Kind = Literal["self", "contrastive", "grpo"]
 SHOWN = 3
 """Judged versions that a contrastive question shows, at most."""
@@ -79,7 +79,7 @@ Draw = Callable[[Sequence[str]], Sequence[tuple[int, str]]]
 """Prompts in, answers out as (number of the prompt, text)."""
 
 
-def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[Asked] = (), told: Told = lambda line: None, judges: Judges | None = None) -> list[Asked]:  # fmt: skip
+def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, known: Sequence[Asked] = (), told: OnLine = lambda line: None, judges: Judges | None = None) -> list[Asked]:  # fmt: skip
     """Ask and judge one round.
 
     Args:
@@ -269,7 +269,7 @@ def figures(asked: Sequence[Asked], learned: Sequence[Example | Weighed], kind: 
     )
 
 
-def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = None, told: Told = lambda line: None) -> dict[str, Any]:  # fmt: skip
+def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = None, told: OnLine = lambda line: None) -> dict[str, Any]:  # fmt: skip
     """Play the configuration's rounds with a trained model, train it on each, and keep it; gives the rounds' figures.
 
     Raises:

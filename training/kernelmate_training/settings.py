@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from kernelmate.errors import UsageError
+from kernelmate_training.augmentation import AugmentationRates
 from kernelmate_training.plans import TASK_WEIGHTS, TrainingPlan
 from kernelmate_training.schedule import Form, Schedule
 from kernelmate_training.shapes import Shape
-from kernelmate_training.varying import Variation
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
@@ -76,7 +76,7 @@ class TrainingSection(Section):
 
     @model_validator(mode="after")
     def _known(self) -> TrainingSection:
-        Variation.of(self.augment)
+        AugmentationRates.of(self.augment)
         return self
 
 

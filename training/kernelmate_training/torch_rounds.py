@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from kernelmate_training.augmentation import Augmentation, AugmentationRates
 from kernelmate_training.encoded import Encoded, encode
 from kernelmate_training.examples import Example
 from kernelmate_training.preparing import Prepared, prepare
@@ -24,7 +25,6 @@ from kernelmate_training.torch_grpo import GroupRelative, Policy
 from kernelmate_training.torch_llama import Llama
 from kernelmate_training.torch_sampling import Drawing, answered, sample
 from kernelmate_training.torch_trainer import Trainer
-from kernelmate_training.varying import Variation, Varying
 
 REPLAY = 0.75
 """Share of the corpus' examples among what a round trains on."""
@@ -54,7 +54,7 @@ class Player:
         """Answers to prompts as users get them, by number; prompts that leave no room get none."""
         like = self._settings.sampling
         how = replace(self._drawing(), greedy_first=True, spread=like.spread, top_p=like.top_p, redraws=like.redraws)
-        renumber = Varying(Variation(), self._found.tokenizer) if like.renumber else None
+        renumber = Augmentation(AugmentationRates(), self._found.tokenizer) if like.renumber else None
         drawn = answered(self._here(), self._tokenizer, prompts, how, renumber=renumber)
         return [(one.prompt, one.text) for one in drawn if one.finished]
 
@@ -105,7 +105,7 @@ class Player:
         with place(plan.precision) as here:
             start = {name: tensor.to(here.device) for name, tensor in self._llama.state_dict().items()}
             held_out = corpus.held_out if len(corpus.held_out) else None
-            varying = Varying(Variation.of(plan.augment), self._found.tokenizer) if plan.augment else None  # fmt: skip
+            varying = Augmentation(AugmentationRates.of(plan.augment), self._found.tokenizer) if plan.augment else None  # fmt: skip
             done = Trainer(plan, self._llama.shape, data, held_out, folder, here, varying=varying, start=start).run()
             self._llama.load_state_dict(done.model.state_dict())
         for path in folder.glob("step-*"):

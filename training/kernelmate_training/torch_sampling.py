@@ -20,8 +20,8 @@ from torch.nn import functional
 
 from kernelmate.suggest.codec.applicable import choice_of, fits, offer_tokens, without_offers
 from kernelmate.suggest.codec.choosing import answers, texts_asked
+from kernelmate_training.augmentation import Augmentation
 from kernelmate_training.torch_llama import Block, Llama
-from kernelmate_training.varying import Varying
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -99,7 +99,7 @@ class _Job:
 
 
 @torch.no_grad()
-def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Varying | None = None, counts: Sequence[int] | None = None, key: Callable[[str], str] = str, fits: Callable[[str, str], bool] = lambda prompt, answer: True, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
+def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Augmentation | None = None, counts: Sequence[int] | None = None, key: Callable[[str], str] = str, fits: Callable[[str, str], bool] = lambda prompt, answer: True, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
     """Answers to all prompts, in their order, the k answers to one prompt together.
 
     Prompts that leave no room for an answer in the model's context get none.
@@ -130,7 +130,7 @@ def sample(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Draw
     return [job.drawn for job in sorted(jobs, key=lambda job: (job.prompt, job.number)) if job.drawn is not None]
 
 
-def answered(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Varying | None = None, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
+def answered(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], how: Drawing, *, end: int = 0, renumber: Augmentation | None = None, stop: Callable[[], bool] = lambda: False) -> list[Drawn]:  # fmt: skip
     """Answers to all prompts as `sample` gives them, asked as users' models are: what a prompt offers is chosen first, likeliest first.
 
     Only what is wanted beyond that is drawn, and asked for without the offers.
@@ -201,7 +201,7 @@ def following(model: Llama, tokenizer: Tokenizer, texts: Sequence[str], tokens: 
     return found
 
 
-def _redraw(jobs: Sequence[_Job], encoded: Sequence[list[int]], write: _Writer, renumber: Varying | None, key: Callable[[str], str], fit: Callable[[_Job], bool]) -> None:  # fmt: skip
+def _redraw(jobs: Sequence[_Job], encoded: Sequence[list[int]], write: _Writer, renumber: Augmentation | None, key: Callable[[str], str], fit: Callable[[_Job], bool]) -> None:  # fmt: skip
     """Draw the jobs again whose answers were cut, are like others or do not fit, each time warmer."""
     for again in range(1, write.how.redraws + 1):
         found = _repeated(jobs, key)
@@ -216,7 +216,7 @@ def _redraw(jobs: Sequence[_Job], encoded: Sequence[list[int]], write: _Writer, 
                 job.drawn = other.drawn
 
 
-def _job(prompt: int, number: int, ids: list[int], how: Drawing, renumber: Varying | None, again: int = 0) -> _Job:
+def _job(prompt: int, number: int, ids: list[int], how: Drawing, renumber: Augmentation | None, again: int = 0) -> _Job:
     temperature = how.warmth(number, again)
     if renumber is None or temperature == 0.0:
         return _Job(prompt, number, ids, temperature)

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from kernelmate.errors import TrainingFailed, UsageError
+from kernelmate_training.augmentation import Augmentation
 from kernelmate_training.batches import Batch, Packer
+from kernelmate_training.early_stopping import EarlyStopping
 from kernelmate_training.encoded import Encoded
 from kernelmate_training.examples import hash_seed
 from kernelmate_training.journal import Journal
@@ -29,8 +31,6 @@ from kernelmate_training.torch_feed import Feed, Step
 from kernelmate_training.torch_held_out import HeldOut
 from kernelmate_training.torch_llama import Llama, answer_loss
 from kernelmate_training.torch_optimisers import optimisers
-from kernelmate_training.varying import Varying
-from kernelmate_training.watching import Watch
 
 BEST = "best"
 """Folder within a run's, for the model that did best on what is held out."""
@@ -85,7 +85,7 @@ class Trainer:
         on_progress: told every few steps. stop: looked at between steps; True saves and ends.
     """
 
-    def __init__(self, plan: TrainingPlan, shape: Shape, data: Encoded, held_out: Encoded | None, folder: Path, place: Place, *, varying: Varying | None = None, start: dict[str, Tensor] | None = None, on_progress: Callable[[Progress], None] = lambda _: None, stop: Callable[[], bool] = lambda: False) -> None:  # fmt: skip
+    def __init__(self, plan: TrainingPlan, shape: Shape, data: Encoded, held_out: Encoded | None, folder: Path, place: Place, *, varying: Augmentation | None = None, start: dict[str, Tensor] | None = None, on_progress: Callable[[Progress], None] = lambda _: None, stop: Callable[[], bool] = lambda: False) -> None:  # fmt: skip
         self.plan, self.place, self.folder = plan, place, folder
         self._on_progress, self._stop = on_progress, stop
         self.journal = Journal(folder / "log.jsonl" if place.rank == 0 else None)
@@ -120,7 +120,7 @@ class Trainer:
                 full_gain=plan.full_gain,
                 even=self._compiles,
             )
-        self.watch = Watch(plan.patience, plan.cooldown)
+        self.watch = EarlyStopping(plan.patience, plan.cooldown)
         self._best: dict[str, Tensor] | None = None
         if start is not None:
             self.model.load_state_dict(start)
@@ -325,7 +325,7 @@ class Trainer:
             max(self._fallbacks, state["fallbacks"]),
         )
         self._saved_step = self.step
-        self.watch = Watch(**state["watch"])
+        self.watch = EarlyStopping(**state["watch"])
         self._resume_best()
         self.journal.write("resume", step=self.step, file=found.path.name)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import UsageError
-from kernelmate_training.needs import need
+from kernelmate_training.requirements import require_packages
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -43,7 +43,7 @@ def train_tokenizer(texts: Iterable[str], specials: Sequence[str], end: str, siz
         UsageError: more tokens must be in than fit.
         EnvironmentFailed: the package tokenizers is missing.
     """
-    need(["tokenizers"], "A tokenizer")
+    require_packages(["tokenizers"], "A tokenizer")
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
     kept = [end, PAD, *(token for token in specials if token != end)]
@@ -110,7 +110,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
     Raises:
         UsageError: it cannot be read.
     """
-    need(["tokenizers"], "A tokenizer")
+    require_packages(["tokenizers"], "A tokenizer")
     from tokenizers import Tokenizer
 
     try:

@@ -10,7 +10,6 @@ import numpy as np
 from kernelmate.backends.emulator.atomics import bind_atomic
 from kernelmate.backends.emulator.barriers import bind_barrier
 from kernelmate.backends.emulator.bound import BoundBlock
-from kernelmate.backends.emulator.clock import bind_clock
 from kernelmate.backends.emulator.copies import bind_copy, bind_group
 from kernelmate.backends.emulator.decode import BasicBlock, Decoded, DecodedStep, registers_in
 from kernelmate.backends.emulator.hostcalls import bind_assert, bind_print
@@ -62,6 +61,7 @@ from kernelmate.backends.emulator.registers import Bound, ConstantOperand, LaneO
 from kernelmate.backends.emulator.shadow import Shadows
 from kernelmate.backends.emulator.speculative_reads import guessing_loads
 from kernelmate.backends.emulator.transfer import bind_load, bind_store, element_dtype, site_of
+from kernelmate.backends.emulator.types import SIZES, UNSIGNED
 from kernelmate.backends.emulator.warp import (
     Gathering,
     bind_active_mask,
@@ -71,6 +71,24 @@ from kernelmate.backends.emulator.warp import (
     bind_shuffle,
     bind_vote,
 )
+
+
+def bind_clock(operation: ReadClock, machine: Machine) -> Bound:
+    """Reads the number of issued instructions, which stands for cycles or nanoseconds."""
+    operand, kind = operation.result
+    target = machine.registers.target(operand, f"b{8 * SIZES[kind]}")
+    first, each = machine.surroundings.clock if machine.surroundings is not None else (0, 1)
+    shift = 32 if operation.register.endswith("_hi") else 0
+    dtype = UNSIGNED[SIZES[kind]]
+
+    def run(group: Group | None, active: Group) -> None:
+        del group
+        machine.ticks += each
+        if target is not None:
+            target[active] = dtype.type(((first + machine.ticks) >> shift) & int(np.iinfo(dtype).max))
+
+    return run
+
 
 _ENDS = Branch | BranchTable | Exit | Trap | Barrier
 

@@ -38,8 +38,8 @@ from kernelmate.backends.emulator.program import (
     Symbol,
     Vector,
 )
+from kernelmate.backends.emulator.ptx import refusal
 from kernelmate.backends.emulator.recursion import STACK_BYTES
-from kernelmate.backends.emulator.refusals import refusal
 from kernelmate.backends.emulator.specials import is_known
 from kernelmate.backends.emulator.types import SIZES
 

@@ -2,6 +2,9 @@
 
 The grammar is that of the PTX ISA as NVRTC and nvcc print it and as people write it by hand: directives, functions with
 nested scopes, instructions with guards, vectors, addresses and calls.
+
+A `.loc` in an inlined function names its call site, which may itself be inlined: the chain is followed outwards to the
+file of the kernel.
 """
 
 from __future__ import annotations
@@ -12,17 +15,93 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from kernelmate.backends.emulator.operands import PtxError, parse_operand, parse_operands, split_top
-from kernelmate.backends.emulator.positions import LocPositions
 from kernelmate.backends.emulator.program import (
     Function,
     Instruction,
+    Position,
     Program,
     Register,
     Symbol,
     Variable,
 )
-from kernelmate.backends.emulator.refusals import refusal
 from kernelmate.backends.emulator.types import SIZES
+
+_ON_A_GPU = "judge this kernel on a GPU (--backend cuda)"
+_INSTEAD = {
+    ("tex", "tld4", "txq", "istypep"): "textures: read the array through a const pointer (__ldg) instead",
+    ("suld", "sust", "sured", "suq"): "surfaces: read and write the array through a pointer instead",
+    ("wmma",): "the fragments of mma.h: use mma.sync with ldmatrix, which it knows, or " + _ON_A_GPU,
+    ("wgmma", "tcgen05", "mma.sp"): "matrix instructions of one GPU generation: use mma.sync, or " + _ON_A_GPU,
+    ("cp.async.bulk", "cp.reduce.async.bulk", "mbarrier.arrive.expect_tx", "mbarrier.expect_tx", "mbarrier.complete_tx"):
+        "bulk copies (TMA): use cp.async, which cuda::memcpy_async makes of sizes without aligned_size_t<16>, or " + _ON_A_GPU,
+    ("mapa", "getctarank", "barrier.cluster"): "other blocks of a cluster: go through global memory, or " + _ON_A_GPU,
+    ("alloca", "stacksave", "stackrestore"): "memory of a size known only at run time: use an array of a fixed size instead",
+    ("discard",): "it gives up what a cache line holds: leave it out, it changes no result that may be read",
+    ("atom", "red"): "add the parts one by one, or " + _ON_A_GPU,
+}  # fmt: skip
+
+
+def spelled(opcode: str) -> str:
+    """An opcode as PTX writes it."""
+    return opcode.replace("__", "::")
+
+
+def refusal(opcode: str, detail: str = "") -> str:
+    """Returns the message for an unsupported instruction; `detail` names the unsupported part."""
+    name = spelled(opcode)
+    instead = next(
+        (text for names, text in _INSTEAD.items() if any(f"{name}.".startswith(f"{start}.") for start in names)),
+        _ON_A_GPU,
+    )
+    more = f" ({spelled(detail)})" if detail and detail != opcode else ""
+    return f"the PTX instruction {name} is not supported by the emulator{more}; {instead}"
+
+
+_LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*?inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
+_LONGEST_CHAIN = 64
+
+Place = tuple[int, int, int]
+
+
+class LocPositions:
+    """Follows the `.loc` directives of one function. `home` is the file number of the user's unit."""
+
+    def __init__(self, home: int | None) -> None:
+        self._home = home
+        self._callers: dict[Place, Place] = {}
+        self._resolved: dict[Place, Position | None] = {}
+        self.current: Position | None = None
+
+    def read(self, line: str) -> None:
+        """Take in one `.loc` line."""
+        match = _LOC.match(line)
+        if match is None:
+            return
+        file, row, column = (int(part) for part in match.groups()[:3])
+        place = (file, row, column)
+        if self._home is None:
+            self._home = file
+        if match.group(4) is not None:
+            caller = (int(match.group(4)), int(match.group(5)), int(match.group(6)))
+            if caller != place and self._callers.get(place) != caller:
+                self._callers[place] = caller
+                self._resolved.clear()
+        if place not in self._resolved:
+            self._resolved[place] = self._resolve(place)
+        found = self._resolved[place]
+        if found is not None:
+            self.current = found
+
+    def _resolve(self, place: Place) -> Position | None:
+        for _ in range(_LONGEST_CHAIN):
+            if place[0] == self._home and place[1] > 0:
+                return Position(place[1], max(place[2], 1))
+            outer = self._callers.get(place)
+            if outer is None:
+                return None
+            place = outer
+        return None
+
 
 __all__ = ["PtxError", "parse_program"]
 

@@ -17,8 +17,7 @@ import numpy as np
 from kernelmate.backends.emulator.access_history import AccessHistory
 from kernelmate.backends.emulator.findings import Race
 from kernelmate.backends.emulator.machine import Machine, Site
-from kernelmate.backends.emulator.order import NUMBER_MASK, STAMP_SHIFT, Order
-from kernelmate.backends.emulator.pending import NEVER
+from kernelmate.backends.emulator.order import NEVER, NUMBER_MASK, STAMP_SHIFT, Order
 from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 

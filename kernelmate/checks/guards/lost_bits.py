@@ -6,12 +6,14 @@ import re
 
 import numpy as np
 
-from kernelmate.checks.precision import Array, Arrays, flat, is_float, on_device, words
+from kernelmate.checks.precision import Array, Arrays, flat, is_float, limits, on_device, words
 from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import FindingCode
 
 _TYPED = r"\.(?:[\w.]*\.)?(?:bf16x?2?|f16x?2?|f32|f64|tf32)\b"
 _SIGN = re.compile(r"\b(?:neg|abs|copysign)" + _TYPED)
+_WHOLE = re.compile(r"\bcvt\.r[nzmp]i(?:\.ftz|\.sat)*\.(f16|f32|f64)\.\1\b")
+"""Rounds to a whole number of the same type, and keeps the sign of zero as functions of C and NumPy do."""
 _ARITHMETIC = re.compile(
     r"\b(?:add|sub|mul|fma|mad|div|min|max|sqrt|rsqrt|rcp|ex2|lg2|sin|cos|tanh|cvt|mma|wmma|wgmma|red|atom)" + _TYPED
 )
@@ -20,22 +22,23 @@ _ARITHMETIC = re.compile(
 def kept(ptx: str, got: Array, want: Array) -> Array | None:
     """Returns elements of a baseline's output whose bits a candidate must preserve; None without any.
 
-    Arithmetic may change zeros and NaNs, so a baseline with arithmetic requires nothing; one that only changes signs
-    requires the bits of zeros. The baseline must preserve all of them.
+    Arithmetic may change zeros and NaNs, so a baseline with arithmetic requires nothing; one that only changes signs, or
+    rounds to whole numbers, requires the bits of zeros and of subnormal numbers. The baseline must preserve all of them.
 
     Args:
         ptx: the baseline's PTX.
         got: its output.
         want: the reference's output, in float64.
     """
-    if not is_float(got.dtype) or on_device(want) or not ptx or _ARITHMETIC.search(ptx):
+    if not is_float(got.dtype) or on_device(want) or not ptx or _ARITHMETIC.search(_WHOLE.sub("", ptx)):
         return None
     with np.errstate(all="ignore"):
         rounded = want.astype(got.dtype)
     same = (words(got) == words(rounded)).all(axis=-1)
     bound = np.zeros(want.shape, bool)
     zeros, nans = (want == 0) & np.signbit(want), np.isnan(want)
-    for places in (zeros,) if _SIGN.search(ptx) else (zeros, nans):
+    small = (want != 0) & (np.abs(want) < limits(got.dtype).smallest_normal)
+    for places in (zeros, small) if _SIGN.search(ptx) or _WHOLE.search(ptx) else (zeros, small, nans):
         if same[places].all():
             bound |= places
     return bound if bound.any() else None
@@ -61,9 +64,10 @@ def find(outcome: LaunchOutcome, bound: Arrays, want: Arrays) -> tuple[FindingCo
             place = tuple(int(one) for one in np.argwhere(lost)[0])
             bits = [f"0x{int.from_bytes(flat(one[place]).tobytes(), 'little'):x}" for one in (got, rounded)]
             nan = bool(np.isnan(want[name][place]))
+            kind = "NaN" if nan else "zero" if want[name][place] == 0 else "subnormal numbers"
             return FindingCode.NAN_HANDLING if nan else FindingCode.WRONG_VALUES, (
                 name,
                 f"on {outcome.shot}, {name}{list(place)} has the bits {bits[0]} and should have {bits[1]}: the baseline and "
-                f"the reference keep the bits of {'NaN' if nan else 'zero'}",
+                f"the reference keep the bits of {kind}",
             )
     return None

@@ -13,8 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from math import prod
 
+from kernelmate.compiler.targets import sm_limits
 from kernelmate.errors import KernelmateError
+from kernelmate.source import launch_shape
 from kernelmate.suggest.codec import STARTER, corrections, header
 from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec.applicable import Offer, assumed, offer_tokens, offered, offers_told
@@ -26,6 +29,7 @@ from kernelmate.suggest.codec.base import (
     Question,
     UndecodableAnswer,
 )
+from kernelmate.suggest.codec.chat import request_of
 from kernelmate.suggest.codec.edits import LINE, MOST_LINES, Edit, line_token
 from kernelmate.suggest.codec.heads import HEAD_WORDS, head_changed, head_told, parameter_names
 from kernelmate.suggest.codec.launch_names import in_parameters, values_of
@@ -48,7 +52,30 @@ from kernelmate.suggest.codec.shown import (
     version_of,
 )  # fmt: skip
 from kernelmate.suggest.codec.tags import read_analysis, tag_tokens, tags_of, tags_told
-from kernelmate.suggest.codec.utilisation import fill_tokens, filled
+
+FILLS = (0.0625, 0.25, 1, 4)
+"""Thresholds of launch threads over threads resident on the GPU."""
+
+
+def fill_tokens() -> tuple[str, ...]:
+    """Special tokens of how full the GPU is."""
+    return *(f"@fill<={bound:g}" for bound in FILLS), "@fill-more"
+
+
+def filled(question: Question) -> list[str]:
+    """Returns the token for the size whose time counts; none if the launch or the GPU is unknown."""
+    try:
+        request = request_of(question)
+        size = request.contract.sizes[0] if question.size is None else question.size
+        shape = launch_shape(request.contract, size)
+        target = request.target
+        held = target.sms * sm_limits(target.capability).threads_per_sm
+    except (KernelmateError, NotEncodable):
+        return []
+    share = prod(shape.grid) * shape.threads / held
+    bound = next((bound for bound in FILLS if share <= bound), None)
+    return ["@fill-more" if bound is None else f"@fill<={bound:g}"]
+
 
 TOP, WANTS = "@top", "@wants"
 

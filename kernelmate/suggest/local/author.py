@@ -11,11 +11,11 @@ from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.codec.base import Question as CodecQuestion
 from kernelmate.suggest.codec.requests import question_of, repair_of
+from kernelmate.suggest.consent import redacted
 from kernelmate.suggest.local.chat import ANSWER_S, ChatAnswer, ChatRequest, OnText, ask
 from kernelmate.suggest.local.codec_query import LIKELY, CodecQuery
 from kernelmate.suggest.local.serving import Endpoint
 from kernelmate.suggest.prompts import RULES, failed_part, kernel_part, questions, review_part, versions_part
-from kernelmate.suggest.redact import redacted
 from kernelmate.suggest.replies import Malformed, Proposal, Review, read_reply, schema_of
 
 CHARACTERS_PER_TOKEN = 2.5

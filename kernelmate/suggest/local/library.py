@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import EnvironmentFailed, UsageError
+from kernelmate.files import write_atomically
 
 CHUNK = 1 << 20
 OnBytes = Callable[[int, int], None]
@@ -191,11 +190,7 @@ class ModelLibrary:
     def _write(self, models: list[LocalModelFile], use: str | None) -> None:
         document = {"use": use, "models": [asdict(model) for model in sorted(models, key=lambda model: model.name)]}
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.folder, prefix=".models-")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(document, file, indent=1)
-            os.replace(name, self.list_file)
+            write_atomically(self.list_file, json.dumps(document, indent=1))
         except OSError as error:
             raise EnvironmentFailed(
                 f"The list of models cannot be written: {error.strerror or error}.",

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from kernelmate.environment import without_secrets
+from kernelmate.files import locked
 from kernelmate.suggest.base import AuthorFailed
 from kernelmate.suggest.local.engines import EngineSettings, engine_name
 from kernelmate.suggest.local.library import LocalModelFile, ModelLibrary
@@ -316,14 +317,10 @@ def _free_gpu_memory() -> int | None:
 @contextlib.contextmanager
 def _lock(file: Path) -> Iterator[None]:
     """Only one process at a time starts or ends servers; the lock ends with the process."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise AuthorFailed("missing", f"{file.parent} cannot be written: {error.strerror or error}.") from None
-    with os.fdopen(handle, "r+b") as held:
-        with contextlib.suppress(ImportError):
-            import fcntl
-
-            fcntl.flock(held, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(locked(Path(f"{file}.lock")))
+        except OSError as error:
+            raise AuthorFailed("missing", f"{file.parent} cannot be written: {error.strerror or error}.") from None
         yield

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from kernelmate.files import write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +55,7 @@ def read_state(file: Path) -> ServerState | None:
 def write_state(file: Path, state: ServerState) -> None:
     """Put it into the file, whole, for the user alone to read."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".model-server-")
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        json.dump(asdict(state), out)
-    os.replace(name, file)
+    write_atomically(file, json.dumps(asdict(state)))
 
 
 def touch(file: Path) -> None:

@@ -14,6 +14,7 @@ from kernelmate.source import apply_edits, change_launch, evaluate, find_kernels
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
 from kernelmate.suggest.recipes.literal_blocks import block_sides
+from kernelmate.suggest.recipes.named import BINS
 from kernelmate.suggest.strides import turns_of_threads
 from kernelmate.suggest.syntax import IntegerConstant, Tree, integer_constants, read_tree
 
@@ -50,7 +51,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         return
     if _shapes_name(request.contract, sides):
         return
-    ties = tuple(_tie(tree, request.kernel, sides, axis) for axis in range(len(sides)))
+    ties = tuple(_tie(tree, request, sides, axis) for axis in range(len(sides)))
     contract = follow_block(request.contract, sides)
     if contract is None or _tiled_otherwise(tree, request, sides):
         return
@@ -87,9 +88,9 @@ def _shapes_name(contract: Contract, sides: Sequence[int]) -> bool:
     return bool(divisors & {length for length in (*sides, _product(sides)) if length >= WARP})
 
 
-def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> BlockConstant:
+def _tie(tree: Tree, request: SuggestRequest, sides: Sequence[int], axis: int) -> BlockConstant:
     """What holds the length of one side: constants of the unit that the kernel uses, or literals in it."""
-    side = sides[axis]
+    side, kernel = sides[axis], request.kernel
     if side == 1:
         return BlockConstant((), False)
     warps = _warps(tree, kernel, side, axis)
@@ -105,11 +106,19 @@ def _tie(tree: Tree, kernel: Kernel, sides: Sequence[int], axis: int) -> BlockCo
     named = [
         constant
         for constant in integer_constants(kernel.unit.text).values()
-        if constant.value == side and re.search(rf"\b{constant.name}\b", kernel.source)
+        if constant.value == side
+        and re.search(rf"\b{constant.name}\b", kernel.source)
+        and not _counts_bins(request.contract, constant)
     ]
     if len(named) > 1 or any(_used_elsewhere(kernel, constant) for constant in named):
         return BlockConstant((), True)
     return BlockConstant(tuple(named), False)
+
+
+def _counts_bins(contract: Contract, constant: IntegerConstant) -> bool:
+    """A constant is the length of a table in the contract, by its name and its value, and not of the block."""
+    extents = {extent for argument in contract.args for extent in argument.shape or ()}
+    return str(constant.value) in extents and re.search(BINS, constant.name, re.IGNORECASE) is not None
 
 
 def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> BlockConstant | None:

@@ -8,6 +8,9 @@ from kernelmate.suggest.recipes.restructure import WARP, above, known, warp_widt
 from kernelmate.suggest.syntax import Edit, Tree, integer_constants
 from kernelmate.suggest.syntax_effects import fresh
 
+BINS = "bin|bucket|level|class|symbol"
+"""Regular expression of words in the names of a histogram's length."""
+
 
 def warps(tree: Tree, threads: int) -> str:
     """The number of a block's warps: by the file's constant for its threads or warps, else a number."""

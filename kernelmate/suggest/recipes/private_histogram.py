@@ -15,7 +15,7 @@ from kernelmate.records import Claim, Kernel
 from kernelmate.source import apply_edits, argument_shapes
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Recipe, Rewrite
-from kernelmate.suggest.recipes.named import named
+from kernelmate.suggest.recipes.named import BINS, named
 from kernelmate.suggest.recipes.restructure import known, without_early_returns
 from kernelmate.suggest.strides import lanes_of
 from kernelmate.suggest.syntax import ELEMENT_BYTES, Edit, Node, Tree, read_tree, strip_parentheses
@@ -154,7 +154,7 @@ def _private(kernel: Kernel, tree: Tree, found: Histogram) -> Kernel:
 
 def _bins(tree: Tree, found: Histogram) -> tuple[str, list[Edit]]:
     """The number of bins by its name, and the edit that gives it one."""
-    name = known(tree, found.bins, "bin|bucket|level|class|symbol")
+    name = known(tree, found.bins, BINS)
     if name is not None:
         return name, []
     name, edit = named(tree, "Bins", found.bins, f"length of {found.array}")

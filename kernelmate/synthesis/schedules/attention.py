@@ -25,7 +25,7 @@ KEYS, SIDE = 64, 4
 """Keys per tile, and keys per thread: sixteen neighbouring lanes share a query."""
 
 ACROSS = KEYS // SIDE
-SECTOR = 8
+SECTOR, PAD = 8, 4
 """Floats per sector: this many lanes read a row, and stores of four rows by column hit 32 different banks."""
 
 ENOUGH_BLOCKS = 128
@@ -167,6 +167,8 @@ class _AttentionTiles(AttentionText):
             f"constexpr int {names.kValues} = {self.width};  // columns of the result of a block",
             *([f"constexpr int {names.kDepth} = {tile.depth};  // elements of queries and keys at a time"] if product else []),
             f"constexpr int {names.kStep} = {self.step};  // rows of values at a time",
+            f"constexpr int {names.kSector} = {SECTOR};  // neighbouring elements that lanes load together",
+            f"constexpr int {names.kPad} = {PAD};  // elements more in each row: packs stay aligned, columns meet different banks",
             f"constexpr int {names.kRows} = {tile.rows}, {names.kSide} = {SIDE};  // queries and keys of a thread",
             f"constexpr int {names.kAcross} = {names.kKeys} / {names.kSide};  // neighbouring lanes that share queries",
             f"constexpr int {names.kThreads} = {names.kQueries} / {names.kRows} * {names.kAcross};",
@@ -176,13 +178,12 @@ class _AttentionTiles(AttentionText):
     def _shared(self) -> list[str]:
         names, (query, key, value) = self.names, self.tiles
         lines = [
-            f"__shared__ float {query}[{names.kDepth}][{names.kQueries} + 4];",
-            f"__shared__ float {key}[{names.kDepth}][{names.kKeys} + 4];",
+            f"__shared__ float {query}[{names.kDepth}][{names.kQueries} + {names.kPad}];",
+            f"__shared__ float {key}[{names.kDepth}][{names.kKeys} + {names.kPad}];",
         ]
         return [
-            "// Four elements more in each row: packs stay aligned, and what is stored by column meets different banks.",
             *(lines if self.plan.product is not None else []),
-            f"__shared__ float {names.weights}[{names.kQueries}][{names.kKeys} + 4];",
+            f"__shared__ float {names.weights}[{names.kQueries}][{names.kKeys} + {names.kPad}];",
             f"__shared__ float {value}[{names.kStep}][{names.kValues}];",
         ]
 
@@ -256,8 +257,10 @@ class _AttentionTiles(AttentionText):
         else:
             lines.append(f"{tile}{at} = {names.inside} ? {text} : 0.0f;")
         if by_sectors:
-            rows = f"for (int {i} = threadIdx.x / {SECTOR}; {i} < {shape[0]}; {i} += {names.kThreads} / {SECTOR})"
-            inner_head = f"for (int {near} = threadIdx.x % {SECTOR}; {near} < {shape[1]}; {near} += {SECTOR})"
+            rows = f"for (int {i} = threadIdx.x / {names.kSector}; {i} < {shape[0]}; {i} += {names.kThreads} / {names.kSector})"
+            inner_head = (
+                f"for (int {near} = threadIdx.x % {names.kSector}; {near} < {shape[1]}; {near} += {names.kSector})"
+            )
             return ["#pragma unroll", *block_of(rows, ["#pragma unroll", *block_of(inner_head, lines)])]
         head = f"for (int {i} = threadIdx.x; {i} < {shape[0]} * {shape[1]}; {i} += {names.kThreads})"
         return ["#pragma unroll 4", *block_of(head, lines)]

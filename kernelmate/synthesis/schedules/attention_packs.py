@@ -51,8 +51,9 @@ class _AttentionPacks(AttentionRows):
         super().__init__(plan, kernel, lanes * self.pack, query, found)
         self.lanes = lanes
         names, fresh = self.names, kernel.names.fresh
+        names.kColumns = kernel.names.outermost("kPack")
         self.type, self.load = kernel.names.outermost("Pack"), kernel.names.outermost("load_packs")
-        self.partial = [fresh("group_largest"), fresh("group_sum"), fresh("group_total")]
+        self.partial = [fresh("group_max"), fresh("group_sum"), fresh("group_acc")]
         self.lane_names = [fresh("kGroups"), self.lane_names[1]]
         self.packs = [fresh("query_pack"), fresh("key_packs"), fresh("value_packs")]
         self.rows = [fresh("query_at"), fresh("keys_at"), fresh("values_at")]
@@ -87,13 +88,14 @@ class _AttentionPacks(AttentionRows):
             "#pragma unroll",
             *block_of(each, [
                 "#pragma unroll",
-                f"for (int i = 0; i < {self.pack}; ++i) packs[n].at[i] = at + i < end ? rows[n][at + i] : {zero};",
+                f"for (int i = 0; i < {self.names.kColumns}; ++i) packs[n].at[i] = at + i < end ? rows[n][at + i] : {zero};",
             ]),
         ]  # fmt: skip
         lines = [
             *self.own,
+            f"constexpr int {self.names.kColumns} = {self.pack};  // elements of {WIDEST} bytes",
             "",
-            *pack_struct(self.type, self.element_type, str(self.pack)),
+            *pack_struct(self.type, self.element_type, self.names.kColumns),
             "",
             "// Neighbouring elements of several rows; zero past the end.",
         ]
@@ -104,7 +106,6 @@ class _AttentionPacks(AttentionRows):
         """Constants and shared memory."""
         names, (groups, lanes), low = self.names, self.lane_names, self.partial
         return [
-            f"constexpr int {names.kColumns} = {self.pack};  // elements of a pack",
             f"constexpr int {lanes} = {self.lanes}, {names.kKeys} = {KEYS};  // lanes per key, and keys of theirs at a time",
             f"constexpr int {groups} = {self.thread_constant} / {lanes};  // groups of lanes per block",
             f"constexpr int {names.kValues} = {lanes} * {names.kColumns};  // columns of the result per block",

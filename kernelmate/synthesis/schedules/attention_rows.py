@@ -56,7 +56,7 @@ class AttentionRows(AttentionText):
         depth = 32 if plan.product is None else int(evaluate(plan.domain[plan.depth], kernel.contract.sizes[0]))
         self.lanes = 8 if depth >= 16 else 4
         fresh = kernel.names.fresh
-        self.partial = [fresh("warp_largest"), fresh("warp_sum"), fresh("warp_total")]
+        self.partial = [fresh("warp_max"), fresh("warp_sum"), fresh("warp_acc")]
         self.lane_names = [fresh("kWarps"), fresh("kLanes")]
         self.which, self.first_lane = self.names.warp, self.names.lane
         self.kept = f"{self.names.lane} + {WARP} * {self.names.j}"

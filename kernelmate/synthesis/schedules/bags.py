@@ -118,7 +118,7 @@ class _BagPacks(Gather):
         for key in inside(plan, roots):  # what is the same for all elements of a pack
             own = plan.node(key).op == "input" and self._in_bag(key) and self.last not in axes_in(key[1])
             if own and key not in expressions.known:
-                expressions.known[key] = kernel.names.fresh(f"{plan.node(key).data[0]}_value")
+                expressions.known[key] = kernel.names.fresh(f"{plan.node(key).data[0]}_i")
                 once.append(f"const {expressions.type_of(key)} {expressions.known[key]} = {self._leaf(key)};")
         texts = expressions.locals_for(roots, body)
         lines, locals_ = taken(plan, sums, kernel, expressions, texts, f"[{names.j}]")
@@ -181,30 +181,34 @@ class _SharedBags(_BagPacks):
             f"if (threadIdx.x >= {self.lane_count} || {names.column} >= {self._length()}) return;",
         ]  # fmt: skip
 
-    def _launched(self, helper: str, text: str, opening: Sequence[str]) -> WrittenKernel:
+    def _launched(self, helper: str, passed: Sequence[str], text: str, opening: Sequence[str]) -> WrittenKernel:
         kernel, names, own, width = self.kernel, self.names, self.own, self.packs.width
-        arguments = ", ".join([*kernel.parameters, names.row])
+        arguments = ", ".join([*passed, names.row])
 
-        def loop(pack: int) -> list[str]:
-            scale = f" * {pack}" if pack > 1 else ""
+        wide = self.packs.wide
+
+        def loop(pack: str) -> list[str]:
+            scale = f" * {pack}" if pack != "1" else ""
             head = f"for (int {own.first} = 0; {own.first} < {names.columns}; {own.first} += {self.lane_count}{scale})"
             return block_of(head, [f"{helper}<{pack}>({arguments}, {own.first} + {own.lane}{scale});"])
 
-        guard = " && ".join(filter(None, [f"{names.columns} % {width} == 0", self.packs.aligned()]))
+        guard = " && ".join(filter(None, [f"{names.columns} % {wide} == 0", self.packs.aligned(wide)]))
         body = [
             *opening,
             f"const size_t {names.row} = blockIdx.x;",
+            *kernel.row_guard(names.row, self.plan.domain[:-1], [*passed, *opening]),
             f"const int {own.lane} = threadIdx.x % {self.lane_count};",
         ]
         if width > 1:
             body += [
+                self.packs.constant(),
                 ALIGNED_ROWS,
                 f"if ({guard}) {{",
-                *("  " + one for one in loop(width)),
+                *("  " + one for one in loop(wide)),
             ]
-            body += ["} else {", *("  " + one for one in loop(1)), "}"]
+            body += ["} else {", *("  " + one for one in loop("1")), "}"]
         else:
-            body += loop(1)
+            body += loop("1")
         known = [name for name, several in self.inputs.items() if self._along(several)]
         constant = f"constexpr int {self.lane_count} = {self.lanes};  // of a warp, for the packs of a row; the others share its bag"
         return WrittenKernel(
@@ -271,7 +275,7 @@ class _Lanes:
         for key, name, value in zip(plan.outputs, self.outputs, values, strict=True):
             stored = kernel.stored(name, value, plan.node(key).dtype)
             if len(self.outputs) > 1:  # an array that is changed may still be read for the next output
-                local = kernel.names.fresh(f"{name}_value")
+                local = kernel.names.fresh(f"{name}_i")
                 final.append(f"const {kernel.element(name)} {local} = {stored};")
                 stored = local
             stores.append(f"{name}[{names.row}] = {stored};")

@@ -34,7 +34,7 @@ ENOUGH_BLOCKS = 96
 """Number of warp-wide blocks that keeps most multiprocessors busy; with fewer columns, half a warp's width is used."""
 
 STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
-NAMES = {"sum": "sum", "prod": "product", "max": "largest", "min": "smallest"}
+NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:

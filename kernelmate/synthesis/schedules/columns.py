@@ -7,6 +7,7 @@ and for each column one combination per warp. The order of a sum depends on the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -127,12 +128,14 @@ class _ColumnReductions(Reductions):
 
     def _texts(self) -> list[str]:
         lines: list[str] = []
-        value, partial_, warp = (getattr(self.names, one) for one in ("value", "partial", "warp"))
-        column = f"threadIdx.x % {self.columns}"
+        names = self.names
+        value, partial_, warp = names.value, names.partial, names.warp
+        column = self.kernel.names.fresh("column")
         for (kind, ctype), name in self._functions.items():
             warps = f"{self.threads} / {WARP}"
             body = [
                 f"__shared__ {ctype} {partial_}[{warps}][{self.columns}];",
+                f"const int {column} = threadIdx.x % {self.columns};",
                 *self.exchange([self.exchanged(kind, ctype)]),
                 *self.guard((kind, ctype)),
                 f"if (threadIdx.x % {WARP} < {self.columns}) {partial_}[threadIdx.x / {WARP}][{column}] = {value};",
@@ -151,9 +154,11 @@ class _ColumnReductions(Reductions):
 class Columns(Passes):
     """Text for blocks of a number of columns and threads."""
 
+    over = "column"
+
     def __init__(self, plan: Plan, kernel: KernelText, width: int, threads: int) -> None:
         self.plan, self.kernel, self.width, self.threads = plan, kernel, width, threads
-        self.names = names = fresh_names(kernel, "wanted", "column", "row", "first", "across")
+        self.names = names = fresh_names(kernel, "row", "first", wanted="column", column="column_read", across="tiles")
         names.kThreads, self.constants = kernel.threads(threads)
         names.kColumns = "1"
         if width > 1:
@@ -224,6 +229,9 @@ class Columns(Passes):
             for keys in self.levels():
                 body += ["", *self.reduction(keys)]
         body += ["", *self._results()]
+        if {*self.inputs.values()} <= {"flat"}:  # what is read is read within loops, which other threads do not enter
+            clamp = f"const int {names.column} = min("
+            body = [re.sub(rf"\b{names.column}\b", names.wanted, line) for line in body if not line.startswith(clamp)]
         passes = (1 if self.centred else len(self.levels())) + any(map(self.is_whole, self.plan.outputs))
         what = f"{self.width} neighbouring columns" if self.width > 1 else "each group of rows"
         how = "each of them by a thread" if self.alone else "and combines partial results in shared memory"

@@ -94,6 +94,11 @@ class _Contraction(ContractionText):
     def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
         super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage")
         self.tile = tile
+        if kernel.kernel.launches:
+            kernel.names.release(self.names.kTileM)
+            kernel.names.release(self.names.kTileN)
+            self.names.kTileM, _ = kernel.constant("TileM", tile.m, "")
+            self.names.kTileN, _ = kernel.constant("TileN", tile.n, "")
         self.take_packs((*self.operands, *self.outputs), "Pack", self.names.kPack)
         factors = Factors.of(shape) if shape.beside else None
         self.terms, self.outside = ((shape.root,), ()) if factors is None else (factors.terms, factors.outside)
@@ -101,6 +106,10 @@ class _Contraction(ContractionText):
             raise Refused("what it sums is not zero where its arrays are: tiles at the edge would count")
         self.tiles = {name: kernel.names.fresh(f"{name}_tile") for name in self.operands}
         self.parts = {name: kernel.names.fresh(f"{name}_part") for name in self.tiles}
+        self.own = {
+            name: (kernel.names.fresh(f"{name}_k"), kernel.names.fresh(f"{name}_{'m' if name in shape.left else 'n'}"))
+            for name in self.tiles
+        }
         self.next = {name: kernel.names.fresh(f"{name}_next") for name in self.tiles}
 
     def leaf(self, key: Key) -> str:
@@ -113,33 +122,44 @@ class _Contraction(ContractionText):
     def written(self) -> WrittenKernel:
         """The text."""
         kernel, tile = self.kernel, self.tile
-        # Registers for two blocks per multiprocessor; 64-bit sums use as many as there are.
-        bounds = f"__launch_bounds__({BLOCK}{'' if self.total in ('double', 'long long') else ', 2'}) "
+        threads, constants = kernel.threads(BLOCK)
+        if kernel.kernel.launches:  # they divide by these
+            constants += self.tile_constants()
+        # Registers for two blocks on a multiprocessor; sums of 64 bits need as many as there are.
+        bounds = f"__launch_bounds__({threads}{'' if self.total in ('double', 'long long') else ', 2'}) "
         return WrittenKernel(
             f"contraction-{tile.m}x{tile.n}",
             f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
             f"each block while the products of the tile before are computed, and {tile.side} x {tile.side} results in the registers "
             "of each thread." + self.promise(tile.m, tile.n),
             kernel.definition(kernel.head(bounds), self._body()),
-            "",
+            "\n".join(constants),
             (self.blocks(tile.m, tile.n),),
             BLOCK,
         )
+
+    def tile_constants(self) -> list[str]:
+        """The declaration of the sides of a block's tile."""
+        names, tile = self.names, self.tile
+        return [
+            f"constexpr int {names.kTileM} = {tile.m};  // rows of results of a block",
+            f"constexpr int {names.kTileN} = {tile.n};  // columns of results of a block",
+        ]
 
     def _body(self) -> list[str]:
         """The lines between the kernel's braces."""
         names, tile, depth = self.names, self.tile, self.lengths[self.shape.k]
         stored = self.outputs if tile.side >= PACK else []
-        whole = self.whole_lines(dict.fromkeys([*self._in_packs(), *stored], PACK))
+        whole = self.whole_lines(dict.fromkeys([*self._in_packs(), *stored], names.kPack))
         products, results = self._products(), self._results()
         loop = f"for (int {names.k_first} = 0; {names.k_first} < {depth} + {names.kTileK}; {names.k_first} += {names.kTileK})"
         return [
-            f"constexpr int {names.kTileM} = {tile.m}, {names.kTileN} = {tile.n};  // results of a block",
+            *([] if self.kernel.kernel.launches else self.tile_constants()),
             f"constexpr int {names.kTileK} = {tile.k};  // elements of the sum at a time",
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
             f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
             *self.structs,
-            "// Two tiles of each: one is read while the next is stored. Four elements more in each row: packs stay aligned, and",
+            f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned, and",
             "// what is stored by column meets different banks.",
             *self._shared(),
             *self._block(),
@@ -187,7 +207,7 @@ class _Contraction(ContractionText):
         ):
             raise Refused("its tiles need more shared memory than a block has")
         return [
-            f"__shared__ __align__(16) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + 4];"
+            f"__shared__ __align__(16) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + {names.kPack}];"
             for name, one in self.tiles.items()
         ]
 
@@ -211,15 +231,22 @@ class _Contraction(ContractionText):
             f"const int {names.n_first} = blockIdx.x % {names.across} * {names.kTileN};",
             f"const int {names.m_thread} = threadIdx.x / {per_row} * {group};",
             f"const int {names.n_thread} = threadIdx.x % {per_row} * {group};",
+            "// The packs of the tiles that a thread loads.",
+            *(self._own_pack(name) for name in self.tiles),
         ]
+
+    def _own_pack(self, name: str) -> str:
+        """The declaration of where in a tile a thread's pack begins."""
+        (deep, wide), (at_deep, at_wide) = self.own[name], self._places(name)
+        return f"const int {wide} = {at_wide}, {deep} = {at_deep};"
 
     def _places(self, name: str) -> tuple[str, str]:
         """Emits the tile position of a thread's first pack element, along the sum and along the results."""
-        names, tile = self.names, self.tile
+        names = self.names
         if self.along(name) == self.shape.k:
-            across = tile.k // PACK
+            across = f"({names.kTileK} / {names.kPack})"
             return f"threadIdx.x % {across} * {names.kPack}", f"threadIdx.x / {across}"
-        across = (tile.m if name in self.shape.left else tile.n) // PACK
+        across = f"({self._side(name)} / {names.kPack})"
         return f"threadIdx.x / {across}", f"threadIdx.x % {across} * {names.kPack}"
 
     def _load(self, name: str) -> list[str]:
@@ -228,7 +255,7 @@ class _Contraction(ContractionText):
         left = name in shape.left
         order = (shape.left if left else shape.right)[name]
         axis, position, first = (shape.m, names.m, names.m_first) if left else (shape.n, names.n, names.n_first)
-        along, (deep, wide), pack = self.along(name), self._places(name), self.packs[name]
+        along, (deep, wide), pack = self.along(name), self.own[name], self.packs[name]
         other = axis if along == shape.k else shape.k
         start, stop = self.at[along], lengths[along]
         element = address(order, lengths, {**self.at, along: f"{start} + {i}"})
@@ -238,14 +265,14 @@ class _Contraction(ContractionText):
             "#pragma unroll",
             *block_of(
                 f"for (int {i} = 0; {i} < {names.kPack}; ++{i})",
-                block_of(f"if ({inside} && {start} + {i} < {stop})", [single]),
+                [f"if ({inside} && {start} + {i} < {stop}) {single}"],
             ),
         ]
         if name in self.whole:
             packed = f"*reinterpret_cast<const {pack}*>(&{name}[{address(order, lengths, self.at)}])"
             each = [
-                f"if ({self.whole[name]}) {{",
-                *indented(block_of(f"if ({inside} && {start} < {stop})", [f"{self.next[name]} = {packed};"])),
+                f"if ({self.whole[name]} && {inside} && {start} < {stop}) {{",
+                f"  {self.next[name]} = {packed};",
                 "} else {",
                 *indented(each),
                 "}",
@@ -261,7 +288,7 @@ class _Contraction(ContractionText):
     def _put(self, name: str) -> str:
         """Returns the statement that stores a pack element in the tile."""
         names, i = self.names, self.names.i
-        deep, wide = self._places(name)
+        deep, wide = self.own[name]
         deep, wide = (f"{deep} + {i}", wide) if self.along(name) == self.shape.k else (deep, f"{wide} + {i}")
         value = self.kernel.loaded(name, f"{self.next[name]}.at[{i}]")
         return f"{self.tiles[name]}[{names.stage}][{deep}][{wide}] = {value};"
@@ -327,7 +354,7 @@ class _Contraction(ContractionText):
         row = self._spread(f"{names.m_first} + {names.m_thread}", names.i, names.kTileM)
         column = self._spread(f"{names.n_first} + {names.n_thread}", names.j, names.kTileN)
         inside = f"{names.m} < {self.lengths[shape.m]} && {names.n} < {self.lengths[shape.n]}"
-        inner = [f"const int {names.n} = {column};", *block_of(f"if ({inside})", [self.placed(), *lines])]
+        inner = [f"const int {names.n} = {column};", *block_of(f"if ({inside})", self.with_place(lines))]
         return [
             "#pragma unroll",
             *block_of(

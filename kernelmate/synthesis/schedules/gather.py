@@ -164,15 +164,14 @@ class Gather:
                 for name in self.outputs
             ),
         ]  # fmt: skip
+        passed = kernel.used(inner)
         helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
         row = [f"size_t {names.row}"] if self.last else []
         column = f"int {names.column}" if self.last else f"long long {names.column}"
-        front = kernel.wrapped(
-            f"__device__ __forceinline__ void {helper}(", [*kernel.declared(list(kernel.parameters)), *row, column]
-        )
+        front = kernel.wrapped(f"__device__ __forceinline__ void {helper}(", [*kernel.declared(passed), *row, column])
         comment = "// kPack neighbouring elements of the result."
         text = "\n".join([comment, kernel.definition(f"template <int {names.kPack}>\n{front}", inner)])
-        return self._launched(helper, text, opening)
+        return self._launched(helper, passed, text, opening)
 
     def _coordinates(self, lines: Sequence[str]) -> list[str]:
         """Emits the positions along the leading axes that are used, from the row number."""
@@ -189,38 +188,40 @@ class Gather:
                 found.append(f"const int {self.at[axis]} = {text};")
         return found
 
-    def _launched(self, helper: str, text: str, opening: Sequence[str]) -> WrittenKernel:
+    def _launched(self, helper: str, passed: Sequence[str], text: str, opening: Sequence[str]) -> WrittenKernel:
         """The kernel's own body: which packs a thread has."""
-        kernel, names, width = self.kernel, self.names, self.packs.width
-        arguments = ", ".join(kernel.parameters)
+        kernel, names, width, wide = self.kernel, self.names, self.packs.width, self.packs.wide
+        arguments = ", ".join(passed)
         deep = any(
             sum(one is not None for one in index) > 1
             for name in self.packs.arrays
             for index in self.inputs.get(name, ())
         )
-        whole = [f"{names.columns} % {width} == 0"] if self.last or deep else []
-        guard = " && ".join(filter(None, [*whole, self.packs.aligned()])) or "true"
+        whole = [f"{names.columns} % {wide} == 0"] if self.last or deep else []
+        guard = " && ".join(filter(None, [*whole, self.packs.aligned(wide)])) or "true"
         known = [name for name, several in self.inputs.items() if self._along(several)]
         promise = f" elements at a time in accesses of 16 bytes where addresses allow it, and {self.what}." + kernel.promise(known)  # fmt: skip
         if self.by_rows:
             columns = int(evaluate(self.plan.domain[-1], kernel.contract.sizes[0]))
             arguments += f", {names.row}, {names.column}"
 
-            def loop(pack: int) -> list[str]:
-                scale = f" * {pack}" if pack > 1 else ""
+            def loop(pack: str) -> list[str]:
+                scale = f" * {pack}" if pack != "1" else ""
                 head = f"for (int {names.column} = threadIdx.x{scale}; {names.column} < {names.columns}; {names.column} += blockDim.x{scale})"
                 return block_of(head, [f"{helper}<{pack}>({arguments});"])
 
             body = [*opening, f"const size_t {names.row} = blockIdx.x;"]
+            body += kernel.row_guard(names.row, self.plan.domain[:-1], [*passed, *opening])
             if width > 1:
                 body += [
+                    self.packs.constant(),
                     ALIGNED_ROWS,
                     f"if ({guard}) {{",
-                    *("  " + one for one in loop(width)),
+                    *("  " + one for one in loop(wide)),
                 ]
-                body += ["} else {", *("  " + one for one in loop(1)), "}"]
+                body += ["} else {", *("  " + one for one in loop("1")), "}"]
             else:
-                body += loop(1)
+                body += loop("1")
             return WrittenKernel(
                 f"{self.name}-rows", f"Written from the reference: a block for each row of the result, {width}{promise}",
                 kernel.definition(kernel.head(), body), text, (" * ".join(self.plan.domain[:-1]),), row_block(columns, width),
@@ -230,19 +231,23 @@ class Gather:
             return f"{place} / {names.columns}, {place} % {names.columns}" if self.last else place
 
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
-        first = f"({start}) * {width}" if width > 1 else start
+        first = f"({start}) * {wide}" if width > 1 else start
         count = kernel.count(self.plan.domain)
-        body = [*opening, *([] if count == names.count else [f"const size_t {names.count} = {count};"])]
+        body = [
+            *([self.packs.constant()] if width > 1 else []),
+            *opening,
+            *([] if count == names.count else [f"const size_t {names.count} = {count};"]),
+        ]
         body += [f"const size_t {names.base} = {first};", f"if ({names.base} >= {names.count}) return;"]
         if width > 1:
-            fits = [] if self.last else [f"{names.base} + {width} <= {names.count}"]
+            fits = [] if self.last else [f"{names.base} + {wide} <= {names.count}"]
             guard = " && ".join(filter(None, [guard if guard != "true" else "", *fits])) or "true"
             i = names.i
             body += [
                 ALIGNED_ROWS,
-                *block_of(f"if ({guard})", [f"{helper}<{width}>({arguments}, {at(names.base)});", "return;"]),
+                *block_of(f"if ({guard})", [f"{helper}<{wide}>({arguments}, {at(names.base)});", "return;"]),
                 *block_of(
-                    f"for (size_t {i} = {names.base}; {i} < {names.count} && {i} < {names.base} + {width}; ++{i})",
+                    f"for (size_t {i} = {names.base}; {i} < {names.count} && {i} < {names.base} + {wide}; ++{i})",
                     [f"{helper}<1>({arguments}, {at(i)});"],
                 ),
             ]

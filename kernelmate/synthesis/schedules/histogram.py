@@ -74,8 +74,8 @@ class _Histogram:
         self.scatter = next(key for key in walk(plan) if plan.node(key).op == "scatter")
         self.output = kernel.outputs()[0].name
         self.names = fresh_names(
-            kernel, "kBins", "kCopies", "kPack", "part", "own", "add", "bin", "copy", "count", "done", "i", "j",
-            "first", "stride", "aligned", "sum",
+            kernel, "kBins", "kCopies", "kPack", "add", "bin", "copy", "count", "i", "j",
+            "first", "stride", "aligned", "sum", part="block_counts", own="warp_counts", done="packs",
         )  # fmt: skip
         bins = plan.domain[0]
         self.dtype = kernel.arguments[self.output].dtype

@@ -121,6 +121,7 @@ class _Interleaved(WindowText):
         self.kernel = kernel
         self.last = f"__{len(plan.domain) - 1}"
         self.local = fresh_names(kernel, "kResults", "i", "j", "k", "row", "across", "aligned", "columns")
+        self.bytes = kernel.names.outermost("kAccessBytes")
         self.outer_names = [kernel.names.fresh("row" if len(plan.domain) == 2 else "outer") for _ in plan.domain[1:]]
         self.names_of: dict[_Group, str] = {}
         self.offsets: dict[Key, tuple[_Group, int]] = {}
@@ -211,6 +212,13 @@ class _Interleaved(WindowText):
         group, place = self.offsets[key]
         return self.kernel.loaded(group.name, f"{self.names_of[group]}.at[{self._at(group, place)}]")
 
+    def _hint(self, key: Key) -> None:
+        """An element is called after its array, with its place where a result needs several of one."""
+        if key in self.offsets:
+            group, place = self.offsets[key]
+            several = len({one for other, one in self.offsets.values() if other == group}) > 1
+            self.hints.setdefault(key, f"{group.name}{place}" if several else f"{group.name}_i")
+
     def _at(self, group: _Group, place: int) -> str:
         text = self.local.j if group.step == 1 else f"{group.step} * {self.local.j}"
         return f"{text} + {place}" if place else text
@@ -223,14 +231,17 @@ class _Interleaved(WindowText):
         width = kernel.names.outermost(f"k{camel(bare)}Results")
         outer = [f"int {name}" for name in self.outer_names]
         kind = "long long" if len(plan.domain) == 1 else "int"
+        inner = self._function()
+        passed = kernel.used(inner)
         head = kernel.wrapped(
             f"__device__ __forceinline__ void {function}(",
-            [*kernel.declared(list(kernel.parameters)), *outer, f"{kind} {local.i}"],
+            [*kernel.declared(passed), *outer, f"{kind} {local.i}"],
         )
         comment = f"// {local.kResults} neighbouring results, from whole packs of each array where they are several."
-        helper = kernel.definition(f"template <int {local.kResults}>\n{head}", self._function())
-        constant = f"constexpr int {width} = {self.count};  // neighbouring results of a thread"
-        blocks, body = self._launched(function, width)
+        helper = kernel.definition(f"template <int {local.kResults}>\n{head}", inner)
+        constant = f"constexpr int {width} = {self.count};  // neighbouring results of a thread\n"
+        constant += f"constexpr int {self.bytes} = {WIDEST};  // bytes of the widest access"
+        blocks, body = self._launched(function, passed, width)
         several = ", ".join(dict.fromkeys(f"{self.count * one.step * self._item(one)}" for one in self._groups()))
         return WrittenKernel(
             "interleaved",
@@ -255,10 +266,10 @@ class _Interleaved(WindowText):
         for group in self._groups():
             element = kernel.element(group.name)
             if (element, group.step) not in types:
-                wanted = ("" if len(elements) == 1 else camel(element)) + ("" if group.step == 1 else f"{group.step}")
-                types[element, group.step] = kernel.names.fresh(f"Pack{wanted}")
+                front, many = "" if len(elements) == 1 else camel(element), "" if group.step == 1 else f"{group.step}"
+                types[element, group.step] = kernel.names.fresh(f"{front}Pack{many}")
                 count = local.kResults if group.step == 1 else f"{group.step} * {local.kResults}"
-                align = f"{local.kResults} == 1 ? sizeof({element}) : {WIDEST}"
+                align = f"{local.kResults} == 1 ? sizeof({element}) : {self.bytes}"
                 lines += [f"struct alignas({align}) {types[element, group.step]} {{", f"  {element} at[{count}];", "};"]
         places: dict[_Group, str] = {}
         for group in self._groups():
@@ -283,7 +294,7 @@ class _Interleaved(WindowText):
         loop = block_of(f"for (int {local.j} = 0; {local.j} < {local.kResults}; ++{local.j})", body)
         return [*lines, *loads, "#pragma unroll", *loop, *stores]
 
-    def _launched(self, function: str, width: str) -> tuple[tuple[str, ...], list[str]]:
+    def _launched(self, function: str, parameters: Sequence[str], width: str) -> tuple[tuple[str, ...], list[str]]:
         """The grid, and the kernel's own lines."""
         kernel, local, domain = self.kernel, self.local, self.plan.domain
         side = domain[-1]
@@ -292,9 +303,9 @@ class _Interleaved(WindowText):
         if not length.isidentifier():
             lines.append(f"const int {local.columns} = {length};")
             length = local.columns
-        passed = [*kernel.parameters, *self.outer_names]
+        passed = [*parameters, *self.outer_names]
         if len(domain) == 1:
-            blocks = f"cdiv({_bare(side)}, {ACROSS * DOWN * self.count})"
+            blocks = f"cdiv({_bare(side)}, block * {self.count})"
             start = "static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x"
             lines += [f"const long long {local.i} = ({start}) * {width};"]
             kind = "long long"
@@ -345,7 +356,7 @@ class _Interleaved(WindowText):
         ]
         if pointers:
             joined = f"({' | '.join(pointers)})" if len(pointers) > 1 else pointers[0]
-            tests[f"{joined} % {WIDEST} == 0"] = None
+            tests[f"{joined} % {self.bytes} == 0"] = None
         for group in self._groups():
             if group.outer:
                 pitch = self.number_text(parsed(group.shape[-1]))[0]

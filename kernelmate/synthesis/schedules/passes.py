@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmate.synthesis.expressions import Expressions
@@ -41,7 +41,7 @@ class _Accumulator:
     own: str = ""
 
 
-_NAMES = {"sum": "total", "prod": "product", "max": "largest", "min": "smallest"}
+_NAMES = {"sum": "sum", "prod": "product", "max": "max", "min": "min", "squares": "sum_sq"}
 
 
 class Passes:
@@ -61,6 +61,7 @@ class Passes:
     expressions: Expressions
     reductions: Reductions
     alone: bool = False
+    over: str = ""
     online: Mapping[int, int] = {}
 
     @functools.cached_property
@@ -107,7 +108,7 @@ class Passes:
         values = [self.positions.get(value, value) for value in values]
         if len(pairs) > 1 and any(name in self.inputs for _, name in pairs):
             # An array that is changed may still be read for the next output.
-            held = [self.kernel.names.fresh(f"{name}_value") for _, name in pairs]
+            held = [self.kernel.names.fresh(f"new_{name}") for _, name in pairs]
             for (_, name), local, value in zip(pairs, held, values, strict=True):
                 lines.append(f"const {self.kernel.element(name)} {local} = {value};")
             values = held
@@ -178,7 +179,7 @@ class Passes:
                 body.append(f"const {one.ctype} {held} = {text};")
                 text = self.expressions.known[behind(self.plan, root)] = held
             lines = [f"{other} *= {self._exp}({one.name} - {text});" for other in scaled]
-            lines[0] += "  // what was summed is relative to the largest"
+            lines[0] += "  // the sum so far is relative to the maximum"
             body += block_of(f"if ({text} > {one.name})", [*lines, f"{one.name} = {text};"])
 
     @property
@@ -212,8 +213,8 @@ class Passes:
             raise Refused(f"the {kind} of {node.dtype}")
         infinity = [self.expressions.number(sign * float("inf")) for sign in (-1, 1)]
         if is_extreme(kind):
-            best, (_, index) = names.fresh(_NAMES[EXTREMES[kind][0]]), self.position()
-            at = names.fresh(f"{best}_at")
+            best, (_, index) = names.fresh(self._named(EXTREMES[kind][0], key)), self.position()
+            at = names.fresh(kind)
             self.positions[f"static_cast<{index}>({at})"] = at
             starts = (f"{ctype} {best} = {start_of(kind, ctype, infinity)};", f"{index} {at} = 0;")
             final = "" if self.alone else f"{self.reductions.extremes.function(kind, ctype, index)}({best}, {at});"
@@ -223,16 +224,47 @@ class Passes:
             return _Accumulator(
                 key, kind, ctype, best, starts, final, f"static_cast<long long>({at})" if used else at, at
             )
-        name = names.fresh("squares" if kind == "sum" and self.expressions.squares(node) else _NAMES[kind])
+        squares = kind == "sum" and self.expressions.squares(node)
+        name = names.fresh(self._named("squares" if squares else kind, key))
         start = start_of(kind, ctype, infinity) if kind in ("max", "min") else {"sum": "0", "prod": "1"}[kind]
         if key[0] in self.online.values():
             start = self.expressions.number(LOWEST_REAL[ctype])
         if ctype == self.kernel.real and kind in ("sum", "prod"):
             start = self.expressions.number(float(start))
         final = "" if self.alone else f"{name} = {self.reductions.function(kind, ctype)}({name});"
-        own = names.fresh(f"own_{name}") if key[0] in self.online.values() else ""
+        own = names.fresh(f"thread_{kind}") if key[0] in self.online.values() else ""
         finite = "  // finite: the difference of two infinities is not a number" if own else ""
         return _Accumulator(key, kind, ctype, name, (f"{ctype} {name} = {start};{finite}",), final, name, own=own)
+
+    def _named(self, kind: str, key: Key) -> str:
+        """The wanted name of a reduction's local: `row_max` for rows, with the arrays that are reduced where it is taken."""
+        name, (value,) = _NAMES[kind], self.plan.operands(key)
+        several = f"{name}_{'_'.join(dict.fromkeys(self._arrays(value)))}"
+        if kind in ("sum", "squares") and len(several) < 24 and self._sums_several():
+            return several
+        plain = f"{name}_value" if kind in ("max", "min") else name  # `max` alone is a function's
+        wanted = f"{self.over}_{name}" if self.over and kind != "squares" else plain
+        if self.kernel.names.is_free(wanted):
+            return wanted
+        return next((one for one in (plain, several) if len(one) < 24 and self.kernel.names.is_free(one)), wanted)
+
+    def _sums_several(self) -> bool:
+        """Whether there are sums of different arrays, so that their names tell which."""
+        sums = [
+            key
+            for key in walk(self.plan)
+            if self.plan.node(key).op == "reduce" and self.plan.node(key).data[0] == "sum"
+        ]
+        return len({tuple(sorted({*self._arrays(self.plan.operands(key)[0])})) for key in sums}) > 1
+
+    def _arrays(self, key: Key) -> Iterator[str]:
+        """The arrays whose elements a value is computed from, as far as no reduction lies between."""
+        node = self.plan.node(key)
+        if node.op == "input":
+            yield str(node.data[0])
+        elif node.op != "reduce":
+            for one in self.plan.operands(key):
+                yield from self._arrays(one)
 
     def _taken(self, one: _Accumulator, text: str, body: list[str]) -> list[str]:
         """Returns statements that combine one more value; `body` receives their prerequisites."""

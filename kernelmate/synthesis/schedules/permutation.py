@@ -11,7 +11,7 @@ from functools import partial
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
-from kernelmate.synthesis.expressions import Expressions
+from kernelmate.synthesis.expressions import Expressions, Leaf
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.names import singular
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
@@ -111,7 +111,7 @@ class _Free:
         for name, key, text in zip(self.outputs, self.plan.outputs, texts, strict=True):
             value = self.kernel.stored(name, text, self.plan.node(key).dtype)
             if len(self.outputs) > 1:  # an array that is changed may still be read for the next output
-                held = self.kernel.names.fresh(f"{name}_value")
+                held = self.kernel.names.fresh(f"new_{name}")
                 lines.append(f"const {self.kernel.element(name)} {held} = {value};")
                 value = held
             found.append(value)
@@ -131,10 +131,20 @@ class _PermutationTiles(_Free):
             raise Refused("its arrays are met in several orders" if turned else "no array is met in another order")
         self.turned = turned.pop()
         self.source, self.target = int(self.turned[-1]), last
-        names = fresh_names(kernel, "source", "target", "batch", "lane", "j", "k", "across", "down")
+        names = fresh_names(
+            kernel,
+            "batch",
+            source="col",
+            target="row",
+            lane="tx",
+            j="ty",
+            k="i",
+            across="tiles_across",
+            down="tiles_down",
+        )
         self.names = names
-        names.kTile, tile = kernel.local_constant("kTile", self.side, "tile")
-        names.kRows, rows = kernel.local_constant("kRows", BLOCK // self.side, "rows")
+        names.kTile, tile = kernel.local_constant("kTile", self.side, "tile", "elements along a side of a tile")
+        names.kRows, rows = kernel.local_constant("kRows", BLOCK // self.side, "rows", "rows of a tile at a time")
         self.constants = [*tile, *rows]
         self.tiles = {
             name: kernel.names.fresh("tile" if len(self.tiled()) == 1 else f"{name}_tile") for name in self.tiled()
@@ -142,7 +152,12 @@ class _PermutationTiles(_Free):
         if any(isinstance(axis, str) for order in self.orders.values() for axis in order):
             raise Refused("it takes rows of an array by their numbers")
         self.at: dict[int | str, str] = {
-            axis: kernel.names.fresh(singular(self.axes.sides[axis], "outer")) for axis in self.whole[:-1]
+            axis: kernel.names.fresh(
+                singular(
+                    self.axes.sides[axis], self.axes.sides[axis][0] if self.axes.sides[axis].isalpha() else "outer"
+                )
+            )
+            for axis in self.whole[:-1]
         }
         self.at[self.source], self.at[self.target] = names.source, names.target
 
@@ -213,7 +228,7 @@ class _PermutationTiles(_Free):
                 lines.append(f"const int {self.at[axis]} = {left}{'' if final else f' % {lengths[axis]}'};")
                 left = f"{left} / {lengths[axis]}"
             tile += f" % {names.down}"
-        self.first = self.kernel.names.fresh("source_first"), self.kernel.names.fresh("target_first")
+        self.first = self.kernel.names.fresh("col_first"), self.kernel.names.fresh("row_first")
         return [
             *lines,
             f"const int {self.first[0]} = blockIdx.x % {names.across} * {names.kTile};",
@@ -255,6 +270,28 @@ class _WideTiles(_PermutationTiles):
             raise Refused("its tiles would be too large for what is permuted")
 
 
+class _PackExpressions(Expressions):
+    """Expressions of the elements of a pack, before which is computed what they share."""
+
+    def __init__(self, plan: Plan, kernel: KernelText, leaf: Leaf, varying: frozenset[str], packs: _Packs) -> None:
+        super().__init__(plan, kernel, leaf, varying)
+        self._packs = packs
+
+    def varies(self, key: Key) -> bool:
+        """True if a value differs between the elements of a pack."""
+        node = self.plan.node(key)
+        if node.op in ("input", "iota"):
+            order = self._packs.axes.order(order_of(key[1]))
+            return self._packs.last in order or any(isinstance(one, str) for one in order)
+        if not self.plan.operands(key):
+            return False
+        return node.op not in ("map", "cast", "view", "reshape") or any(map(self.varies, self.plan.operands(key)))
+
+    def element_name(self, array: str, access: str) -> str:
+        """An element that a whole row shares is called after it."""
+        return f"row_{array}"
+
+
 class _Packs(_Free):
     """Packs along the last axis, which is last in every array that has it; other positions by division."""
 
@@ -263,6 +300,7 @@ class _Packs(_Free):
         if len(self.whole) < 2:
             raise Refused("it has one axis")
         self.last = self.whole[-1]
+        self.expressions = _PackExpressions(plan, kernel, self.leaf, frozenset({"flat"}), self)
         if any(self.last in order and order[-1] != self.last for order in self.orders.values()):
             raise Refused("it meets an array in another order of the last axis")
         along = [name for name, order in self.orders.items() if order and order[-1] == self.last]
@@ -271,7 +309,12 @@ class _Packs(_Free):
         if self.packs.width == 1:
             raise Refused("its elements fill 16 bytes each")
         self.at: dict[int | str, str] = {
-            axis: kernel.names.fresh(singular(self.axes.sides[axis], "outer")) for axis in self.whole[:-1]
+            axis: kernel.names.fresh(
+                singular(
+                    self.axes.sides[axis], self.axes.sides[axis][0] if self.axes.sides[axis].isalpha() else "outer"
+                )
+            )
+            for axis in self.whole[:-1]
         }
         if len(self.at) == 1 and not any(self.whole[0] in order for order in self.positions):
             self.at = {self.whole[0]: self.names.row}
@@ -307,13 +350,9 @@ class _Packs(_Free):
             *self.opening,
             *self._coordinates(),
             *taken,
-            *(
-                packs.load(name, f"{name} + {address(self.orders[name], self.lengths, self.at)}")
-                for name in packs.arrays
-                if name in self.orders
-            ),
-            *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs),
             *self.expressions.outer,
+            *(line for name in packs.arrays if name in self.orders for line in self._load(name)),
+            *(f"{packs.type_of(name)} {targets[name]};" for name in self.outputs),
             "#pragma unroll",
             *block_of(f"for (int {names.j} = 0; {names.j} < {names.kPack}; ++{names.j})", results),
             *(
@@ -321,25 +360,37 @@ class _Packs(_Free):
                 for name in self.outputs
             ),
         ]
-        passed = list(kernel.parameters)
+        passed = kernel.used(inner)
         declared = [*kernel.declared(passed), f"size_t {names.row}", f"int {names.column}"]
         front = kernel.wrapped(f"__device__ __forceinline__ void {helper}(", declared)
         head = f"template <int {names.kPack}>\n{front}"
         comment = "// kPack neighbouring elements of one row of the result."
-        return self.launched(helper, "\n".join([comment, kernel.definition(head, inner)]))
+        return self.launched(helper, passed, "\n".join([comment, kernel.definition(head, inner)]))
+
+    def _load(self, name: str) -> list[str]:
+        """The load of an array's pack, from a pointer to its row where the address is a long one."""
+        place = address(self.orders[name], self.lengths, self.at)
+        load = self.packs.load(name, f"{name} + {place}")
+        begin = place.removesuffix(f" + {self.names.column}")
+        if len(load) + 4 <= self.kernel.width or begin == place:
+            return [load]
+        row = self.kernel.names.fresh(f"{name}_row")
+        pointer = f"const {self.kernel.element(name)}* {row} = {name} + {begin};"
+        return [pointer, self.packs.load(name, f"{row} + {self.names.column}")]
 
     def guard(self) -> str:
         """The condition that rows and addresses are of whole packs."""
-        whole = f"{self.lengths[self.last]} % {self.packs.width} == 0"
-        return " && ".join(filter(None, [whole, self.packs.aligned()]))
+        whole = f"{self.lengths[self.last]} % {self.packs.wide} == 0"
+        return " && ".join(filter(None, [whole, self.packs.aligned(self.packs.wide)]))
 
-    def launched(self, helper: str, text: str) -> WrittenKernel:
+    def launched(self, helper: str, passed: Sequence[str], text: str) -> WrittenKernel:
         """Assigns a pack to each thread, in any row."""
         kernel, names, sides, columns = self.kernel, self.names, self.axes.sides, self.lengths[self.last]
-        width, guard = self.packs.width, self.guard()
-        start = f"(static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * {width}"
-        arguments = ", ".join(kernel.parameters)
+        width, wide, guard = self.packs.width, self.packs.wide, self.guard()
+        start = f"(static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x) * {wide}"
+        arguments = ", ".join(passed)
         body = [
+            self.packs.constant(),
             *self.opening,
             f"const size_t {names.count} = {kernel.count(sides)};",
             f"const size_t {names.base} = {start};",
@@ -347,10 +398,10 @@ class _Packs(_Free):
             ALIGNED_ROWS,
             *block_of(
                 f"if ({guard})",
-                [f"{helper}<{width}>({arguments}, {names.base} / {columns}, {names.base} % {columns});", "return;"],
+                [f"{helper}<{wide}>({arguments}, {names.base} / {columns}, {names.base} % {columns});", "return;"],
             ),
             *block_of(
-                f"for (size_t {names.j} = {names.base}; {names.j} < {names.count} && {names.j} < {names.base} + {width}; ++{names.j})",
+                f"for (size_t {names.j} = {names.base}; {names.j} < {names.count} && {names.j} < {names.base} + {wide}; ++{names.j})",
                 [f"{helper}<1>({arguments}, {names.j} / {columns}, {names.j} % {columns});"],
             ),
         ]
@@ -392,24 +443,26 @@ class _RowPacks(_Packs):
 
     skips_first = True
 
-    def launched(self, helper: str, text: str) -> WrittenKernel:
+    def launched(self, helper: str, passed: Sequence[str], text: str) -> WrittenKernel:
         """A row for each block."""
         kernel, names, columns, width = self.kernel, self.names, self.lengths[self.last], self.packs.width
-        arguments = f"{', '.join(kernel.parameters)}, {names.row}, {names.column}"
+        arguments = f"{', '.join(passed)}, {names.row}, {names.column}"
 
-        def loop(pack: int) -> list[str]:
-            scale = f" * {pack}" if pack > 1 else ""
+        def loop(pack: str) -> list[str]:
+            scale = f" * {pack}" if pack != "1" else ""
             head = f"for (int {names.column} = threadIdx.x{scale}; {names.column} < {columns}; {names.column} += blockDim.x{scale})"
             return ["  " + one for one in block_of(head, [f"{helper}<{pack}>({arguments});"])]
 
         body = [
             *(line for line in self.opening if f" {columns} = " in line),
             f"const size_t {names.row} = blockIdx.x;",
+            *kernel.row_guard(names.row, self.axes.sides[:-1], [*passed, *self.opening]),
+            self.packs.constant(),
             ALIGNED_ROWS,
             f"if ({self.guard()}) {{",
-            *loop(width),
+            *loop(self.packs.wide),
             "} else {",
-            *loop(1),
+            *loop("1"),
             "}",
         ]
         headline = int(evaluate(self.axes.sides[self.last], kernel.contract.sizes[0]))

@@ -123,7 +123,7 @@ class _Elements:
             if several and not re.fullmatch(
                 r"\w+", value
             ):  # an array that is changed may still be read for the next output
-                held = self.kernel.names.fresh(f"{target}_next")
+                held = self.kernel.names.fresh(f"new_{target}")
                 lines.append(f"const {self.kernel.element(target)} {held} = {value};")
                 value = held
             finals.append(f"return {value};" if self.single else f"{self.locals[target]} = {value};")
@@ -171,6 +171,16 @@ class _Flat:
         )
         self.columns = kernel.size(plan.columns) if plan.split else "1"
         self.elements = _Elements(plan, kernel, self.varying, self.names)
+        self.constant, self.above = self._constants()
+
+    def _constants(self) -> tuple[list[str], list[str]]:
+        """The declaration of the elements of a pack, in the kernel; above it where launches divide by their number."""
+        width, comment = self.elements.packs.width, "elements per thread"
+        if width > 1 and self.kernel.kernel.launches:
+            self.kernel.names.release(self.names.kPack)
+            self.names.kPack, declared = self.kernel.constant("Pack", width, comment)
+            return [], declared
+        return [f"constexpr int {self.names.kPack} = {width};  // {comment}"], []
 
     def written(self) -> WrittenKernel:
         """The text."""
@@ -186,7 +196,7 @@ class _Flat:
             "pointwise",
             _why(packs, "across the ends of rows" if plan.split else "") + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
-            "",
+            "\n".join(self.above),
             (f"cdiv({total}, block * {packs.width})" if wide else f"cdiv({total}, block)",),
             BLOCK,
         )
@@ -195,7 +205,7 @@ class _Flat:
         width, names = self.elements.packs.width, self.names
         lines = []
         if width > 1:
-            lines.append(f"constexpr int {names.kPack} = {width};  // elements per thread")
+            lines += self.constant
         count = self.kernel.count(self.plan.domain)
         if count.isidentifier():
             names.count = count
@@ -286,7 +296,8 @@ class _ByRows:
             self.names.columns = length
         else:
             body.append(f"const int {self.names.columns} = {length};")
-        body += [*self.elements.expressions.outer, *function, *self._loop()]
+        inner = [*self.elements.expressions.outer, *function, *self._loop()]
+        body += [*kernel.row_guard(row, plan.domain[: plan.split], [*body, *inner]), *inner]
         block = row_block(_headline(plan, kernel), packs.width)
         return WrittenKernel(
             "pointwise-rows",

@@ -245,7 +245,7 @@ class _RowSums:
             return [f"{name}({passed});"]
         return [
             f"if ({self.names.packed}) {{",
-            f"  {name}<{self.packs.width}>({passed});",
+            f"  {name}<{self.packs.wide}>({passed});",
             "} else {",
             f"  {name}<1>({passed});",
             "}",
@@ -259,8 +259,9 @@ class _RowSums:
             lines.append(f"const int {names.n} = {count};")
             count = names.n
         if self.packs.width > 1:
-            guard = " && ".join(filter(None, [f"{names.columns} % {self.packs.width} == 0", self.packs.aligned()]))
-            lines += [ALIGNED_ROWS, f"const bool {names.packed} = {guard};"]
+            wide = self.packs.wide
+            guard = " && ".join(filter(None, [f"{names.columns} % {wide} == 0", self.packs.aligned(wide)]))
+            lines += [self.packs.constant(), ALIGNED_ROWS, f"const bool {names.packed} = {guard};"]
         first = f"static_cast<long long>(blockIdx.x) * {names.kRows}"
         lines += [
             f"__shared__ int {names.found}[{names.kThreads} * {NUMBERS}], {names.counts}[{names.kThreads} / {WARP}];",

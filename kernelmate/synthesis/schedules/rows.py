@@ -118,6 +118,7 @@ class Rows(RowLoops):
     """The text for one team."""
 
     schedule = "rows"
+    over = "row"
 
     def __init__(
         self, plan: Plan, kernel: KernelText, team: Team, *, online: bool = False, keeps: bool = False
@@ -127,7 +128,17 @@ class Rows(RowLoops):
         if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
         bare = kernel.kernel.name.rpartition("::")[2]
-        self.names = fresh_names(kernel, "kPack", "row", "rank", "c", "j", "columns", "packed", "end")
+        self.names = fresh_names(
+            kernel,
+            "kPack",
+            "row",
+            "j",
+            "columns",
+            "packed",
+            "end",
+            c="col",
+            rank="tid" if team.name == "block" else "lane",
+        )
         self.names.kThreads, self.constants = kernel.threads(team.block)
         self.function = kernel.names.outermost(f"{bare}_row")
         self.outputs = [one.name for one in kernel.outputs()]
@@ -190,7 +201,7 @@ class Rows(RowLoops):
         if names.columns != length:  # its expression is not written again
             body = [one.replace(f"max({length},", f"max({names.columns},") for one in body]
         width = self.packs.width
-        passed = list(kernel.parameters)
+        passed = kernel.used(body)
         template = [f"template <int {names.kPack}>"] if width > 1 else []
         inline = "__device__ __forceinline__ void "
         head = "\n".join(
@@ -279,16 +290,35 @@ class Rows(RowLoops):
         pairs = list(zip(plan.outputs, self.outputs, strict=True))
         lines: list[str] = []
         single = [(key, name) for key, name in pairs if not self.full[name]]
+        shared = [
+            (key, name)
+            for key, name in single
+            if any(self._needs(one, key) for one, other in pairs if self.full[other])
+        ]
+        kept = {self.expressions.named(key, lines, f"row_{name}") for key, name in shared}
         if single:
             body = self.stores(single, lambda name: f"{name}[{self.names.row}]")
             lines += block_of(f"if ({self.names.rank} == 0)", body)
-            self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or self.stays(key)}  # fmt: skip
+            self.expressions.known = {key: name for key, name in self.expressions.known.items() if plan.node(key).op == "reduce" or self.stays(key) or name in kept}  # fmt: skip
         whole = [(key, name) for key, name in pairs if self.full[name]]
         if whole:
             body = self.stores(whole, lambda name: f"{self.stored_pack(name)}.at[{self.names.j}]")
             self.last = self.names.end if all(self.beyond(key) is not None for key, _ in whole) else self.names.columns
             lines += self.loop([key for key, _ in whole], body, [name for _, name in whole])
         return lines
+
+    def _needs(self, key: Key, value: Key) -> bool:
+        """Whether an output is computed from a value that is no reduction's own."""
+        value = self.expressions.bare(value)
+        if self.plan.node(value).op in ("reduce", "input"):
+            return False
+        stack = [key]
+        while stack:
+            one = self.expressions.bare(stack.pop())
+            if one == value:
+                return True
+            stack += self.plan.operands(one)
+        return False
 
     def _dispatch(self, passed: Sequence[str], length: str) -> list[str]:
         """The kernel's own body: which row, and whether it is of whole packs."""
@@ -302,16 +332,18 @@ class Rows(RowLoops):
             ]
         else:
             lines = [f"const size_t {names.row} = blockIdx.x;"]
+            lines += self.kernel.row_guard(names.row, self.plan.domain[: self.plan.split], passed)
         if width == 1:
             return [*lines, f"{self.function}({arguments});"]
         columns = length if re.fullmatch(r"\w+", length) else f"({length})"
-        lengths = [f"{one} % {width} == 0" for one in dict.fromkeys((columns, *self.pitches.values()))]
-        guard = " && ".join(filter(None, [*lengths, self.packs.aligned()]))
+        lengths = [f"{one} % {self.packs.wide} == 0" for one in dict.fromkeys((columns, *self.pitches.values()))]
+        guard = " && ".join(filter(None, [*lengths, self.packs.aligned(self.packs.wide)]))
         return [
             *lines,
+            self.packs.constant(),
             ALIGNED_ROWS,
             f"const bool {names.packed} = {guard};",
-            *[f"if ({names.packed}) {{", f"  {self.function}<{width}>({arguments});", "} else {"],
+            *[f"if ({names.packed}) {{", f"  {self.function}<{self.packs.wide}>({arguments});", "} else {"],
             *[f"  {self.function}<1>({arguments});", "}"],
         ]
 

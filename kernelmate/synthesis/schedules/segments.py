@@ -183,7 +183,7 @@ class _Segments:
         for key, name, text in zip(self.plan.outputs, self.outputs, values, strict=True):
             value = kernel.stored(name, text, self.plan.node(key).dtype)
             if len(self.outputs) > 1:  # an array that is changed may still be read for the next output
-                local = kernel.names.fresh(f"{name}_value")
+                local = kernel.names.fresh(f"{name}_i")
                 final.append(f"const {kernel.element(name)} {local} = {value};")
                 value = local
             held.append(f"{name}[{self.names.row}] = {value};")

@@ -122,7 +122,7 @@ class _TensorContraction(ContractionText):
     def _body(self) -> list[str]:
         """The lines between the kernel's braces."""
         names, k = self.names, self.lengths[self.shape.k]
-        packs = {**dict.fromkeys(self.operands, CHUNK // self.item), **dict.fromkeys(self.outputs, self.wide)}
+        packs = {**dict.fromkeys(self.operands, names.kPack), **dict.fromkeys(self.outputs, names.kWide)}
         whole = self.whole_lines(packs)
         copies = [line for name in self.operands for line in self._copy(name)]
         multiply, results = self._multiply(), self._results()
@@ -207,8 +207,8 @@ class _TensorContraction(ContractionText):
             f"const int {names.warp} = threadIdx.x / 32, {names.lane} = threadIdx.x % 32;",
         ]
         across, down = tile.warps[1], tile.warps[0]
-        lines.append(f"const int {names.m_thread} = {self._share(down, across)} * {names.kWarpM};")
-        lines.append(f"const int {names.n_thread} = {self._share(across, 1)} * {names.kWarpN};")
+        lines.append(f"const int {names.m_thread} = {_scaled(self._share(down, across), names.kWarpM)};")
+        lines.append(f"const int {names.n_thread} = {_scaled(self._share(across, 1), names.kWarpN)};")
         if tile.warps[2] > 1:
             lines.append(f"const int {names.part} = {names.warp}{f' / {down * across}' if down * across > 1 else ''};")
         return lines
@@ -397,12 +397,15 @@ class _TensorContraction(ContractionText):
             f"auto {names.partial} = reinterpret_cast<{self.total}(*)[{names.kThreads}]>({names.tiles});",
             "__syncthreads();",
             over[0],
-            f"{over[1]} {mine}] = {flat};",
+            *block_of(over[1], [f"{mine}] = {flat};"]),
             "__syncthreads();",
             f"if ({names.part} > 0) return;",
             *block_of(
                 f"for (int {names.j} = 1; {names.j} < {names.kWarpsK}; ++{names.j})",
-                [over[0], f"{over[1]} {flat} += {mine} + {names.j} * ({names.kThreads} / {names.kWarpsK})];"],
+                [
+                    over[0],
+                    *block_of(over[1], [f"{flat} += {mine} + {names.j} * ({names.kThreads} / {names.kWarpsK})];"]),
+                ],
             ),
         ]
 
@@ -428,9 +431,10 @@ class _TensorContraction(ContractionText):
                     "#pragma unroll",
                     *block_of(
                         f"for (int {names.j} = 0; {names.j} < {names.kWarpN} / 8; ++{names.j})",
-                        [
-                            f"for (int {names.e} = 0; {names.e} < 4; ++{names.e}) {place} = {names.sum}[{names.i}][{names.j}][{names.e}];"
-                        ],
+                        block_of(
+                            f"for (int {names.e} = 0; {names.e} < 4; ++{names.e})",
+                            [f"{place} = {names.sum}[{names.i}][{names.j}][{names.e}];"],
+                        ),
                     ),
                     "__syncwarp();",
                     *block_of(
@@ -473,3 +477,7 @@ class _TensorContraction(ContractionText):
             else:
                 lines += ["#pragma unroll", f"{each} {{", f"  {single}", "}"]
         return lines
+
+
+def _scaled(number: str, by: str) -> str:
+    return "0" if number == "0" else f"{number} * {by}"

@@ -17,10 +17,18 @@ from kernelmate.synthesis.folding import with_locals
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import existing
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.rolled import rolled
 from kernelmate.synthesis.schedules.pointwise import row_block
-from kernelmate.synthesis.window_plan import OutputShapes, Windows, output_shapes, parsed, walked, window_plan
+from kernelmate.synthesis.window_plan import (
+    OutputShapes,
+    StoreTarget,
+    Windows,
+    output_shapes,
+    parsed,
+    walked,
+    window_plan,
+)
 from kernelmate.synthesis.window_registers import RowsText
 from kernelmate.synthesis.window_text import WindowText
 
@@ -101,13 +109,21 @@ class _Threads:
         several = len(plan.targets) > 1 and any(target.name in read for target in plan.targets)
         for target, value in zip(plan.targets, values, strict=True):
             stored = kernel.stored(target.name, value, plan.node(target.key).dtype)
-            if several and not re.fullmatch(r"\w+", stored):  # modified values may still be read
-                held = kernel.names.fresh(f"{target.name}_next")
+            if several and not re.fullmatch(r"\w+", stored):  # what is changed may still be read
+                own = next((known for key, known in text.known.items() if self._is_own(key, target)), target.name)
+                held = kernel.names.fresh(f"new_{own}")
                 lines.append(f"const {kernel.element(target.name)} {held} = {stored};")
                 stored = held
             place = text.address(target.shape, [parsed(str(one)) for one in target.place])
             stores.append(f"{target.name}[{place}] = {stored};")
         return stores
+
+    def _is_own(self, key: Key, target: StoreTarget) -> bool:
+        """Whether a leaf is the element that a result takes the place of."""
+        places = [
+            tuple(str(one) for one in index if one is not None and one != "0") for index in (key[1], target.place)
+        ]
+        return self.plan.is_leaf(key) and self.plan.name(key) == target.name and places[0] == places[1]
 
     def _read(self) -> list[str]:
         keys = [key for key in walked(self.plan) if self.plan.is_leaf(key)]

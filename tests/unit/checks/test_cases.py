@@ -53,7 +53,7 @@ def test_code_that_the_backend_refuses_is_a_finding(python_backend, contract_of,
 
     version = python_backend.version(contract_of(DOUBLE), refuses, "refused")
     judgement = judge(task_of(version, None, tmp_path), python_backend, lambda *_: None, lambda *_: None)
-    assert judgement.correct is False
+    assert judgement.correct is None
     assert [(f.code, f.file, f.line) for f in judgement.findings] == [("unsupported-instruction", "kernel.cu", 4)]
 
 

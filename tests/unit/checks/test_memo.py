@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelmate.checks.memo import Memo
+from kernelmate.checks.answers import Memo
 
 
 def memo(limit):

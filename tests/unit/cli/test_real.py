@@ -235,6 +235,26 @@ def test_what_depends_on_which_block_comes_first_is_nondeterministic(
     assert (verdict["accepted"] is False) == bool(codes)
 
 
+UNKNOWN = """    unsigned long long policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+"""
+"""Statements with an instruction that the emulator does not know."""
+
+
+def test_a_kernel_that_the_emulator_does_not_support_is_not_judged_and_exits_with_3(
+    program: Program, folder: Path, documents: Callable[[str], Any]
+) -> None:
+    (folder / "new.cu").write_text(TREE_SUM.replace("    int tid", f"{UNKNOWN}    int tid"))
+    (folder / "old.cu").write_text(TREE_SUM)
+    done = program("bench", "new.cu", "--backend", "emulator", "--json")
+    (verdict,) = documents(done.out)["verdicts"]
+    assert (done.code, verdict["correct"], verdict["findings"][0]["code"]) == (3, None, "unsupported-instruction")
+    compared = program("compare", "old.cu", "new.cu", "--backend", "emulator")
+    assert compared.code == 3
+    assert "not judged" in compared.out
+    assert "WRONG" not in compared.out
+
+
 def test_compare_rejects_a_wrong_candidate_and_takes_a_right_one(
     program: Program, folder: Path, documents: Callable[[str], Any]
 ) -> None:

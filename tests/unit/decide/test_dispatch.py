@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.decide.dispatch import NEAR, dispatch_rule, few_versions
 from kernelmate.records import DispatchRule
+from kernelmate.session.tuning import NEAR, dispatch_rule, few_versions
 
 
 def rows(*values: int, cols: int = 8) -> list[dict[str, int]]:

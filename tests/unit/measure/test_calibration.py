@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def test_nothing_is_left_behind_where_it_cannot_be_written(file, monkeypatch) ->
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(json, "dump", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space"):
         save(H100, file)
     assert list(file.parent.iterdir()) == []

@@ -11,8 +11,7 @@ import pytest
 
 from benchmarks import prediction
 from benchmarks.prediction_fit import START, Timed, at, fitted, held_out, score
-from kernelmate.measure.fit import Fit, stored, stored_fit
-from kernelmate.measure.predict import estimate, known
+from kernelmate.measure.predict import Fit, estimate, known, stored, stored_fit
 from kernelmate.measure.statistics import MODEL_FACTOR, RATIO_FACTOR
 
 DATA = Path(prediction.__file__).parent / "data"

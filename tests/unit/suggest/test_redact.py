@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelmate.suggest.redact import REMOVED, redacted
+from kernelmate.suggest.consent import REMOVED, redacted
 
 SECRET = "Zx81qPlm0aTTv3nB77yy"
 

@@ -97,7 +97,7 @@ def written(make: Any, tmp_path: Path, name: str) -> dict[str, str]:
 def test_numbers_and_weights_are_read_once_for_a_pack(make: Any, tmp_path: Path) -> None:
     text = written(make, tmp_path, "a weighted sum")["bags"]
     assert text.count("ids[") == 1
-    assert text.index("w_value = w[") < text.index("sum[j] +=")
+    assert text.index("w_i = w[") < text.index("sum[j] +=")
     assert "reinterpret_cast<const Pack*>(t + " in text
 
 
@@ -108,7 +108,7 @@ def test_lanes_without_a_pack_of_their_own_share_a_bag(make: Any, tmp_path: Path
 
 
 def test_rows_in_columns_of_packs_need_whole_rows(make: Any, tmp_path: Path) -> None:
-    assert "bags % 4 == 0" in written(make, tmp_path, "ELL by slots")["bags"]
+    assert "bags % kWidth == 0" in written(make, tmp_path, "ELL by slots")["bags"]
 
 
 def test_normalised_rows_by_number_are_not_summed_for_each_element(make: Any, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_large_tiles_are_right_for_types_of_every_width(dtype: str, result: str,
     assert authors == {"synthesis:contraction-128x128", "synthesis:contraction-64x64"}, found.notes
     assert all(one.verdict.correct for one in found.candidates), [one.verdict.findings for one in found.candidates]
     if dtype == "float64":
-        assert all("__launch_bounds__(256)" in one.candidate.kernel.source for one in found.candidates)
+        assert all("__launch_bounds__(kThreads)" in one.candidate.kernel.source for one in found.candidates)
 
 
 def test_large_tiles_use_wide_accesses_and_two_blocks_fit(make: Any, tmp_path: Path, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip

@@ -91,7 +91,7 @@ def test_maximum_and_sum_of_long_rows_are_found_in_one_pass(
     kernel, _ = built(make, WHOLE, softmax(real=real), MATRIX, dtype)
     for one in judged(session, kernel):
         assert "reads it twice" in one.candidate.why
-        assert one.candidate.kernel.unit.text.count("for (int c = ") == 2
+        assert one.candidate.kernel.unit.text.count("for (int col = ") == 2
 
 
 def test_a_weighted_sum_of_exponentials_joins_its_maximum(make: Any, session: Session, online: None) -> None:
@@ -106,13 +106,13 @@ def test_a_sum_that_needs_more_than_the_maximum_keeps_its_pass(make: Any, tmp_pa
     reference = "def reference(x):\n    m = x.max(axis=1, keepdims=True)\n    return np.broadcast_to((np.exp(x - m) * m).sum(axis=1, keepdims=True) + x * 0, x.shape)"
     kernel, contract = built(make, reference, softmax(), MATRIX)
     text = next(kernels_for(trace(contract, tmp_path), kernel, contract))
-    assert "own_largest" not in text.helpers
+    assert "thread_max" not in text.helpers
 
 
 def test_short_rows_are_read_again_from_the_cache(make: Any, tmp_path: Path) -> None:
     kernel, contract = built(make, WHOLE, softmax(), MATRIX)
     for text in kernels_for(trace(contract, tmp_path), kernel, contract):
-        assert "own_largest" not in text.helpers
+        assert "thread_max" not in text.helpers
 
 
 @pytest.mark.parametrize("long_row", [16, 8192])
@@ -125,8 +125,8 @@ def test_masked_ends_of_rows_are_neither_read_nor_computed(
     for one in judged(session, kernel):
         text = one.candidate.kernel.unit.text
         assert "const int end = min(cols, static_cast<int>(row) + 1);" in text
-        assert "for (; c < end;" in text
-        assert "for (; c < cols;" in text
+        assert "for (; col < end;" in text
+        assert "for (; col < cols;" in text
 
 
 def test_rows_that_are_kept_in_registers_are_loaded_once(make: Any, session: Session) -> None:

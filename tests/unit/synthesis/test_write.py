@@ -449,7 +449,7 @@ def written(make: Any, tmp_path: Path, name: str, **changes: Any) -> list[str]:
 def test_a_variance_is_computed_in_two_passes(make: Any, tmp_path: Path) -> None:
     for text in written(make, tmp_path, "layer norm with offset"):
         assert text.index("mean = ") < text.index("- mean")
-        assert "squares += difference * difference" in text
+        assert "sum_sq += difference * difference" in text
 
 
 def test_a_variance_as_a_difference_of_squares_is_refused(make: Any, tmp_path: Path) -> None:

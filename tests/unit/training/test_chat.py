@@ -11,7 +11,7 @@ from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import CodecVersion, NotEncodable, Question, UndecodableAnswer
 from kernelmate.suggest.codec.tokens import read_tokens
 from kernelmate.suggest.prompts import RULES
-from kernelmate_training.examples import launch_of, lines_of, question_of, tell, version_of
+from kernelmate_training.examples import format_examples, launch_of, lines_of, question_of, version_of
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
 ROWS = [json.loads(line) for line in lines_of(CORPUS)]
@@ -56,6 +56,6 @@ def test_a_kernel_that_is_not_there_cannot_be_told() -> None:
 
 
 def test_a_whole_corpus_is_told_for_chat() -> None:
-    told = tell([json.dumps(row) for row in ROWS], "chat-1", processes=1)
+    told = format_examples([json.dumps(row) for row in ROWS], "chat-1", processes=1)
     assert not told.left_out
     assert all(example.messages for example in told.examples)

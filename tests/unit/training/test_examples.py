@@ -11,7 +11,7 @@ import pytest
 from kernelmate.errors import UsageError
 from kernelmate.suggest.codec import codec_named
 from kernelmate_training.corpus.files import PACKED
-from kernelmate_training.examples import lines_of, question_of, tell
+from kernelmate_training.examples import format_examples, lines_of, question_of
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
 
@@ -20,7 +20,7 @@ CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
 def test_answers_of_a_stored_corpus_lead_back_to_its_versions(name: str) -> None:
     codec = codec_named(name)
     lines = lines_of(CORPUS)
-    told = tell(lines, name, processes=1)
+    told = format_examples(lines, name, processes=1)
     assert not told.left_out
     for line, example in zip(map(json.loads, lines), told.examples, strict=True):
         asked = codec.ask(question_of(line))
@@ -43,7 +43,7 @@ def test_a_packed_corpus_is_read_like_a_plain_one_and_a_damaged_one_is_said(tmp_
 
 def test_copies_differ_in_placeholders_alone() -> None:
     lines = lines_of(CORPUS)[:2]
-    told = tell(lines, "mixed-2", copies=3, processes=1).examples
+    told = format_examples(lines, "mixed-2", copies=3, processes=1).examples
     assert len(told) == 6
     assert len({example.prompt for example in told[:3]}) == 3
     assert len({len(example.prompt.split("@v")) for example in told[:3]}) == 1
@@ -54,7 +54,7 @@ def test_what_a_version_gains_in_time_is_told_and_nothing_else_is() -> None:
 
     def gain(task: str = "generate", **objective: object) -> float | None:
         line.update(task=task, verdict={"objective": objective})
-        return tell([json.dumps(line)], "mixed-2", processes=1).examples[0].gain
+        return format_examples([json.dumps(line)], "mixed-2", processes=1).examples[0].gain
 
     assert gain(name="time", before=12.0, after=8.0) == 1.5
     assert gain(name="registers", before=40, after=32) is None

@@ -15,11 +15,11 @@ for package in ("torch", "trl", "peft", "datasets", "gguf"):
 from kernelmate.suggest.codec import codec_named  # noqa: E402
 from kernelmate.suggest.local.engines import EngineSettings, start_engine  # noqa: E402
 from kernelmate.suggest.local.library import read_facts  # noqa: E402
-from kernelmate_training.apprentice import export_model  # noqa: E402
 from kernelmate_training.examples import Example  # noqa: E402
 from kernelmate_training.finetuning import finetune, mixed  # noqa: E402
 from kernelmate_training.journal import events  # noqa: E402
 from kernelmate_training.settings import FineTuneSection, Upskill  # noqa: E402
+from kernelmate_training.training_job import export_model  # noqa: E402
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
 BASE = "Qwen/Qwen2.5-Coder-3B-Instruct"

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch", reason="sampling needs the extra `train`")
 
 from kernelmate.suggest.codec.applicable import offer_tokens, offers_in  # noqa: E402
 from kernelmate.suggest.codec.choosing import answers, choice_told, in_order  # noqa: E402
+from kernelmate_training.augmentation import Augmentation, AugmentationRates  # noqa: E402
 from kernelmate_training.torch_attention import mask_of  # noqa: E402
 from kernelmate_training.torch_llama import Llama  # noqa: E402
 from kernelmate_training.torch_sampling import Drawing, answered, chosen_by, following, sample  # noqa: E402
-from kernelmate_training.varying import Variation, Varying  # noqa: E402
 from tests.unit.training.small_models import small_model  # noqa: E402
 
 PROMPTS = ["float x = <v1>", "for (int i", "a[i] + <v2> ;  for (int i = 0", "<|ask|>"]
@@ -110,7 +110,7 @@ def test_only_the_likeliest_tokens_are_drawn(model: Llama, tokenizer: Any) -> No
 
 
 def test_names_that_are_numbered_otherwise_come_back_as_they_were(model: Llama, tokenizer: Any) -> None:
-    class Turned(Varying):
+    class Turned(Augmentation):
         """Exchanges the two names of the tiny vocabulary."""
 
         def renumbered(self, tokens: Any, random: Any) -> Any:
@@ -119,7 +119,7 @@ def test_names_that_are_numbered_otherwise_come_back_as_they_were(model: Llama, 
             table[[one, other]] = [other, one]
             return table[tokens], table
 
-    turned = Turned(Variation(), tokenizer.to_str())
+    turned = Turned(AugmentationRates(), tokenizer.to_str())
     how = Drawing(k=2, temperature=1e-4, greedy_first=True, most_tokens=16)
     swap = {"<v1>": "<v2>", "<v2>": "<v1>"}
 

@@ -21,10 +21,11 @@ torch = pytest.importorskip("torch", reason="training needs the extra `train`")
 from kernelmate.errors import TrainingFailed, UsageError  # noqa: E402
 from kernelmate.suggest.codec import codec_named  # noqa: E402
 from kernelmate_training import torch_checkpoints  # noqa: E402
+from kernelmate_training.augmentation import Augmentation, AugmentationRates  # noqa: E402
 from kernelmate_training.batch_pool import BatchPool, Lost  # noqa: E402
 from kernelmate_training.batches import Packer  # noqa: E402
 from kernelmate_training.encoded import Encoded, encode  # noqa: E402
-from kernelmate_training.examples import tell  # noqa: E402
+from kernelmate_training.examples import format_examples  # noqa: E402
 from kernelmate_training.journal import events  # noqa: E402
 from kernelmate_training.plans import TASK_WEIGHTS, TrainingPlan  # noqa: E402
 from kernelmate_training.schedule import Clock  # noqa: E402
@@ -34,7 +35,6 @@ from kernelmate_training.torch_device import Place  # noqa: E402
 from kernelmate_training.torch_feed import Feed  # noqa: E402
 from kernelmate_training.torch_llama import Llama  # noqa: E402
 from kernelmate_training.torch_trainer import Trained, Trainer  # noqa: E402
-from kernelmate_training.varying import Variation, Varying  # noqa: E402
 from kernelmate_training.vocabulary import train_tokenizer  # noqa: E402
 
 CPU = Place(torch.device("cpu"))
@@ -77,16 +77,16 @@ VARIED = plan(steps=14, dropout=0.1, held_out_steps=2, patience=3, augment={"nam
 
 
 @pytest.fixture(scope="module")
-def pairs() -> tuple[Encoded, Shape, Varying]:
+def pairs() -> tuple[Encoded, Shape, Augmentation]:
     """Real pairs by the codec of programs, a shape that takes them, and what varies them."""
     path = Path(__file__).resolve().parents[2] / "data" / "upskill" / "pairs.jsonl"
     codec = codec_named("mixed-2")
-    examples = tell(path.read_text().splitlines()[:8], "mixed-2", processes=1).examples
+    examples = format_examples(path.read_text().splitlines()[:8], "mixed-2", processes=1).examples
     texts = (text for one in examples for text in (one.prompt, one.answer))
     tokenizer = train_tokenizer(texts, codec.vocabulary(), codec.end, 1400)
     data, _ = encode(examples, tokenizer, 512)
     shape = Shape(tokenizer.get_vocab_size(), hidden=32, layers=2, heads=2, kv_heads=1, feed_forward=64, context=512)
-    return data, shape, Varying(Variation.of(VARIED.augment), tokenizer.to_str())
+    return data, shape, Augmentation(AugmentationRates.of(VARIED.augment), tokenizer.to_str())
 
 
 @pytest.mark.parametrize("cut", [1, 6, 11])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernelmate_training.settings import Upskill
 
 CONFIG = click.argument("config", metavar="CONFIG.toml", type=click.Path(path_type=Path))
-Told = Callable[[str], None]
+OnLine = Callable[[str], None]
 
 
 @click.group(
@@ -60,9 +60,9 @@ def run(config: Path, dry_run: bool, **options: Any) -> int:
     settings, output = _read(config), output_of(options)
     if dry_run:
         return _estimate(settings, output.as_json, output)
-    from kernelmate_training.whole import Whole
+    from kernelmate_training.pipeline import Pipeline
 
-    outcome = Whole(settings, told=_told(output.quiet or output.as_json)).run()
+    outcome = Pipeline(settings, told=_told(output.quiet or output.as_json)).run()
     if output.as_json:
         output.document(
             {"schema": 1, "results": outcome.results, "problems": outcome.problems, "seconds": outcome.seconds}
@@ -84,7 +84,7 @@ def generate(config: Path, seconds: float | None, dry_run: bool, **options: Any)
     if dry_run:
         return _estimate(settings, output.as_json, output)
     from kernelmate_training.generating import generate as generated
-    from kernelmate_training.whole import gpu_numbers
+    from kernelmate_training.pipeline import gpu_numbers
 
     if settings.corpus.folder is not None:
         raise UsageError("The configuration names a corpus that is there already.", file=str(settings.corpus.folder))
@@ -130,7 +130,7 @@ def train(config: Path, model: str | None, seconds: float | None, dry_run: bool,
     settings, output = _read(config), output_of(options)
     if dry_run:
         return _estimate(settings, output.as_json, output)
-    from kernelmate_training.apprentice import train_model
+    from kernelmate_training.training_job import train_model
 
     told = _told(output.quiet or output.as_json)
     found: dict[str, Any] = {}
@@ -161,7 +161,7 @@ def train(config: Path, model: str | None, seconds: float | None, dry_run: bool,
 def export(config: Path, model: str | None, kind: str | None, compare: bool) -> int:
     """Write models of CONFIG.toml as GGUF files beside them, tokenizer, codec and card included."""
     settings = _read(config)
-    from kernelmate_training.apprentice import export_model
+    from kernelmate_training.training_job import export_model
 
     for name in _names(settings, model):
         path = export_model(settings, name, kind=kind)
@@ -181,8 +181,8 @@ def exam(config: Path, model: str | None, **options: Any) -> int:
     `kernelmate upskill examine` examines a GGUF file in the way in which users ask it.
     """
     settings, output = _read(config), output_of(options)
-    from kernelmate_training.apprentice import sample_prompts
     from kernelmate_training.examining import examine, write_exam_prompts
+    from kernelmate_training.training_job import sample_prompts
 
     told = _told(output.quiet or output.as_json)
     settings = settings.model_copy(update={"exam": settings.exam.model_copy(update={"run": True})})
@@ -221,7 +221,7 @@ def _codec(settings: Upskill, name: str) -> str:
     return settings.model(name).codec
 
 
-def _told(quiet: bool) -> Told:
+def _told(quiet: bool) -> OnLine:
     if quiet:
         return lambda line: None
     return lambda line: click.echo(line, err=True)

@@ -58,7 +58,7 @@ class Manifest:
     about: Mapping[str, Any]
 
 
-class Sieve:
+class PromptFilter:
     """Takes each row once, and of each task as many as its share of the wanted rows.
 
     Args:
@@ -109,7 +109,7 @@ def assemble(
         about: what the manifest tells besides.
         families: for what is held out.
     """
-    sieve, digest = Sieve(count), hashlib.sha256()
+    sieve, digest = PromptFilter(count), hashlib.sha256()
     tallies: dict[str, Counter[str]] = {name: Counter() for name in ("kinds", "families", "metrics", "splits", "flaws")}
     yields: dict[str, Counter[str]] = {}
     groups = lost = 0

@@ -16,7 +16,7 @@ from random import Random
 from typing import Literal
 
 from kernelmate.errors import UsageError
-from kernelmate_training.corpus.assemble import Manifest, Sieve, assemble
+from kernelmate_training.corpus.assemble import Manifest, PromptFilter, assemble
 from kernelmate_training.corpus.families import Family, registry
 from kernelmate_training.corpus.journal import Journal, Studied
 from kernelmate_training.corpus.judging import seed_of
@@ -86,7 +86,7 @@ def build(settings: Settings, on_progress: OnProgress | None = None) -> Manifest
     workers = settings.workers or _cores()
     with contextlib.ExitStack() as stack:
         journal = stack.enter_context(contextlib.closing(Journal(settings.folder)))
-        counted = _Counted(Sieve(settings.count), journal)
+        counted = _Counted(PromptFilter(settings.count), journal)
         counted.advance()
         wanted = _Numbers(settings, families, frozenset(journal.places), counted.sieve, began)
         progress = Progress(wanted=settings.count, groups=len(journal.places))
@@ -110,7 +110,7 @@ def build(settings: Settings, on_progress: OnProgress | None = None) -> Manifest
 class _Counted:
     """What the groups that are there without a gap come to."""
 
-    def __init__(self, sieve: Sieve, journal: Journal) -> None:
+    def __init__(self, sieve: PromptFilter, journal: Journal) -> None:
         self.sieve, self._journal, self._following = sieve, journal, 0
 
     def advance(self) -> None:
@@ -130,7 +130,7 @@ class _Numbers:
     """Which groups are to be studied: every number that is not done, until the corpus is full or the time is up."""
 
     def __init__(
-        self, settings: Settings, families: list[Family], done: frozenset[int], sieve: Sieve, began: float
+        self, settings: Settings, families: list[Family], done: frozenset[int], sieve: PromptFilter, began: float
     ) -> None:
         self._settings, self._families, self._done, self._sieve, self._began = settings, families, done, sieve, began
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import functools
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from kernelmate.records import MetricName, Size, Verdict
+from kernelmate.suggest.codec.applicable import Offer, candidates
+from kernelmate.suggest.codec.base import NotEncodable, Question, UndecodableAnswer
+from kernelmate.suggest.codec.programs import Step
 from kernelmate_training.corpus.choosing import (
     Asking,
     Choice,
@@ -22,14 +25,53 @@ from kernelmate_training.corpus.choosing import (
 )
 from kernelmate_training.corpus.examples import actions_of, change_row, offers_of, repair_row, written
 from kernelmate_training.corpus.families import Family
-from kernelmate_training.corpus.groups import Group, Pair, Repair, make_group
+from kernelmate_training.corpus.groups import Group, Pair, Repair, draw_prompt, make_group
 from kernelmate_training.corpus.journal import Studied
 from kernelmate_training.corpus.judging import NOT_TIMED, TURNS, Judge, Judged, Rounds, seed_of
-from kernelmate_training.corpus.mending import mended
 from kernelmate_training.corpus.overlap import NEAR, Overlaps
-from kernelmate_training.corpus.prompts import draw_prompt
 from kernelmate_training.corpus.verdicts import held_together, worth_teaching
 from kernelmate_training.examples import question_of
+
+TRIED = 8
+"""Versions that are judged for one mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mending:
+    """A repair, the number of its variant, the version that it makes, and why."""
+
+    step: Step
+    judged: Judged
+    why: str
+
+
+def mended(judge: Judge, question: Question, original: str) -> tuple[tuple[Offer, ...], Mending | None]:
+    """The repairs that apply, and the first whose version is right; None where none is.
+
+    Args:
+        judge: of the group.
+        question: about the broken version, as a model is asked.
+        original: what the mistake was put into; a repair that leads back to it is taken before all others.
+    """
+    try:
+        found = [(name, made) for name, made in candidates(question)]
+    except (NotEncodable, UndecodableAnswer):
+        return (), None
+    offers = tuple((name, len(made)) for name, made in found)
+    # The first variant of each, then the second of each: what comes late in the list is not left out.
+    turns = [
+        (name, number, made[number])
+        for number in range(max((len(made) for _, made in found), default=0))
+        for name, made in found
+        if number < len(made)
+    ]
+    back = [turn for turn in turns if turn[2].kernel.unit.text == original]
+    for name, number, candidate in (back or turns)[:TRIED]:
+        judged = judge.judge(candidate.kernel.unit.text)
+        if judged.right:
+            return offers, Mending((name, number), judged, candidate.why)
+    return offers, None
+
 
 ANALYSED = 0.75
 """Share of the pairs, and of the best choices, that also become examples of analysing."""
@@ -53,7 +95,7 @@ HEADLINES = 48
 @functools.cache
 def _exam() -> Overlaps:
     """The exam's kernels, of which nothing may be taught."""
-    from kernelmate_training.exam.near import exam_texts
+    from kernelmate_training.exam.similarity import exam_texts
 
     return Overlaps(exam_texts())
 

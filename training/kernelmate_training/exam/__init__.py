@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from kernelmate_training.exam.attempts import Terms
 from kernelmate_training.exam.goals import Exam, Goal, exam_hash, load_exam
 from kernelmate_training.exam.records import Attempt, ExamResult, Figure, GoalResult, read_result, to_json
 from kernelmate_training.exam.running import SEED, Wanted, interrupted, run
-from kernelmate_training.exam.sitting import Terms
 
 __all__ = [
     "SEED",

@@ -67,9 +67,9 @@ def prompts(codec: str, output: Path, goals: tuple[str, ...]) -> None:
 )
 def run(**options: Any) -> None:
     """Sit the exam, and print the result."""
+    from kernelmate_training.exam.attempts import Terms
     from kernelmate_training.exam.running import Wanted
     from kernelmate_training.exam.running import run as sit_exam
-    from kernelmate_training.exam.sitting import Terms
 
     wanted = Wanted(
         goals=options["goals"],
@@ -120,7 +120,7 @@ def join(model: Path, recipes: Path, output: Path | None) -> None:
 @click.option("--bound", type=float, default=None, help="Overlap from which on two texts are near-duplicates.")
 def near(corpus: Path, bound: float | None) -> None:
     """Hold a corpus (its folder, or a .jsonl file) against the exam's kernels; ends with 1 where one is near."""
-    from kernelmate_training.exam.near import nearest_of
+    from kernelmate_training.exam.similarity import nearest_of
 
     report = nearest_of(corpus, bound)
     click.echo("\n".join(report.lines()))

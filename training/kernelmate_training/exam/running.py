@@ -6,21 +6,83 @@ import datetime
 import json
 import multiprocessing
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from kernelmate.config import Settings, load_settings
 from kernelmate.errors import UsageError
 from kernelmate.session import Session
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.version import VERSION
-from kernelmate_training.exam.answers import Answers, Local, Sampled
+from kernelmate_training.exam.answers import Answered, Answers, Local, Sampled
+from kernelmate_training.exam.attempts import Terms, attempt_goal
 from kernelmate_training.exam.goals import Exam, Goal, load_exam
-from kernelmate_training.exam.records import ExamResult, GoalResult, read_goal
-from kernelmate_training.exam.sitting import Terms, sit
-from kernelmate_training.exam.together import Sitter, Together
+from kernelmate_training.exam.records import Attempt, ExamResult, GoalResult, read_goal
+
+APART = 1000
+"""Answers of the n-th model are numbered from n times this on while all sit together; no model gives so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExamTaker:
+    """A model's file of answers: `codec` that its prompts were written with, `name` of the model."""
+
+    answers: Path
+    codec: str
+    name: str
+
+
+class Together:
+    """The answers of several models, as those of one.
+
+    Args:
+        sitters: whose.
+
+    Raises:
+        SourceError: a file of answers cannot be read. UsageError: there is no such codec.
+    """
+
+    def __init__(self, sitters: Sequence[ExamTaker]) -> None:
+        self._models = [Sampled(one.answers, one.codec, one.name) for one in sitters]
+
+    def identity(self) -> Mapping[str, str]:
+        """Every model's name with the hash of its answers."""
+        told = [model.identity() for model in self._models]
+        return {"name": "together", **{f"{n} {one['name']}": one["answers_sha256"] for n, one in enumerate(told)}}
+
+    def identities(self) -> list[Mapping[str, str]]:
+        """Each model's own."""
+        return [model.identity() for model in self._models]
+
+    def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:
+        """The first `k` answers of each model, one model after the other; one that cannot be asked has none."""
+        for place, model in enumerate(self._models):
+            try:
+                for answer in model.of(goal, request, k):
+                    yield replace(answer, number=place * APART + answer.number)
+            except AuthorFailed as error:
+                yield Answered(place * APART, None, str(error))
+
+
+def apart(result: ExamResult, identities: Sequence[Mapping[str, str]]) -> list[ExamResult]:
+    """Each model's own result out of one of all."""
+    return [
+        replace(result, model=dict(identity), goals=tuple(_own(goal, place) for goal in result.goals))
+        for place, identity in enumerate(identities)
+    ]
+
+
+def _own(goal: GoalResult, place: int) -> GoalResult:
+    mine: list[Attempt] = [
+        replace(one, number=one.number - place * APART)
+        for one in goal.attempts
+        if one.author == "model" and one.number // APART == place
+    ]
+    return replace(goal, attempts=tuple(mine))
+
 
 SEED = 20261121
 """Of the judge's inputs, for everybody: results are then the same wherever they are taken."""
@@ -30,7 +92,7 @@ TIMEOUT_S = 600.0
 RECIPES = Terms().recipes
 """Versions of recipes for each goal, where no other number is given."""
 
-Told = Callable[[GoalResult, int, int], None]
+OnGoal = Callable[[GoalResult, int, int], None]
 """Told of a goal's result, how many are done, and how many there are."""
 
 
@@ -53,7 +115,7 @@ class Wanted:
     goals: tuple[str, ...] = ()
     backend: Literal["emulator", "cuda"] = "emulator"
     answers: Path | None = None
-    together: tuple[Sitter, ...] = ()
+    together: tuple[ExamTaker, ...] = ()
     codec: str = "mixed-2"
     model: str | None = None
     terms: Terms = field(default_factory=Terms)
@@ -79,7 +141,7 @@ class Wanted:
         return None if self.model is None else Local(self.settings(self.seed))
 
 
-def run(wanted: Wanted, *, on_goal: Told | None = None, keep: Path | None = None) -> ExamResult:
+def run(wanted: Wanted, *, on_goal: OnGoal | None = None, keep: Path | None = None) -> ExamResult:
     """Sit the exam.
 
     Args:
@@ -195,7 +257,7 @@ def _each(wanted: Wanted, goals: list[Goal]) -> Iterator[GoalResult]:
     if wanted.jobs <= 1 or len(goals) <= 1:
         with _ExamWorker(wanted) as worker:
             for goal in goals:
-                yield worker.sit(goal)
+                yield worker.attempt_goal(goal)
         return
     with multiprocessing.get_context("spawn").Pool(min(wanted.jobs, len(goals)), _open, (wanted,)) as pool:
         yield from pool.imap_unordered(_call, goals)
@@ -218,21 +280,21 @@ class _ExamWorker:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def sit(self, goal: Goal) -> GoalResult:
+    def attempt_goal(self, goal: Goal) -> GoalResult:
         """One goal's result."""
-        return sit(self._session, goal, self._answers, self._wanted.terms, other=self._other)
+        return attempt_goal(self._session, goal, self._answers, self._wanted.terms, other=self._other)
 
 
-_desks: list[_ExamWorker] = []
+_exam_workers: list[_ExamWorker] = []
 """This process's worker, once it has one."""
 
 
 def _open(wanted: Wanted) -> None:
-    _desks.append(_ExamWorker(wanted).__enter__())
+    _exam_workers.append(_ExamWorker(wanted).__enter__())
 
 
 def _call(goal: Goal) -> GoalResult:
-    return _desks[0].sit(goal)
+    return _exam_workers[0].attempt_goal(goal)
 
 
 __all__ = ["Wanted", "interrupted", "run"]

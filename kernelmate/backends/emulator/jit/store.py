@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+
+from kernelmate.files import locked, write_atomically
 
 MOST_BYTES = 256 << 20
 """Size of all files together from which the oldest are removed."""
@@ -63,17 +64,8 @@ def write(key: str, head: bytes, code: bytes) -> None:
     """Keep a program, if the disk allows."""
     rest = len(head).to_bytes(8, "little") + head + code
     try:
-        folder().mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=folder(), suffix=".part")
+        write_atomically(_path(key), _MAGIC + hashlib.sha256(rest).digest() + rest)
     except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(_MAGIC + hashlib.sha256(rest).digest() + rest)
-        os.replace(name, _path(key))
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
         return
     _make_room()
 
@@ -82,24 +74,11 @@ def write(key: str, head: bytes, code: bytes) -> None:
 def alone(key: str) -> Iterator[None]:
     """Context manager: one process compiles a program while others that need it wait, with a time limit, to read it afterwards."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, ImportError):
-            import fcntl
-
+        with contextlib.suppress(OSError):
             locks = folder().with_name("emulator-locks")
             locks.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context((locks / str(int(key[:8], 16) % LOCKS)).open("a"))
-            until = time.monotonic() + PATIENCE_S
-            while not _taken(fcntl.flock, lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB) and time.monotonic() < until:
-                time.sleep(0.01)
+            stack.enter_context(locked(locks / str(int(key[:8], 16) % LOCKS), PATIENCE_S))
         yield
-
-
-def _taken(flock: Callable[[int, int], None], handle: int, mode: int) -> bool:
-    try:
-        flock(handle, mode)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _make_room() -> None:

@@ -21,6 +21,7 @@ from kernelmate.backends.emulator.sass.arithmetic import (
     to_integer,
 )
 from kernelmate.backends.emulator.sass.choices import (
+    Compute,
     compare,
     least,
     load_constant,
@@ -36,7 +37,6 @@ from kernelmate.backends.emulator.sass.choices import (
 from kernelmate.backends.emulator.sass.code import SassOp
 from kernelmate.backends.emulator.sass.graph import Unknown
 from kernelmate.backends.emulator.sass.operands import ConstantBank, Values, truth
-from kernelmate.backends.emulator.sass.results import Compute
 from kernelmate.backends.emulator.types import Array
 
 Step = Callable[[Values, Array | None], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernelmate.backends.emulator.buffer_pool import BufferPool
+from kernelmate.backends.emulator.memory import BufferPool
 
 LENGTH = 1 << 20
 

@@ -322,3 +322,39 @@ def test_no_block_is_longer_than_its_loops_have_turns(ask) -> None:
 def test_threads_that_share_loops_otherwise_too_may_be_more(ask) -> None:
     by_warps = SHARED_ROWS.replace("c4 += blockDim.x) ", "c4 += blockDim.x / 2) ").replace("LOOP", "cols4")
     assert "1024" in blocks_of(ask, by_warps)
+
+
+HISTOGRAM = """
+// /// kernelmate
+// sizes = [{{ n = 1000 }}]
+// grid = "cdiv(n, block)"
+// block = 256
+// [args]
+// x = "in uint8[n]"
+// counts = "inout int32[{bins}]"
+// n = "int32"
+// ///
+constexpr int {name} = 256;
+__global__ void k(const unsigned char* x, int* counts, int n) {{
+  __shared__ int mine[{name}];
+  for (int bin = threadIdx.x; bin < {name}; bin += blockDim.x) mine[bin] = 0;
+  __syncthreads();
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicAdd(&mine[x[i]], 1);
+  __syncthreads();
+  for (int bin = threadIdx.x; bin < {name}; bin += blockDim.x) atomicAdd(&counts[bin], mine[bin]);
+}}
+"""
+
+
+def test_the_number_of_bins_is_not_the_length_of_the_block_though_it_equals_it(ask) -> None:
+    texts = [one.kernel.unit.text for one in RECIPE.candidates(ask(HISTOGRAM.format(name="Bins", bins=256)))]
+    assert len(texts) == 3  # more threads than bins have nothing to do
+    assert all("constexpr int Bins = 256;" in text for text in texts)
+
+
+@pytest.mark.parametrize(("name", "bins"), [("Block", 256), ("Bins", 300)])
+def test_another_constant_of_the_length_of_the_block_follows_it(ask, name: str, bins: int) -> None:
+    texts = [one.kernel.unit.text for one in RECIPE.candidates(ask(HISTOGRAM.format(name=name, bins=bins)))]
+    assert texts
+    assert all(f"constexpr int {name} = 256;" not in text for text in texts)

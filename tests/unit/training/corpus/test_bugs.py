@@ -112,7 +112,7 @@ __global__ void shares(const float* x, float* y, int rows, int cols) {
 def test_mistakes_lead_to_the_repairs_that_mend_them(judge: Judge) -> None:
     """Those whose repair puts back what was there, or the same in other words."""
     from kernelmate.suggest.codec.base import CodecLaunch, Question
-    from kernelmate_training.corpus.mending import mended
+    from kernelmate_training.corpus.study import mended
 
     judge.begin(1)
     assert judge.judge(ROWS).right

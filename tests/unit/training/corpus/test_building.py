@@ -16,7 +16,7 @@ import pytest
 
 from kernelmate.errors import UsageError
 from kernelmate_training.corpus import Manifest, Settings, build
-from kernelmate_training.corpus.assemble import CARD, MANIFEST, Sieve
+from kernelmate_training.corpus.assemble import CARD, MANIFEST, PromptFilter
 from kernelmate_training.corpus.examples import Written, mark_of
 from kernelmate_training.corpus.families.catalogue import HELD_OUT
 from kernelmate_training.corpus.files import CORPUS
@@ -117,7 +117,7 @@ def test_the_sieve_takes_each_row_once_and_no_more_of_a_task_than_is_wanted() ->
     def row(task: str, mark: int) -> Written:
         return Written("{}", task, "time", str(mark), "", "memory", "f", "train", ())
 
-    sieve = Sieve(10)
+    sieve = PromptFilter(10)
     assert sieve.takes(row("generate", 1))
     assert not sieve.takes(row("generate", 1))
     assert [sieve.takes(row("debug", n)) for n in range(2, 7)] == [True, True, True, False, False]

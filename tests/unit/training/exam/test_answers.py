@@ -20,11 +20,10 @@ from kernelmate.suggest.codec import codec_named
 from kernelmate.suggest.codec.base import CodecLaunch, CodecVersion, Question
 from kernelmate_training.exam import answers as answering
 from kernelmate_training.exam.answers import Sampled
+from kernelmate_training.exam.attempts import Terms
 from kernelmate_training.exam.goals import load_exam
 from kernelmate_training.exam.prompts import write_prompts
-from kernelmate_training.exam.running import Wanted, run
-from kernelmate_training.exam.sitting import Terms
-from kernelmate_training.exam.together import Sitter, Together, apart
+from kernelmate_training.exam.running import ExamTaker, Together, Wanted, apart, run
 
 SOLUTIONS = Path(__file__).resolve().parents[3] / "data" / "exam"
 NAME = "fix-last-rows"
@@ -74,7 +73,7 @@ def test_models_that_sit_together_come_out_as_if_each_sat_alone(tmp_path: Path) 
         answers(tmp_path / "two.jsonl", good),
         answers(tmp_path / "none.jsonl"),
     ]
-    sitters = tuple(Sitter(file, CODEC, file.stem) for file in files)
+    sitters = tuple(ExamTaker(file, CODEC, file.stem) for file in files)
     together = run(Wanted(goals=(NAME,), together=sitters, terms=Terms(k=2, recipes=0, again=False)))
     each = apart(together, Together(sitters).identities())
     assert [[one.standing for one in result.goals[0].attempts] for result in each] == [

@@ -1,0 +1,71 @@
+"""Finds what a candidate makes of NaN where the baseline and the reference agree, at elements or throughout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from kernelmate.checks import ties
+from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.compare import Difference, nan_in
+from kernelmate.checks.precision import Array, Arrays, is_inexact
+from kernelmate.checks.trials import LaunchOutcome
+
+LEAST_BYTES = 4
+"""Bytes of a type that positions and counts have."""
+
+Closer = Callable[[Mapping[str, Difference], Arrays], ExpectedOutputs | None]
+"""Looks at near ties of whole numbers that differ: the answer then, or None where there is nothing more to be known."""
+
+
+def agreed(given: Arrays, got: Array, want: Array) -> Array:
+    """Elements of a baseline's output, on inputs with NaN, that bind: both are NaN, or the same position or count.
+
+    A whole number for each input element is a conversion, and of NaN those differ from machine to machine.
+    """
+    if is_inexact(got.dtype):
+        return nan_in(got) & nan_in(want)
+    floating = max((array.size for array in given.values() if is_inexact(array.dtype)), default=0)
+    if got.dtype.itemsize < LEAST_BYTES or got.size * 2 > floating:
+        return np.zeros(got.shape, bool)
+    return np.asarray(got == want)
+
+
+def find(
+    outcome: LaunchOutcome, bound: Arrays, answer: ExpectedOutputs | None, closer: Closer
+) -> tuple[str, str] | None:
+    """The output that is not what the baseline and the reference both give, and a sentence.
+
+    Args:
+        outcome: of the candidate; the baseline's may be right at some elements alone.
+        bound: `agreed`, by output.
+        answer: the reference's.
+        closer: asked where whole numbers differ.
+    """
+    for name, both in bound.items():
+        got = outcome.result.arrays[name]
+        if is_inexact(got.dtype):
+            lost = np.argwhere(both & ~nan_in(got))
+            place, wanted = (None if not lost.size else tuple(int(one) for one in lost[0])), "NaN"
+        else:
+            place, wanted = _differs(name, got, both, answer, closer), "another one"
+        if place is not None:
+            said = f"{name}{list(place)} is a number where the baseline and the reference give {wanted}"
+            return name, f"on {outcome.shot}, {said}"
+    return None
+
+
+def _differs(
+    name: str, got: Array, both: Array, answer: ExpectedOutputs | None, closer: Closer
+) -> tuple[int, ...] | None:
+    """The first whole number that is wrong and binds."""
+    if answer is None:
+        return None
+    want = answer.want[name]
+    if not (both & (got != want)).any():
+        return None
+    there = np.where(both, got, want).astype(got.dtype)
+    closer_answer = closer({name: answer.difference(name, there)}, {name: there}) or answer
+    lost = np.argwhere(both & (got != ties.wanted(got, want, closer_answer.ties.get(name))))
+    return tuple(int(one) for one in lost[0]) if lost.size else None

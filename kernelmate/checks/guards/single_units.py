@@ -1,0 +1,75 @@
+"""Finds single results of 16 bits that are a unit off where all others are rounded to nearest.
+
+The tolerance of a stored result lets conversions truncate, so that a unit in the last place passes. A version that rounds
+otherwise, or computes in narrower numbers, is off by all fractions of a unit; one that has a wrong result for a few patterns
+of bits is exact at all others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelmate.checks.precision import Array, Arrays, is_float, limits, on_device, wide
+from kernelmate.checks.tolerances import STORE_UNITS, Allowed
+from kernelmate.checks.trials import LaunchOutcome
+
+MOST_TERMS = 4.0
+"""Inputs that go into one element at most: sums of more terms may be off by any fraction of a unit at few elements."""
+
+LEAST_OFF, MOST_ELSEWHERE = 0.25, 1 / 32
+"""Units beyond rounding to nearest by which the few are off at least, and all others at most."""
+
+MOST_SHARE, FEWEST = 1 / 32, 256
+"""The few are this part of an output at most, which has at least so many elements."""
+
+
+def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
+    """What computing may add to the error of rounding, per element, where a baseline rounds all to nearest; else None.
+
+    Args:
+        got: the baseline's output.
+        want: the reference's, in float64.
+        allowed: the derived tolerance.
+        name: the output's.
+    """
+    if got.dtype.itemsize != 2 or not is_float(got.dtype) or on_device(want) or got.size < FEWEST:
+        return None
+    if allowed.terms > MOST_TERMS:
+        return None
+    kind = limits(got.dtype)
+    with np.errstate(all="ignore"):
+        computed = allowed.error[name] - STORE_UNITS * kind.roundoff * (np.abs(want) + kind.smallest_normal)
+    beyond = _beyond(got, want, np.maximum(computed, 0.0))
+    return computed if not bool((beyond > MOST_ELSEWHERE).any()) else None
+
+
+def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, str] | None:
+    """The output of which few elements are off, and a sentence.
+
+    Args:
+        outcome: of the candidate.
+        computed: of `exact`, by output.
+        want: the reference's answer.
+    """
+    for name, some in computed.items():
+        got = outcome.result.arrays[name]
+        beyond = _beyond(got, want[name], np.maximum(some, 0.0))
+        off = beyond > MOST_ELSEWHERE
+        count = int(off.sum())
+        if 0 < count <= MOST_SHARE * got.size and bool((beyond[off] >= LEAST_OFF).all()):
+            place = tuple(int(one) for one in np.argwhere(off)[0])
+            return name, (
+                f"on {outcome.shot}, {name}{list(place)} is {float(got[place]):.6g} and should be {float(want[name][place]):.6g}: "
+                f"{count} of {got.size} elements are a unit in the last place off, and all others are rounded to nearest"
+            )
+    return None
+
+
+def _beyond(got: Array, want: Array, computed: Array) -> Array:
+    """Units in the last place by which elements are further off than rounding to nearest and computing explain."""
+    kind = limits(got.dtype)
+    with np.errstate(all="ignore"):
+        half = np.maximum(np.ldexp(kind.roundoff, np.frexp(np.abs(want))[1] - 1), kind.roundoff * kind.smallest_normal)
+        beyond = (np.abs(wide(got) - want) - half - computed) / (2 * half)
+        same = (got == want.astype(got.dtype)) | ~np.isfinite(beyond)
+    return np.where(same, 0.0, beyond)

@@ -1,0 +1,66 @@
+"""Which whole numbers of 64 bits an `int` holds, so that a kernel computes them in 32."""
+
+from __future__ import annotations
+
+from kernelmate.synthesis.graph import Graph
+
+_OF_DTYPE = {
+    "bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1),
+}  # fmt: skip
+
+_SIGNED = (-(2**31), 2**31 - 1)
+
+Range = tuple[int, int]
+
+
+def fits_int(graph: Graph, index: int) -> bool:
+    """True if a node and all that it is computed from lie in the range of an `int`, whatever the arrays hold."""
+    return _range(graph, index) is not None
+
+
+def needs_no_cast(graph: Graph, index: int) -> bool:
+    """True if a narrow number need not be widened to 64 bits: what is computed from it fits an `int` as well."""
+    users = [one for one, node in enumerate(graph.nodes) if index in node.args]
+    return bool(users) and all(graph.nodes[one].op == "map" and fits_int(graph, one) for one in users)
+
+
+def _range(graph: Graph, index: int) -> Range | None:
+    """The least and the largest value of a node; None if they, or those of an operand, are unknown or no `int`."""
+    node = graph.nodes[index]
+    if node.op == "constant":
+        value = node.data[0]
+        return (value, value) if isinstance(value, int) and _SIGNED[0] <= value <= _SIGNED[1] else None
+    if node.op not in ("input", "map", "cast", "view", "reshape", "window") or "float" in node.dtype:
+        return None
+    if node.op == "input":
+        return _OF_DTYPE.get(node.dtype)
+    ranges = [_range(graph, one) for one in node.args]
+    known = [one for one in ranges if one is not None]
+    if len(known) < len(ranges):
+        return None
+    found = (
+        (min(low for low, _ in known), max(high for _, high in known))
+        if node.op != "map"
+        else _mapped(str(node.data[0]), known)
+    )
+    limits = _OF_DTYPE.get(node.dtype, (0 if node.dtype.startswith("uint") else _SIGNED[0], _SIGNED[1]))
+    return found if found is not None and limits[0] <= found[0] and found[1] <= limits[1] else None
+
+
+def _mapped(name: str, ranges: list[Range]) -> Range | None:
+    (low, high), (least, most) = ranges[0], ranges[-1]
+    match name:
+        case "add":
+            return low + least, high + most
+        case "subtract":
+            return low - most, high - least
+        case "multiply":
+            ends = [low * least, low * most, high * least, high * most]
+            return min(ends), max(ends)
+        case "negative":
+            return -high, -low
+        case "right_shift" if least >= 0 and most < 32:
+            return min(low >> least, low >> most), max(high >> least, high >> most)
+        case "bitwise_and" if min(low, least) >= 0:
+            return 0, min(high, most)
+    return None

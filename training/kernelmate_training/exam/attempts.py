@@ -1,0 +1,207 @@
+"""One goal: what recipes and a model propose for it, each version judged by the product's own session, every guard on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from kernelmate.decide.metrics import metric_value, rightness
+from kernelmate.errors import KernelmateError, SourceError
+from kernelmate.records import Candidate, Judged, Verdict
+from kernelmate.session import Session
+from kernelmate.suggest.base import AuthorFailed, SuggestRequest
+from kernelmate.suggest.offline import Offline
+from kernelmate_training.exam.answers import Answers
+from kernelmate_training.exam.goals import Goal
+from kernelmate_training.exam.records import Attempt, Author, GoalResult, Standing
+
+MOST_CANDIDATES = 10_000
+"""More than any search comes to: authors are held to numbers of their own."""
+MOST_WHY = 300
+UNCHANGED = "the same as the baseline"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How each goal is tried.
+
+    Attributes:
+        k: answers of the model. recipes: most versions of recipes that are judged; 0 leaves them out. They end with their first
+            version that meets the goal.
+        again: judge the best version of each author that meets the goal once more, with other inputs.
+    """
+
+    k: int = 8
+    recipes: int = 12
+    again: bool = True
+
+
+def attempt_goal(
+    session: Session, goal: Goal, answers: Answers | None, terms: Terms, *, other: Session | None = None
+) -> GoalResult:
+    """One goal tried by recipes and by a model.
+
+    Args:
+        session: judges.
+        goal: what is tried.
+        answers: of the model; None for recipes alone.
+        terms: how.
+        other: judges again, with another seed; None judges nothing again.
+
+    Raises:
+        EnvironmentFailed: compiler or worker are unavailable. UsageError: a model that was requested is not there.
+    """
+    began = time.monotonic()
+    kernel = goal.load()
+    recipes = _Recipes(goal, terms.recipes)
+    model = _Model(goal, answers, terms.k)
+    try:
+        found = session.optimize(kernel, goal.prompt, max_candidates=MOST_CANDIDATES, suggesters=(recipes, model))
+    except KernelmateError as error:
+        if error.exit_code != SourceError.exit_code:
+            raise
+        return GoalResult(goal.name, goal.kernel, goal.metric, None, (), error.message, time.monotonic() - began)
+    if found.objective.metric != goal.metric:
+        problem = f"The prompt is read as {found.objective.metric}, and the goal is about {goal.metric}."
+        return GoalResult(goal.name, goal.kernel, goal.metric, None, (), problem, time.monotonic() - began)
+    final = {id(one.candidate): one.verdict for one in found.candidates}
+    entries = [_settled(entry, final) for entry in (*recipes.entries, *model.entries)]
+    if terms.again and other is not None:
+        entries = _judged_again(goal, entries, other)
+    problem = model.problem or (found.notes[0] if not entries and found.notes else "")
+    before = metric_value(goal.metric, found.baseline)
+    attempts = tuple(_attempt(goal, entry) for entry in entries)
+    return GoalResult(
+        goal.name, goal.kernel, goal.metric, before, attempts, problem, round(time.monotonic() - began, 2)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One version and what is known of it."""
+
+    author: Author
+    number: int
+    candidate: Candidate | None
+    verdict: Verdict | None
+    problem: str = ""
+    seconds: float | None = None
+    again: bool | None = None
+
+
+@dataclass(slots=True)
+class _Recipes:
+    """Recipes as a suggester that writes down what becomes of each version, and ends with the first that meets the goal."""
+
+    goal: Goal
+    most: int
+    name: str = "recipes"
+    entries: list[_Entry] = field(default_factory=list)
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        """Nothing of its own: all is judged on the way."""
+        if self.most == 0:
+            return
+        seen: set[int] = set()
+        met = False
+
+        def judge(candidate: Candidate) -> Judged:
+            nonlocal met
+            judged = request.judge(candidate)
+            if id(judged.candidate) not in seen and judged.candidate.author.startswith("recipe:"):
+                seen.add(id(judged.candidate))
+                self.entries.append(_Entry("recipes", len(self.entries), judged.candidate, judged.verdict))
+                met = met or self.goal.met(judged.verdict)
+            return judged
+
+        def stop() -> bool:
+            return met or request.stop()
+
+        for candidate in Offline(most=self.most).propose(replace(request, judge=judge, stop=stop)):
+            judge(candidate)
+            if stop():
+                break
+        yield from ()
+
+
+@dataclass(slots=True)
+class _Model:
+    """A model as a suggester that writes down what becomes of each answer."""
+
+    goal: Goal
+    answers: Answers | None
+    k: int
+    name: str = "model"
+    problem: str = ""
+    entries: list[_Entry] = field(default_factory=list)
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        """Nothing of its own: all is judged on the way."""
+        if self.answers is None:
+            return
+        blind = replace(request, versions=tuple, earlier=tuple)  # what recipes found is not told: it sits alone
+        try:
+            for answer in self.answers.of(self.goal.name, blind, self.k):
+                verdict = None if answer.candidate is None else request.judge(answer.candidate).verdict
+                self.entries.append(
+                    _Entry("model", answer.number, answer.candidate, verdict, answer.problem, answer.seconds)
+                )
+        except AuthorFailed as error:
+            self.problem = str(error)
+        yield from ()
+
+
+def _settled(entry: _Entry, final: dict[int, Verdict]) -> _Entry:
+    """The entry with the verdict that stood at the end: the best is timed again there."""
+    return replace(entry, verdict=final.get(id(entry.candidate), entry.verdict))
+
+
+def _judged_again(goal: Goal, entries: list[_Entry], other: Session) -> list[_Entry]:
+    """The first version of each author that met the goal, judged by a session with another seed."""
+    chosen: dict[Author, int] = {}
+    for place, entry in enumerate(entries):
+        if entry.verdict is not None and goal.met(entry.verdict):
+            chosen.setdefault(entry.author, place)
+    for place in chosen.values():
+        candidate = entries[place].candidate
+        assert candidate is not None
+        verdict = other.bench(candidate.kernel, contract=candidate.contract)[0]
+        entries[place] = replace(entries[place], again=bool(rightness(verdict)))
+    return entries
+
+
+def _attempt(goal: Goal, entry: _Entry) -> Attempt:
+    if entry.candidate is None or entry.verdict is None:
+        return Attempt("model", entry.number, "unreadable", "", why=_short(entry.problem), seconds=entry.seconds)
+    verdict = entry.verdict
+    speedup = None if verdict.speedup is None else round(verdict.speedup.median, 4)
+    return Attempt(
+        author=entry.author,
+        number=entry.number,
+        standing=standing(goal, verdict),
+        label=entry.candidate.author,
+        after=metric_value(goal.metric, verdict),
+        speedup=speedup,
+        why=_short(verdict.reasons[0] if verdict.reasons else ""),
+        seconds=None if entry.seconds is None else round(entry.seconds, 3),
+        again=entry.again,
+    )
+
+
+def standing(goal: Goal, verdict: Verdict) -> Standing:
+    """How far a version with this verdict came."""
+    if UNCHANGED in verdict.reasons:
+        return "unchanged"
+    if not verdict.compiled:
+        return "broken"
+    if not rightness(verdict):
+        return "wrong"
+    if goal.met(verdict):
+        return "met"
+    asked = verdict.objective
+    return "better" if asked is not None and asked.met else "right"
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:MOST_WHY]

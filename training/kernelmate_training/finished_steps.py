@@ -1,0 +1,85 @@
+"""What of an undertaking is done, and from what: so that the same command given again does nothing twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from kernelmate_training.settings import ModelSection, Upskill
+
+FILE = "done.json"
+Step = Literal["training", "rounds", "export", "sampling"]
+STEPS: tuple[Step, ...] = ("training", "rounds", "export", "sampling")
+"""A model's way; each rests on the one before."""
+
+
+class FinishedSteps:
+    """Which steps are done, kept in a folder; a step is done again once what it rests on is another.
+
+    Args:
+        folder: of the undertaking, or of one of its models.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FILE
+
+    def has(self, step: str, key: str) -> bool:
+        """True if the step was done, from this."""
+        return self._read().get(step) == key
+
+    def mark(self, step: str, key: str) -> None:
+        """The step is done; a full disk costs no more than that it is done again."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(json.dumps({**self._read(), step: key}, indent=1), encoding="utf-8")
+        except OSError:
+            return
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+def key_of(*parts: object) -> str:
+    """A short name for whatever a step rests on."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def model_keys(settings: Upskill, model: ModelSection) -> dict[Step, str]:
+    """What each step of a model's way rests on, what was before it included.
+
+    Raises:
+        UsageError: there is no corpus.
+    """
+    from kernelmate_training.examining import prompts_folder
+    from kernelmate_training.preparing import prepared_folder
+
+    plan = settings.plan(model)
+    how = {**plan.identity(), "steps": plan.steps, "seconds": plan.seconds}
+    training = key_of(prepared_folder(settings, model).name, how, model.shape(model.vocabulary).as_dict())
+    rounds = key_of(training, settings.rounds.model_dump())
+    prompts = prompts_folder(settings) / f"{model.codec}.jsonl"
+    asked = prompts.read_text(encoding="utf-8") if prompts.is_file() else ""
+    return {
+        "training": training,
+        "rounds": rounds,
+        "export": key_of(rounds, settings.export.kind, settings.licence),
+        "sampling": key_of(rounds, settings.sampling.model_dump(), asked),
+    }
+
+
+def first_open(folder: Path, keys: dict[Step, str]) -> Step | None:
+    """The step that a model's way goes on with; None if all is done.
+
+    Rounds begin with the model as it was trained, so where a model has played others, they go on with training, which has
+    nothing to do but to give that model.
+    """
+    done = FinishedSteps(folder)
+    step = next((step for step in STEPS if not done.has(step, keys[step])), None)
+    return "training" if step == "rounds" else step

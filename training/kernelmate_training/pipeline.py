@@ -1,0 +1,296 @@
+"""The whole way by one call: corpus, models at once on as many GPUs as there are, export, answers, exam.
+
+Each step has its budget. One that overruns is ended and what it has is what the next step gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelmate.errors import KernelmateError
+from kernelmate_training.finished_steps import FILE, FinishedSteps, first_open, model_keys
+from kernelmate_training.journal import Journal
+from kernelmate_training.settings import ModelSection, Upskill
+
+OnLine = Callable[[str], None]
+GRACE_S = 20.0
+"""Seconds that a process gets to save what it has, after it was asked to end."""
+POLL_S = 0.2
+LEAST_S = 1.0
+"""Seconds below which training is not begun."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the whole way came to: the models' results by name, and what went wrong."""
+
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A model's process, on which GPU, until when, and how far its output was passed on."""
+
+    model: ModelSection
+    place: int | None
+    process: subprocess.Popen[bytes]
+    limit: float | None
+    shown: dict[str, int] = field(default_factory=dict)
+
+    def over(self) -> bool:
+        """True if it has ended, or should have."""
+        return self.process.poll() is not None or (self.limit is not None and time.monotonic() > self.limit)
+
+
+class Pipeline:
+    """One undertaking.
+
+    Args:
+        settings: what is to be done.
+        gpus: numbers of the GPUs that may be used; None for all of the machine.
+        told: lines about how far it is.
+    """
+
+    def __init__(self, settings: Upskill, gpus: tuple[int, ...] | None = None, told: OnLine = lambda line: None) -> None:  # fmt: skip
+        self._settings, self._told = settings, told
+        # The processes that are started read what is meant now, not what a file says later.
+        self._config = settings.folder / "settings.json"
+        self._begun = time.monotonic()
+        self._gpus = gpu_numbers() if gpus is None else gpus
+        self._journal = Journal(settings.folder / "run.jsonl")
+        self.outcome = Outcome()
+
+    def run(self) -> Outcome:
+        """Do all of it; a step that fails is noted, and what can go on without it goes on.
+
+        Raises:
+            KernelmateError: there is no corpus, without which nothing goes on.
+        """
+        self._settings.folder.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(self._settings.model_dump_json(indent=1), encoding="utf-8")
+        budget = self._settings.budget
+        with self._timed("generate"):
+            self._generate(budget.generate)
+        with self._timed("prepare"):
+            self._prepare()
+        if self._settings.exam.run:
+            with self._timed("prompts"):
+                self._prompts()
+        with self._timed("train"):
+            self._train(self._until(budget.train, after=budget.finish))
+        if self._settings.finetune is not None:
+            with self._timed("finetune"):
+                self._finetune()
+        if self._settings.exam.run:
+            with self._timed("exam"):
+                self._exam()
+        self._write()
+        return self.outcome
+
+    def _until(self, own: float | None, after: float = 0.0) -> float | None:
+        """Seconds that a step has: its own, or what is left of the whole less what must come after it."""
+        total = self._settings.budget.total
+        left = None if total is None else max(total - (time.monotonic() - self._begun) - after, 5.0)
+        return left if own is None else min(own, left) if left is not None else own
+
+    @contextlib.contextmanager
+    def _timed(self, step: str) -> Iterator[None]:
+        begun = time.monotonic()
+        self._told(f"[{begun - self._begun:6.1f} s] {step}")
+        try:
+            yield
+        finally:
+            self.outcome.seconds[step] = round(time.monotonic() - begun, 1)
+            self._journal.write(step, seconds=self.outcome.seconds[step])
+
+    def _generate(self, seconds: float | None) -> None:
+        if self._settings.corpus.folder is not None:
+            return
+        from kernelmate_training.generating import corpus_key, generate, read_manifest
+
+        # One that ended because its time was over is whole, too: with more pairs all that was made from it would be lost.
+        made = read_manifest(self._settings.corpus_folder)
+        if made and FinishedSteps(self._settings.folder).has("corpus", corpus_key(self._settings)):
+            self._told(f"the corpus is there: {made['rows']} pairs")
+            return
+        made = generate(self._settings, gpus=self._gpus, seconds=self._until(seconds), told=self._told)
+        self._journal.write("corpus", **made)
+
+    def _prepare(self) -> None:
+        """Once for each codec, vocabulary and context, before processes that would each do it."""
+        from kernelmate_training.preparing import prepare_all
+
+        if not self._settings.models:
+            return
+        for name, facts in prepare_all(self._settings, self._told).items():
+            if isinstance(facts, KernelmateError):
+                self._failed(f"{name}: {facts}")
+                continue
+            self._told(f"{name}: {facts['train']['examples']} examples, {facts['train']['tokens']} tokens")
+            self._journal.write("prepared", model=name, **facts)
+
+    def _prompts(self) -> None:
+        """Of the exam, which the models answer where they are trained."""
+        from kernelmate_training.examining import write_exam_prompts
+
+        for codec in sorted({model.codec for model in self._settings.models}):
+            try:
+                write_exam_prompts(self._settings, codec, self._told)
+            except KernelmateError as error:
+                self._failed(f"prompts for {codec}: {error}")
+
+    def _train(self, seconds: float | None) -> None:
+        """Every model in a process of its own: one per GPU at a time, or one after the other without.
+
+        A GPU that is free takes the next model. One whose `training` names its seconds gets them as far as they are left, the
+        others share what is left.
+        """
+        failed = {problem.partition(":")[0] for problem in self.outcome.problems}
+        waiting = [model for model in self._settings.models if model.name not in failed and not self._is_done(model)]
+        places: list[int | None] = list(self._gpus) or [None]
+        deadline = None if seconds is None else time.monotonic() + seconds
+        running: list[_Running] = []
+        try:
+            while waiting or running:
+                for place in [place for place in places if place not in {one.place for one in running}]:
+                    if waiting:
+                        share = -(-(len(waiting) + len(running)) // len(places))
+                        running += self._begun_one(waiting.pop(0), place, deadline, share)
+                time.sleep(POLL_S)
+                for one in running:
+                    self._show(one.model, one.shown)
+                for one in [one for one in running if one.over()]:
+                    running.remove(one)
+                    self._finished(one)
+        finally:
+            for one in running:
+                self._finished(one)
+
+    def _is_done(self, model: ModelSection) -> bool:
+        """True if nothing is left to do for a model; its result is then taken as it was kept."""
+        folder = self._settings.model_folder(model.name)
+        if not (folder / FILE).is_file() or first_open(folder, model_keys(self._settings, model)) is not None:
+            return False
+        self._told(f"{model.name}: done before")
+        self._take(model)
+        return model.name in self.outcome.results
+
+    def _begun_one(self, model: ModelSection, place: int | None, deadline: float | None, share: int) -> list[_Running]:
+        """A model's process; none if no time is left for it.
+
+        Args:
+            model: which.
+            place: number of its GPU.
+            deadline: of all training.
+            share: models that the time that is left is for, one after the other.
+        """
+        left = None if deadline is None else deadline - time.monotonic()
+        if left is not None and left < LEAST_S:
+            self._failed(f"{model.name}: no time was left to train it.")
+            return []
+        own = model.training.get("seconds")
+        seconds = left if left is None else left / share if own is None else min(float(own), left)
+        limit = None if seconds is None else time.monotonic() + seconds + self._settings.budget.finish
+        return [_Running(model, place, self._start(model, place, seconds), limit)]
+
+    def _start(self, model: ModelSection, gpu: int | None, seconds: float | None) -> subprocess.Popen[bytes]:
+        folder = self._settings.model_folder(model.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "kernelmate_training", str(self._config), model.name]
+        command += ["--finish", str(self._settings.budget.finish)]
+        command += [] if seconds is None else ["--seconds", str(seconds)]
+        # On a busy CPU, threads that spin while they wait for each other take the time that the others need.
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+        if gpu is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        with (folder / "output.txt").open("ab") as output:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
+
+    def _finished(self, one: _Running) -> None:
+        """Take what a process has made; one that goes on is asked to end, and after a while made to."""
+        self._show(one.model, one.shown)
+        self._end(one.model, one.process)
+        self._show(one.model, one.shown)
+        self._take(one.model)
+
+    def _end(self, model: ModelSection, process: subprocess.Popen[bytes]) -> None:
+        if process.poll() is None:
+            self._failed(f"{model.name}: it took longer than its budget and was ended.")
+            process.terminate()
+            try:
+                process.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        elif process.returncode:
+            self._failed(f"{model.name}: its process ended with status {process.returncode}; see output.txt beside it.")
+
+    def _show(self, model: ModelSection, shown: dict[str, int]) -> None:
+        """Pass on what the model's process has said since."""
+        try:
+            with (self._settings.model_folder(model.name) / "output.txt").open(encoding="utf-8", errors="replace") as file:  # fmt: skip
+                file.seek(shown.get(model.name, 0))
+                for line in file.readlines():
+                    self._told(f"{model.name}: {line.rstrip()}")
+                shown[model.name] = file.tell()
+        except OSError:
+            return
+
+    def _take(self, model: ModelSection) -> None:
+        path = self._settings.model_folder(model.name) / "result.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return
+        self.outcome.results[model.name] = found
+        self.outcome.problems += [f"{model.name}: {problem}" for problem in found["problems"]]
+        self._journal.write("model", **found)
+
+    def _finetune(self) -> None:
+        from kernelmate_training.finetuning import finetune
+
+        assert self._settings.finetune is not None
+        try:
+            self.outcome.results[self._settings.finetune.name] = finetune(self._settings, told=self._told)
+        except KernelmateError as error:
+            self._failed(f"{self._settings.finetune.name}: {error}")
+
+    def _exam(self) -> None:
+        from kernelmate_training.examining import examine
+
+        names = [*self.outcome.results]
+        for name in names:
+            try:
+                self.outcome.results[name]["exam"] = examine(self._settings, name, told=self._told)
+            except KernelmateError as error:
+                self._failed(f"{name}: {error}")
+
+    def _failed(self, problem: str) -> None:
+        self.outcome.problems.append(problem)
+        self._journal.write("problem", what=problem)
+        self._told(problem)
+
+    def _write(self) -> None:
+        document = {"results": self.outcome.results, "problems": self.outcome.problems, "seconds": self.outcome.seconds}
+        (self._settings.folder / "outcome.json").write_text(json.dumps(document, indent=1, default=str), encoding="utf-8")  # fmt: skip
+
+
+def gpu_numbers() -> tuple[int, ...]:
+    """The GPUs of this machine, as the driver numbers them; those that CUDA_VISIBLE_DEVICES names, where it is set."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return tuple(int(part) for part in visible.split(",") if part.strip().isdigit())
+    from kernelmate.backends.cuda.driver import read_driver
+
+    driver = read_driver()
+    return () if driver is None else tuple(range(len(driver.gpus)))
