@@ -17,6 +17,9 @@ from typing import Any
 
 from kernelmate.errors import ReferenceFailed
 
+MOST_MESSAGE = 4000
+"""Characters of an exception's message that are kept."""
+
 
 def load_function(where: str, directory: Path, line: int | None) -> Callable[..., Any]:
     """Return the function that `path:function` names, relative to `directory`.
@@ -182,6 +185,17 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+def _message(error: BaseException) -> str:
+    """The text of a user's exception, cut, without characters that cannot be sent; its own code makes it."""
+    try:
+        text = str(error)[:MOST_MESSAGE]
+    except MemoryError:
+        raise
+    except BaseException as failed:  # noqa: BLE001 -- whatever it raises, the exception is the user's mistake
+        return f"(its message cannot be had: {type(failed).__name__})"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def _failure(error: BaseException, path: Path | None, what: str) -> ReferenceFailed:
     if isinstance(error, ReferenceFailed):
         return error
@@ -189,7 +203,7 @@ def _failure(error: BaseException, path: Path | None, what: str) -> ReferenceFai
         return ReferenceFailed(f"{what}: {error.msg}.", file=error.filename, line=error.lineno, hint="Correct it.")
     file = None if path is None else str(path.resolve())
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == file]
-    text = f"{type(error).__name__}: {error}".rstrip(": ")
+    text = f"{type(error).__name__}: {_message(error)}".rstrip(": ")
     return ReferenceFailed(
         f"{what} {text}.",
         file=file,

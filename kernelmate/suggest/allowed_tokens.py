@@ -67,11 +67,23 @@ _ATTRIBUTES = words_of(
 )
 """Attributes that a candidate may add; others run code at start-up, rename symbols or place them."""
 
-_ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029\ufeff\ud800-\udfff]")
+_ODD = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\u2028\u2029\ufeff\ud800-\udfff]"
+)
 _SPELLINGS = re.compile(r"\?\?[=/'()!<>-]|%:|\\u[0-9a-fA-F]|\\U[0-9a-fA-F]")
 
 _SPLIT = re.compile(r"[^\s\\]{1,40}\\\r?\n\S{1,40}")
 """Text joined by a line continuation without a blank: a directive, name or comment start would be split."""
+
+
+_COVERED_SPLICE = re.compile(r"\\[^\S\n]+\n")
+"""A backslash and blanks at the end of a line, which some compilers take for a line continuation, in comments too."""
+
+_DIGRAPHS = frozenset({("<", "%"), ("%", ">"), ("<", ":"), (":", ">"), ("%", ":")})
+
+_ASSEMBLY = frozenset({"asm", "__asm__", "__asm"})
+_ASSEMBLY_DIRECTIVES = frozenset({"reg", "param", "local", "shared", "pragma"})
+"""PTX directives that an assembly statement may hold: others end the function, or declare what others see."""
 
 
 class ForbiddenText(Exception):
@@ -110,10 +122,14 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
     split = next((match for match in _SPLIT.finditer(text) if match.group() not in baseline), None)
     if split is not None:
         raise ForbiddenText(f"The text has {split.group()!r}, a word in two lines.")
+    covered = next((match for match in _COVERED_SPLICE.finditer(text) if match.group() not in baseline), None)
+    if covered is not None:
+        raise ForbiddenText("The text has a backslash before blanks at the end of a line.")
     tokens = lex(_joined(text)).tokens
     if any(token.text == "\\" for token in tokens):
         raise ForbiddenText("The text holds a stray backslash.")
     known = lex(baseline).tokens
+    _check_hidden(tokens, known)
     known_words = {token.text for token in known}
     known_lines = Counter(_directives(known))
     macros = frozenset(_defined(known_lines))
@@ -132,6 +148,56 @@ def check_words(text: str, baseline: str, kernel: str) -> None:
             _check_word(tokens, index)
 
 
+def _check_hidden(tokens: Sequence[Token], known: Sequence[Token]) -> None:
+    """Checks that no brackets are hidden in digraphs or in assembly, except those in the user's own file."""
+    digraphs = set(_digraphs(tokens)) - set(_digraphs(known))
+    if digraphs:
+        raise ForbiddenText(f"The text holds {min(digraphs)!r}, another spelling of what could stand there plainly.")
+    assembly = Counter(_assembly(known))
+    for template, count in Counter(_assembly(tokens)).items():
+        if count > assembly[template]:
+            _check_assembly(template)
+
+
+def _digraphs(tokens: Sequence[Token]) -> Iterator[str]:
+    """Bracket and preprocessor symbols that are spelled with two other characters."""
+    for one, two in itertools.pairwise(tokens):
+        if one.end == two.start and (one.text, two.text) in _DIGRAPHS:
+            yield one.text + two.text
+
+
+def _assembly(tokens: Sequence[Token]) -> Iterator[str]:
+    """Strings of assembly statements, and of macros that may be used in one."""
+    for index, token in enumerate(tokens):
+        if token.kind == "string" and token.directive:
+            yield token.text
+        if token.text not in _ASSEMBLY:
+            continue
+        opening = next((at for at in range(index + 1, min(index + 5, len(tokens))) if tokens[at].text == "("), None)
+        stop = None if opening is None else closing(tokens, opening)
+        if opening is None or stop is None:
+            raise ForbiddenText("The text holds an assembly statement without its brackets.")
+        yield "".join(one.text for one in itertools.takewhile(lambda one: one.text != ":", tokens[opening:stop]))
+
+
+def _check_assembly(template: str) -> None:
+    """Checks that an assembly statement neither ends the function around it nor declares anything outside of it."""
+    text = template.replace("\\n", "\n").replace("\\t", " ")
+    directives = re.findall(r"(?:^|[;{}\n\"(])\s*\.([a-z]\w*)", text)
+    odd = next((name for name in directives if name not in _ASSEMBLY_DIRECTIVES), None)
+    if odd is not None:
+        raise ForbiddenText(f"The text holds the assembly directive .{odd}.")
+    depth = 0
+    for character in text:
+        depth += (character == "{") - (character == "}")
+        if depth < 0:
+            break
+    if depth or re.search(r"\\(?:x|u|U|[0-7])", text):
+        raise ForbiddenText(
+            "The text holds assembly that closes or opens more brackets than its own, or hides characters."
+        )
+
+
 def _check_word(tokens: Sequence[Token], index: int) -> None:
     """Checks a word that the user's file does not contain."""
     text = tokens[index].text
@@ -139,6 +205,10 @@ def _check_word(tokens: Sequence[Token], index: int) -> None:
         raise ForbiddenText(f"The text reaches for files by {text}.")
     if text == "friend":
         raise ForbiddenText("The text declares a friend, a function outside of its type.")
+    if tokens[index].kind == "word" and not text.isascii():
+        raise ForbiddenText(f"The text holds the name {text}, which has letters other than A to Z.")
+    if text == "__pragma":
+        raise ForbiddenText("The text holds a __pragma.")
     if text == "_Pragma" and not _is_unroll(tokens, index):
         raise ForbiddenText("The text holds a _Pragma other than unroll.")
     if re.fullmatch(r"cuda(?:rt)?[A-Z]\w*|cu[A-Z]\w+", text) and _is_called(tokens, index):

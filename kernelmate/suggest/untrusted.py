@@ -251,6 +251,8 @@ def _check_node(node: tree_sitter.Node) -> None:
         return
     words = tuple(words_of((node.text or b"").decode("utf-8", "replace")))
     start = " ".join(words[:8])
+    if "::" in _named(node):
+        raise ForbiddenText(f"The text defines {_named(node)}, a part of another namespace or type.")
     if node.type in _HELPERS or not words or words == (";",) or aligned_type(words):
         return
     if "__global__" in words:
@@ -265,6 +267,12 @@ def _check_node(node: tree_sitter.Node) -> None:
             return
         raise ForbiddenText(f"The text brings host code: {start} ...")
     raise ForbiddenText(f"The text brings something that is neither the kernel nor a helper of it: {start} ...")
+
+
+def _named(node: tree_sitter.Node) -> str:
+    """The name under which a type is defined, with its scope; empty for all else."""
+    name = node.child_by_field_name("name") if node.type in _TYPES else None
+    return "" if name is None else (name.text or b"").decode("utf-8", "replace").partition("<")[0]
 
 
 def _defined_name(node: tree_sitter.Node) -> str:

@@ -55,6 +55,8 @@ REFUSED = [
     ["--ptxas-options=-o=x"], ["--ptxas-options=-v,-o,x"], ["-Xptxas", "--output-file x"], ["-Xptxas=--options-file=x"],
     ["-Xptxas", "-v --output-file=x"], ["--ptxas-options=@x"], ["-DA=1\n#include </etc/passwd>"], ["-D"], ["x.cu"], [""],
     ["--gpu-architecture=sm_100"], ["-Xnvvm=-o"], ["--brief-diagnostics=true", "-o"], ["--no-source-include=/x"], ["-Xptxas", "-OO"],
+    ["-Xptxas", "-v @x"], ["-Xptxas", "-v\t-o"], ["-Xptxas", "-O2,x.ptx"], ["--ptxas-options=-O2 x.ptx"], ["-U", "A -o"],
+    ["-imacros", "x"], ["-idirafter", "x"], ["-Wp,-MD,x"], ["-rdc=true"], ["-fdevice-time-trace=-"], ["-ffile-prefix-map=a=b"],
 ]  # fmt: skip
 
 

@@ -25,7 +25,17 @@ def test_every_promise_names_a_test_that_exists() -> None:
         assert match is not None, f"no test is named for: {promise}"
         path, function = match.groups()
         tree = ast.parse((ROOT / path).read_text())
-        assert function in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}, named
+        found = next((n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == function), None)
+        assert found is not None, named
+        assert any(asserts(node) for node in ast.walk(found)), f"{named} asserts nothing"
+        assert not any("skip" in ast.unparse(mark).split("(")[0].split(".") for mark in found.decorator_list), named
+
+
+def asserts(node: ast.AST) -> bool:
+    """An assertion, or a call of `raises` or of a function named for what it asserts."""
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).rpartition(".")[2].startswith(("raises", "assert"))
+    return isinstance(node, ast.Assert)
 
 
 def test_every_restriction_that_doctor_tells_is_on_the_page() -> None:

@@ -141,6 +141,20 @@ HOSTILE = {
     "a constructor by brackets": f"[[gnu::constructor]] __host__ __device__ void a() {{}}\n{ANSWER}",
     "host code after the kernel": f'{ANSWER}\nstatic int ran = system("id");',
     "a host function of C": f'extern "C" {{ int puts(const char *) {{ return 0; }} }}\n{ANSWER}',
+    "a specialisation of the library's": f"template <> struct std::is_same<int, int> {{}};\n{ANSWER}",
+    "a type of the library's": f"struct std::hidden {{ int v; }};\n{ANSWER}",
+    "digraphs that end the kernel": ANSWER.replace("{\n", "{\n%> int hidden = 3; void g(float *x) <%\n"),
+    "digraphs for an index": ANSWER.replace("x[threadIdx.x]", "x<:threadIdx.x:>"),
+    "a splice behind blanks in a comment": ANSWER.replace("{\n", "{\n    // x \\ \n    n = 0;\n"),
+    "a pragma of another compiler": ANSWER.replace("{\n", '{\n    __pragma(push_macro("other"))\n'),
+    "an invisible letter": ANSWER.replace("{\n", "{\n    int a\u200bb = 1;\n"),
+    "a letter of another alphabet": f"#define \u043ether evil\n{ANSWER}",
+    "assembly that ends the function": ANSWER.replace("{\n", '{\n    asm("ret;\\n}\\n.visible .entry evil() {");\n'),
+    "assembly with an entry": ANSWER.replace("{\n", '{\n    asm(".entry evil() { ret; }");\n'),
+    "assembly with a section": ANSWER.replace("{\n", '{\n    asm volatile(".section .init_array");\n'),
+    "assembly with a file": ANSWER.replace("{\n", '{\n    asm(".include \\"/etc/passwd\\"");\n'),
+    "assembly in escapes": ANSWER.replace("{\n", '{\n    asm("\\175");\n'),
+    "assembly in a macro": f'#define CLOSE "ret; }}"\n{ANSWER}'.replace("{\n    x", "{\n    asm(CLOSE);\n    x"),
     "text that hides": ANSWER.replace("x[", "/* \u202e */ x["),
     "a terminal escape": ANSWER.replace("x[", "/* \x1b[2J */ x["),
     "ten megabytes": ANSWER + "\n//" + "x" * 10_000_000,
@@ -180,6 +194,14 @@ def test_the_limit_of_length_is_where_it_is_said(baseline: Kernel) -> None:
 
 ORDINARY = {
     "unroll": ANSWER.replace("{\n", "{\n#pragma unroll 4\n    for (int k = 0; k < 4; ++k) x[k] = k;\n"),
+    "scoped inline PTX": ANSWER.replace(
+        "{\n",
+        '{\n    asm("{ .reg .pred p; setp.ne.s32 p, %0, 0; @p st.global.f32 [%1], %2; }" :: "r"(n), "l"(x), "f"(1.0f));\n',
+    ),
+    "a vector in inline PTX": ANSWER.replace(
+        "{\n", '{\n    float a, b;\n    asm("ld.global.v2.f32 {%0, %1}, [%2];\\n\\t" : "=f"(a), "=f"(b) : "l"(x));\n'
+    ),
+    "text with brackets": "#include <cstdio>\n" + ANSWER.replace("{\n", '{\n    printf("}%%>{ .entry %d\\n", n);\n'),
     "inline PTX": ANSWER.replace("{\n", '{\n    asm volatile("membar.gl;");\n'),
     "constant memory": "__constant__ float table[4] = {1, 2, 3, 4};\n" + ANSWER,
     "a template helper": "template <int N> __device__ int wide() { return N; }\n" + ANSWER,

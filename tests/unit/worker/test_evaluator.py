@@ -155,6 +155,46 @@ def test_a_forged_frame_on_any_descriptor_is_an_error(judge: Judge, right: bool)
     assert judge("def twice(x):\n    return 2 * x\n", right=right).correct is right
 
 
+STRANGE = {
+    "a stream that raises": (
+        "class O:\n    def __getattr__(self, n): raise RuntimeError\ndef twice(x):\n"
+        "    import sys\n    sys.stdout = sys.stderr = O()\n    return 2 * x\n", None),
+    "a message that ends the process": (
+        "class E(Exception):\n    def __str__(self): raise SystemExit(0)\ndef twice(x): raise E\n", "raised E: .its message"),
+    "a message of 64 MB": ("def twice(x): raise ValueError('a' * (1 << 26))\n", "raised ValueError: aaaa"),
+    "half a character": ("def twice(x): raise ValueError('\\ud800')\n", r"raised ValueError: \\ud800"),
+    "an interrupt": ("def twice(x): raise KeyboardInterrupt\n", "raised KeyboardInterrupt"),
+    "an array that ends the process": (
+        "import numpy as np\nclass A(np.ndarray):\n    def astype(self, *a, **k): raise SystemExit(0)\n"
+        "def twice(x): return (2 * x).view(A)\n", None),
+    "objects": ("import numpy as np\ndef twice(x): return np.array([object()] * 100)\n", "an array of objects"),
+    "bytes in every pipe": (
+        "import os\ndef twice(x):\n    for d in range(3, 64):\n        try: os.write(d, b'\\xff' * 4096)\n"
+        "        except OSError: pass\n    return 2 * x\n", "sent something that is no answer"),
+    "a child that goes on writing": (
+        "import os\ndef twice(x):\n    if not os.fork():\n        while True:\n            for d in range(3, 64):\n"
+        "                try: os.write(d, b'\\0\\0\\0\\4abcd')\n                except OSError: pass\n    return 2 * x\n",
+        "The process of the reference"),
+    "its pipes replaced": (
+        "import os\ndef twice(x):\n    for d in range(3, 64):\n        try: os.dup2(1, d)\n        except OSError: pass\n"
+        "    return 2 * x\n", "The process of the reference"),
+    "modules taken away": (
+        "import sys\nsys.modules['kernelmate.checks.judge'] = sys.modules['multiprocessing'] = None\n"
+        "def twice(x): return 2 * x\n", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_a_strange_reference_makes_no_wrong_kernel_right(judge: Judge, what: str) -> None:
+    text, said = STRANGE[what]
+    if said is None:
+        assert judge(text, right=False).correct is False
+        return
+    with pytest.raises(ReferenceFailed, match=said) as failed:
+        judge(text, right=False)
+    assert len(str(failed.value)) < 6000
+
+
 def test_replaced_functions_of_the_judge_do_not_reach_it(judge: Judge) -> None:
     assert judge(REPLACE, right=False).correct is False
     assert judge(REPLACE).correct is True

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,12 @@ from kernelmate.suggest.local.state import ServerState, write_state
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
 END = b'data: {"choices": [{"delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 Serve = Callable[..., Endpoint]
+
+
+def event(value: Any) -> bytes:
+    return b"data: " + (value if isinstance(value, bytes) else json.dumps(value).encode()) + b"\n\n"
 
 
 @pytest.fixture
@@ -62,10 +70,6 @@ def serve() -> Iterator[Serve]:
 
 def asked(endpoint: Endpoint, **limits: Any) -> ChatAnswer:
     return ask(endpoint, ChatRequest("s", "u"), **limits)
-
-
-def event(value: Any) -> bytes:
-    return b"data: " + (value if isinstance(value, bytes) else json.dumps(value).encode()) + b"\n\n"
 
 
 def drip(text: bytes) -> Iterator[bytes]:
@@ -156,6 +160,42 @@ def test_any_other_answer_is_one_error_too(answer: bytes, serve: Serve) -> None:
         asked(serve([answer]))
     assert failed.value.kind in {"connection", "malformed", "server", "request"}
     assert len(str(failed.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        itertools.repeat(b"HTTP/1.1 100 Continue\r\n\r\n"),
+        itertools.chain([b"HTTP/1.1 200 OK\r\n"], (b"A%d: b\r\n" % n for n in itertools.count())),
+        itertools.chain([b"HTTP/1.1 200 OK\r\n"], itertools.repeat(b" folded\r\n")),
+        itertools.chain([CHUNKED, b"1;"], itertools.repeat(b"x" * 4096)),
+        itertools.chain([CHUNKED, b"0\r\n"], itertools.repeat(b"Trailer: b\r\n")),
+        [CHUNKED, b"f" * 40 + b"\r\nx"],
+        [CHUNKED, b"-1\r\nx\r\n"],
+        [b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}"],
+        [b"HTTP/1.1 99999 OK\r\n\r\n{}"],
+        [b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n", gzip.compress(b"data: " + b"x" * (64 << 20))],
+        [HEAD, event(b'{"usage": {"prompt_tokens": 1' + b"0" * 5000 + b"}}")],
+        [HEAD, event(b'{"usage": {"prompt_tokens": 1e400}}')],
+        [HEAD, b"\xff\xfe" + event({"choices": []}).decode().encode("utf-16-le")],
+        [HEAD, event(b'{"choices": [{"delta": {"content": "\x00\xff\xc0"}}]}')],
+    ],
+)
+def test_what_has_no_end_or_no_sense_is_one_error_in_time(pieces: Iterable[bytes], serve: Serve) -> None:
+    began = time.monotonic()
+    with pytest.raises(AuthorFailed) as failed:
+        asked(serve(pieces), timeout_s=2, answer_s=2)
+    assert time.monotonic() - began < 8
+    assert failed.value.kind in {"connection", "malformed", "server", "request", "timeout", "truncated"}
+    assert len(str(failed.value)) < 500
+    assert "\n" not in str(failed.value)
+
+
+def test_half_a_character_in_an_answer_is_one_error_or_text_that_can_be_written(serve: Serve) -> None:
+    pieces = [HEAD, event(b'{"choices": [{"delta": {"content": "a\\ud800b"}}]}'), END]
+    with pytest.raises(AuthorFailed, match="does not speak") as failed:
+        asked(serve(pieces))
+    assert failed.value.kind == "malformed"
 
 
 def test_text_events_and_lines_without_end_are_ended(serve: Serve) -> None:
