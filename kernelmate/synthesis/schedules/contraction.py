@@ -231,9 +231,12 @@ class _Contraction(ContractionText):
             f"const int {names.n_first} = blockIdx.x % {names.across} * {names.kTileN};",
             f"const int {names.m_thread} = threadIdx.x / {per_row} * {group};",
             f"const int {names.n_thread} = threadIdx.x % {per_row} * {group};",
-            "// The packs of the tiles that a thread loads.",
-            *(self._own_pack(name) for name in self.tiles),
+            *self._own_packs(),
         ]
+
+    def _own_packs(self) -> list[str]:
+        """Declares where in the tiles a thread's packs begin."""
+        return ["// The packs of the tiles that a thread loads.", *(self._own_pack(name) for name in self.tiles)]
 
     def _own_pack(self, name: str) -> str:
         """The declaration of where in a tile a thread's pack begins."""
@@ -391,13 +394,17 @@ class _AsyncContraction(_Contraction):
             plain,
             schedule=f"contraction-async-{tile.m}x{tile.n}",
             why=plain.why.replace("read into shared memory", "copied to shared memory by cp.async"),
-            helpers="\n\n".join(copy_function(self.copies[count], count) for count in counts),
+            helpers="\n\n".join([plain.helpers, *(copy_function(self.copies[count], count) for count in counts)]),
             capability=80,
         )
 
     def _in_packs(self) -> list[str]:
         """Returns operands contiguous along their tile's rows; others are transposed element by element."""
         return [name for name in self.operands if self.along(name) != self.shape.k]
+
+    def _own_packs(self) -> list[str]:
+        """Declares nothing: no pack is held in registers."""
+        return []
 
     def _turn(self, products: list[str]) -> list[str]:
         """The copies of one tile are started, the one before is multiplied."""
