@@ -171,7 +171,8 @@ def test_products_with_a_mask_end_loops_too(make: Any, session: Session) -> None
     args = {**GIVEN, "y": "out float32[rows]", "rows": "int32", "cols": "int32"}
     body = f"{ROW}  float s = 0;\n  for (int c = 0; c < n[r]; ++c) s += x[r * cols + c];\n  y[r] = s;"
     kernel, _ = built(make, SUMMED, body, args)
-    assert all("c < end;" in one.candidate.kernel.unit.text for one in judged(session, kernel))
+    for one in judged(session, kernel):
+        assert "col < end;" in one.candidate.kernel.unit.text, one.candidate.kernel.unit.text
 
 
 def test_a_mask_with_a_value_that_counts_ends_nothing(make: Any, tmp_path: Path) -> None:
