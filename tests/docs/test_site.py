@@ -12,6 +12,7 @@ import pytest
 from kernelmate.checks.guards import __path__ as guard_folder
 from kernelmate.cli.main import COMMANDS
 from kernelmate.config import Settings
+from kernelmate.records import FindingCode
 from kernelmate.suggest.recipes import ALL
 from kernelmate.suggest.repairs import ALL as REPAIRS
 from kernelmate_docs import catalogue, commands, diagrams, project, settings
@@ -99,7 +100,9 @@ def test_every_recipe_repair_and_guard_has_an_entry() -> None:
     assert [one.name for one in ALL] == re.findall(r"^## (.+)$", found["recipe-catalogue.md"], re.MULTILINE)
     assert [one.name for one in REPAIRS] == re.findall(r"^## (.+)$", found["repair-catalogue.md"], re.MULTILINE)
     guards = {file.stem.replace("_", "-") for file in Path(guard_folder[0]).glob("[a-z]*.py")}
-    assert set(re.findall(r"^## (.+)$", found["guard-catalogue.md"], re.MULTILINE)) == guards
+    assert set(re.findall(r"^## (.+)$", found["guard-catalogue.md"], re.MULTILINE)) == {*guards, "Finding codes"}
+    codes = found["guard-catalogue.md"].partition("## Finding codes")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `([a-z-]+)` ", codes, re.MULTILINE) == [str(code) for code in FindingCode]
 
 
 def test_every_diagram_has_a_picture_for_both_schemes() -> None:
