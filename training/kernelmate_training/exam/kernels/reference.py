@@ -59,7 +59,7 @@ def jacobi7(phi: Array, rhs: Array, h2: float) -> Array:
 
 
 def tile_scan(values: Array) -> Array:
-    """Inclusive sums that start again every 512 values."""
+    """Inclusive sums that start anew every 512 values."""
     whole = np.pad(values.astype(np.int64), (0, -values.size % 512)).reshape(-1, 512)
     return whole.cumsum(axis=1).reshape(-1)[: values.size].astype(np.int32)
 
