@@ -256,13 +256,16 @@ def test_a_file_that_is_there_is_overwritten_only_with_force(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_an_interrupted_command_ends_and_leaves_no_file(there: Path, number: int, code: int) -> None:
+# Python itself ends by the signal where it comes before the command is loaded, as on a machine under load.
+@pytest.mark.parametrize(
+    ("number", "codes"), [(signal.SIGINT, {130, -signal.SIGINT}), (signal.SIGKILL, {-signal.SIGKILL})]
+)
+def test_an_interrupted_command_ends_and_leaves_no_file(there: Path, number: int, codes: set[int]) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "kernelmate", "write", "reference.py:slow", "--arrays", "x=float32[n=500]"],
         env=os.environ, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     time.sleep(2)
     process.send_signal(number)
-    assert process.wait() == code
+    assert process.wait() in codes
     assert [one.name for one in there.iterdir() if "slow" in one.name] == []
