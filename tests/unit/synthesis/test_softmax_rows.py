@@ -156,7 +156,7 @@ def test_masked_rows_in_registers_store_what_is_masked(make: Any, session: Sessi
     kernel, _ = built(make, CAUSAL, softmax("min(r + 1, cols)"), MATRIX)
     for one in judged(session, kernel):
         text = one.candidate.kernel.unit.text
-        assert "} else if (c < cols) {" in text
+        assert "} else if (col < cols) {" in text
         assert text.count("for (int first = 0; first < end;") == 2
 
 
