@@ -92,7 +92,7 @@ def names_in(row: dict[str, Any]) -> set[str]:
 
 
 def cost(row: dict[str, Any]) -> float:
-    """What was requested, the smaller the better."""
+    """The requested figure; smaller is better."""
     objective = row["verdict"]["objective"]
     after = float(objective["after"] or 0.0)
     return 1.0 / after if objective["name"] in HIGHER_IS_BETTER and after else after

@@ -15,7 +15,7 @@ from kernelmate.records import Contract
 def binding(
     contract: Contract, seen: BaselineOutputs, style: InputStyle, outputs: Arrays, answer: ExpectedOutputs, ptx: str
 ) -> BaselineOutputs:
-    """What a right baseline keeps on unusual inputs, and a candidate must keep as well.
+    """Properties that a right baseline keeps on unusual inputs, and that a candidate must keep as well.
 
     Args:
         contract: may allow flushing.

@@ -131,7 +131,7 @@ def _decided(statements: Sequence[Statement]) -> Iterator[tuple[str, tuple[tuple
 
 
 def _text(register: str, writers: Mapping[str, Statement], known: dict[str, str], depth: int = 0) -> str:
-    """What a register is computed from, without the names of registers."""
+    """The expression that a register is computed from, without the names of registers."""
     if register in known or register not in writers or depth > DEEPEST:
         return known.get(register, "?")
     statement = writers[register]

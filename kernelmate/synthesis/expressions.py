@@ -269,7 +269,7 @@ class Expressions:
         return {"row": f"row_{array}", "once": f"{array}_0"}.get(access, f"{array}_i")
 
     def _behind(self, node: Node) -> Node:
-        """What views and casts are of."""
+        """The node under views and casts."""
         return self._behind(self.plan.graph.nodes[node.args[0]]) if node.op in ("view", "cast", "reshape") else node
 
     def _scaled(self, key: Key, uses: Mapping[Key, int]) -> str:
@@ -289,7 +289,7 @@ class Expressions:
         return found.pop() if len(found) == 1 else ""
 
     def _sums_squares(self, index: int) -> bool:
-        """Whether a value is a sum of squares, bounded or with a small number added."""
+        """True if a value is a sum of squares, bounded or with a small number added."""
         node = self._viewed(index)
         if node.op == "map" and node.data[0] in ("add", "maximum"):
             return any(self._sums_squares(one) for one in node.args)

@@ -24,7 +24,7 @@ MOST_SHARE, FEWEST = 1 / 32, 256
 
 
 def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
-    """What computing may add to the error of rounding, per element, where a baseline rounds all to nearest; else None.
+    """The error per element that computing may add to rounding, if the baseline rounds all to nearest; else None.
 
     Args:
         got: the baseline's output.

@@ -46,7 +46,7 @@ class CarriedValue:
 
     @property
     def neutral(self) -> str | None:
-        """What all parts but one begin with; None if beginning with the same value changes nothing."""
+        """The value that all parts but one begin with; None if beginning with the same value changes nothing."""
         return {"+=": "0", "^=": "0", "|=": "0", "*=": "1"}.get(self.operator) if self.kind != "extreme" else None
 
     def joined_with(self, offset: str, step: str) -> list[str]:

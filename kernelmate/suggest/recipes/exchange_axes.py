@@ -117,7 +117,7 @@ def _alone(tree: Tree) -> bool:
 
 
 def coordinates_of(tree: Tree, contract: Contract) -> list[Coordinate] | None:
-    """What the axes of a launch give; None if a thread asks for its place otherwise too."""
+    """The values that the axes of a launch give; None if a thread finds its position in another way too."""
     found: list[Coordinate] = []
     places = 0
     sides = [*contract.block, "1", "1"][:3]

@@ -293,7 +293,7 @@ def _work(tree: Tree, index: str, bound: str, body: Node) -> ElementwiseWork | N
 
 
 def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, PackedArray]) -> PackedArray | None:
-    """What is known of an array with one more access; None if it cannot be met by vectors."""
+    """The facts about an array after one more access; None if vector accesses cannot serve it."""
     variable = tree.variable(name)
     if variable is None or variable.pointers != 1 or "volatile" in variable.qualifiers:
         return None

@@ -249,7 +249,7 @@ class Passes:
         return next((one for one in (plain, several) if len(one) < 24 and self.kernel.names.is_free(one)), wanted)
 
     def _sums_several(self) -> bool:
-        """Whether there are sums of different arrays, so that their names tell which."""
+        """True if there are sums of different arrays, so that their names tell which."""
         sums = [
             key
             for key in walk(self.plan)

@@ -332,9 +332,10 @@ def test_a_right_answer_with_parts_mixed_up_is_unreadable_and_nothing_worse(
     first, last = sorted((data.draw(st.integers(0, len(answer))), data.draw(st.integers(0, len(answer)))))
     for text in (answer[:first] + answer[last:], answer[first:], answer[:last] * 2):
         try:
-            MIXED.ask(question).read(text)
+            got = MIXED.ask(question).read(text)
         except UndecodableAnswer:
             continue
+        assert isinstance(got, DecodedAnswer)
 
 
 def test_what_applies_is_offered_before_the_answer_and_only_what_is_offered_is_taken() -> None:
