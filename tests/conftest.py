@@ -13,9 +13,21 @@ import pytest
 from kernelmate.suggest.local.serving import ModelServer
 from kernelmate.suggest.local.state import default_file
 from tests.processes import CORES, on_cores
-from tests.sampling import pytest_addoption, pytest_collection_modifyitems, pytest_configure, pytest_report_header
+from tests.sampling import (
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_configure,
+    pytest_configure_node,
+    pytest_report_header,
+)
 
-__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure", "pytest_report_header"]
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+    "pytest_configure_node",
+    "pytest_report_header",
+]
 
 SKIPPED_TESTS = os.environ.get("CI_SKIPPED_TESTS")
 """File to which the identifiers of skipped tests, modules and folders are appended, for a later run with more tools."""

@@ -13,6 +13,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -96,9 +97,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    # Before pytest-xdist hands the options to its workers, which have to draw the same sample.
-    if config.option.sample == RANDOM:
+    if given := getattr(config, "workerinput", None):
+        config.option.sample = given["sample"]
+    elif config.option.sample == RANDOM:
         config.option.sample = str(secrets.randbelow(1_000_000))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give a worker of pytest-xdist the seed: it parses the command line anew, and all have to draw the same sample."""
+    node.workerinput["sample"] = node.config.option.sample
 
 
 def pytest_report_header(config: pytest.Config) -> str:

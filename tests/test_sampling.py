@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
+from tests.conftest import __all__ as HOOKS
 from tests.sampling import Case, left_out
+
+ROOT = Path(__file__).parents[1]
 
 SWEEP = [Case(f"tests/t.py::test_it[{number}]", 0.25) for number in range(42)]
 
@@ -48,3 +56,41 @@ def test_what_is_named_runs_with_every_seed_and_nothing_else_that_begins_alike()
 def test_a_factor_multiplies_every_share_up_to_all_cases() -> None:
     for factor, most in ((2, 21), (4, 42), (9, 42)):
         assert len(SWEEP) - len(left_out(SWEEP, "1", factor=factor)) == most
+
+
+def test_workers_draw_the_sample_that_the_header_names(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(f"from tests.conftest import {', '.join(HOOKS)}\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = exhaustive\n")
+    (tmp_path / "test_sweep.py").write_text(
+        "import pytest\n@pytest.mark.exhaustive(share=0.5)\n@pytest.mark.parametrize('case', range(64))\ndef test_it(case): pass\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-v",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        tmp_path,
+        tmp_path,
+        "--sample",
+    ]
+    environment = {"PYTHONPATH": str(ROOT)}
+
+    def ran(*arguments: str) -> tuple[str, set[str]]:
+        done = subprocess.run(
+            [*command, *arguments],
+            env=os.environ | environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout, set(re.findall(r"test_it\[\d+\]", done.stdout))
+
+    output, drawn = ran("random", "-n", "2")
+    seed = re.search(r"SAMPLE=(\d+)", output)
+    assert seed
+    assert len(drawn) == 32
+    assert ran(seed[1])[1] == drawn
