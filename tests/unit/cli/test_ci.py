@@ -360,7 +360,7 @@ def test_without_git_it_says_what_is_missing(clone: Clone, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", "/nonexistent")
     done = clone.ci()
     assert done.exit_code == 3
-    assert "There is no git on this machine." in done.stderr
+    assert "git is not installed on this machine." in done.stderr
 
 
 def test_nothing_that_the_repository_configures_is_run(clone: Clone, tmp_path: Path) -> None:
