@@ -67,7 +67,7 @@ class Row:
 
     @property
     def factor(self) -> float | None:
-        """How many times better the metric became; None if no candidate can be accepted."""
+        """How many times better the metric became; None if no candidate is worth taking."""
         if not self.author or self.before is None or self.after is None or self.after <= 0:
             return None
         return self.before / self.after

@@ -117,7 +117,7 @@ def optimize(
         **settings: as in `kernelmate.config.Settings`.
 
     Returns:
-        Every candidate with its verdict, the best first; `best` is None when none can be accepted.
+        Every candidate with its verdict, the best first; `best` is None when none is worth taking.
 
     Raises:
         KernelmateError: file, prompt, contract, reference, settings or machine need a change.

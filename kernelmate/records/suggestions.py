@@ -215,7 +215,7 @@ class SearchState:
 
 @dataclass(frozen=True, slots=True)
 class Optimization:
-    """All candidates that one prompt led to. `best` indexes `candidates`; None when none can be accepted."""
+    """All candidates that one prompt led to. `best` indexes `candidates`; None when none is worth taking."""
 
     objective: Objective
     baseline: Verdict

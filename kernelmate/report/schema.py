@@ -85,7 +85,7 @@ class OptimizationDocument(TypedDict):
     """Document of optimize and fix.
 
     Attributes:
-        best: index into candidates; null when none can be accepted.
+        best: index into candidates; null when none is worth taking.
         notes: who was skipped, what was looked for, why the search ended.
         given: all that the verdicts rest on, for confirm.
     """

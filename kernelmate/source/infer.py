@@ -68,7 +68,7 @@ def _fail_without_instance(kernel: Kernel) -> None:
     line, column = kernel.unit.locate(kernel.line, kernel.column)
     arguments = ", ".join(["float", "256", "1", "1"][: len(kernel.signature.template_parameters)])
     raise ContractError(
-        f"{kernel.name} is a template, and the file does not show its arguments.",
+        f"{kernel.name} is a template, and the file does not show its template arguments.",
         file=kernel.unit.path,
         line=line,
         column=column,

@@ -134,7 +134,7 @@ class Claude:
         """One call: agreed to, paid for, streamed, and read."""
         self.last_cost = Cost()
         if self.stop():
-            raise AuthorFailed("cancelled", "Claude was not queried: the search was interrupted.")
+            raise AuthorFailed("cancelled", "Claude was not asked: the search was interrupted.")
         system, kernel, rest = (redacted(part) for part in (RULES, kernel_part(request), f"{tried}\n\n{task}"))
         text = f"{system}\n{kernel}\n{rest}"
         tokens = self._tokens(len(text))

@@ -71,7 +71,7 @@ class _SearchFacts:
     Attributes:
         contents: met so far.
         gains: how each recipe did where it was tried first.
-        best: the least cost of a version that can be accepted.
+        best: the least cost of a version that is worth taking.
         put_off: others that seem to gain, with their costs.
         waiting: those that promise more than the best, with their costs, until their step is over.
     """

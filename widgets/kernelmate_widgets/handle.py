@@ -190,7 +190,7 @@ class KernelHandle:
         """
         with self._lock:
             if len(self._history) < 2:
-                raise UsageError(f"{self.name} is in force as its cell defines it: there is nothing to revert.")
+                raise UsageError(f"{self.name} is the version of its cell; there is no earlier version to return to.")
             version = self._versions[self._history[-2]]
             compiled, launcher = self._prepare(version)
             self._ready = LaunchableVersion(version, launcher, compiled)
@@ -244,7 +244,7 @@ class KernelHandle:
         """`k[grid, block]` or `k[grid, block, shared_bytes]`: the kernel with this launch.
 
         Raises:
-            UsageError: it is no launch.
+            UsageError: it is not a launch.
         """
         __tracebackhide__ = True
         shape = _given_shape(self.name, launch, self.version.contract)

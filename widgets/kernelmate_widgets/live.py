@@ -265,7 +265,7 @@ def _sides(text: str, option: str, known: set[str], names: Mapping[str, str], ev
         several = value if isinstance(value, tuple | list) else (value,)
         if not all(isinstance(side, int | np.integer) and not isinstance(side, bool) for side in several):
             hint = "Give whole numbers or expressions over the kernel's sizes, as in cdiv(n, block)."
-            raise UsageError(f"{option} {text} is no launch.", hint=hint) from None
+            raise UsageError(f"{option} {text} is not a launch.", hint=hint) from None
         sides = tuple(str(int(side)) for side in several)
     if not 1 <= len(sides) <= 3:
         raise UsageError(f"{option} {text} has {len(sides)} sides.", hint="Give one to three.")

@@ -239,7 +239,7 @@ async def _propose_best(server: KernelmateServer, place: CommandTarget, found: O
 def _why_none(found: Optimization) -> str:
     if found.notes:
         return " ".join(found.notes)
-    return f"{len(found.candidates)} candidates were judged, none can be accepted."
+    return f"{len(found.candidates)} candidates were judged, none is worth taking."
 
 
 async def _ask_for_prompt(server: KernelmateServer, place: CommandTarget) -> str | None:

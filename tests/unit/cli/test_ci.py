@@ -353,7 +353,7 @@ def test_outside_of_a_repository_it_says_so(clone: Clone, tmp_path: Path) -> Non
     finally:
         folder.rmdir()
     assert done.exit_code == 2
-    assert "is in no git repository" in done.stderr
+    assert "is not in a git repository" in done.stderr
 
 
 def test_without_git_it_says_what_is_missing(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
