@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import UsageError
-from kernelmate_training.corpus.files import opened, rows_file
+from kernelmate_training.corpus_files import opened, rows_file
 
 if TYPE_CHECKING:
     from kernelmate.suggest.codec.base import Codec, CodecLaunch, CodecVersion, Question

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
@@ -12,42 +11,17 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.utils.process import arg_split
 
 from kernelmate.errors import UsageError
-from kernelmate.records import Contract, Kernel, Optimization, Verdict
+from kernelmate.records import Contract, Kernel, Verdict
 from kernelmate.source import contract_for
 from kernelmate_widgets import commands
 from kernelmate_widgets.cells import cell_unit, chosen_kernel, is_name, place_name, short_name
 from kernelmate_widgets.failing import KernelFailed, told
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.live import LineArguments, live_contract
-from kernelmate_widgets.notebook_state import BoundKernel, NotebookState
+from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, NotebookState
 from kernelmate_widgets.output import sources_of, verdict_bundle
 from kernelmate_widgets.progress import CellProgress
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class MagicResult:
-    """Result that `-o` returns and `-v` stores.
-
-    Attributes:
-        verdicts: one per instance; with a prompt, of the version before it.
-        optimization: the search's result, None without a prompt.
-    """
-
-    verdicts: tuple[Verdict, ...]
-    optimization: Optimization | None = None
-
-    @property
-    def verdict(self) -> Verdict:
-        """The first verdict; the only one unless the kernel is a template."""
-        return self.verdicts[0]
-
-    def __repr__(self) -> str:
-        """Returns one line for each verdict, and the search's result."""
-        from kernelmate.report.tables import verdict_line
-        from kernelmate.report.versions import best_line
-
-        lines = [verdict_line(verdict).plain for verdict in self.verdicts]
-        return "\n".join(lines + ([] if self.optimization is None else [best_line(self.optimization).plain]))
+from kernelmate_widgets.searches import SearchArguments
 
 
 @magics_class
@@ -106,7 +80,7 @@ class KernelmateMagics(Magics):
         self.notebook.keep(name, folder)
         result = MagicResult(verdicts)
         if options.prompt is not None:
-            found = commands.search(self, name, handle, options.prompt, commands.SearchArguments(quiet=options.quiet))
+            found = commands.search(self, name, handle, options.prompt, SearchArguments(quiet=options.quiet))
             result = MagicResult(verdicts, found)
         if options.panel:
             commands.panel(self, name)

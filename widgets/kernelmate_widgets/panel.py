@@ -20,13 +20,11 @@ from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization
 from kernelmate.session.authors import BUILT_IN, Outgoing
 from kernelmate_widgets import panel_state
-from kernelmate_widgets.commands import SearchArguments
-from kernelmate_widgets.completion import PROMPTS
 from kernelmate_widgets.handle import KernelHandle
 from kernelmate_widgets.listing import VersionList
 from kernelmate_widgets.notebook_state import NotebookState
 from kernelmate_widgets.output import panel_bundle
-from kernelmate_widgets.searches import BackgroundSearch, SearchQuery
+from kernelmate_widgets.searches import PROMPTS, BackgroundSearch, SearchArguments, SearchQuery
 
 CHARTS_EVERY_S = 1.5
 """Seconds between two drawings of the charts while candidates arrive."""

@@ -18,10 +18,11 @@ from math import prod
 from kernelmate.compiler.targets import sm_limits
 from kernelmate.errors import KernelmateError
 from kernelmate.source import launch_shape
-from kernelmate.suggest.codec import STARTER, corrections, header
+from kernelmate.suggest.codec import corrections, header
 from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec.applicable import Offer, assumed, offer_tokens, offered, offers_told
 from kernelmate.suggest.codec.base import (
+    STARTER,
     CodecLaunch,
     CodecVersion,
     DecodedAnswer,

@@ -16,8 +16,9 @@ from kernelmate.synthesis.lift.machine import ThreadMachine
 from kernelmate.synthesis.lift.memory import refuse_races
 from kernelmate.synthesis.lift.names import DTYPES
 from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, is_variable
-from kernelmate.synthesis.lift.statements import Statements
-from kernelmate.synthesis.lift.text import ATOM, FunctionWriter, NumpyText
+from kernelmate.synthesis.lift.reducing import FunctionWriter
+from kernelmate.synthesis.lift.statements import KernelMachine
+from kernelmate.synthesis.lift.text import ATOM, NumpyText
 from kernelmate.synthesis.lift.values import (
     MAP_OF,
     TRUE,
@@ -64,8 +65,8 @@ def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
         NotLifted: with the reason and the line of the unit's text.
     """
     try:
-        machine = ThreadMachine(kernel, contract)
-        Statements(machine).run()
+        machine = KernelMachine(kernel, contract)
+        machine.run()
         refuse_races(machine.state, machine.block.names, machine.space)
         return _FunctionText(machine, contract, exact=exact).written()
     except RecursionError:

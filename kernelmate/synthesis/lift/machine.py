@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,12 +33,16 @@ LARGEST = 2000
 """Maximum of operations and operands of a value."""
 
 
-class ThreadMachine(LaunchedKernel):
+class ThreadMachine(LaunchedKernel, ABC):
     """Evaluates expressions of a kernel symbolically for an arbitrary thread."""
 
     def __init__(self, kernel: Kernel, contract: Contract) -> None:
         super().__init__(kernel, contract)
         self.sizes = Sizes()
+
+    @abstractmethod
+    def called(self, function: Node, given: Sequence[Node]) -> Any:
+        """Returns the value of a call of the file's function; None for a void function."""
 
     # ------------------------------------------------------------------------------------------------ expressions
 
@@ -305,9 +311,7 @@ class ThreadMachine(LaunchedKernel):
         if name in ATOMICS:
             raise NotLifted("the value that an atomic operation returns")
         if name in self.functions:
-            from kernelmate.synthesis.lift.statements import Statements
-
-            return Statements(self).called(self.functions[name], given)
+            return self.called(self.functions[name], given)
         values = [self.number(one) for one in given]
         return self._function(name, values)
 

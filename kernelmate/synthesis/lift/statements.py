@@ -23,17 +23,25 @@ MOST_ITERATIONS = 128
 _BARRIERS = ("__syncthreads", "__syncwarp", "__threadfence_block")
 
 
+class KernelMachine(ThreadMachine):
+    """A thread that executes the kernel's statements too, so that it can call the file's functions."""
+
+    def run(self) -> None:
+        """Executes the kernel's body."""
+        body = self.function.child_by_field_name("body")
+        assert body is not None
+        Statements(self).sequence(statements_of(body))
+
+    def called(self, function: Node, given: Sequence[Node]) -> Any:
+        """Returns the value of a call of the file's function; None for a void function."""
+        return Statements(self).called(function, given)
+
+
 class Statements:
     """Executes statements on a machine."""
 
     def __init__(self, machine: ThreadMachine) -> None:
         self.machine, self.depth = machine, 0
-
-    def run(self) -> None:
-        """The kernel's body."""
-        body = self.machine.function.child_by_field_name("body")
-        assert body is not None
-        self.sequence(statements_of(body))
 
     def sequence(self, nodes: Sequence[Node]) -> None:
         """Executes statements in order; those after a guarded return or continue are guarded by the negation."""

@@ -17,7 +17,8 @@ from typing import Literal
 
 from kernelmate.errors import UsageError
 from kernelmate_training.corpus.assemble import Manifest, PromptFilter, assemble
-from kernelmate_training.corpus.families import Family, registry
+from kernelmate_training.corpus.drafting import Family
+from kernelmate_training.corpus.families import registry
 from kernelmate_training.corpus.journal import Journal, Studied
 from kernelmate_training.corpus.judging import seed_of
 from kernelmate_training.corpus.pool import Job, Pool

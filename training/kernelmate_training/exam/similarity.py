@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import SourceError
-from kernelmate_training.corpus.files import opened, rows_file
-from kernelmate_training.corpus.overlap import NEAR, Nearest, Overlaps
+from kernelmate_training.corpus_files import opened, rows_file
 from kernelmate_training.exam.goals import KERNELS
+from kernelmate_training.overlap import NEAR, Nearest, Overlaps
 
 SHOWN = 5
 
