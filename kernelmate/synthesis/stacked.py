@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kernelmate.synthesis.graph import Graph, Node
@@ -119,7 +120,7 @@ class _Slices:
         sides = tuple("1" if one == axis else side for one, side in enumerate(source.shape))
         return self._view(self.added(Node("window", node.args, sides, node.dtype, tuple(maps))), others, node.shape[1:])
 
-    def _view(self, source: int, axes: list[object], shape: tuple[str, ...]) -> int:
+    def _view(self, source: int, axes: Sequence[object], shape: tuple[str, ...]) -> int:
         data = tuple(None if one is None else int(str(one)) for one in axes)
         return self.added(Node("view", (source,), shape, self._nodes[source].dtype, data))
 
