@@ -71,7 +71,9 @@ def lines_of(corpus: Path) -> list[str]:
             hint="Make one with `kernelmate upskill generate CONFIG.toml`.",
         ) from None
     if not found:
-        raise UsageError("The corpus is empty.", file=str(path), hint="Make it anew, with more time or more pairs.")
+        raise UsageError(
+            "The corpus is empty.", file=str(path), hint="Generate it again, with more time or more pairs."
+        )
     return found
 
 

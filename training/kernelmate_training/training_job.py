@@ -366,7 +366,7 @@ def _keep(folder: Path, model: Any, tokenizer: str, facts: dict[str, Any]) -> No
         raise EnvironmentFailed(
             f"The model cannot be written: {error.strerror or error}.",
             file=str(folder),
-            hint="Its last checkpoint stands; free space and run the command again.",
+            hint="Its last checkpoint is kept; free space and run the command again.",
         ) from None
 
 

@@ -39,7 +39,7 @@ def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 
 def _words(options: argparse.Namespace, usage: str, least: int, most: int) -> list[str]:
     if not least <= len(options.words) <= most:
-        raise UsageError(f"That is not how {options.command} is used.", hint=f"Write %kernelmate {usage}.")
+        raise UsageError(f"The arguments of {options.command} are wrong.", hint=f"Write %kernelmate {usage}.")
     words: list[str] = options.words
     return words
 
@@ -147,7 +147,9 @@ def _accept(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     name, *number = _words(options, "accept NAME [NUMBER]", 1, 2)
     handle = handle_named(magics.shell.user_ns, name)
     if number and not number[0].isdigit():
-        raise UsageError(f"{number[0]!r} is no number of a candidate.", hint="Give the number that the table shows.")
+        raise UsageError(
+            f"{number[0]!r} is not the number of a candidate.", hint="Give the number that the table shows."
+        )
     before = handle.version.kernel
     version = handle.accept(int(number[0]) if number else None)
     from kernelmate.report.diff import Diff
@@ -241,7 +243,7 @@ def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            raise UsageError(f"{word!r} sets nothing.", hint="Write %kernelmate config SETTING=VALUE.")
+            raise UsageError(f"{word!r} is not a setting with a value.", hint="Write %kernelmate config SETTING=VALUE.")
         magics.notebook.set(name.strip(), value)
     settings = magics.notebook.settings()
     given = magics.notebook.settings_given

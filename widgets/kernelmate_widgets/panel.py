@@ -153,10 +153,10 @@ class Panel(anywidget.AnyWidget):
 
     def _accept(self, content: dict[str, Any]) -> None:
         if self._search is not None:
-            raise UsageError("The search is still under way.", hint="Wait for its end, or cancel it.")
+            raise UsageError("The search is still running.", hint="Wait until it ends, or cancel it.")
         number = self._listing.number(_key(content))
         if number is None or not self._listing.shows(self._handle.candidates):
-            raise UsageError("That version is no longer in the list.", hint="Choose one of those that are.")
+            raise UsageError("This version is no longer in the list.", hint="Choose a version of the list.")
         self._handle.accept(number)
         self._say(error="")
 

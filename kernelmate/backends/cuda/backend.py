@@ -90,7 +90,7 @@ class CudaBackend:
         except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.memory.OutOfMemoryError) as error:
             raise BackendUnavailable(
                 f"GPU {device} ({self.gpu.name}) cannot be opened: {error}.",
-                hint="See with nvidia-smi who uses it, and whether it is in exclusive mode.",
+                hint="Run nvidia-smi to see which processes use it, and whether it is in exclusive mode.",
             ) from None
         self.multiprocessors = int(self.device.attributes["MultiProcessorCount"])
         self.poisoned = False
@@ -248,7 +248,7 @@ class CudaModule:
         arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
         given = {item.name: item.data for item in arrays}
         if self.backend.poisoned:
-            lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch has cost the GPU's context")
+            lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch destroyed the GPU's context")
             return RunResult(given, (lost,))
         printed = Printed()
         try:

@@ -207,7 +207,7 @@ class _FunctionText:
         for place, one in enumerate(results):
             if one.op:
                 if value is None:
-                    raise NotLifted(f"{argument.name} is added to, but is no inout argument", one.line)
+                    raise NotLifted(f"{argument.name} is added to, but is not an inout argument", one.line)
                 value = Op(MAP_OF[one.op], (value, one.value), kind)
             elif one.condition == TRUE or (value is None and self._covered(results, place)):
                 value = one.value
@@ -312,7 +312,7 @@ class _FunctionText:
         extent, stride = self.space.extents[names[0]], index.coefficient(names[0])
         start = index - stride * Poly.name(names[0])
         if extent is None or free(Index(start)) or (stride.constant or 0) < 1:
-            raise NotLifted("the elements that are written are no slice")
+            raise NotLifted("the elements that are written are not a slice")
         first = self.writer.size(start) if start.terms else ""
         if stride.constant == 1:
             return f"{first}:{'' if start + extent == side else self.writer.size(start + extent)}"

@@ -107,7 +107,7 @@ class ThreadMachine(LaunchedKernel, ABC):
         if name in self.state.names:
             found = self.state.names[name]
             if found is None:
-                raise NotLifted(f"`{name}` is used where it has no value for certain")
+                raise NotLifted(f"`{name}` is used where it may have no value")
             if isinstance(found, SharedArray) and not found.sides:
                 return self.sharing.read(found, (), self.state.path, self.state.epoch, self.state.loops)
             return found
@@ -341,7 +341,7 @@ class ThreadMachine(LaunchedKernel, ABC):
         value, by = self.number(given[1]), self.plain(self.number(given[2]))
         amounts = self.block.integers(to_poly(by)) if isinstance(by, Index) else None
         if amounts is None:
-            raise NotLifted("a shuffle by what is not known")
+            raise NotLifted("a shuffle by an unknown amount")
         lanes = self.block.integers(self.block.x) % 32
         sources = {"__shfl_sync": amounts, "__shfl_down_sync": lanes + amounts, "__shfl_up_sync": lanes - amounts, "__shfl_xor_sync": lanes ^ amounts}.get(name)  # fmt: skip
         if sources is None or self.block.sides[1:] != (1, 1):
@@ -380,7 +380,7 @@ class ThreadMachine(LaunchedKernel, ABC):
             )
             return
         if not isinstance(found, tuple):
-            raise NotLifted("an assignment to what is no element that is known", self.line(node))
+            raise NotLifted("an assignment to something that is not a known element", self.line(node))
         array, at = found
         if isinstance(array, SharedArray):
             self.sharing.write(array, Write(at, value, self.state.path, self.state.epoch, self.state.loops, op))

@@ -156,7 +156,7 @@ class Statements:
                 size = node.child_by_field_name("size")
                 known = None if size is None else to_poly(machine.number(size)).constant
                 if known is None and not outside:
-                    raise NotLifted("an array whose size is no constant")
+                    raise NotLifted("an array whose size is not constant")
                 sides.insert(0, known)
             elif node.type == "pointer_declarator":
                 pointer = True
@@ -361,7 +361,7 @@ class Statements:
         del machine.state.kept[text]
         value = machine.state.names.pop(name)
         if value is None:
-            raise NotLifted(f"`{text}` has no value for certain after a loop", machine.line(node))
+            raise NotLifted(f"`{text}` may have no value after a loop", machine.line(node))
         machine.set_place(node, value)
 
     def _executed(self, loop: LiftedLoop) -> None:
@@ -380,7 +380,7 @@ class Statements:
             self._unrolled(loop, values, body)
             return
         if loop.step.geometric:
-            raise NotLifted("a loop that is no count", machine.line(loop.node))
+            raise NotLifted("a loop that does not count", machine.line(loop.node))
         state, shared = copy.copy(machine.state), self._shared()
         kept = (dict(state.names), list(state.stores), list(state.loads))
         try:

@@ -41,7 +41,7 @@ class Settings:
         devices: GPUs, as CUDA counts them; used with `cuda`.
         target: the GPU that is compiled for.
         families: names of those to take; none for all.
-        limit_s: seconds after which what there is is put together; None for no limit.
+        limit_s: seconds after which the corpus is assembled from the rows so far; None for no limit.
     """
 
     folder: Path
