@@ -32,6 +32,7 @@ class TracedLoop:
         carried: what earlier traces have learned of it. backwards: whether it runs from its largest number to its smallest.
         peeled: whether it has one turn more than the reference's, the first one, in which nothing is computed.
         reads, writes: arrays that turns read or assign to, with the numbers that they do it by.
+        others: the other indices of each read.
         sums: arrays into which all turns are accumulated, with their nodes before and after. states: carried values.
     """
 
@@ -45,6 +46,7 @@ class TracedLoop:
     finished: bool = False
     reads: list[tuple[Array, object]] = field(default_factory=list)
     writes: list[tuple[Array, object]] = field(default_factory=list)
+    others: list[object] = field(default_factory=list)
     sums: list[tuple[Array, int, int]] = field(default_factory=list)
     states: list[State] = field(default_factory=list)
 
@@ -434,14 +436,19 @@ def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
         for number, (other, said) in enumerate(loop.reads if write else loop.writes):
             if other is not a or said == signature:
                 continue
-            lag = _lag(loop, a.builder, said, signature) if write else 0
-            if lag:
+            if write and _lag(loop, a.builder, said, signature) and loop.others[number] == _others(loop, keys):
                 loop.carried.shift = _shift(a.builder, signature)
                 part = chosen(a, keys)
                 shape = tuple(text_of(one) for one in part.shape)
                 loop.carried.learn(loop.carried.reads, number, (shape, part.dtype.name))
             raise Untraceable("a loop over a size in which a turn needs what another one has left")
         (loop.writes if write else loop.reads).append((a, signature))
+        loop.others += [] if write else [_others(loop, keys)]
+
+
+def _others(loop: TracedLoop, keys: Sequence[Any]) -> tuple[int | str, ...]:
+    """Returns the keys that do not depend on a loop."""
+    return tuple(_signature(one) for one in keys if loop not in _loops_of(one))
 
 
 def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> bool:
@@ -494,6 +501,7 @@ def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
             continue
         number = len(loop.reads)
         loop.reads.append((Array(a.builder, a.node), ()))
+        loop.others.append(())
         place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
         at = loop.first_position() if loop.peeled else loop.first_position() - (-1 if loop.backwards else 1)
         start = subscript(Array(a.builder, a.node), (*keys[:place], at, *keys[place + 1 :]))

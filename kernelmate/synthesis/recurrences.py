@@ -321,13 +321,19 @@ def in_first_turn(loop: TracedLoop, a: Array) -> Array | None:
         return builder.add(node.op, args, shape, node.dtype, node.data)
     if node.op == "view":
         source = in_first_turn(loop, Array(builder, node.args[0]))
-        if source is None or a.loops or loop not in source.loops:
-            return a if source is not None and source.node == node.args[0] else None
-        lead = len(source.loops)
-        return view_of(builder, source.node, [*range(lead), *(None if one is None else int(one) + lead for one in node.data)], source.loops)  # fmt: skip
+        if source is None or loop not in source.loops:
+            return None if source is None else view_of(builder, source.node, node.data, a.loops)  # type: ignore[arg-type]
+        place, loops = source.loops.index(loop), _sorted({*a.loops, loop})
+        moved = [None if one is None else int(one) + (int(one) >= place) for one in node.data]
+        order = [place if one is loop else moved[a.loops.index(one)] for one in loops]
+        return view_of(builder, source.node, [*order, *moved[len(a.loops) :]], loops)
     if node.op == "window":
         return _element_in_first_turn(loop, a, node)
     return None
+
+
+def _sorted(loops: set[TracedLoop]) -> tuple[TracedLoop, ...]:
+    return tuple(sorted(loops, key=lambda one: one.number))
 
 
 def _element_in_first_turn(loop: TracedLoop, a: Array, node: Node) -> Array | None:
@@ -354,7 +360,7 @@ def _element_in_first_turn(loop: TracedLoop, a: Array, node: Node) -> Array | No
     given = _given_element(loop, a, node, fixed, axes)
     if given is not None or fixed is None or linear(source.shape[fixed]) != linear(text_of(loop.count)):
         return given
-    loops = tuple(sorted({*a.loops, loop}, key=lambda one: one.number))
+    loops = _sorted({*a.loops, loop})
     order: list[int | None] = [fixed if one is loop else axes.get(a.loops.index(one)) for one in loops]
     order += [axes.get(axis) for axis in range(own, len(node.shape))]
     return view_of(builder, node.args[0], order, loops)
