@@ -198,6 +198,11 @@ class Array(NDArrayOperatorsMixin):
         return self._node
 
     @property
+    def whole(self) -> Array:
+        """The array whose elements these are."""
+        return self
+
+    @property
     def loops(self) -> tuple[TracedLoop, ...]:
         """The open loops over whose iterations it varies, outermost first.
 
@@ -370,11 +375,17 @@ def _in_place(name: str) -> Any:
     ufunc = getattr(np, name)
 
     def operate(self: Array, other: Any) -> Array:
-        if self.builder.open and name in ("add", "subtract", "multiply"):
-            from kernelmate.synthesis.loops import accumulated
+        if not self.builder.open or name not in ("add", "subtract", "multiply"):
+            self.assign(mapped(self.builder, ufunc, (self, other)))
+            return self
+        from kernelmate.synthesis.loops import accumulated
 
-            other = accumulated(self, other, "prod" if name == "multiply" else "sum")
-        self.assign(mapped(self.builder, ufunc, (self, other)))
+        total = accumulated(self, other, "prod" if name == "multiply" else "sum")
+        whole, before = self.whole, self.whole.node
+        self.assign(mapped(self.builder, ufunc, (self, total)))
+        if total is not other:
+            for loop in self.builder.open:
+                loop.sums.append((whole, before, whole.node))
         return self
 
     return operate

@@ -137,7 +137,7 @@ class _Evaluation:
         ]
         after = before
         for _ in range(turns):
-            states = {**self._states, **{(loop, place): one for place, one in enumerate(before)}}
+            states = dict(self._states) | {(loop, state): one for state, one in enumerate(before)}
             inner = _Evaluation(self._graph, self._values, self._size, states)
             after = [
                 np.broadcast_to(inner.value(one), np.broadcast_shapes(np.shape(inner.value(one)), old.shape))

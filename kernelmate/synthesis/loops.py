@@ -95,7 +95,8 @@ def _opened(builder: Builder, start: int, stop: int, *, backwards: bool) -> Trac
         above = linear(text_of(stop)).plus(1).text()
         if backwards and above.isidentifier():
             peeled, stop = True, builder.dim(above)
-    loop = TracedLoop(builder.loop_count, builder, start, stop - start, carried, backwards, peeled)
+    count = builder.dim(linear(text_of(stop)).plus(carried.shift).text()) if peeled and not backwards else stop - start
+    loop = TracedLoop(builder.loop_count, builder, start, count, carried, backwards, peeled)
     builder.loop_count += 1
     builder.open.append(loop)
     return loop
@@ -466,12 +467,13 @@ def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> bool:
 def _shift(builder: Builder, write: Any) -> int:
     """The number of elements by which an assigned one lies behind the turn's number."""
     found = _linear_of(builder, write[0][1])
-    assert found is not None and found[0] is not None
+    assert found is not None
+    assert found[0] is not None
     apart = found[1].plus(linear(text_of(found[0].first_number)), -1)
     return apart.constant if not apart.terms else 0
 
 
-def _is_late(loop: TracedLoop, a: Array, keys: Sequence[Any]) -> bool:
+def _is_late(loop: TracedLoop, keys: Sequence[Any]) -> bool:
     """True if the element is the one that the turn before has read by its own number, of a loop with an additional first turn."""
     places = [_place(one) for one in keys if loop in _loops_of(one)]
     if not loop.peeled or loop.backwards or len(places) != 1 or places[0] is None or places[0].step != 1:
@@ -495,7 +497,7 @@ def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
 
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         known = loop.carried.reads.get(len(loop.reads))
-        if known is None and _is_late(loop, a, keys):
+        if known is None and _is_late(loop, keys):
             return _late(loop, a, keys)
         if known is None:
             continue

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast
+from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast, mapped
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.sizes import Untraceable, text_of
@@ -30,7 +30,7 @@ ALL, BEFORE, LAST = "all", "before", "last"
 """Results of a recurrence: the value after each turn, the value before each turn, the value after the last turn."""
 
 
-class Again(Exception):  # noqa: N818 -- no error: the tracer catches it
+class Again(Exception):
     """The reference has to be traced again: the builder has learned of another value that a loop carries."""
 
 
@@ -219,7 +219,7 @@ def _recurrence(loop: TracedLoop, builder: Builder, number: int, kind: str) -> A
 
     loops = tuple(builder.open)
     state = loop.states[number]
-    rank, place = state.placeholder.ndim, loops.index(loop)
+    place = loops.index(loop)
     args = [_with_turn_axis(one, loops) for one in loop.states]
     args += [spread(one.following, loops, one.placeholder.ndim) for one in loop.states if one.following is not None]
     sides = [builder.dim(text) for text in builder.nodes[state.placeholder.node].shape]
@@ -260,13 +260,19 @@ def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
         zero = builder.put("constant", (), sides, placeholder.dtype, (0,), loops)
         wide = builder.put("map", [wide, zero.node], sides, placeholder.dtype, ("add",), loops).node
     scan = builder.put("scan", [wide], sides, placeholder.dtype, (kind, place, loop.backwards), loops)
-    after = scan if _is_neutral(builder, state.start, kind) else _UFUNCS[kind](state.start, scan)
+    after = _continued(state.start, scan, kind)
     if kind == "sum":
-        builder.instead[placeholder.node] = (after - value).node, loop.number
+        before: Array = after - value
+        builder.instead[placeholder.node] = before.node, loop.number
     builder.instead[state.following.node] = after.node, loop.number
     kept = tuple(one for one in loops if one is not loop)
     total = builder.put("reduce", [wide], sides[:place] + sides[place + 1 :], placeholder.dtype, (kind, place), kept)
-    return total if _is_neutral(builder, state.start, kind) else _UFUNCS[kind](state.start, total)
+    return _continued(state.start, total, kind)
+
+
+def _continued(start: Array, value: Array, kind: str) -> Array:
+    """What a loop begins with, combined with a value of all its turns."""
+    return value if _is_neutral(start, kind) else mapped(value.builder, _UFUNCS[kind], (start, value))
 
 
 def _combined(loop: TracedLoop, builder: Builder, state: State) -> tuple[str, Array] | None:
@@ -296,8 +302,8 @@ def _is_read(builder: Builder, placeholder: int, following: int) -> bool:
     return any(placeholder in node.args and index != following for index, node in enumerate(builder.nodes))
 
 
-def _is_neutral(builder: Builder, start: Array, kind: str) -> bool:
-    node = builder.nodes[start.node]
+def _is_neutral(start: Array, kind: str) -> bool:
+    node = start.builder.nodes[start.node]
     return node.op == "constant" and node.data[0] == {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}[kind]
 
 
@@ -366,15 +372,15 @@ def _element_in_first_turn(loop: TracedLoop, a: Array, node: Node) -> Array | No
     return view_of(builder, node.args[0], order, loops)
 
 
-def _given_element(
-    loop: TracedLoop, a: Array, node: Node, fixed: int | None, axes: Mapping[int, int]
-) -> Array | None:
+def _given_element(loop: TracedLoop, a: Array, node: Node, fixed: int | None, axes: Mapping[int, int]) -> Array | None:
     """The first element of an array to which the reference has assigned just that one, or one that holds a single value."""
     from kernelmate.synthesis.loops import view_of
 
     builder, source = a.builder, a.builder.nodes[node.args[0]]
     if source.op == "constant":
-        return builder.put("constant", (), [builder.dim(text) for text in node.shape], source.dtype, source.data, a.loops)
+        return builder.put(
+            "constant", (), [builder.dim(text) for text in node.shape], source.dtype, source.data, a.loops
+        )
     if fixed is None:
         return None
     if source.op != "window" or len(source.args) != 2:

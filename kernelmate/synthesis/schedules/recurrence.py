@@ -115,7 +115,9 @@ class ColumnRecurrence(ColumnScan):
         while left:
             number = next((one for one in left if not self._is_needed(one, left)), None)
             if number is None:
-                number = next(one for one in left if self.plan.node(self.expressions.bare(self.nexts[one])).op != "state")
+                number = next(
+                    one for one in left if self.plan.node(self.expressions.bare(self.nexts[one])).op != "state"
+                )
                 self._hold(number, body)
                 continue
             left.remove(number)

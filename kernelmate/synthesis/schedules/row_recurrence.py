@@ -110,7 +110,9 @@ class _Steps:
         if one is None:
             return None
         node = self.nodes[one]
-        return by[0] if name == "multiply" and node.op == "constant" and node.data[0] == 1 else self._map(name, one, *by)
+        return (
+            by[0] if name == "multiply" and node.op == "constant" and node.data[0] == 1 else self._map(name, one, *by)
+        )
 
     def _chosen(self, condition: int, first: tuple[int | None, int | None], second: tuple[int | None, int | None]) -> tuple[int | None, int | None]:  # fmt: skip
         zero = self._add("constant", (), (), "float64", (0.0,))
@@ -181,7 +183,9 @@ class RowRecurrence(RowScan):
                 *block_of(f"for (int {warp} = 0; {warp} < {warps}; ++{warp})", loop),
                 f"return {before};",
             ]
-        comment = f"// Joins the steps of all threads before this one; `{total}` joins those of the whole {self.team.name}."
+        comment = (
+            f"// Joins the steps of all threads before this one; `{total}` joins those of the whole {self.team.name}."
+        )
         head = f"__device__ __forceinline__ {step} {name}({step} {value}, {step}& {total})"
         return [comment, self.kernel.definition(head, body), ""]
 
@@ -236,4 +240,3 @@ class RowRecurrence(RowScan):
             "each element is a step of the linear recurrence, and threads join steps by shuffles, tile after tile of the row."
             + self.kernel.promise(self.inputs)
         )
-

@@ -95,9 +95,10 @@ def _turned(graph: Graph, domain: tuple[str, ...], axis: int) -> int:
     whole = [one for one in graph.outputs if long_sides(graph.nodes[one]) == domain]
     plan = Plan(graph, domain, 0, tuple((one, whole_index(graph.nodes[one], domain)) for one in whole), "map")
     found = {key[1][axis] for key in walk(plan) if plan.node(key).op in ("scan", "recur") and len(key[1]) > axis}
-    if len(found) != 1 or not isinstance(found := found.pop(), int):
+    places = [one for one in found if isinstance(one, int)]
+    if len(found) != 1 or not places:
         raise Refused("it scans along different axes")
-    return found
+    return places[0]
 
 
 def _place(node: Node) -> tuple[tuple[str, ...], int]:

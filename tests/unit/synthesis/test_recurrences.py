@@ -106,14 +106,17 @@ def test_recurrences_down_columns_are_right_with_a_thread_for_each(name: str, ma
 @pytest.mark.parametrize("name", ROWS)
 def test_linear_recurrences_along_rows_are_right_as_scans_of_steps(name: str, make: Any, session: Session) -> None:
     authors = _judged(session, make, ROWS[name], "{ rows = 3, cols = 1283 }, " + SIZES)
-    assert authors and all(one.startswith("synthesis:recurrence-") for one in authors)
+    assert authors
+    assert all(one.startswith("synthesis:recurrence-") for one in authors)
 
 
 def test_a_recurrence_along_a_vector_is_a_scan_by_one_block(make: Any, session: Session) -> None:
     reference = f"{HEAD}    h = 0.0\n    for t in range(len(x)):\n        h = k * h + (1 - k) * x[t]\n        y[t] = h\n    return y"
     body = f"  if (threadIdx.x) return;\n  float h = 0;\n  for (int i = 0; i < cols; ++i) {{ {AVERAGE} }}"
     case = (VECTOR, reference, (body, "1"))
-    assert _judged(session, make, case, "{ cols = 5003 }, { cols = 7 }, { cols = 1 }")[0].startswith("synthesis:recurrence-block")
+    assert _judged(session, make, case, "{ cols = 5003 }, { cols = 7 }, { cols = 1 }")[0].startswith(
+        "synthesis:recurrence-block"
+    )
 
 
 MEANT = {
