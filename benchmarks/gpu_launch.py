@@ -13,7 +13,8 @@ import numpy as np
 
 from benchmarks.launches import Listed, listed_launches
 from kernelmate.backends.base import ArrayArgument
-from kernelmate.backends.cuda.backend import CudaBackend, CudaModule, plain
+from kernelmate.backends.cuda.backend import CudaBackend, CudaModule
+from kernelmate.backends.cuda.launching import plain
 from kernelmate.compiler import find_target
 
 

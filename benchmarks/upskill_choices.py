@@ -36,9 +36,10 @@ from kernelmate.suggest.codec.choosing import Choice, Following, choices, in_ord
 from kernelmate.suggest.local.chat import ChatRequest as Asked
 from kernelmate.suggest.local.chat import ask
 from kernelmate.suggest.local.codec_query import LIKELY
-from kernelmate.suggest.local.engines import EngineSettings, start_engine
+from kernelmate.suggest.local.engine_settings import EngineSettings
+from kernelmate.suggest.local.engines import start_engine
 from kernelmate.suggest.local.serving import Endpoint
-from kernelmate_training.corpus.files import opened, rows_file
+from kernelmate_training.corpus_files import opened, rows_file
 from kernelmate_training.examples import offers_of, question_of
 
 Way = Callable[["Known"], list[Choice]]

@@ -73,7 +73,7 @@ def _spelled(flags: Sequence[str]) -> Iterator[str]:
             continue
         if not _ALLOWED.fullmatch(flag):
             raise RefusedOption(
-                f"The compiler option {flag} is not taken: it is not among those that change the code alone."
+                f"The compiler option {flag} is refused: only options that change nothing but the generated code are allowed."
             )
         if flag.startswith("--ptxas-options="):
             _check_assembler(flag)
@@ -84,5 +84,5 @@ def _check_assembler(flag: str) -> None:
     for option in filter(None, re.split(r"[,\s]+(?=-)", flag.partition("=")[2])):
         if not _ASSEMBLER.fullmatch(option):
             raise RefusedOption(
-                f"The assembler's option {option} is not taken: it is not among those that change the code alone."
+                f"The assembler's option {option} is refused: only options that change nothing but the generated code are allowed."
             )

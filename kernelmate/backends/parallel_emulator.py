@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Run, RunResult, ScalarArgument
-from kernelmate.backends.cuda.variables import used_names_of
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.backend import EmulatedModule
 from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, within
+from kernelmate.compiler.ptx_text import used_names_of
 from kernelmate.records import BackendName, Compiled, Target
 
 HANDED_OVER_BYTES = 32 << 20

@@ -46,7 +46,7 @@ def check_memory(contract: Contract, size: Size) -> None:
     needed, left = needed_bytes(contract, size), room()
     if left is not None and needed > left.size:
         raise EmulationTooLarge(
-            f"judging takes about {needed >> 20} MiB of memory, and {left.size >> 20} MiB {left.limit}.",
+            f"judging needs about {needed >> 20} MiB of memory, and {left.size >> 20} MiB {left.limit}.",
             left.size,
             left.advice,
         )

@@ -5,21 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kernelmate.records import Finding, FindingCode, LineCounters, Unit
+from kernelmate.records import WRONG_OUTPUTS, Finding, FindingCode, LineCounters, Unit
 
-VALUE_CODES = frozenset(
-    {
-        FindingCode.STATEFUL,
-        FindingCode.ALIASING,
-        FindingCode.STALE_OUTPUT,
-        FindingCode.CONSTANT_OUTPUT,
-        FindingCode.WRONG_AT_SIZE,
-        FindingCode.NAN_HANDLING,
-        FindingCode.PRECISION_LOSS,
-        FindingCode.WRONG_VALUES,
-        FindingCode.NONDETERMINISTIC,
-    }
-)
+VALUE_CODES = WRONG_OUTPUTS | {FindingCode.STATEFUL, FindingCode.ALIASING, FindingCode.NONDETERMINISTIC}
 """Codes of wrong outputs, which another error may explain."""
 
 

@@ -25,10 +25,10 @@ from kernelmate.backends.base import (
 )
 from kernelmate.backends.cuda.exchange import filled as filled_with
 from kernelmate.checks.alignment import Shift, shift_text, together
-from kernelmate.checks.guards import own_launches
 from kernelmate.checks.inputs import DeviceMaker, draw
 from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, words
 from kernelmate.checks.styles import NORMAL, InputStyle, narrow_inputs, styles_of
+from kernelmate.compiler.ptx_text import own_launches
 from kernelmate.records import Contract, Finding, FindingCode, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, scalar_values
 
@@ -190,7 +190,7 @@ class Bench:
     """
 
     def __init__(self, backend: Backend, task: JudgeTask, version: Version) -> None:
-        launching = own_launches.find(version.compiled.ptx)
+        launching = own_launches(version.compiled.ptx)
         if launching is not None:
             raise UnsupportedInstruction(Finding(FindingCode.UNSUPPORTED_INSTRUCTION, "error", launching))
         self.version = version

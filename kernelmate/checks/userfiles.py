@@ -127,7 +127,7 @@ def _module(path: Path) -> ModuleType:
 def _load(path: Path) -> ModuleType:
     specification = importlib.util.spec_from_file_location(f"kernelmate_reference_{path.stem}", path)
     if specification is None or specification.loader is None:
-        raise ReferenceFailed("This is no Python file.", file=str(path), hint="Name a .py file.")
+        raise ReferenceFailed("This is not a Python file.", file=str(path), hint="Name a .py file.")
     module = importlib.util.module_from_spec(specification)
     before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     sys.path.insert(0, str(path.parent))

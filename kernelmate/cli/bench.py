@@ -54,7 +54,7 @@ Examples:
 @click.option(
     "--sweep",
     type=SweepRange(),
-    help="Time it along one size, at every power of two from A to B; the others are those of the first --size, or of the headline.",
+    help="Time it at every power of two from A to B of one size; the other sizes are those of the first --size, or of the headline.",
 )
 @click.option("--with", "others", type=KernelSpec(), multiple=True, metavar="FILE[::KERNEL]", help="Another version of the kernel, beside it in a sweep; repeatable.")  # fmt: skip
 @click.option("--html", "page", metavar="OUT", help="Write a page with the chart of a sweep.")

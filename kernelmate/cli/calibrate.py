@@ -53,7 +53,7 @@ def calibrate(**options: Any) -> int:
         path = save(measured, settings.calibration_file)
     except OSError as error:
         raise EnvironmentFailed(
-            f"What was measured cannot be kept: {error.strerror or error}.",
+            f"The measurements cannot be saved: {error.strerror or error}.",
             hint="Set KERNELMATE_CALIBRATION_FILE to a file that can be written.",
         ) from error
     _show(measured, path, output)

@@ -92,7 +92,9 @@ def ci(
     allowances = read_allowances(allowed, settings.ci.allow)
     revision = base or settings.ci.base
     if revision is None:
-        raise UsageError("Which revision is compared with?", hint="Give --base REV, or base in [tool.kernelmate.ci].")
+        raise UsageError(
+            "No revision to compare with is given.", hint="Give --base REV, or base in [tool.kernelmate.ci]."
+        )
     repository = Repository(Path(repo))
     chosen = [_from_root(repository.root, path) for path in paths]
     with TerminalProgress(output.stderr(), quiet=output.quiet) as progress:

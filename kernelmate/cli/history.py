@@ -156,7 +156,7 @@ def restore(version: int, file: str | None, dry_run: bool, no_color: bool) -> in
         note("the rest of the file has changed since; its launches may need another grid or block")
     if not dry_run:
         backup = write_back(found.before, found.after)
-        note(f"version {version} written to {found.before.unit.path}; what was there is kept in {backup}")
+        note(f"version {version} written to {found.before.unit.path}; the earlier text is kept in {backup}")
     return 0
 
 
@@ -208,7 +208,7 @@ def _write(path: Path, made: Iterator[str]) -> int:
 def forget(kernel: str | None, everything: bool, older_than: float | None, yes: bool) -> int:
     """Delete versions for good: a kernel's, or all older than some days, or with --all everything."""
     if kernel is None and not everything and older_than is None:
-        raise UsageError("What is to be forgotten?", hint="Give a KERNEL, --older-than DAYS, or --all.")
+        raise UsageError("Nothing is selected to be forgotten.", hint="Give a KERNEL, --older-than DAYS, or --all.")
     if kernel is not None and everything:
         raise UsageError("A KERNEL and --all contradict each other.", hint="Give one of them.")
     before = None if older_than is None else time.time_ns() // 1000 - int(older_than * DAY_US)
@@ -255,6 +255,6 @@ def _numbers(kept: History, kernel: str) -> list[int]:
     numbers = [number for number in found if number is not None]
     if not numbers:
         raise UsageError(
-            f"The history knows nothing of {kernel}.", hint="`kernelmate history` lists the kernels that it knows."
+            f"The history has no version of {kernel}.", hint="`kernelmate history` lists the kernels that it knows."
         )
     return list(dict.fromkeys(numbers))

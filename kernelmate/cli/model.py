@@ -83,7 +83,7 @@ def _downloaded(library: ModelLibrary, source: str, name: str | None, yes: bool)
         with _stages() as told:
             return download(library, offer, name, told)
     except KeyboardInterrupt:
-        note("what has come is kept; the same command goes on there")
+        note("the partial download is kept; run the same command again to resume it")
         raise
 
 

@@ -37,7 +37,7 @@ def test(name: str | None, **options: Any) -> int:
     settings = load_settings(model=name) if name else load_settings()
     if settings.model_url is not None:
         raise UsageError(
-            "The model is served elsewhere, at model_url: how fast it answers is said only of models that are served here."
+            "The model is served elsewhere, at model_url: only models served on this machine are measured."
         )
     figures = _speed(settings, name)
     _show_speed(figures, output)

@@ -41,7 +41,7 @@ class LineRange(click.ParamType[tuple[int, int]]):
         """First and last line, both meant."""
         match = self._FORM.match(str(value))
         if match is None:
-            self.fail(f"{value!r} is no range of lines; write it like 20, 20-40 or 20-.", param, ctx)
+            self.fail(f"{value!r} is not a range of lines; write it like 20, 20-40 or 20-.", param, ctx)
         first = int(match[1])
         last = first if match[2] is None else int(match[3]) if match[3] else sys.maxsize
         if last < first:
@@ -138,9 +138,9 @@ def _check(files: Sequence[str], difference: bool, view: dict[str, Any]) -> None
     if not difference and len(files) != 1:
         raise UsageError(f"{len(files)} files were named.", hint="Name one, or compare two with --diff.")
     if view["only_ptx"] and view["only_sass"]:
-        raise UsageError("--ptx and --sass each show that alone.", hint="Leave both out to see both.")
+        raise UsageError("--ptx and --sass each show that alone.", hint="Leave out both options to see both.")
     if view["only_ptx"] and view["order"] == "address":
-        raise UsageError("PTX has no addresses.", hint="Leave --order address or --ptx out.")
+        raise UsageError("PTX has no addresses.", hint="Leave out --order address or --ptx.")
 
 
 def _kernels(spec: str, name: str | None, settings: Settings) -> tuple[Kernel, ...]:

@@ -57,7 +57,7 @@ def search_options(*, page: str, most: int, first: str) -> Callable[[Command], C
             "--budget",
             type=click.FloatRange(0, min_open=True),
             metavar="SECONDS",
-            help="End within this time; work that would not fit is not begun.",
+            help="End within this time; work that would not fit is not started.",
         ),
         click.option(
             "--author",
@@ -150,7 +150,7 @@ def agrees(outgoing: Outgoing, progress: TerminalProgress) -> bool:
 
     if not sys.stdin.isatty() or not sys.stderr.isatty():
         note(
-            f"{outgoing.model} was not asked: the first time in a workspace, what is sent has to be agreed to on a terminal"
+            f"{outgoing.model} was not asked: the first time in a workspace, you must consent on a terminal to the text that is sent"
         )
         return False
     with progress.paused():

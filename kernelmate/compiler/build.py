@@ -93,7 +93,9 @@ def _options(words: Sequence[str], directory: Path) -> CompileOptions:
     for kind, value in _read_words(words):
         found.setdefault(kind, []).append(value)
     if "forced" in found:
-        raise RefusedOption(f"-include {found['forced'][0]} forces a header in front of the unit, which is not taken.")
+        raise RefusedOption(
+            f"-include {found['forced'][0]} forces a header in front of the unit, which is not supported."
+        )
     standard = found.get("std", ["c++17"])[-1].replace("gnu++", "c++")
     registers = [value for value in found.get("registers", ()) if value.isdigit()]
     includes = [str((directory / value).resolve()) for value in found.get("include", ())]

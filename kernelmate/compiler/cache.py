@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from kernelmate.compiler.child import CompileOutput
+from kernelmate.compiler.frames import CompileOutput
 from kernelmate.files import write_atomically
 
 MOST_BYTES = 512 << 20

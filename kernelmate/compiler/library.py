@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from kernelmate.compiler.child import CompileJob, CompileOutput
+from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.options import SEED
 from kernelmate.compiler.places import cuda_major
 

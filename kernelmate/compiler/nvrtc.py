@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelmate.compiler.cache import Cache, default_directory, key_of
-from kernelmate.compiler.child import CompileJob, CompileOutput
 from kernelmate.compiler.device_part import DevicePart, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
+from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.options import flags_for, shown, unseen_flags
 from kernelmate.compiler.places import compiler_version, header_versions, system_includes
 from kernelmate.compiler.prelude import EMPTY_HEADERS, PRELUDE_NAME, prelude_for

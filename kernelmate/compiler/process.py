@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
-from kernelmate.compiler.child import CompileJob, CompileOutput, pack, read_frame
+from kernelmate.compiler.frames import CompileJob, CompileOutput, pack, read_frame
 from kernelmate.compiler.places import require_platform
 from kernelmate.errors import CompilerUnavailable, CompileTimeout
 

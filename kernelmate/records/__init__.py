@@ -11,7 +11,7 @@ from kernelmate.records.causes import Cause
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
 from kernelmate.records.contract import SLOWDOWN, Argument, Contract, Direction, LaunchShape, Size, Tolerance
 from kernelmate.records.device import Calibration, Device, parse_device
-from kernelmate.records.findings import Finding, FindingCode
+from kernelmate.records.findings import WRONG_OUTPUTS, Finding, FindingCode
 from kernelmate.records.gate import Allowance, Gate, GatedKernel, GateMetric, MetricChange
 from kernelmate.records.history import CommandName, Cost, JudgementEntry, KnownKernel, Recorded
 from kernelmate.records.judging import (
@@ -25,7 +25,7 @@ from kernelmate.records.judging import (
 )
 from kernelmate.records.kernels import Anchor, Kernel, LaunchSite, Parameter, Signature, Unit
 from kernelmate.records.lines import LineCounters
-from kernelmate.records.listing import Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace
+from kernelmate.records.listing import CodeTotals, Control, Listing, Live, PtxInstruction, SassInstruction, SourcePlace
 from kernelmate.records.portable import (
     Confirmation,
     ConfirmationReport,
@@ -72,6 +72,7 @@ __all__ = [
     "MOSTLY_LAUNCHING",
     "NO_RACE_SEEN",
     "SLOWDOWN",
+    "WRONG_OUTPUTS",
     "Allowance",
     "Anchor",
     "Argument",
@@ -84,6 +85,7 @@ __all__ = [
     "Case",
     "Cause",
     "Claim",
+    "CodeTotals",
     "CommandName",
     "CompileOptions",
     "Compiled",

@@ -66,6 +66,19 @@ class FindingCode(StrEnum):
     SUSPICIOUS_SPEEDUP = "suspicious-speedup", "a speed-up larger than the change explains"
 
 
+WRONG_OUTPUTS = frozenset(
+    {
+        FindingCode.STALE_OUTPUT,
+        FindingCode.CONSTANT_OUTPUT,
+        FindingCode.WRONG_AT_SIZE,
+        FindingCode.NAN_HANDLING,
+        FindingCode.PRECISION_LOSS,
+        FindingCode.WRONG_VALUES,
+    }
+)
+"""Codes of outputs that differ from the reference's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing wrong or suspicious, at the user's line. `threads` are flat thread numbers in their block."""

@@ -94,15 +94,14 @@ class SassInstruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """One kernel (one template instance of it) as PTX and SASS.
+class CodeTotals:
+    """Name and figures of the code of one kernel (one template instance of it).
 
     Attributes:
         files: the user's files: the kernel's own first, then headers of the project.
         symbol: the kernel's name in PTX and SASS.
         registers: registers allocated per thread; the maximum live at once may be lower.
         spill_bytes: bytes per thread; None if the compiler did not report them.
-        mix: static number of SASS instructions by class.
     """
 
     kernel: str
@@ -115,6 +114,16 @@ class Listing:
     registers: int
     spill_bytes: int | None
     code_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(CodeTotals):
+    """One kernel (one template instance of it) as PTX and SASS.
+
+    Attributes:
+        mix: static number of SASS instructions by class.
+    """
+
     mix: Mapping[str, int]
     ptx: tuple[PtxInstruction, ...]
     sass: tuple[SassInstruction, ...]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kernelmate.errors import KernelmateError
 from kernelmate.records import (
     Calibration,
+    CodeTotals,
     Confirmation,
     ConfirmationReport,
     Contract,
@@ -252,8 +253,8 @@ def _code_diff(diff: CodeDiff) -> Document:
 
 
 def _totals(listing: Listing) -> Document:
-    whole = plain(listing) | {"peak": listing.peak, "instructions": len(listing.sass)}
-    return {name: value for name, value in whole.items() if name not in {"ptx", "sass", "mix"}}
+    totals = {field.name: plain(getattr(listing, field.name)) for field in dataclasses.fields(CodeTotals)}
+    return totals | {"peak": listing.peak, "instructions": len(listing.sass)}
 
 
 def calibration_json(calibration: Calibration) -> Document:

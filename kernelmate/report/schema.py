@@ -14,6 +14,7 @@ from kernelmate.records import (
     BackendName,
     Calibration,
     Cause,
+    CodeTotals,
     Contract,
     Cost,
     DispatchRule,
@@ -318,23 +319,6 @@ class ListingsDocument(TypedDict):
     listings: list[Listing]
 
 
-class CodeTotals(TypedDict):
-    """One of two versions whose SASS is compared."""
-
-    kernel: str
-    instance: str | None
-    files: list[str]
-    symbol: str
-    arch: str
-    compiler: str
-    binary: str
-    registers: int
-    spill_bytes: int | None
-    code_bytes: int
-    peak: int | None
-    instructions: int
-
-
 class ClassCounts(TypedDict):
     """Instructions of one class in both versions."""
 
@@ -626,12 +610,13 @@ def schema() -> Definition:
 
     _, components = msgspec.json.schema_components(DOCUMENTS, ref_template="#/$defs/{name}")
     definitions = {_key(name): _finished(name, definition) for name, definition in components.items()}
-    with_peak = definitions["listing"]
-    with_peak["properties"]["peak"] = {
+    peak = {
         "description": "The most general registers that are live at once.",
         "anyOf": [{"type": "integer", "minimum": 0}, {"type": "null"}],
     }
-    with_peak["required"].append("peak")
+    _add(definitions["listing"], peak=peak)
+    instructions = {"description": "The number of SASS instructions.", "type": "integer", "minimum": 0}
+    _add(definitions["code_totals"], peak=peak, instructions=instructions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:kernelmate:schema:1",
@@ -646,16 +631,25 @@ def _key(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
+def _add(definition: Definition, **properties: Definition) -> None:
+    """Add required properties to a definition."""
+    definition["properties"] |= properties
+    definition["required"] += properties
+
+
 def _finished(name: str, definition: Definition) -> Definition:
     """A definition as documents have it: every key of a record is there, and no other."""
     if name == FindingCode.__name__:
         codes = [{"const": code.value, "description": code.meaning} for code in FindingCode]
         return {"description": "The code of a finding; of several that fit one cause, the first.", "oneOf": codes}
     kind = globals().get(name) or getattr(records, name)
-    described = _described(cleandoc(definition.get("description", "")), definition["properties"])
+    described: dict[str, str] = {}
+    bases = [base.__doc__ or "" for base in reversed(kind.__mro__[1:]) if dataclasses.is_dataclass(base)]
+    for docstring in (*bases, definition.get("description", "")):
+        described |= _described(cleandoc(docstring), definition["properties"])
     properties = {
         key: _property(name, key, _referring(value), described.get(key))
-        for key in kind.__annotations__
+        for key in _fields(kind)
         if (value := definition["properties"][key]).get("contentEncoding") != "base64"
     }
     required = properties if dataclasses.is_dataclass(kind) else definition["required"]
@@ -666,6 +660,13 @@ def _finished(name: str, definition: Definition) -> Definition:
         "required": [key for key in properties if key in required],
         "additionalProperties": False,
     }
+
+
+def _fields(kind: type) -> Iterable[str]:
+    """Names of a record's fields, or of a document's keys."""
+    return (
+        [field.name for field in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else kind.__annotations__
+    )
 
 
 def _property(owner: str, name: str, value: Definition, description: str | None) -> Definition:

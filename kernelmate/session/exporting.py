@@ -120,7 +120,7 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
     if version is None:
         recorded = None if history is None else _present(history, kernel)
     elif history is None:
-        raise UsageError("No history is kept here (history = false), so that it has no version.", hint="Leave --version out.")  # fmt: skip
+        raise UsageError("No history is kept here (history = false), so there is no version.", hint="Leave --version out.")  # fmt: skip
     else:
         recorded = history.version(version)
         if recorded.kernel != history.find(kernel):
@@ -214,7 +214,7 @@ def _needed(session: Session, kernel: Kernel, settings: Settings) -> set[Path]:
     contract = contract_for(kernel)
     headers = {Path(path).resolve() for one in session.prepare(kernel) for _, path in one.compiled.headers}
     if settings.reference is not None:
-        raise UsageError("The setting reference takes the place of the contract's, which an exported kernel is held to.", hint="Write the reference into the contract, and take the setting out.")  # fmt: skip
+        raise UsageError("The setting `reference` replaces the contract's reference, with which an exported kernel is tested.", hint="Write the reference into the contract, and remove the setting.")  # fmt: skip
     return headers | set(needed_files(contract, directory))
 
 
@@ -242,7 +242,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except UnicodeDecodeError:
-        raise UsageError(f"{path}, which the kernel needs, is not text, so that it cannot be exported.", hint="Make the inputs by a function (inputs = ...).") from None  # fmt: skip
+        raise UsageError(f"{path}, which the kernel needs, is not text, so it cannot be exported.", hint="Make the inputs by a function (inputs = ...).") from None  # fmt: skip
     except OSError as error:
         raise UsageError(f"{path}, which the kernel needs, cannot be read: {error.strerror}.") from None
 

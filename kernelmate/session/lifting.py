@@ -119,7 +119,7 @@ def file_text(before: str | None, function: Lifted) -> str:
     try:
         module = ast.parse(before)
     except SyntaxError as error:
-        raise UsageError(f"The file is no Python: {error.msg}.", hint="Name another one with --to.") from None
+        raise UsageError(f"The file is not Python: {error.msg}.", hint="Name another one with --to.") from None
     if function.name in _bound(module):
         raise UsageError(
             f"There is a {function.name} already; nothing was written.", hint="Name another file with --to."

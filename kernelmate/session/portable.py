@@ -98,12 +98,12 @@ def read_carried(text: str, name: str) -> PortableJudgement:
     except ValueError as error:
         raise UsageError(f"{name} is not JSON: {error}.", hint=_HINT) from None
     if not isinstance(document, dict) or document.get("schema") != 1:
-        raise UsageError(f"{name} is no document of kernelmate.", hint=_HINT)
+        raise UsageError(f"{name} is not a document of kernelmate.", hint=_HINT)
     if "error" in document:
         message = document["error"].get("message", "") if isinstance(document["error"], dict) else ""
         raise UsageError(f"{name} says why a command stopped: {message}", hint="Run that command again.")
     if document.get("given") is None:
-        raise UsageError(f"{name} does not carry the kernel that it speaks of.", hint=_HINT)
+        raise UsageError(f"{name} does not contain the kernel that it describes.", hint=_HINT)
     given = _convert(document["given"], JudgingInputs, name, "given")
     if "candidates" in document:
         return _of_optimize(document, given, name)
@@ -172,7 +172,7 @@ def _convert(value: Any, kind: type[_Record], name: str, where: str) -> _Record:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{name}: {where} is not as it should be: {error}.", hint=_HINT) from None
+        raise UsageError(f"{name}: {where} is invalid: {error}.", hint=_HINT) from None
 
 
 def _optional(verdict: Mapping[str, Any], key: str, kind: type[_Record]) -> _Record | None:
@@ -212,7 +212,7 @@ def kernel_of(given: JudgingInputs, path: str) -> Kernel:
     unit = Unit(path=path, text=given.source, language=given.language, file_text=given.source)
     found = next((kernel for kernel in find_kernels(unit) if kernel.name == given.kernel), None)
     if found is None:
-        raise UsageError(f"The carried text holds no kernel {given.kernel}.", hint=_HINT)
+        raise UsageError(f"The document's text holds no kernel {given.kernel}.", hint=_HINT)
     return found
 
 

@@ -98,7 +98,7 @@ def reference_version(
     if prepared.findings:
         finding = prepared.findings[0]
         raise ReferenceFailed(
-            f"The reference kernel {reference.name} cannot be run: {finding.message}",
+            f"The reference kernel {reference.name} cannot run: {finding.message}",
             file=finding.file,
             line=finding.line,
             column=finding.column,
@@ -110,7 +110,9 @@ def _check_required(contract: Contract, size: Mapping[str, int]) -> None:
     for requirement in contract.require:
         if not size_allowed(replace(contract, require=(requirement,)), size):
             at = ", ".join(f"{name} = {value}" for name, value in size.items())
-            raise UsageError(f"The contract requires {requirement}, which {at} does not meet.", hint=_example(contract))
+            raise UsageError(
+                f"The contract requires {requirement}, which {at} does not satisfy.", hint=_example(contract)
+            )
 
 
 def _find(kernel: Kernel, name: str) -> Kernel | None:

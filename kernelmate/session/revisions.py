@@ -57,7 +57,7 @@ class Repository:
             hint = "Run it inside of a git repository's working tree, or name one with --repo."
             if "dubious ownership" in said:
                 hint = f"git config --global --add safe.directory {self._start}"
-            raise UsageError(f"{self._start} is in no git repository that can be read: {said or 'git gave no reason'}.", hint=hint)  # fmt: skip
+            raise UsageError(f"{self._start} is not in a git repository that can be read: {said or 'git gave no reason'}.", hint=hint)  # fmt: skip
         self.root = Path(top)
 
     def resolve(self, revision: str) -> str:
@@ -67,7 +67,9 @@ class Repository:
             UsageError: there is none; the hint says what to fetch, for example in a shallow clone.
         """
         if revision.startswith("-") or not revision.strip() or "\0" in revision:
-            raise UsageError(f"--base {revision!r} is no revision.", hint="Give a branch, a tag, or a commit's hash.")
+            raise UsageError(
+                f"--base {revision!r} is not a revision.", hint="Give a branch, a tag, or a commit's hash."
+            )
         commit = self._line("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
         if commit is not None:
             return commit
@@ -150,7 +152,7 @@ class Repository:
                 timeout=TIMEOUT_S, check=False,
             )  # fmt: skip
         except FileNotFoundError:
-            raise EnvironmentFailed("There is no git on this machine.", hint="Install git.") from None
+            raise EnvironmentFailed("git is not installed on this machine.", hint="Install git.") from None
         except subprocess.TimeoutExpired:
             raise EnvironmentFailed(f"git {arguments[0]} did not end within {TIMEOUT_S:g} s.", hint="Is the disk slow, or the repository damaged? Try `git status`.") from None  # fmt: skip
 

@@ -55,17 +55,15 @@ def _read(text: str) -> Allowance:
     name = "" if found is None else _SHORT.get(found["name"], found["name"])
     if found is None or name not in get_args(GateMetric):
         names = ", ".join(("registers", "spills", "shared", "sectors", "findings", "time"))
-        raise UsageError(f"{text!r} cannot be read as what is allowed.", hint=f"Write NAME=+2, NAME=+5% or NAME=any, NAME being one of {names}.")  # fmt: skip
+        raise UsageError(f"{text!r} is not a valid allowance.", hint=f"Write NAME=+2, NAME=+5% or NAME=any, NAME being one of {names}.")  # fmt: skip
     metric: GateMetric = name  # type: ignore[assignment]
     if found["any"]:
         return Allowance(metric, None)
     if metric == "findings" and found["percent"]:
-        raise UsageError(
-            f"{text!r} cannot be read as what is allowed.", hint="Write findings=+N: findings are counted."
-        )
+        raise UsageError(f"{text!r} is not a valid allowance.", hint="Write findings=+N: findings are counted.")
     relative = bool(found["percent"]) or metric == "time"
     if metric == "time" and not found["percent"]:
-        raise UsageError(f"{text!r} cannot be read as what is allowed.", hint="Write time=+N%: times are compared by their ratio.")  # fmt: skip
+        raise UsageError(f"{text!r} is not a valid allowance.", hint="Write time=+N%: times are compared by their ratio.")  # fmt: skip
     amount = float(found["amount"])
     return Allowance(metric, amount / 100 if relative else amount, relative)
 

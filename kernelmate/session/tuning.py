@@ -216,7 +216,9 @@ def sweep_sizes(base: Mapping[str, int], name: str, first: int, last: int) -> tu
     if name not in base:
         raise UsageError(f"There is no size {name}.", hint=f"Sizes of this contract: {', '.join(base)}.")
     if not 0 < first <= last:
-        raise UsageError(f"{name}={first}..{last} holds no size.", hint="Write the smaller one first: rows=1..65536.")
+        raise UsageError(
+            f"{name}={first}..{last} contains no size.", hint="Write the smaller one first: rows=1..65536."
+        )
     powers = [1 << bit for bit in range(last.bit_length()) if first < 1 << bit < last]
     return tuple({**base, name: value} for value in dict.fromkeys([first, *powers, last]))
 
@@ -257,7 +259,7 @@ def _require_right(kernel: Kernel, verdict: Verdict) -> None:
     if verdict.compiled and verdict.correct is not False and not any(f.severity == "error" for f in verdict.findings):
         return
     raise UsageError(
-        f"{kernel.name} itself is not right, so that no version can be held to it.",
+        f"{kernel.name} itself is not right, so no version can be compared with it.",
         hint=f"Run: kernelmate bench {kernel.unit.path}, then kernelmate fix {kernel.unit.path}",
     )
 

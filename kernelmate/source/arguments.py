@@ -166,7 +166,7 @@ class _EntryReader:
         if number < 1 or number & (number - 1) or number > MOST_ALIGNED:
             self.fail(f"align {written} is not a power of two of at most {MOST_ALIGNED}.", good, at)
         if number % itemsize:
-            self.fail(f"align {written} is no multiple of the {itemsize} bytes of {dtype}.", good, at)
+            self.fail(f"align {written} is not a multiple of the {itemsize} bytes of {dtype}.", good, at)
         return number, match.end()
 
     def shape(self, text: str, start: int) -> tuple[str, ...]:
@@ -189,14 +189,14 @@ class _EntryReader:
             self.fail("An array takes no value.", "Draw its elements with ` ~ ones`, or give them by `inputs`.", at)
         if not text.startswith("~"):
             if re.match(r"fixed\b", text):
-                self.fail(
-                    "Only a scalar can be fixed.", "Leave it away; an array's elements follow its distribution.", at
-                )
+                self.fail("Only a scalar can be fixed.", "Remove it; an array's elements follow its distribution.", at)
             if re.search(r"\balign\b", text):
                 self.fail(f"{text!r} does not belong here.", "Write align once, between the shape and the ~.", at)
             self.fail(f"{text!r} does not belong here.", "A distribution follows the shape after ~.", at)
         if direction == "out":
-            self.fail("An out array has no distribution: it is only written.", "Write inout, or leave it away.", at)
+            self.fail(
+                "An out array has no distribution: it is only written.", "Write inout, or remove the distribution.", at
+            )
         late = _ALIGN_LAST.search(text)
         if late is not None:
             message = f"align stands after the distribution of {self.parameter.name}."
@@ -222,7 +222,7 @@ class _EntryReader:
         if not rest:
             if name not in self.sizes:
                 hint = f'Write {name} = "{dtype} = 1", or add {name} to the sizes.'
-                self.fail(f"{name} is no size and has no value.", hint)
+                self.fail(f"{name} is not a size and has no value.", hint)
             return Argument(name, None, dtype)
         if not rest.startswith("="):
             hint = "A scalar has no distribution." if rest.startswith("~") else "A value follows the dtype after =."
@@ -230,7 +230,7 @@ class _EntryReader:
             self.fail(f"{rest!r} does not belong here.", f"{hint} {self.example()}", start)
         late = _ALIGN_LAST.search(rest)
         if late is not None:
-            self.fail(f"{name} is a scalar, which has no alignment.", "Leave align away.", start + late.start("align"))
+            self.fail(f"{name} is a scalar, which has no alignment.", "Remove align.", start + late.start("align"))
         fixed = _FIXED.search(rest)
         value = rest[1 : fixed.start() if fixed is not None else None].strip()
         at = start + 1 + len(rest[1:]) - len(rest[1:].lstrip())

@@ -272,7 +272,7 @@ class _ExampleReader:
         shape = tuple(self._side(name, side, sides, axis) for axis, side in enumerate(sides))
         align = None if match["align"] is None else int(match["align"])
         if align is not None and align not in ALIGNMENTS:
-            raise UsageError(f"align {align} of {name} is no power of two up to 256.", hint="Write align 16.")
+            raise UsageError(f"align {align} of {name} is not a power of two up to 256.", hint="Write align 16.")
         argument = Argument(name, "in", dtype, shape, align=align)
         if match["drawn"] is None:
             return argument

@@ -117,7 +117,7 @@ def parse_expression(expression: str) -> ast.expr:
             hint="Write arithmetic over the sizes, such as cdiv(n, block).",
         ) from None
     except (ValueError, RecursionError, MemoryError):
-        raise ExpressionError(f"{text[:40]!r} is not an expression.", offset=shift, hint="Write it simpler.") from None
+        raise ExpressionError(f"{text[:40]!r} is not an expression.", offset=shift, hint="Simplify it.") from None
     return tree
 
 
@@ -170,7 +170,7 @@ def _characters(text: str, node: ast.expr) -> int:
 def _check(node: ast.expr, text: str, shift: int, depth: int = 0) -> None:
     """Raises at the first construct that is not arithmetic."""
     if depth > DEEPEST:
-        raise ExpressionError("The expression is nested too deeply.", offset=shift, hint="Write it simpler.")
+        raise ExpressionError("The expression is nested too deeply.", offset=shift, hint="Simplify it.")
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
         if not math.isfinite(node.value) or abs(node.value) > LARGEST:
             offset = shift + _characters(text, node)
@@ -209,7 +209,7 @@ def _call_operands(node: ast.Call, name: str, offset: int) -> list[ast.expr]:
     count = len(node.args)
     if (name == "cdiv" and count != 2) or count == 0:
         wants = "two arguments: cdiv(a, b)" if name == "cdiv" else "at least one argument"
-        raise ExpressionError(f"{name} takes {wants}.", offset=offset, hint="Give it those.")
+        raise ExpressionError(f"{name} takes {wants}.", offset=offset, hint="Give these arguments.")
     return node.args
 
 

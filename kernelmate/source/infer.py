@@ -68,7 +68,7 @@ def _fail_without_instance(kernel: Kernel) -> None:
     line, column = kernel.unit.locate(kernel.line, kernel.column)
     arguments = ", ".join(["float", "256", "1", "1"][: len(kernel.signature.template_parameters)])
     raise ContractError(
-        f"{kernel.name} is a template, and the file does not say with what it is used.",
+        f"{kernel.name} is a template, and the file does not show its template arguments.",
         file=kernel.unit.path,
         line=line,
         column=column,
@@ -128,7 +128,7 @@ def _type(kernel: Kernel, parameter: Parameter, bound: Mapping[str, str]) -> tup
     if dtype is None or (vector > 1 and not parameter.pointer) or "*" in parameter.base:
         line, column = kernel.unit.locate(parameter.line, parameter.column)
         raise ContractError(
-            f"What {parameter.name} ({parameter.type}) holds cannot be guessed.",
+            f"The element type of {parameter.name} ({parameter.type}) cannot be inferred.",
             file=kernel.unit.path,
             line=line,
             column=column,

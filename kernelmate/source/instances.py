@@ -49,12 +49,12 @@ def check_instances(document: Document, kernel: Kernel, contract: Contract) -> N
         path = ("instances", index)
         parsed = template_arguments(instance)
         if parsed is None:
-            document.fail(path, f"{instance!r} is no instance of {kernel.name}.", f"Write {_example(kernel)}.")
+            document.fail(path, f"{instance!r} is not an instance of {kernel.name}.", f"Write {_example(kernel)}.")
         name, arguments = parsed
         if name not in (kernel.name, kernel.name.rpartition("::")[2]):
             document.fail(path, f"{name} is not {kernel.name}.", f"Write {_example(kernel)}.")
         if instance in contract.instances[:index]:
-            document.fail(path, f"{instance} stands here twice.", "Remove one of the two.")
+            document.fail(path, f"{instance} is listed twice.", "Remove one of the two.")
         if len(arguments) > len(parameters) and not _has_pack(kernel):
             message = f"{instance} gives {len(arguments)} template arguments, {kernel.name} takes {len(parameters)}."
             document.fail(path, message, f"Write {_example(kernel)}.")

@@ -116,7 +116,7 @@ def _check_cluster(contract: Contract, size: Size, grid: tuple[int, int, int]) -
         with _located(("cluster",), size, contract.line):
             if grid[axis] % side:
                 raise ExpressionError(
-                    f"grid.{AXES[axis]} is {grid[axis]}, which is no multiple of the cluster's {side}.",
+                    f"grid.{AXES[axis]} is {grid[axis]}, which is not a multiple of the cluster's {side}.",
                     hint="Round the grid up to a multiple of the cluster.",
                 )
 

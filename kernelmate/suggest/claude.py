@@ -194,7 +194,7 @@ class Claude:
             return
         most = self.spending.most(self.model, len(text), tokens)
         if not self.ask(Outgoing(text, host, self.model, most, self.workspace)):
-            raise AuthorFailed("consent", "Nothing was sent to Claude: that was not agreed to.")
+            raise AuthorFailed("consent", "Nothing was sent to Claude: you have not consented.")
         self.consents.give(self.workspace, host)
 
     def _streamed(self, client: anthropic.Anthropic, arguments: dict[str, Any], stop: Callable[[], bool]) -> str:
@@ -346,7 +346,7 @@ def _text(message: Any) -> str:
     if message.stop_reason == "refusal":
         raise AuthorFailed("refused", "Claude declined to answer for this kernel.")
     if message.stop_reason in {"max_tokens", "model_context_window_exceeded"}:
-        raise AuthorFailed("truncated", "Claude's answer was cut off: it was longer than what was allowed for.")
+        raise AuthorFailed("truncated", "Claude's answer was cut off: it exceeded the token limit.")
     return "".join(block.text for block in message.content if block.type == "text")
 
 
@@ -371,5 +371,5 @@ def _failure(error: Exception) -> AuthorFailed:
     if status is not None and status >= 500:
         return AuthorFailed("server", f"Claude's server failed (status {status}); try again in a minute.")
     if status is not None:
-        return AuthorFailed("request", f"Claude's server did not take the request (status {status}).")
+        return AuthorFailed("request", f"Claude's server rejected the request (status {status}).")
     return AuthorFailed("key", f"The anthropic SDK failed ({type(error).__name__}). {_KEY_HINT}")

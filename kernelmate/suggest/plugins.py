@@ -30,7 +30,7 @@ def load_plugin(name: str) -> Suggester:
                 suggester: Suggester = point.load()()
             except Exception as error:
                 what = f"The suggester {name} ({point.value}) cannot be made: {type(error).__name__}: {error}."
-                raise UsageError(what, hint="Mend or remove the package that brings it.") from error
+                raise UsageError(what, hint="Repair or remove the package that provides it.") from error
             return suggester
     known = ", ".join(plugin_names()) or "none is installed"
     raise UsageError(f"There is no suggester {name!r}.", hint=f"Suggesters of other packages: {known}.")

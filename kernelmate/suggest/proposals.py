@@ -51,7 +51,9 @@ def proposed(
         written = as_written(request.kernel, proposal.kernel)
         if written is not None and screen(request.kernel, written) is not None:
             return Candidate(author, why, written, contract, cost, steps=steps)
-        raise AuthorFailed("malformed", f"{author} wrote what may not be compiled: {error}") from None
+        raise AuthorFailed("malformed", f"{author} wrote code that may not be compiled: {error}") from None
     except KernelmateError as error:
-        raise AuthorFailed("malformed", f"{author} wrote what cannot be put into the file: {error.message}") from None
+        raise AuthorFailed(
+            "malformed", f"{author} wrote code that cannot be inserted into the file: {error.message}"
+        ) from None
     return Candidate(author, why, kernel, contract, cost, steps=steps)

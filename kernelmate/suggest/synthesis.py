@@ -9,6 +9,8 @@ from kernelmate.decide.constraints import suits
 from kernelmate.errors import KernelmateError, ReferenceFailed
 from kernelmate.records import Candidate, Kernel
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.changed_values import changed_values
+from kernelmate.suggest.kept_comments import with_kept_comments
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
 from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
@@ -81,4 +83,6 @@ class Synthesis:
             return
         kernel = without_unused_numbers(request.kernel, kernel)
         kernel = without_stale_comments(request.kernel, kernel, REWRITTEN)
-        yield Candidate(f"{self.name}:{written.schedule}", written.why, kernel, contract)
+        kernel = with_kept_comments(request.kernel, kernel)
+        why = written.why + changed_values(request.kernel, kernel, request.compiled.ptx)
+        yield Candidate(f"{self.name}:{written.schedule}", why, kernel, contract)

@@ -141,9 +141,7 @@ def screen(
             _check_node(piece.node)
         macros = macros_added(candidate.unit.text, baseline.unit.text)
         if (macro := left_defined(candidate.unit.text, macros)) is not None:
-            raise ForbiddenText(
-                f"The macro {macro} is not undefined after the kernel, so that it changes what stands below."
-            )
+            raise ForbiddenText(f"The macro {macro} is not undefined after the kernel, so it changes the text below.")
         _check_names(baseline, new, macros, in_headers, own)
         written = [candidate.source, *(piece.text for piece in new)]
         if any(map(_launches, written)) and not _launches(baseline.source):
@@ -197,9 +195,7 @@ def _check_names(
         (name for name in functions if name in called | outside | (words - set(file))), None
     )
     if taken is not None:
-        raise ForbiddenText(
-            f"The text gives {taken} another meaning, which has one elsewhere in the file or in its headers."
-        )
+        raise ForbiddenText(f"The text redefines {taken}, which the file or its headers define.")
 
 
 def _merged(edits: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
@@ -236,7 +232,7 @@ def _added(before: Sequence[FilePiece], after: Sequence[FilePiece]) -> list[File
             new.append(piece)
     if awaited is not None:
         first = " ".join(awaited.words[:8])
-        raise ForbiddenText(f"The text changes what stands beside the kernel: {first} ...")
+        raise ForbiddenText(f"The text changes something outside the kernel: {first} ...")
     return new
 
 
@@ -262,11 +258,11 @@ def _check_node(node: tree_sitter.Node) -> None:
         if name.startswith("__"):
             raise ForbiddenText(f"The text defines {name}, which is the compiler's own.")
         if "asm" in {word.strip("_") for word in words} and (words.count("__host__") or "__device__" not in words):
-            raise ForbiddenText(f"The text brings assembly that is not the device's alone: {start} ...")
+            raise ForbiddenText(f"The text has assembly that affects more than the device: {start} ...")
         if _ON_DEVICE & set(words) and "__managed__" not in words:
             return
-        raise ForbiddenText(f"The text brings host code: {start} ...")
-    raise ForbiddenText(f"The text brings something that is neither the kernel nor a helper of it: {start} ...")
+        raise ForbiddenText(f"The text has host code: {start} ...")
+    raise ForbiddenText(f"The text has something that is neither the kernel nor a helper of it: {start} ...")
 
 
 def _named(node: tree_sitter.Node) -> str:

@@ -81,7 +81,7 @@ def convolution_of(plan: Windows) -> Convolution:
     """Return the convolution from which a plan's outputs follow.
 
     Raises:
-        Refused: there is none, or there are several, or its taps are no regular grid.
+        Refused: there is none, or there are several, or its taps are not a regular grid.
     """
     roots = _roots(plan)
     if len(roots) != 1:
@@ -316,7 +316,7 @@ def _grid(numbers: dict[int, list[int]], count: int) -> tuple[tuple[int, ...], l
     axes = [several for several in numbers.values() if len(set(several)) > 1]
     counts = tuple(max(several) - min(several) + 1 for several in axes)
     if len(set(_places(axes, count))) != math.prod(counts) or count != math.prod(counts):
-        raise Refused("its taps are no regular grid")
+        raise Refused("its taps are not a regular grid")
     return counts, axes
 
 

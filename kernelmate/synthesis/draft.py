@@ -121,7 +121,7 @@ def listed_sizes(contract: Contract, given: Sequence[Size]) -> Iterator[Size]:
     if not size_allowed(contract, headline) or not _has_elements(contract, headline):
         at = ", ".join(f"{name} = {value}" for name, value in headline.items())
         raise ContractError(
-            f"The example's size ({at}) does not fulfil require, or leaves an array without elements.",
+            f"The example's size ({at}) does not satisfy `require`, or leaves an array without elements.",
             hint="Change --require, or give another size with --size.",
         )
     yield headline

@@ -26,7 +26,7 @@ def example_text(contract: Contract, path: Path, takes: Sequence[str]) -> str:
     """
     brain = next((one for one in contract.args if one.dtype == "bfloat16"), None)
     if brain is not None:
-        raise UsageError(f"--example: CuPy has no bfloat16, which {brain.name} has.", hint="Leave --example out.")
+        raise UsageError(f"--example: CuPy has no bfloat16, which {brain.name} has.", hint="Leave out --example.")
     where, _, function = (contract.reference or "").rpartition(":")
     called = {*_words(contract.grid), *(word for one in contract.args for word in _words(one.shape or ()))}
     arrays = [one for one in contract.args if one.shape is not None]

@@ -324,7 +324,7 @@ class Expressions:
         with np.errstate(over="ignore"):
             text = str(np.float32(value)) if self.real == "float" else repr(value)
         if "inf" in text:
-            raise Refused(f"its constant {value:g} is no float")
+            raise Refused(f"its constant {value:g} is not a float")
         if not re.search(r"[.e]", text):
             text += ".0"
         text = re.sub(r"e([-+])0", r"e\1", text) + ("f" if self.real == "float" else "")
@@ -332,7 +332,7 @@ class Expressions:
 
     def _operation(self, key: Key, node: Node, lines: list[str], uses: Mapping[Key, int], *, within: bool) -> tuple[str, int]:  # fmt: skip
         if node.op not in ("map", "cast"):
-            raise Refused(f"{node.op} has no text here")
+            raise Refused(f"{node.op} cannot be written here")
         if within and node.data[:1] == ("divide",) and self.varies(key) and self._bounded(self.plan.operands(key)[1]):
             first, second = self.plan.operands(key)
             product = self._text(first, lines, uses, within=within)
@@ -485,7 +485,7 @@ class Expressions:
             args = [self._as_long(node, *pair) for pair in zip(node.args, args, strict=True)]
             return f"{name[:3]}({args[0][0]}, {args[1][0]})", ATOM
         if name not in _CALLS or not real:
-            raise Refused(f"{name} of {node.dtype} has no text here")
+            raise Refused(f"{name} of {node.dtype} cannot be written here")
         suffix = "f" if self.real == "float" else ""
         return f"{_CALLS[name]}{suffix}({', '.join(text for text, _ in args)})", ATOM
 

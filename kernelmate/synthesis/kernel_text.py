@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
 from kernelmate.synthesis.folding import folded, width_of, wrapped
+from kernelmate.synthesis.head_notes import noted_parameters, parameter_notes
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.launch_names import file_constant, named_numbers
 from kernelmate.synthesis.names import Names, without_comments, words_of
@@ -294,9 +295,12 @@ class KernelText:
         front = re.sub(r"\s*\n\s*", " ", front).lstrip()
         if not bounds and self.thread_constant and "__launch_bounds__" in source:
             bounds = f"__launch_bounds__({self.thread_constant}) "
-        if bounds:  # as clang-format has it
-            return f"{front}{bounds.rstrip()}\n{self.wrapped(f'{bare}(', parts)}"
-        return self.wrapped(f"{front}{bare}(", parts)
+        bound = f"{front}{bounds.rstrip()}\n" if bounds else front  # as clang-format has it
+        notes = parameter_notes(source[match.end() :], [one.name for one in self.kernel.signature.parameters])
+        if notes:
+            return noted_parameters(f"{bound}{bare}(", parts, notes)
+        opening, _, last = f"{bound}{bare}(".rpartition("\n")
+        return f"{opening}\n{self.wrapped(last, parts)}" if opening else self.wrapped(last, parts)
 
     def wrapped(self, front: str, parts: Sequence[str]) -> str:
         """A function's head over lines of the file's width."""
@@ -334,12 +338,17 @@ class KernelText:
         several = [f"const {self.element(name)}* {name} = {one};" for name, one in self.others.items() if name in words]
         body = [*several, *body]
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
+        note = None if own_line else re.search(r"(?<=\))( +)(//[^\n]*)$", head)
+        if note is not None:  # the brace goes before the comment, which keeps its column if there is room
+            opening = f"{head[: note.start()]} {{{' ' * max(len(note[1]) - 2, 2)}{note[2]}"
+        else:
+            opening = f"{head}\n{{" if own_line else f"{head} {{"
         body = [_WIDENED.sub(r"static_cast<size_t>(\1)", line) for line in body]
         for wide in dict.fromkeys(re.findall(r"\bsize_t (\w+)(?: =|,|\)|;)", "\n".join([head, *body]))):
             body = [line.replace(f"static_cast<size_t>({wide})", wide) for line in body]
         body = _without_unused(self._with_lanes(body))
         lines = [self.styled(piece) for line in indented(body) for piece in folded(line, self.width)]
-        text = "\n".join([f"{head}\n{{" if own_line else f"{head} {{", *lines, "}"])
+        text = "\n".join([opening, *lines, "}"])
         return self.names.unnumbered(text)
 
     def _with_lanes(self, body: Sequence[str]) -> list[str]:

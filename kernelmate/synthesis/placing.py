@@ -161,12 +161,19 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
     return apply_edits(kernel, [(*span, name) for span in sorted(spans)]) if name and spans else kernel
 
 
+_LICENCE = re.compile(r"copyright|licen[cs]e|SPDX|all rights reserved|@file", re.IGNORECASE)
+
+
 def _above_comment(text: str, start: int) -> int:
-    """Returns the offset above the comment lines directly before an offset, unless they begin the file."""
+    """Returns the offset above the comments directly before an offset, unless they are the licence that begins the file."""
     place = start
     while place > 0:
         before = text.rfind("\n", 0, place - 1) + 1
-        if not text[before:place].startswith("//"):
+        line = text[before:place].strip()
+        if line.endswith("*/"):
+            before = text.rfind("\n", 0, text.rfind("/*", 0, place) + 1) + 1
+            line = text[before:place].strip()
+        if not line.startswith(("//", "/*")):
             return place
         place = before
-    return start
+    return start if _LICENCE.search(text[:start]) else 0

@@ -103,7 +103,7 @@ def _dtype(contract: Contract, value: Any) -> str:
         array = np.asarray(None)
     if array.dtype.kind not in "biufcV":
         raise ReferenceFailed(
-            f"The reference {contract.reference} returned a {type(value).__name__}, which is no array of numbers.",
+            f"The reference {contract.reference} returned a {type(value).__name__}, which is not an array of numbers.",
             line=contract.line,
             hint="Return a NumPy array, or several as a tuple.",
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kernelmate.synthesis.graph import Datum, Graph, Node
 from kernelmate.synthesis.index_maps import AxisMap, linear
+from kernelmate.synthesis.stacked import spread_stacks
 
 LEAST = 9
 """Taps from which loops are shorter than a list: 3 x 3 is a loop that the compiler unrolls."""
@@ -14,7 +15,16 @@ _KINDS = {"add": "sum", "maximum": "max", "minimum": "min"}
 
 
 def rolled(graph: Graph) -> Graph:
-    """The graph with each long chain of sums, maxima or minima over shifted copies of one term as a reduction over their shifts."""
+    """The graph with each long chain of sums, maxima or minima over shifted copies of one term as a reduction over their shifts.
+
+    Reductions along a stack of such copies count as chains.
+    """
+    spread = spread_stacks(graph, LEAST)
+    found = _rolled(spread)
+    return _rolled(graph) if found is spread and spread is not graph else found
+
+
+def _rolled(graph: Graph) -> Graph:
     nodes, moved = list(graph.nodes), list(range(len(graph.nodes)))
     used = {arg for node in nodes for arg in node.args if node.op == "map"}
     for top, node in enumerate(graph.nodes):

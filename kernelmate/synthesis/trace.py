@@ -127,7 +127,7 @@ def _refusal(contract: Contract, file: str, line: int | None, what: str) -> Refe
         f"{where}The reference cannot be traced: {what}{shown}.",
         file=file or None,
         line=line,
-        hint="Recipes do without.",
+        hint="Recipes need no trace.",
     )
 
 

@@ -134,7 +134,9 @@ def _trace(request: TraceReference) -> ReferenceTraced:
 
     text = traced_text(request.contract, Path(request.directory))
     if len(text) > MAX_HEADER // 2:
-        raise ReferenceFailed("The reference has too many operations to be written anew.", line=request.contract.line)
+        raise ReferenceFailed(
+            "The reference has too many operations for a kernel to be written from it.", line=request.contract.line
+        )
     return ReferenceTraced(request.number, text)
 
 

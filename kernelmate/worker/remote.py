@@ -107,7 +107,7 @@ class Remote:
             return WorkerUnavailable(
                 _with(f"Something other than the worker answers on {self.host}: {garbage}", printed),
                 hint=f"Run `ssh {self.host} true`: it must print nothing. Often a shell's start-up file (~/.bashrc) does, and "
-                "should do so for interactive shells alone.",
+                "should do so for interactive shells only.",
             )
         words = {"host": self.host, "name": self.host.rpartition("@")[2]}
         if status == CONNECTION_FAILED:

@@ -50,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--tcp", type=loopback, metavar="HOST:PORT", help="listen on a loopback address, for one client"
     )
-    parser.add_argument("--log-level", choices=LEVELS, default="warning", help="of what is logged to standard error")
+    parser.add_argument(
+        "--log-level", choices=LEVELS, default="warning", help="level of the messages logged to standard error"
+    )
     parser.add_argument("--version", action="version", version=f"kernelmate-lsp {VERSION}")
     return parser
 

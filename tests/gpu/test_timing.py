@@ -9,9 +9,10 @@ import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
 from kernelmate.backends.cuda.availability import missing_for_gpu
-from kernelmate.backends.cuda.variables import names_of, variables_of
+from kernelmate.backends.cuda.variables import variables_of
 from kernelmate.backends.timed import CannotCapture
 from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.compiler.ptx_text import names_of
 from kernelmate.config import load_settings
 from kernelmate.measure.timing import measure, settle
 from kernelmate.records import CompileOptions, LaunchShape

@@ -12,9 +12,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kernelmate_training", description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("model")
-    parser.add_argument("--seconds", type=float, help="of training, at most")
+    parser.add_argument("--seconds", type=float, help="seconds of training, at most")
     parser.add_argument(
-        "--play", action="store_true", help="play rounds with the model as it is; nothing is trained before"
+        "--play", action="store_true", help="play rounds with the present model, without training it first"
     )
     parser.add_argument("--finish", type=float, default=60.0, help="seconds of sampling, at most")
     parser.add_argument("--answer", action="store_true", help="only draw answers to the exam's prompts, and keep them")

@@ -123,7 +123,7 @@ def load_encoded(path: Path) -> Encoded:
         raise UsageError(
             f"The encoded examples cannot be read: {error}.",
             file=str(path),
-            hint="Delete the file to have it made anew.",
+            hint="Delete the file to have it written again.",
         ) from None
 
 

@@ -13,11 +13,6 @@ from kernelmate_training.settings import Upskill
 OnLine = Callable[[str], None]
 
 
-def prompts_folder(settings: Upskill) -> Path:
-    """Where the exam's prompts are: as the configuration says, or beside what is made."""
-    return settings.sampling.prompts or settings.folder / "prompts"
-
-
 def write_exam_prompts(settings: Upskill, codec: str, told: OnLine = lambda line: None) -> Path:
     """The exam's prompts for a codec, written where they are not there yet; judging the kernels takes some minutes.
 
@@ -27,7 +22,7 @@ def write_exam_prompts(settings: Upskill, codec: str, told: OnLine = lambda line
     from kernelmate_training.exam.goals import load_exam
     from kernelmate_training.exam.prompts import write_prompts
 
-    path = prompts_folder(settings) / f"{codec}.jsonl"
+    path = settings.prompts_folder / f"{codec}.jsonl"
     done, key = FinishedSteps(settings.folder), key_of(load_exam(settings.exam.goals).sha256, settings.exam.goals)
     # Prompts that were brought along are the user's; their own are written anew where other goals are wanted.
     stale = settings.sampling.prompts is None and not done.has(f"prompts of {codec}", key)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelmate.errors import UsageError
-from kernelmate_training.corpus.files import opened, rows_file
+from kernelmate_training.corpus_files import opened, rows_file
 
 if TYPE_CHECKING:
     from kernelmate.suggest.codec.base import Codec, CodecLaunch, CodecVersion, Question
@@ -71,7 +71,9 @@ def lines_of(corpus: Path) -> list[str]:
             hint="Make one with `kernelmate upskill generate CONFIG.toml`.",
         ) from None
     if not found:
-        raise UsageError("The corpus is empty.", file=str(path), hint="Make it anew, with more time or more pairs.")
+        raise UsageError(
+            "The corpus is empty.", file=str(path), hint="Generate it again, with more time or more pairs."
+        )
     return found
 
 

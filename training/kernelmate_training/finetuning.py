@@ -47,7 +47,7 @@ def finetune(settings: Upskill, told: OnLine = lambda line: None) -> dict[str, A
     learned = [example for example in found.examples if not example.held_out]
     if not learned:
         raise UsageError(
-            f"The codec {section.codec} can tell nothing of this corpus.", file=str(settings.corpus_folder)
+            f"The codec {section.codec} can encode no example of this corpus.", file=str(settings.corpus_folder)
         )
     model, tokenizer = base_of(section, settings.seed, learned)
     texts = fitting(mixed(learned, section, settings.seed), tokenizer, section.context, codec_named(section.codec).end)

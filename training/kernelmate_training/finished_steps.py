@@ -57,14 +57,13 @@ def model_keys(settings: Upskill, model: ModelSection) -> dict[Step, str]:
     Raises:
         UsageError: there is no corpus.
     """
-    from kernelmate_training.examining import prompts_folder
     from kernelmate_training.preparing import prepared_folder
 
     plan = settings.plan(model)
     how = {**plan.identity(), "steps": plan.steps, "seconds": plan.seconds}
     training = key_of(prepared_folder(settings, model).name, how, model.shape(model.vocabulary).as_dict())
     rounds = key_of(training, settings.rounds.model_dump())
-    prompts = prompts_folder(settings) / f"{model.codec}.jsonl"
+    prompts = settings.prompts_folder / f"{model.codec}.jsonl"
     asked = prompts.read_text(encoding="utf-8") if prompts.is_file() else ""
     return {
         "training": training,

@@ -33,7 +33,7 @@ def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None 
     section = settings.corpus
     if section.backend == "cuda" and not gpus:
         raise EnvironmentFailed(
-            "The corpus is to be judged on a GPU, and there is none.", hint='Set corpus.backend = "auto".'
+            "corpus.backend asks for a GPU, and there is none.", hint='Set corpus.backend = "auto".'
         )
     limits = [limit for limit in (seconds, section.seconds) if limit is not None]
     wanted = Wanted(

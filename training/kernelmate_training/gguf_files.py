@@ -121,7 +121,7 @@ def _put_vocabulary(writer: Any, config: Mapping[str, Any], tokenizer: dict[str,
 
     if tokenizer.get("model", {}).get("type") != "BPE":
         raise UsageError(
-            "The tokenizer is no byte-level BPE.", hint="Llama-3, Qwen2 and this trainer's models have one."
+            "The tokenizer is not a byte-level BPE.", hint="Llama-3, Qwen2 and this trainer's models have one."
         )
     size = int(config["vocab_size"])
     ids = {number: token for token, number in tokenizer["model"]["vocab"].items()}

@@ -143,7 +143,9 @@ def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, 
     learned = [example for example in found.examples if not example.held_out]
     if not learned:
         reasons = "; ".join(f"{count} x {why}" for why, count in list(found.left_out.items())[:3])
-        raise UsageError(f"The codec {model.codec} can tell nothing of this corpus: {reasons or 'all is held out'}.")
+        raise UsageError(
+            f"The codec {model.codec} can encode no example of this corpus: {reasons or 'all is held out'}."
+        )
     told("learning the vocabulary", 0, 1)
     tokenizer = _tokenizer(learned, model, settings.seed)
     told("encoding", 0, 1)

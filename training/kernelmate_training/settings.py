@@ -263,6 +263,11 @@ class Upskill(Section):
         return self
 
     @property
+    def prompts_folder(self) -> Path:
+        """The folder of the exam's prompts: as the configuration says, or beside what is made."""
+        return self.sampling.prompts or self.folder / "prompts"
+
+    @property
     def corpus_folder(self) -> Path:
         """Where the corpus is, or will be."""
         return self.corpus.folder or self.folder / "corpus"

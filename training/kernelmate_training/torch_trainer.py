@@ -313,7 +313,7 @@ class Trainer:
             raise UsageError(
                 "The checkpoints are of a run with other data, another shape or another plan.",
                 file=str(self.folder),
-                hint="Name another folder, or delete this one's step-*.pt to begin anew.",
+                hint="Name another folder, or delete this one's step-*.pt to start again.",
             )
         self.model.load_state_dict(state["model"])
         for optimiser, saved in zip(self._optimisers, state["optimisers"], strict=True):
@@ -352,7 +352,8 @@ class Trainer:
                 f"The last good one is {found.path}." if found is not None and found.state else "None was saved yet."
             )
             raise TrainingFailed(
-                f"The loss is no number at step {failed}. {where}", hint="Lower training.rate, or training.clip."
+                f"The loss is not a finite number at step {failed}. {where}",
+                hint="Lower training.rate, or training.clip.",
             )
         self._saved_step = -1
         self._resume()

@@ -171,13 +171,12 @@ def sample_prompts(settings: Upskill, name: str, *, seconds: float | None = None
     from tokenizers import Tokenizer
 
     from kernelmate_training.augmentation import Augmentation, AugmentationRates
-    from kernelmate_training.examining import prompts_folder
     from kernelmate_training.torch_folders import load_folder, load_llama
     from kernelmate_training.torch_sampling import Drawing, answered
 
     folder = settings.model_folder(name)
     found = load_folder(folder)
-    prompts = read_prompts(prompts_folder(settings), found.codec)
+    prompts = read_prompts(settings.prompts_folder, found.codec)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = load_llama(found).to(device).eval()
     section = settings.sampling
@@ -367,7 +366,7 @@ def _keep(folder: Path, model: Any, tokenizer: str, facts: dict[str, Any]) -> No
         raise EnvironmentFailed(
             f"The model cannot be written: {error.strerror or error}.",
             file=str(folder),
-            hint="Its last checkpoint stands; free space and run the command again.",
+            hint="Its last checkpoint is kept; free space and run the command again.",
         ) from None
 
 

@@ -44,7 +44,7 @@ def read_arguments(
     if len(values) != len(contract.args):
         raise UsageError(
             f"{short_name(kernel)} takes {len(contract.args)} arguments ({_listed(contract)}); {len(values)} were given.",
-            hint="Give them in the kernel's order.",
+            hint="Give the arguments in the kernel's order.",
         )
     given = [_one(argument, value, backend) for argument, value in zip(contract.args, values, strict=True)]
     _check_devices(given)
@@ -62,19 +62,19 @@ def _one(argument: Argument, value: object, backend: BackendName) -> CallArgumen
     array = live_array(value)
     if array is None:
         raise UsageError(
-            f"{argument.name} takes an array of {argument.dtype}; given was {_kind(value)}.",
+            f"{argument.name} takes an array of {argument.dtype}, not {_kind(value)}.",
             hint="Give an array of CuPy, torch or NumPy.",
         )
     if array.dtype != argument.dtype:
         raise UsageError(
-            f"{argument.name} takes {argument.dtype}; given was {array.where} of {array.dtype}.",
+            f"{argument.name} takes {argument.dtype}, not {array.where} of {array.dtype}.",
             hint=_cast_hint(argument, array),
         )
     if not array.contiguous:
         fix = f"{argument.name}.contiguous()" if array.library == "torch" else f"ascontiguousarray({argument.name})"
         raise UsageError(
-            f"{argument.name} is not contiguous: its elements do not lie one after another.",
-            hint=f"Give {fix}, and mind that this is a copy.",
+            f"{argument.name} is not contiguous: its elements are not adjacent in memory.",
+            hint=f"Give {fix}, which makes a copy.",
         )
     _check_place(argument, array, backend)
     return CallArgument(argument, array)
@@ -105,7 +105,7 @@ def _check_devices(given: Sequence[CallArgument]) -> None:
     devices = {array.device for _, array in arrays}
     if len(devices) > 1:
         places = ", ".join(f"{argument.name} on {array.device}" for argument, array in arrays)
-        raise UsageError(f"The arrays are on different GPUs: {places}.", hint="Copy them to one.")
+        raise UsageError(f"The arrays are on different GPUs: {places}.", hint="Copy them to one GPU.")
 
 
 def scalar_of(argument: Argument, value: object) -> np.generic:
@@ -123,19 +123,20 @@ def scalar_of(argument: Argument, value: object) -> np.generic:
     whole = argument.dtype == "bool" or "int" in argument.dtype
     if isinstance(item, str) or not isinstance(item, bool | int | float | complex):
         raise UsageError(
-            f"{argument.name} takes a number ({argument.dtype}); given was {_kind(value)}.", hint="Give a plain number."
+            f"{argument.name} takes a number ({argument.dtype}), not {_kind(value)}.", hint="Give a plain number."
         )
     if isinstance(item, complex) and "complex" not in argument.dtype:
-        raise UsageError(f"{argument.name} takes {argument.dtype}; given was a complex number.", hint="Give its part.")
+        raise UsageError(f"{argument.name} takes {argument.dtype}, not a complex number.", hint="Give its real part.")
     if whole and isinstance(item, float):
         raise UsageError(
-            f"{argument.name} takes {argument.dtype}; given was {item!r}.", hint=f"Give a whole number: int({item!r})."
+            f"{argument.name} takes {argument.dtype}, not {item!r}.", hint=f"Give a whole number: int({item!r})."
         )
     if whole and isinstance(item, int):
         low, high = (0, 1) if argument.dtype == "bool" else _range(argument.dtype)
         if not low <= item <= high:
             raise UsageError(
-                f"{argument.name} = {item} does not fit {argument.dtype} ({low} to {high}).", hint="Give a smaller one."
+                f"{argument.name} = {item} does not fit {argument.dtype} ({low} to {high}).",
+                hint="Give a number in this range.",
             )
     with np.errstate(all="ignore"):
         scalar: Any = np.asarray(item).astype(numpy_dtype(argument.dtype))[()]

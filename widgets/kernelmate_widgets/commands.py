@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import StdinNotImplementedError
@@ -14,25 +13,13 @@ from kernelmate.errors import UsageError
 from kernelmate.records import Kernel, Optimization
 from kernelmate.report.words import printable
 from kernelmate_widgets.handle import KernelHandle
-from kernelmate_widgets.notebook_state import handle_named
+from kernelmate_widgets.notebook_state import MagicResult, handle_named
 from kernelmate_widgets.output import optimization_bundle, sources_of, views_bundle
+from kernelmate_widgets.searches import SearchArguments
 
 if TYPE_CHECKING:
     from kernelmate.session.authors import Outgoing
     from kernelmate_widgets.magics import KernelmateMagics
-
-
-@dataclass(frozen=True, slots=True)
-class SearchArguments:
-    """Options of a search; as on the command line."""
-
-    author: str = "auto"
-    max_candidates: int = 32
-    budget: float | None = None
-    samples: int | None = None
-    rounds: int = 1
-    objective: Any = None
-    quiet: bool = False
 
 
 def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
@@ -52,7 +39,7 @@ def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 
 def _words(options: argparse.Namespace, usage: str, least: int, most: int) -> list[str]:
     if not least <= len(options.words) <= most:
-        raise UsageError(f"That is not how {options.command} is used.", hint=f"Write %kernelmate {usage}.")
+        raise UsageError(f"The arguments of {options.command} are wrong.", hint=f"Write %kernelmate {usage}.")
     words: list[str] = options.words
     return words
 
@@ -117,7 +104,6 @@ def search(
 
 
 def _optimize(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
-    from kernelmate_widgets.magics import MagicResult
 
     name, prompt = _words(options, 'optimize NAME "PROMPT"', 2, 2)
     handle = handle_named(magics.shell.user_ns, name)
@@ -161,7 +147,9 @@ def _accept(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     name, *number = _words(options, "accept NAME [NUMBER]", 1, 2)
     handle = handle_named(magics.shell.user_ns, name)
     if number and not number[0].isdigit():
-        raise UsageError(f"{number[0]!r} is no number of a candidate.", hint="Give the number that the table shows.")
+        raise UsageError(
+            f"{number[0]!r} is not the number of a candidate.", hint="Give the number that the table shows."
+        )
     before = handle.version.kernel
     version = handle.accept(int(number[0]) if number else None)
     from kernelmate.report.diff import Diff
@@ -186,7 +174,6 @@ def _compare(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
     """Two kernels, or two versions of one: `A B`, `A:1 A:2`, `A A:2`."""
     first, second = _words(options, "compare A B, or compare NAME:1 NAME:2", 2, 2)
     from kernelmate.report.versions import comparison_view
-    from kernelmate_widgets.magics import MagicResult
 
     handle = handle_named(magics.shell.user_ns, first.partition(":")[0])
     before, contract = _version(magics, first)
@@ -256,7 +243,7 @@ def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
-            raise UsageError(f"{word!r} sets nothing.", hint="Write %kernelmate config SETTING=VALUE.")
+            raise UsageError(f"{word!r} is not a setting with a value.", hint="Write %kernelmate config SETTING=VALUE.")
         magics.notebook.set(name.strip(), value)
     settings = magics.notebook.settings()
     given = magics.notebook.settings_given

@@ -9,12 +9,10 @@ from kernelmate_widgets import commands
 from kernelmate_widgets.arrays import live_array
 from kernelmate_widgets.cells import quoted
 from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.searches import PROMPTS
 
 if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics
-
-PROMPTS = ("make it faster", "reduce memory usage", "fewer registers", "raise occupancy", "more accurate")
-"""A prompt for each objective."""
 
 OPTIONS_OF_CELL = (
     "--args", "--grid", "--block", "--shared", "--ref", "--target", "--backend", "--seed", "--prompt", "--panel",

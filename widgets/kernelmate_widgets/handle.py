@@ -190,7 +190,7 @@ class KernelHandle:
         """
         with self._lock:
             if len(self._history) < 2:
-                raise UsageError(f"{self.name} is as its cell has it: there is nothing to take back.")
+                raise UsageError(f"{self.name} is the version of its cell; there is no earlier version to return to.")
             version = self._versions[self._history[-2]]
             compiled, launcher = self._prepare(version)
             self._ready = LaunchableVersion(version, launcher, compiled)
@@ -222,7 +222,7 @@ class KernelHandle:
             return self.candidates[self.optimization.best]
         if not 1 <= number <= len(self.candidates):
             raise UsageError(
-                f"There is no candidate {number} for {self.name}.", hint=f"They are 1 to {len(self.candidates)}."
+                f"There is no candidate {number} for {self.name}.", hint=f"Candidates are 1 to {len(self.candidates)}."
             )
         return self.candidates[number - 1]
 
@@ -244,7 +244,7 @@ class KernelHandle:
         """`k[grid, block]` or `k[grid, block, shared_bytes]`: the kernel with this launch.
 
         Raises:
-            UsageError: it is no launch.
+            UsageError: it is not a launch.
         """
         __tracebackhide__ = True
         shape = _given_shape(self.name, launch, self.version.contract)
@@ -264,14 +264,14 @@ class KernelHandle:
         if size is None:
             names = ", ".join(contract.sizes[0])
             raise UsageError(
-                f"These arguments do not say what {names} are, which grid and block depend on.",
+                f"These arguments do not determine {names}, on which grid and block depend.",
                 hint=f"Give the launch: {self.name}[grid, block](...).",
             )
         check_against(contract, size, given)
         try:
             if not size_allowed(contract, size):
                 raise UsageError(
-                    f"{self.name} is made for {' and '.join(contract.require)}, which {size_text(size)} is not.",
+                    f"{self.name} requires {' and '.join(contract.require)}, which {size_text(size)} does not satisfy.",
                     hint="Give other arrays.",
                 )
             return launch_shape(contract, size)
@@ -330,10 +330,10 @@ def _given_shape(name: str, launch: Any, contract: Contract) -> LaunchShape:
     __tracebackhide__ = True
     hint = f"Write {name}[grid, block](...), each a number or a tuple of up to three."
     if not isinstance(launch, tuple) or not 2 <= len(launch) <= 3:
-        raise UsageError(f"{launch!r} is no launch.", hint=hint)
+        raise UsageError(f"{launch!r} is not a launch.", hint=hint)
     shared = launch[2] if len(launch) == 3 else 0
     if isinstance(shared, bool) or not isinstance(shared, int) or shared < 0:
-        raise UsageError(f"{shared!r} is no number of bytes of shared memory.", hint=hint)
+        raise UsageError(f"{shared!r} is not a number of bytes of shared memory.", hint=hint)
     sides = tuple(_texts(one, hint) for one in launch[:2])
     fixed = replace(contract, grid=sides[0], block=sides[1], shared=str(shared))
     try:
@@ -346,7 +346,7 @@ def _texts(sides: Any, hint: str) -> tuple[str, ...]:
     __tracebackhide__ = True
     several = sides if isinstance(sides, tuple | list) else (sides,)
     if not 1 <= len(several) <= 3 or not all(_is_whole(side) for side in several):
-        raise UsageError(f"{sides!r} is no grid or block.", hint=hint)
+        raise UsageError(f"{sides!r} is not a grid or block.", hint=hint)
     return tuple(str(int(side)) for side in several)
 
 

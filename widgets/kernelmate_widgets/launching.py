@@ -157,8 +157,8 @@ class GpuLauncher:
         """
         import cupy
 
-        from kernelmate.backends.cuda.backend import STATIC_SHARED_LIMIT, plain
-        from kernelmate.backends.cuda.clusters import launch_in_clusters
+        from kernelmate.backends.cuda.backend import STATIC_SHARED_LIMIT
+        from kernelmate.backends.cuda.launching import launch_in_clusters, plain
 
         arrays = [one.array for one in given if one.array is not None]
         device = arrays[0].device if arrays else None

@@ -89,7 +89,7 @@ def _with_arrays(
         takes = ", ".join(parameter.name for parameter in parameters)
         raise UsageError(
             f"{short_name(kernel)} takes {len(parameters)} arguments ({takes}); --args names {len(texts)}.",
-            hint="Name them in the kernel's order, with commas between.",
+            hint="Name them in the kernel's order, separated by commas.",
         )
     values = [_value(one, evaluate, "--args") for one in texts]
     base = written if written is not None else _described(kernel, values)
@@ -98,7 +98,7 @@ def _with_arrays(
     if size is None:
         open_names = ", ".join(base.sizes[0])
         raise UsageError(
-            f"The arrays and scalars of --args do not say what {open_names} are.",
+            f"The arrays and scalars of --args do not determine {open_names}.",
             hint="Pass arrays of the contract's shapes, dimension for dimension.",
         )
     check_against(base, size, given)
@@ -179,7 +179,7 @@ def _scalar_argument(parameter: Parameter, value: object, size: bool) -> Argumen
     if parameter.pointer or parameter.dtype is None:
         kind = type(value).__name__
         raise UsageError(
-            f"{parameter.name} is {parameter.type}; --args gives a {kind}, which cannot stand for it.",
+            f"{parameter.name} is {parameter.type}; --args gives a {kind}, which cannot be passed for it.",
             hint="Give an array of NumPy, CuPy or torch for a pointer, a plain number for a scalar.",
         )
     argument = Argument(parameter.name, None, parameter.dtype)
@@ -246,7 +246,7 @@ def _with_launch(contract: Contract, wanted: LineArguments, names: Mapping[str, 
     missing = [f"--{name}" for name in ("grid", "block") if not getattr(contract, name)]
     if missing:
         raise UsageError(
-            f"How {contract.kernel} is launched is not known: {' and '.join(missing)} is missing.",
+            f"The launch of {contract.kernel} is not known: {' and '.join(missing)} is missing.",
             hint="Give --grid and --block, or a contract block above the kernel.",
         )
     return contract
@@ -265,7 +265,7 @@ def _sides(text: str, option: str, known: set[str], names: Mapping[str, str], ev
         several = value if isinstance(value, tuple | list) else (value,)
         if not all(isinstance(side, int | np.integer) and not isinstance(side, bool) for side in several):
             hint = "Give whole numbers or expressions over the kernel's sizes, as in cdiv(n, block)."
-            raise UsageError(f"{option} {text} is no launch.", hint=hint) from None
+            raise UsageError(f"{option} {text} is not a launch.", hint=hint) from None
         sides = tuple(str(int(side)) for side in several)
     if not 1 <= len(sides) <= 3:
         raise UsageError(f"{option} {text} has {len(sides)} sides.", hint="Give one to three.")
@@ -322,7 +322,7 @@ def carried_function(function: Callable[..., Any], text: str, folder: Path, aske
         carried = cloudpickle.dumps(function)
     except Exception as error:
         raise UsageError(
-            f"{asked} cannot be carried to the worker: {type(error).__name__}: {error}.",
+            f"{asked} cannot be sent to the worker: {type(error).__name__}: {error}.",
             hint="Let it use its arguments and modules only, or put it in a file and name it in the contract.",
         ) from error
     name = text if is_name(text) else "reference"
@@ -347,7 +347,7 @@ def _check_parameters(contract: Contract, function: Callable[..., Any], text: st
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         hint = f"Wrap it: lambda {contract.args[0].name}: {text}(...)."
-        raise UsageError(f"What --ref {text} takes cannot be told.", hint=hint) from None
+        raise UsageError(f"The parameters of --ref {text} cannot be inspected.", hint=hint) from None
     names = {*contract.sizes[0], *(argument.name for argument in contract.args)}
     known = {f"{name}_" if not is_name(name) else name for name in names}
     needed = [
@@ -375,7 +375,7 @@ def split(text: str) -> list[str]:
     try:
         tree = ast.parse(f"({text.strip().rstrip(',')},)", mode="eval").body
     except (SyntaxError, ValueError):
-        raise UsageError(f"{text!r} cannot be read.", hint="Write Python expressions with commas between.") from None
+        raise UsageError(f"{text!r} cannot be read.", hint="Write Python expressions separated by commas.") from None
     if not isinstance(tree, ast.Tuple):
         return [text]
     # A tuple in its own parentheses, as Python users write a grid.

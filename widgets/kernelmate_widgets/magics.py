@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
@@ -12,42 +11,17 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.utils.process import arg_split
 
 from kernelmate.errors import UsageError
-from kernelmate.records import Contract, Kernel, Optimization, Verdict
+from kernelmate.records import Contract, Kernel, Verdict
 from kernelmate.source import contract_for
 from kernelmate_widgets import commands
 from kernelmate_widgets.cells import cell_unit, chosen_kernel, is_name, place_name, short_name
 from kernelmate_widgets.failing import KernelFailed, told
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.live import LineArguments, live_contract
-from kernelmate_widgets.notebook_state import BoundKernel, NotebookState
+from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, NotebookState
 from kernelmate_widgets.output import sources_of, verdict_bundle
 from kernelmate_widgets.progress import CellProgress
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class MagicResult:
-    """Result that `-o` returns and `-v` stores.
-
-    Attributes:
-        verdicts: one per instance; with a prompt, of the version before it.
-        optimization: the search's result, None without a prompt.
-    """
-
-    verdicts: tuple[Verdict, ...]
-    optimization: Optimization | None = None
-
-    @property
-    def verdict(self) -> Verdict:
-        """The first verdict; the only one unless the kernel is a template."""
-        return self.verdicts[0]
-
-    def __repr__(self) -> str:
-        """Returns one line for each verdict, and the search's result."""
-        from kernelmate.report.tables import verdict_line
-        from kernelmate.report.versions import best_line
-
-        lines = [verdict_line(verdict).plain for verdict in self.verdicts]
-        return "\n".join(lines + ([] if self.optimization is None else [best_line(self.optimization).plain]))
+from kernelmate_widgets.searches import SearchArguments
 
 
 @magics_class
@@ -60,19 +34,19 @@ class KernelmateMagics(Magics):
 
     @no_var_expand
     @magic_arguments("%kernelmate")
-    @argument("name", nargs="?", help="What the kernel is bound under; its own name when not given.")
+    @argument("name", nargs="?", help="The name to bind the kernel to; by default its own.")
     @argument("--args", help="Live arrays and scalars in the kernel's order, as in --args x,y,n.")
     @argument("--grid", help="Blocks: a number, up to three with commas, or an expression such as cdiv(n,block).")
     @argument("--block", help="Threads of a block: a number, or up to three with commas.")
     @argument("--shared", help="Dynamic shared memory of a block in bytes: a number or an expression.")
     @argument("--ref", help="A Python function of this notebook that returns what the kernel must compute.")
     @argument("--target", help="The GPU that figures are for, as in H100 or sm_90.")
-    @argument("--backend", choices=["auto", "cuda", "emulator"], help="Where the kernel runs.")
-    @argument("--seed", type=int, help="Of the inputs; drawn and reported when not given.")
+    @argument("--backend", choices=["auto", "cuda", "emulator"], help="The backend that runs the kernel.")
+    @argument("--seed", type=int, help="Seed of the inputs; drawn and reported if not given.")
     @argument("--prompt", help="Ask for a better version once the kernel is judged, as in --prompt 'make it faster'.")
     @argument("-p", "--panel", action="store_true", help="Show the panel for prompts and candidates.")
-    @argument("--replace", action="store_true", help="Bind NAME even where it is something else than a kernel.")
-    @argument("-q", "--quiet", action="store_true", help="Show nothing but a failure.")
+    @argument("--replace", action="store_true", help="Bind NAME even if it is something other than a kernel.")
+    @argument("-q", "--quiet", action="store_true", help="Show nothing unless the kernel fails.")
     @argument("-o", "--output", action="store_true", help="Return the result.")
     @argument("-v", "--variable", metavar="VAR", help="Keep the result in this variable.")
     @cell_magic("kernelmate")
@@ -106,7 +80,7 @@ class KernelmateMagics(Magics):
         self.notebook.keep(name, folder)
         result = MagicResult(verdicts)
         if options.prompt is not None:
-            found = commands.search(self, name, handle, options.prompt, commands.SearchArguments(quiet=options.quiet))
+            found = commands.search(self, name, handle, options.prompt, SearchArguments(quiet=options.quiet))
             result = MagicResult(verdicts, found)
         if options.panel:
             commands.panel(self, name)
@@ -115,17 +89,23 @@ class KernelmateMagics(Magics):
     @no_var_expand
     @magic_arguments("kernelmate")
     @argument("command", help=f"One of {', '.join(commands.COMMANDS)}.")
-    @argument("words", nargs="*", help='What it is about: optimize NAME "PROMPT", accept NAME [NUMBER], compare A B.')
+    @argument(
+        "words", nargs="*", help='Arguments of the command: optimize NAME "PROMPT", accept NAME [NUMBER], compare A B.'
+    )
     @argument(
         "--author",
         default="auto",
-        help="Who proposes: auto, synthesis, recipes, local, claude, or a package's suggester.",
+        help="The suggester: auto, synthesis, recipes, local, claude, or a package's suggester.",
     )
     @argument("--max-candidates", type=int, default=32, help="Judge at most this many.")
-    @argument("--budget", type=float, metavar="SECONDS", help="End within this time; what would not fit is not begun.")
-    @argument("--samples", type=int, help="Attempts of the local model in a round.")
-    @argument("--rounds", type=int, default=1, help="How often the local model is asked.")
-    @argument("--objective", help="What the prompt means, where it was misread: time, shared_bytes, registers, ...")
+    @argument(
+        "--budget", type=float, metavar="SECONDS", help="End within this time; work that would not fit is not started."
+    )
+    @argument("--samples", type=int, help="Answers of the local model per round.")
+    @argument("--rounds", type=int, default=1, help="Rounds of requests to the local model.")
+    @argument(
+        "--objective", help="The metric that the prompt means, if it was misread: time, shared_bytes, registers, ..."
+    )
     @argument("-q", "--quiet", action="store_true", help="Show nothing.")
     @argument("-o", "--output", action="store_true", help="Return the result.")
     @argument("-v", "--variable", metavar="VAR", help="Keep the result in this variable.")
@@ -176,7 +156,9 @@ class KernelmateMagics(Magics):
         """Returns or stores a result, as `-o` and `-v` request."""
         if options.variable is not None:
             if not is_name(options.variable):
-                raise UsageError(f"-v {options.variable} is no name.", hint="Give the name of a variable.")
+                raise UsageError(
+                    f"-v {options.variable} is not a valid Python name.", hint="Give the name of a variable."
+                )
             self.shell.push({options.variable: result})
         return result if options.output else None
 
@@ -191,15 +173,15 @@ class KernelmateMagics(Magics):
     def _check_names(self, name: str, options: argparse.Namespace) -> None:
         """Reports names that would be overwritten, before anything is judged."""
         if not is_name(name):
-            raise UsageError(f"{name!r} is no name in Python.", hint="Give another: %%kernelmate NAME.")
+            raise UsageError(f"{name!r} is not a valid Python name.", hint="Give another: %%kernelmate NAME.")
         held = self.shell.user_ns.get(name)
         if held is not None and not isinstance(held, KernelHandle) and not options.replace:
             raise UsageError(
-                f"{name} is a {type(held).__name__} in this notebook, and no kernel.",
-                hint="Give the kernel another name (%%kernelmate NAME), or bind it all the same with --replace.",
+                f"{name} is a {type(held).__name__} in this notebook, not a kernel.",
+                hint="Give the kernel another name (%%kernelmate NAME), or replace the value with --replace.",
             )
         if options.variable is not None and not is_name(options.variable):
-            raise UsageError(f"-v {options.variable} is no name.", hint="Give the name of a variable.")
+            raise UsageError(f"-v {options.variable} is not a valid Python name.", hint="Give the name of a variable.")
 
     def _unchanged(self, name: str) -> str:
         held = self.shell.user_ns.get(name)

@@ -16,7 +16,7 @@ from typing import Any
 from kernelmate.compiler import find_target
 from kernelmate.config import Settings, load_settings
 from kernelmate.errors import SourceError, UsageError
-from kernelmate.records import Compiled, Contract, Kernel, Verdict
+from kernelmate.records import Compiled, Contract, Kernel, Optimization, Verdict
 from kernelmate.session import Session
 from kernelmate.session.authors import SpendingBudget
 from kernelmate_widgets.failing import FOLDER_PREFIX
@@ -39,6 +39,32 @@ class BoundKernel:
     contract: Contract | None
     verdict: Verdict
     options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MagicResult:
+    """Result that `-o` returns and `-v` stores.
+
+    Attributes:
+        verdicts: one per instance; with a prompt, of the version before it.
+        optimization: the search's result, None without a prompt.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    optimization: Optimization | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """The first verdict; the only one unless the kernel is a template."""
+        return self.verdicts[0]
+
+    def __repr__(self) -> str:
+        """Returns one line for each verdict, and the search's result."""
+        from kernelmate.report.tables import verdict_line
+        from kernelmate.report.versions import best_line
+
+        lines = [verdict_line(verdict).plain for verdict in self.verdicts]
+        return "\n".join(lines + ([] if self.optimization is None else [best_line(self.optimization).plain]))
 
 
 class NotebookState:

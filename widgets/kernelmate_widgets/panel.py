@@ -20,13 +20,11 @@ from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization
 from kernelmate.session.authors import BUILT_IN, Outgoing
 from kernelmate_widgets import panel_state
-from kernelmate_widgets.commands import SearchArguments
-from kernelmate_widgets.completion import PROMPTS
 from kernelmate_widgets.handle import KernelHandle
 from kernelmate_widgets.listing import VersionList
 from kernelmate_widgets.notebook_state import NotebookState
 from kernelmate_widgets.output import panel_bundle
-from kernelmate_widgets.searches import BackgroundSearch, SearchQuery
+from kernelmate_widgets.searches import PROMPTS, BackgroundSearch, SearchArguments, SearchQuery
 
 CHARTS_EVERY_S = 1.5
 """Seconds between two drawings of the charts while candidates arrive."""
@@ -155,10 +153,10 @@ class Panel(anywidget.AnyWidget):
 
     def _accept(self, content: dict[str, Any]) -> None:
         if self._search is not None:
-            raise UsageError("The search is still under way.", hint="Wait for its end, or cancel it.")
+            raise UsageError("The search is still running.", hint="Wait until it ends, or cancel it.")
         number = self._listing.number(_key(content))
         if number is None or not self._listing.shows(self._handle.candidates):
-            raise UsageError("That version is no longer in the list.", hint="Choose one of those that are.")
+            raise UsageError("This version is no longer in the list.", hint="Choose a version of the list.")
         self._handle.accept(number)
         self._say(error="")
 

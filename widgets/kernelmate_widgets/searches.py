@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from kernelmate.decide.objective import read_objective
 from kernelmate.decide.ranking import best_first
@@ -13,11 +13,26 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.versions import trying_line
 from kernelmate.session.authors import Outgoing, SearchOptions, authors
-from kernelmate_widgets.commands import SearchArguments
 from kernelmate_widgets.handle import KernelHandle
 from kernelmate_widgets.notebook_state import NotebookState
 
+PROMPTS = ("make it faster", "reduce memory usage", "fewer registers", "raise occupancy", "more accurate")
+"""A prompt for each objective."""
+
 STOPPED = "Stopped before every suggestion was tried."
+
+
+@dataclass(frozen=True, slots=True)
+class SearchArguments:
+    """Options of a search; as on the command line."""
+
+    author: str = "auto"
+    max_candidates: int = 32
+    budget: float | None = None
+    samples: int | None = None
+    rounds: int = 1
+    objective: Any = None
+    quiet: bool = False
 
 
 class Watcher(Protocol):

@@ -64,7 +64,7 @@ def _called(call: str, evaluate: Evaluate) -> tuple[str, Callable[..., Any], Map
     except (SyntaxError, ValueError):
         node = None
     if not isinstance(node, ast.Call):
-        raise UsageError(f"{call!r} is no call.", hint=_USE)
+        raise UsageError(f"{call!r} is not a call.", hint=_USE)
     name = ast.unparse(node.func)
     try:
         function = evaluate(name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,12 +17,10 @@ from kernelmate.backends.base import (
     Module,
     Run,
     RunResult,
-    ScalarArgument,
     UnsupportedInstruction,
 )
 from kernelmate.backends.cuda.arena import Arena
 from kernelmate.backends.cuda.availability import require_gpu
-from kernelmate.backends.cuda.clusters import launch_in_clusters
 from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
 from kernelmate.backends.cuda.driver import read_driver
 from kernelmate.backends.cuda.emulated_checks import EmulatedChecks, NativeCodeWorth
@@ -32,6 +29,7 @@ from kernelmate.backends.cuda.faults import fault_of
 from kernelmate.backends.cuda.gpu_lock import GpuLock
 from kernelmate.backends.cuda.initial_state import prepared
 from kernelmate.backends.cuda.large_arena import LargeArena, Take
+from kernelmate.backends.cuda.launching import launch_in_clusters, plain
 from kernelmate.backends.cuda.loading import CodeCopy, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory
 from kernelmate.backends.cuda.printing import Printed, captured
@@ -92,7 +90,7 @@ class CudaBackend:
         except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.memory.OutOfMemoryError) as error:
             raise BackendUnavailable(
                 f"GPU {device} ({self.gpu.name}) cannot be opened: {error}.",
-                hint="See with nvidia-smi who uses it, and whether it is in exclusive mode.",
+                hint="Run nvidia-smi to see which processes use it, and whether it is in exclusive mode.",
             ) from None
         self.multiprocessors = int(self.device.attributes["MultiProcessorCount"])
         self.poisoned = False
@@ -250,7 +248,7 @@ class CudaModule:
         arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
         given = {item.name: item.data for item in arrays}
         if self.backend.poisoned:
-            lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch has cost the GPU's context")
+            lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch destroyed the GPU's context")
             return RunResult(given, (lost,))
         printed = Printed()
         try:
@@ -339,12 +337,3 @@ def aligned(run: Run) -> Run:
         return run
     arguments = (replace(item, misalign=0) if isinstance(item, ArrayArgument) else item for item in run.arguments)
     return replace(run, arguments=tuple(arguments))
-
-
-def plain(argument: ScalarArgument) -> np.generic:
-    """Returns a scalar with the same bits in a NumPy dtype: CuPy knows neither bfloat16 nor float8."""
-    value = argument.value
-    if value.dtype.kind in "biufc":
-        return value
-    bits = value.tobytes()
-    return np.uint8(bits[0]) if len(bits) == 1 else np.uint16(int.from_bytes(bits, sys.byteorder))

@@ -72,7 +72,7 @@ def durations_of(records: np.ndarray[Any, Any], shapes: Sequence[LaunchShape]) -
         Untraced: there are more or fewer records than launches, one has no time stamps, or one is of another launch.
     """
     if len(records) != len(shapes):
-        raise Untraced(f"CUPTI told of {len(records)} kernels where {len(shapes)} were launched")
+        raise Untraced(f"CUPTI reported {len(records)} kernels, but {len(shapes)} were launched")
     records = records[np.argsort(records["start"], kind="stable")]
     grids = np.array([shape.grid for shape in shapes], np.int32).reshape(-1, 3)
     blocks = np.array([shape.block for shape in shapes], np.int32).reshape(-1, 3)

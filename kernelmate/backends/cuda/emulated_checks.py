@@ -8,8 +8,8 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult, small
-from kernelmate.backends.cuda.variables import used_names_of
 from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, within
+from kernelmate.compiler.ptx_text import used_names_of
 from kernelmate.records import Compiled, Target
 
 CHECKED_INSTRUCTIONS = 100_000_000

@@ -106,6 +106,6 @@ def fault_of(status: int, words: str, *, traps: bool) -> Fault:
         return Fault(Finding(FindingCode.LAUNCH_FAILURE, "error", message), sticky=False)
     what = _MACHINE.get(status, "the driver reports what no kernel should cause")
     raise DeviceFailed(
-        f"The GPU failed: {what} ({words}). This says nothing of the kernel.",
-        hint="Run it again. If it stays, see `nvidia-smi -q` and the driver's messages (Xid in dmesg).",
+        f"The GPU failed: {what} ({words}). This says nothing about the kernel.",
+        hint="Run it again. If it fails again, see `nvidia-smi -q` and the driver's messages (Xid in dmesg).",
     )

@@ -269,7 +269,7 @@ class IsolatedCuda:
         """
         given = {item.name: item.data for item in run.arguments if isinstance(item, ArrayArgument)}
         if self.runner.poisoned:
-            lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch has cost the GPU's context")
+            lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch destroyed the GPU's context")
             return RunResult(given, (lost,))
         layout = self._handed_over(run)
         handed = replace(run, key=None) if layout is None else sent(run, layout)

@@ -11,9 +11,9 @@ import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run
 from kernelmate.backends.cuda.arena import SCRUB
-from kernelmate.backends.cuda.clusters import launch_in_clusters
 from kernelmate.backends.cuda.exchange import fill_byte
 from kernelmate.backends.cuda.helpers import helper_launch, helpers
+from kernelmate.backends.cuda.launching import launch_in_clusters, plain
 from kernelmate.records import LaunchShape
 
 ALIGNMENT = 512
@@ -95,8 +95,6 @@ class TimingArena:
             shape: its launch.
         """
         from cupy.cuda import driver
-
-        from kernelmate.backends.cuda.backend import plain
 
         values = [
             np.uint64(self._places[item.name]) if isinstance(item, ArrayArgument) else plain(item)

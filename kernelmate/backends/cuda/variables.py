@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import re
 import sys
 from dataclasses import dataclass
 from typing import Any
 
-_GLOBAL = re.compile(
-    r"^\s*(?:\.(?:visible|weak|common)\s+)*\.global\b(?P<words>(?:\s+\.\w+(?:\([^)]*\))?(?:\s+\d+(?=\s))?)*)"
-    r"\s+(?P<name>[\w$.%]+)\s*(?:\[[^\]]*\]\s*)*(?:=|;)",
-    re.MULTILINE,
-)
-"""A definition at module scope (PTX ISA, Variable Declarations); `.extern` variables are defined elsewhere."""
+from kernelmate.compiler.ptx_text import used_names_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +17,6 @@ class DeviceVariable:
     name: str
     address: int
     size: int
-
-
-def names_of(ptx: str) -> tuple[str, ...]:
-    """Returns the global-memory variables that a PTX text defines: `__device__` ones, and static ones of functions."""
-    return tuple(match["name"] for match in _GLOBAL.finditer(ptx))
-
-
-def used_names_of(ptx: str) -> tuple[str, ...]:
-    """Returns those of `names_of` that the text uses: C++ constants are often defined and never used."""
-    return tuple(
-        name for name in names_of(ptx) if len(re.findall(rf"(?<![\w$.%]){re.escape(name)}(?![\w$.%])", ptx)) > 1
-    )
 
 
 def variables_of(function: Any, ptx: str) -> tuple[DeviceVariable, ...]:

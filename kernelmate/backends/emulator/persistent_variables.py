@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kernelmate.backends.cuda.variables import used_names_of
 from kernelmate.backends.emulator.link import LinkRefused, link
 from kernelmate.backends.emulator.operands import PtxError
 from kernelmate.backends.emulator.program import (
@@ -25,6 +24,7 @@ from kernelmate.backends.emulator.program import (
     Vector,
 )
 from kernelmate.backends.emulator.ptx import parse_program
+from kernelmate.compiler.ptx_text import used_names_of
 
 MOST_PASSES = 12
 """Maximum passes over the instructions until a fixed point; loops take a second one."""

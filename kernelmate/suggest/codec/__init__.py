@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from kernelmate.errors import UsageError
-from kernelmate.suggest.codec.base import Codec
+from kernelmate.suggest.codec.base import CHAT, NAMES, OFFERING, PLAIN, STARTER, Codec
 
-STARTER, PLAIN = "mixed-2", "mixed-2-plain"
-"""The codec of the shipped model, and the same without placeholders for names and literals, to measure their effect."""
-CHAT = "chat-1"
-"""The codec of ordinary instruct models, and of every model whose file names none."""
-NAMES = (STARTER, PLAIN, CHAT)
-OFFERING = (STARTER, PLAIN)
-"""Codecs whose prompts list applicable rewrites by number (see `fingerprint`), and whose answers refer to them."""
+__all__ = ["CHAT", "NAMES", "OFFERING", "PLAIN", "STARTER", "codec_named"]
 
 
 def codec_named(name: str) -> Codec:

@@ -13,6 +13,14 @@ from typing import Literal, Protocol
 
 from kernelmate.records import Contract, MetricName, Verdict
 
+STARTER, PLAIN = "mixed-2", "mixed-2-plain"
+"""The codec of the shipped model, and the same without placeholders for names and literals, to measure their effect."""
+CHAT = "chat-1"
+"""The codec of ordinary instruct models, and of every model whose file names none."""
+NAMES = (STARTER, PLAIN, CHAT)
+OFFERING = (STARTER, PLAIN)
+"""Codecs whose prompts list applicable rewrites by number (see `fingerprint`), and whose answers refer to them."""
+
 Task = Literal["generate", "analyse", "debug"]
 """Generate a better version; analyse the limits without one; or repair a broken or wrong version."""
 

@@ -133,7 +133,7 @@ def _kernel_text(before: Kernel, after: CodecVersion) -> str:
     helpers: list[str] = []
     for kind, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if kind in ("delete", "replace"):
-            raise NotEncodable(f"The version changes what stands beside the kernel: {old[i1:i2][0].strip()[:60]}")
+            raise NotEncodable(f"The version changes text outside the kernel: {old[i1:i2][0].strip()[:60]}")
         if kind == "insert":
             helpers += new[j1:j2]
     return "\n".join([*helpers, changed.source])

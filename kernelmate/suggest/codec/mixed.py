@@ -18,10 +18,11 @@ from math import prod
 from kernelmate.compiler.targets import sm_limits
 from kernelmate.errors import KernelmateError
 from kernelmate.source import launch_shape
-from kernelmate.suggest.codec import STARTER, corrections, header
+from kernelmate.suggest.codec import corrections, header
 from kernelmate.suggest.codec import edits as line_edits
 from kernelmate.suggest.codec.applicable import Offer, assumed, offer_tokens, offered, offers_told
 from kernelmate.suggest.codec.base import (
+    STARTER,
     CodecLaunch,
     CodecVersion,
     DecodedAnswer,
@@ -218,9 +219,9 @@ class MixedQuestion:
         beside = "".join(lines.lines[: where.head])
         top = [] if "".join(changed[: new.head]) == beside else changed[where.head : new.head]
         if "".join(changed[: new.head - len(top)]) != beside or not _is_helper(top):
-            raise NotEncodable("The version changes what stands beside the kernel.")
+            raise NotEncodable("The version changes text outside the kernel.")
         if stop < new.start or changed[stop:] != list(lines.lines[where.stop :]):
-            raise NotEncodable("The version changes what stands behind the kernel.")
+            raise NotEncodable("The version changes the text after the kernel.")
         head = head_told(lines.unit.shown[where.head].texts, unit.shown[new.head].texts, lines.names)
         edits = line_edits.difference(lines.lines[where.start : where.stop], changed[new.start : stop])
         self._must_keep_order(unit, len(top), edits)
@@ -311,7 +312,7 @@ class MixedQuestion:
         unit, where = self.lines.unit, self.where
         edits = line_edits.read(program.edits, where.stop - where.start)
         if not _is_helper(program.top):
-            raise UndecodableAnswer("The answer brings something above the kernel that is no helper of it.")
+            raise UndecodableAnswer("The answer has something above the kernel that is not a helper of it.")
         if not (edits or program.head or program.top):
             return self.question.text
         written = [tokens_of(lines) for lines in (program.top, *(edit.lines for edit in edits))]
@@ -333,7 +334,7 @@ class MixedQuestion:
         unknown = corrections.undeclared(unit, changed, set(fresh.values()))
         if unknown is not None:
             mark = next(mark for mark, name in fresh.items() if name == unknown)
-            raise UndecodableAnswer(f"The answer uses {mark}, which stands for nothing.")
+            raise UndecodableAnswer(f"The answer uses {mark}, which is not defined.")
         return put_back(unit, changed)
 
     def _fresh(self, lines: Iterable[Sequence[str]]) -> dict[str, str]:

@@ -142,7 +142,7 @@ def readable() -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise UndecodableAnswer(f"The answer uses {error.args[0]}, which stands for nothing.") from None
+        raise UndecodableAnswer(f"The answer uses {error.args[0]}, which is not defined.") from None
     except KernelmateError as error:
         raise UndecodableAnswer(f"The answer cannot be put into the text: {error.message}") from None
     except NotEncodable as error:

@@ -115,7 +115,7 @@ class LocalModel:
         if self.agree is not None:
             user = redacted(user)
             if not self.agree(f"{RULES}\n{user}"):
-                raise AuthorFailed("consent", f"Nothing was sent to {self.name}: that was not agreed to.")
+                raise AuthorFailed("consent", f"Nothing was sent to {self.name}: you have not consented.")
         read, unread = 0, ""
         for number in range(count):
             if self.stop() or request.stop():
@@ -148,7 +148,7 @@ class LocalModel:
         self._note_differing()
         coded = CodecQuery(self.codec, asked, request, self.name)
         if self.agree is not None and not self.agree(coded.prompt):
-            raise AuthorFailed("consent", f"Nothing was sent to {self.name}: that was not agreed to.")
+            raise AuthorFailed("consent", f"Nothing was sent to {self.name}: you have not consented.")
         self.last_cost, left = Cost(), count
         for candidate in self._weighed(coded, endpoint, request, count):
             if self.stop() or request.stop():
@@ -234,7 +234,7 @@ class LocalModel:
                 raise Malformed(str(error)) from None
             raise
         if not answer.finished:
-            raise Malformed("The answer was cut off: it was longer than what was allowed for.")
+            raise Malformed("The answer was cut off: it exceeded the token limit.")
         return read_reply(answer.text, Proposal)
 
     def _answer(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelmate.suggest.local.engines import BATCH, EngineSettings
+from kernelmate.suggest.local.engine_settings import BATCH, EngineSettings
 
 PLAIN = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n\n{% endfor %}assistant: "
 """Chat template for a file without one."""

@@ -166,7 +166,9 @@ def _body(endpoint: Endpoint, question: ChatRequest) -> dict[str, Any]:
 def _connection(url: str) -> http.client.HTTPConnection:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise AuthorFailed("request", f"{url!r} is no address of a server; it starts with http:// or https://.")
+        raise AuthorFailed(
+            "request", f"{url!r} is not the address of a server; it must start with http:// or https://."
+        )
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname, parts.port, timeout=10)
     try:
@@ -401,7 +403,7 @@ def _refused(status: int, body: bytes) -> AuthorFailed:
     if status in {401, 403}:
         return AuthorFailed("key", "The model's server did not accept the key.")
     if "context" in lower or "n_ctx" in lower or "exceed" in lower:
-        return AuthorFailed("truncated", f"The kernel and what is known of it are too long for the model{words}")
+        return AuthorFailed("truncated", f"The kernel and the information about it are too long for the model{words}")
     if "does not match the expected" in lower:
         return AuthorFailed("malformed", "The model's answer was not in the form that was asked for.")
     if status == 429:

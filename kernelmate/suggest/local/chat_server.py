@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from kernelmate.suggest.local.binding import Binding, ClientGone, SamplingOptions, TokenCounts, Unanswerable
-from kernelmate.suggest.local.engines import EngineSettings
+from kernelmate.suggest.local.engine_settings import EngineSettings
 
 MOST_BODY = 16 << 20
 """Bytes of one question that are read."""

@@ -97,7 +97,7 @@ class CodecQuery:
     def read(self, answer: ChatAnswer) -> Candidate | None:
         """Returns an answer's candidate; None if it is invalid, changes nothing, or is a duplicate."""
         if not answer.finished:
-            self.unread = "The answer was cut off: it was longer than what was allowed for."
+            self.unread = "The answer was cut off: it exceeded the token limit."
             return None
         if not fits(self._shown, answer.text):
             self.repeated += 1

@@ -132,8 +132,8 @@ def download(
     if offer.sha256 is not None and sha256 != offer.sha256:
         part.unlink(missing_ok=True)
         raise UsageError(
-            f"What was downloaded is not what the hub had announced, and was deleted: its SHA-256 is {sha256}, "
-            f"announced was {offer.sha256}.",
+            f"The downloaded file differs from the one that the hub announced, and was deleted: its SHA-256 is {sha256}, "
+            f"the announced one is {offer.sha256}.",
             hint="Try again; if it happens again, do not trust the repository.",
         )
     part.replace(path)

@@ -214,7 +214,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
-                raise UsageError("This is no GGUF file.", file=str(path), hint=hint)
+                raise UsageError("This is not a GGUF file.", file=str(path), hint=hint)
         reader = GGUFReader(path)
         fields = {name: _value(field) for name, field in reader.fields.items()}
         parameters = sum(int(tensor.n_elements) for tensor in reader.tensors)

@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernelmate.suggest.local.engines import EngineSettings, start_engine
+from kernelmate.suggest.local.engine_settings import EngineSettings
+from kernelmate.suggest.local.engines import start_engine
 from kernelmate.suggest.local.state import ServerState, read_state, touched, write_state
 
 LOOK_S = 0.5

@@ -213,7 +213,7 @@ def _rewritten(
     parts = [_split(line, block, first=number == 0) for number, line in enumerate(lines)]
     kept: list[str] = []
     changed = False
-    others = _other_kernels(kernel)
+    others, own = _other_kernels(kernel), inside or _stands_above(kernel, comment)
     for paragraph in _paragraphs(parts):
         texts = [parts[number][1].strip() for number in paragraph]
         text = " ".join(texts)
@@ -221,7 +221,7 @@ def _rewritten(
         now = (
             text
             if drawn
-            else corrected(text, ended, gone, _leaf(kernel.name), others=() if inside else others, head=not inside)
+            else corrected(text, ended, gone, _leaf(kernel.name), others=() if own else others, head=not inside)
         )
         changed = changed or now != text
         if now == text:
@@ -246,8 +246,10 @@ def _paragraphs(parts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:
     """Numbers of lines that run on; an empty line, and a list's item, begin another."""
     current: list[int] = []
     for number, (prefix, text) in enumerate(parts):
-        opener = number > 0 and prefix.strip() != parts[number - 1][0].strip() and number > 1
-        if current and (not text or ITEM.match(text) or not parts[number - 1][1] or opener):
+        before = parts[number - 1][1] if number else ""
+        opener = number > 1 and prefix.strip() != parts[number - 1][0].strip()
+        table = bool(DRAWN.search(text)) or bool(DRAWN.search(before))
+        if current and (not text or ITEM.match(text) or not before or opener or table):
             yield current
             current = []
         current.append(number)
@@ -309,6 +311,16 @@ def _width(text: str, comment: Comment) -> int:
     own = max(len(one) for one in text[line : comment.end].split("\n"))
     widest = max(len(one) for one in text.split("\n"))
     return own if "\n" in comment.text else max(own, next((limit for limit in LIMITS if widest <= limit), LIMITS[-1]))
+
+
+def _stands_above(kernel: Kernel, comment: Comment) -> bool:
+    """True if a comment stands directly above the kernel or its contract, and so is about no other kernel."""
+    starts = [kernel.start] if kernel.contract_span is None else [kernel.start, kernel.contract_span[0]]
+    return any(
+        re.fullmatch(r"[ \t]*\n?[ \t]*", kernel.unit.text[comment.end : start])
+        for start in starts
+        if start >= comment.end
+    )
 
 
 def _leaf(name: str) -> str:

@@ -12,6 +12,11 @@ SENTENCE = re.compile(
 CLAUSE = re.compile(r"([,;:]|\s+--?|\s+—)(?=\s)")
 FOLLOWS = re.compile(r"(?:and |but )?(?:so|which|because|since|hence|thus|therefore|whereas|until|while|as)\b", re.I)
 """A clause that begins so says the reason for the one before it, or its effect."""
+_LABEL = re.compile(
+    r"(?:implementation|notes?|layout|launch|mapping|strategy|parallel\w*|optimi[sz]\w*|algorithm|approach|how)[.!]?",
+    re.I,
+)
+"""A clause that only announces what follows."""
 BY = r"(?P<by>(?:as|by|with|through|via|using|in|into|over)\s+)?(?P<article>(?:an?|the|one)\s+)?(?P<what>{})"
 SCOPE = r"(?:\s+(?:per|for each|for every|in each|in every|of each|within each|within the|of a) \w+)?(?:\s*\([^()]*\))?"
 
@@ -28,6 +33,7 @@ class EndedTechnique:
             clause or follow a preposition.
         phrase: the words are exchanged wherever they stand.
         unless: a pattern of clauses in which the words mean something else.
+        spares_head: the clause that says what the kernel computes stays, where the words are but a part of it.
     """
 
     words: str
@@ -36,6 +42,7 @@ class EndedTechnique:
     whole: bool = False
     phrase: bool = False
     unless: str = ""
+    spares_head: bool = False
 
     def holds_for(self, code: str) -> bool:
         """True if the changed kernel still uses the technique."""
@@ -75,6 +82,8 @@ def corrected(
         now = sentence
         for one in ended:
             now = _without(now, one, kernel, others, said, opens=head and number == 0)
+        if now != sentence and _LABEL.fullmatch(now):
+            now = ""
         if any(re.search(rf"`{re.escape(name)}`|\b{re.escape(name)}(?=[\[(])", now) or (_coded(name) and re.search(rf"\b{re.escape(name)}\b", now)) for name in gone):  # fmt: skip
             now = ""
         if now:
@@ -161,7 +170,7 @@ def _exchanged(
         return _put(clauses, place, place, before + by + instead + after)
     if one.whole and match["by"] and before.strip():
         return _put(clauses, place, place, f"{before.rstrip()} {after.lstrip()}".rstrip())
-    if place == 0 and not alone and not one.whole and opens:
+    if place == 0 and not alone and opens and (not one.whole or one.spares_head):
         return None  # the clause says what is computed
     first = place
     while first > 0 and clauses[first].sign == "," and FOLLOWS.match(clauses[first].text):
@@ -180,6 +189,7 @@ def _put(clauses: Sequence[_Clause], first: int, place: int, text: str) -> list[
         last += 1
         while following.sign != "," and last + 1 < len(clauses) and clauses[last + 1].sign != ";":
             last += 1
+    text = re.sub(r" {2,}", " ", text).strip()
     new = [_Clause(clauses[first].sign, text)] if text else []
     rest = list(clauses[last + 1 :])
     if not text and first == 0 and rest:

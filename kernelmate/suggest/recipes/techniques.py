@@ -187,6 +187,22 @@ def _lengths(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[EndedTech
     return tuple(found)
 
 
+_WORKERS = r"(?:threads?|warps?|blocks?|lanes?)"
+_MAPPED = (
+    rf"(?:(?:one|an?|each|every|the|all|\d+|neighbou?ring|adjacent|consecutive)\s+{_WORKERS})"
+    r"(?:\s+(?:per|for\s+(?:each|every)|in\s+(?:each|every))\s+\w+)?(?!\s+of\s+(?!threads)\w|[-\s]+(?:diagonal|size|matri|sparse))"
+)
+"""Threads that do something; not `each block of 64 columns`, which says what is computed."""
+_WAYS = (
+    r"(?:one|two|three|four|single|\d+|several)[-\s]+pass(?:es)?(?:\s+over\s+(?:the|each|every)\s+\w+)?"
+    r"|shared\s+memory|scratch|shuffles?|atomics?|atomic(?:ally|Add|\s+(?:add\w*|operations?|updates?))|grid[-\s]strided?"
+    r"|(?:all|one|the\s+same|\w+-way)\s+banks?|bank\s+conflicts?|(?:\w+\s+)?barriers?\s+(?:per|between|after|in)|unroll\w*|(?:un)?coalesced|float[24]"
+    r"|(?:tree|halving|serial|parallel)[-\s]+reductions?|(?:as|by)\s+a\s+tree|tree\s+(?:in|over)|tiles?"
+    r"|(?:loads?|stores?|reads?|writes?)\s+(?:\w+\s+)?(?:walk|stride|jump|are\s+(?:not|strided|scattered|full))\w*"
+    r"|double\s+arithmetic|(?:float|double)\s+rate|FLOP\w*|(?:element|row|column|pixel|output)s?\s+(?:per|for|by)\s+(?:one\s+|a\s+|each\s+)?"
+    rf"{_WORKERS}|(?:per|by)\s+{_WORKERS}"
+)
+
 REWRITTEN = (
     EndedTechnique(
         r"\s+(?:through|by|via|using|with|in)\s+(?:[\w-]+\s+){0,5}?(?:tiles?|shared\s+memory|trees?|shuffles?|atomics?)(?:\s+in\s+shared\s+memory)?",
@@ -194,13 +210,14 @@ REWRITTEN = (
     ),
     *(
         EndedTechnique(
-            r"\b(?:trees?|pass(?:es)?|shared\s+memory|scratch|shuffles?|grid[- ]strided?|atomic\w*|coalesced|strided|naive(?:ly)?|tile[sd]?"
-            r"|bank\w*|barriers?|unroll\w*|vectori[sz]ed|float[24]|loads?|stores?|neighbou?ring|double\s+arithmetic|(?:float|double)\s+rate|FLOP\w*"
-            r"|(?:one|a|an|each|every|the)\s+(?:thread|warp|block|lane)s?|(?:per|by|of)\s+(?:one\s+|a\s+|each\s+)?(?:thread|warp|block)s?"
-            r"|one\s+(?:element|row|column|pixel|output)\s+(?:per|for|by))\b",
-            whole=True,
+            r"(?:naive(?:ly)?|tiled|vectori[sz]ed|unrolled|(?:un)?coalesced|atomic|shared[-\s]memory|warp[-\s]level|block[-\s]level)(?=\s+(?!add|operation|update|access|load|store|read|write)\w)",
+            phrase=True,
         )
-        for _ in range(4)
+        for _ in range(2)
     ),
+    *(EndedTechnique(rf"(?:{_MAPPED}|{_WAYS})", whole=True, spares_head=True) for _ in range(4)),
 )
-"""Patterns of comments that describe how the old kernel worked, for a kernel that was replaced; each matches once per sentence."""
+"""Patterns of comments that describe how the old kernel worked, for a kernel that was replaced; each matches once per sentence.
+
+The clause that says what is computed stays, less the words for how.
+"""

@@ -14,16 +14,6 @@ from kernelmate.suggest.syntax import Edit, Node, Tree
 
 COMPILE = frozenset({FindingCode.COMPILE_ERROR})
 BOUNDS = frozenset({FindingCode.OUT_OF_BOUNDS_WRITE, FindingCode.OUT_OF_BOUNDS_READ, FindingCode.ILLEGAL_ADDRESS})
-VALUES = frozenset(
-    {
-        FindingCode.STALE_OUTPUT,
-        FindingCode.CONSTANT_OUTPUT,
-        FindingCode.WRONG_AT_SIZE,
-        FindingCode.NAN_HANDLING,
-        FindingCode.PRECISION_LOSS,
-        FindingCode.WRONG_VALUES,
-    }
-)
 UNINITIALISED = frozenset(
     {FindingCode.UNINITIALISED_SHARED, FindingCode.UNINITIALISED_LOCAL, FindingCode.UNINITIALISED_GLOBAL}
 )

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernelmate.records import FindingCode
+from kernelmate.records import WRONG_OUTPUTS, FindingCode
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import RACES, UNINITIALISED, VALUES, Repair, line_of
+from kernelmate.suggest.repairs.base import RACES, UNINITIALISED, Repair, line_of
 from kernelmate.suggest.syntax import Node, Tree, is_barrier, read_tree
 from kernelmate.suggest.syntax_effects import (
     calls,
@@ -54,7 +54,7 @@ _CODES = (
     frozenset({FindingCode.DIVERGENT_BARRIER, FindingCode.HANG, FindingCode.TIME_LIMIT})
     | RACES
     | UNINITIALISED
-    | VALUES
+    | WRONG_OUTPUTS
 )
 
 REPAIR = Repair("divergent-barrier", ("correct",), (), rewrites, _CODES)

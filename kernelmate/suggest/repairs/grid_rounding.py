@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernelmate.records import FindingCode
+from kernelmate.records import WRONG_OUTPUTS, FindingCode
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite, relaunch
-from kernelmate.suggest.repairs.base import VALUES, Repair
+from kernelmate.suggest.repairs.base import Repair
 
 _OPERAND = r"(?:\w+|\([^()]*\))"
 _DOWN = re.compile(rf"(?P<over>{_OPERAND}(?:\s*\*\s*{_OPERAND})*)\s*//?\s*(?P<under>{_OPERAND})")
@@ -27,7 +27,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         )
 
 
-REPAIR = Repair("grid-rounding", ("correct",), (), rewrites, VALUES | {FindingCode.LAUNCH_FAILURE})
+REPAIR = Repair("grid-rounding", ("correct",), (), rewrites, WRONG_OUTPUTS | {FindingCode.LAUNCH_FAILURE})
 
 
 def _up(side: str) -> str:

@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from kernelmate.records import WRONG_OUTPUTS
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import BOUNDS, VALUES, Repair
+from kernelmate.suggest.repairs.base import BOUNDS, Repair
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import element_accesses, index_of, operator, plain, root_name
 from kernelmate.suggest.syntax_loops import loops
@@ -51,7 +52,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-REPAIR = Repair("index-order", ("correct",), (), rewrites, VALUES | BOUNDS)
+REPAIR = Repair("index-order", ("correct",), (), rewrites, WRONG_OUTPUTS | BOUNDS)
 
 
 def _lengths(tree: Tree) -> dict[str, set[str]]:

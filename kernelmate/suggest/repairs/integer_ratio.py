@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import WRONG_OUTPUTS
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import VALUES, Repair, each_then_all, line_of
+from kernelmate.suggest.repairs.base import Repair, each_then_all, line_of
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import call_name, operator, root_name
 
@@ -36,7 +37,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     )
 
 
-REPAIR = Repair("integer-ratio", ("correct",), (), rewrites, VALUES)
+REPAIR = Repair("integer-ratio", ("correct",), (), rewrites, WRONG_OUTPUTS)
 
 
 def _whole(tree: Tree, node: Node) -> bool:

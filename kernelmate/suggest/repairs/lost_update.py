@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import WRONG_OUTPUTS
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import RACES, VALUES, Repair, findings, simple_statements_at
+from kernelmate.suggest.repairs.base import RACES, Repair, findings, simple_statements_at
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree, statement_expression
 from kernelmate.suggest.syntax_effects import call_name, operator, plain
 
@@ -32,7 +33,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         yield Rewrite(apply_edits(request.kernel, list(edits)), request.contract, why)
 
 
-REPAIR = Repair("lost-update", ("correct",), (), rewrites, RACES | VALUES)
+REPAIR = Repair("lost-update", ("correct",), (), rewrites, RACES | WRONG_OUTPUTS)
 
 
 def _edits(tree: Tree, statement: Node) -> Iterator[Edit]:

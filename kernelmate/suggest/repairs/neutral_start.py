@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from kernelmate.records import WRONG_OUTPUTS
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import VALUES, Repair, each_then_all
+from kernelmate.suggest.repairs.base import Repair, each_then_all
 from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_tree, strip_parentheses
 from kernelmate.suggest.syntax_effects import call_name, operator, plain, root_name
 
@@ -42,7 +43,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield from each_then_all(request, edits, "Every start, reset and filling becomes what changes nothing.")
 
 
-REPAIR = Repair("neutral-start", ("correct",), (), rewrites, VALUES)
+REPAIR = Repair("neutral-start", ("correct",), (), rewrites, WRONG_OUTPUTS)
 
 
 def _gathered(tree: Tree) -> dict[str, str]:

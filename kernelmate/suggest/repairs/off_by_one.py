@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernelmate.records import WRONG_OUTPUTS
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import BOUNDS, UNINITIALISED, VALUES, Repair, each_then_all, line_of
+from kernelmate.suggest.repairs.base import BOUNDS, UNINITIALISED, Repair, each_then_all, line_of
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import operator
 
@@ -33,12 +34,12 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
         elif sign in too_narrow:
             wide.append(_changed(tree, comparison, too_narrow[sign], "one too few"))
     yield from each_then_all(request, narrow[:MOST], "Every comparison that lets one too many in is narrowed.")
-    if any(finding.code in VALUES for finding in request.verdict.findings):
+    if any(finding.code in WRONG_OUTPUTS for finding in request.verdict.findings):
         for edit in wide[:MOST]:
             yield from each_then_all(request, [edit], "")
 
 
-REPAIR = Repair("off-by-one", ("correct",), (), rewrites, BOUNDS | VALUES | UNINITIALISED)
+REPAIR = Repair("off-by-one", ("correct",), (), rewrites, BOUNDS | WRONG_OUTPUTS | UNINITIALISED)
 
 
 def _comparisons(tree: Tree) -> Iterator[tuple[Node, bool]]:

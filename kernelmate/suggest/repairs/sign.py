@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernelmate.records import WRONG_OUTPUTS
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import VALUES, Repair, each_then_all, line_of
+from kernelmate.suggest.repairs.base import Repair, each_then_all, line_of
 from kernelmate.suggest.repairs.integer_ratio import FLOATING
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import operator, root_name
@@ -41,7 +42,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             )
 
 
-REPAIR = Repair("sign", ("correct",), (), rewrites, VALUES)
+REPAIR = Repair("sign", ("correct",), (), rewrites, WRONG_OUTPUTS)
 
 
 def _of_floats(tree: Tree, node: Node) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernelmate.records import WRONG_OUTPUTS
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import UNINITIALISED, VALUES, Repair
+from kernelmate.suggest.repairs.base import UNINITIALISED, Repair
 from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_tree, statement_expression
 from kernelmate.suggest.syntax_effects import (
     call_name,
@@ -46,7 +47,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
     yield from _outputs(request, tree)
 
 
-REPAIR = Repair("unset-start", ("correct",), (), rewrites, UNINITIALISED | VALUES)
+REPAIR = Repair("unset-start", ("correct",), (), rewrites, UNINITIALISED | WRONG_OUTPUTS)
 
 
 def _gathered(tree: Tree) -> Iterator[tuple[str, str]]:

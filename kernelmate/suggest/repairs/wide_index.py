@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kernelmate.records import FindingCode
+from kernelmate.records import WRONG_OUTPUTS, FindingCode
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.recipes.base import Rewrite
-from kernelmate.suggest.repairs.base import BOUNDS, VALUES, Repair, findings, statement_at
+from kernelmate.suggest.repairs.base import BOUNDS, Repair, findings, statement_at
 from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import element_accesses, index_of, names, operator
 
@@ -36,7 +36,7 @@ def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
             yield Rewrite(apply_edits(request.kernel, edits), request.contract, why)
 
 
-REPAIR = Repair("wide-index", ("correct",), (), rewrites, BOUNDS | VALUES | {FindingCode.INDEX_OVERFLOW})
+REPAIR = Repair("wide-index", ("correct",), (), rewrites, BOUNDS | WRONG_OUTPUTS | {FindingCode.INDEX_OVERFLOW})
 
 
 def _edits(tree: Tree, places: list[Node]) -> Iterator[Edit]:

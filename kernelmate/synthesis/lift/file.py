@@ -41,7 +41,7 @@ class LocalArray:
         position = 0
         for one, side in zip(at, self.sides, strict=True):
             if one.constant is None or not 0 <= one.constant < side:
-                raise NotLifted("a thread's own array is indexed by what is no constant")
+                raise NotLifted("a thread's own array is indexed by something that is not constant")
             position = position * side + one.constant
         return position
 

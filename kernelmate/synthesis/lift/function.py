@@ -16,8 +16,9 @@ from kernelmate.synthesis.lift.machine import ThreadMachine
 from kernelmate.synthesis.lift.memory import refuse_races
 from kernelmate.synthesis.lift.names import DTYPES
 from kernelmate.synthesis.lift.polynomials import Atom, NotLifted, Poly, is_variable
-from kernelmate.synthesis.lift.statements import Statements
-from kernelmate.synthesis.lift.text import ATOM, FunctionWriter, NumpyText
+from kernelmate.synthesis.lift.reducing import FunctionWriter
+from kernelmate.synthesis.lift.statements import KernelMachine
+from kernelmate.synthesis.lift.text import ATOM, NumpyText
 from kernelmate.synthesis.lift.values import (
     MAP_OF,
     TRUE,
@@ -64,8 +65,8 @@ def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
         NotLifted: with the reason and the line of the unit's text.
     """
     try:
-        machine = ThreadMachine(kernel, contract)
-        Statements(machine).run()
+        machine = KernelMachine(kernel, contract)
+        machine.run()
         refuse_races(machine.state, machine.block.names, machine.space)
         return _FunctionText(machine, contract, exact=exact).written()
     except RecursionError:
@@ -206,7 +207,7 @@ class _FunctionText:
         for place, one in enumerate(results):
             if one.op:
                 if value is None:
-                    raise NotLifted(f"{argument.name} is added to, but is no inout argument", one.line)
+                    raise NotLifted(f"{argument.name} is added to, but is not an inout argument", one.line)
                 value = Op(MAP_OF[one.op], (value, one.value), kind)
             elif one.condition == TRUE or (value is None and self._covered(results, place)):
                 value = one.value
@@ -311,7 +312,7 @@ class _FunctionText:
         extent, stride = self.space.extents[names[0]], index.coefficient(names[0])
         start = index - stride * Poly.name(names[0])
         if extent is None or free(Index(start)) or (stride.constant or 0) < 1:
-            raise NotLifted("the elements that are written are no slice")
+            raise NotLifted("the elements that are written are not a slice")
         first = self.writer.size(start) if start.terms else ""
         if stride.constant == 1:
             return f"{first}:{'' if start + extent == side else self.writer.size(start + extent)}"

@@ -76,7 +76,7 @@ def read_loop(machine: ThreadMachine, node: Node) -> LiftedLoop:
     ):
         update = body.named_children[-1].named_children[0]
     if condition is None or update is None or body is None or condition.type != "binary_expression":
-        raise NotLifted("a loop that is no count", machine.line(node))
+        raise NotLifted("a loop that does not count", machine.line(node))
     name, step = _step(machine, update)
     left, right = condition.child_by_field_name("left"), condition.child_by_field_name("right")
     sign = machine.text(condition.child_by_field_name("operator"))
@@ -88,7 +88,7 @@ def read_loop(machine: ThreadMachine, node: Node) -> LiftedLoop:
         or sign not in ("<", "<=", ">", ">=")
         or name not in machine.state.names
     ):
-        raise NotLifted("a loop that is no count, but ends on a value", machine.line(node))
+        raise NotLifted("a loop that does not count, but ends on a value", machine.line(node))
     return LiftedLoop(node, name, sign, right, step, body, counts_last)
 
 
@@ -99,13 +99,13 @@ def _step(machine: ThreadMachine, update: Node) -> tuple[str, LoopStep]:
     left, right = update.child_by_field_name("left"), update.child_by_field_name("right")
     sign = machine.text(update.child_by_field_name("operator"))
     if update.type != "assignment_expression" or left is None or right is None:
-        raise NotLifted("a loop that is no count", machine.line(update))
+        raise NotLifted("a loop that does not count", machine.line(update))
     name = machine.text(left)
     if sign == "=" and right.type == "binary_expression" and machine.text(right.child_by_field_name("left")) == name:
         sign = machine.text(right.child_by_field_name("operator")) + "="
         right = right.child_by_field_name("right")
     if right is None or sign not in ("+=", "-=", ">>=", "<<=", "/=", "*="):
-        raise NotLifted("a loop that is no count", machine.line(update))
+        raise NotLifted("a loop that does not count", machine.line(update))
     by = machine.plain(machine.number(right))
     if not isinstance(by, Index):
         raise NotLifted("a loop whose step is a value", machine.line(update))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,12 +33,16 @@ LARGEST = 2000
 """Maximum of operations and operands of a value."""
 
 
-class ThreadMachine(LaunchedKernel):
+class ThreadMachine(LaunchedKernel, ABC):
     """Evaluates expressions of a kernel symbolically for an arbitrary thread."""
 
     def __init__(self, kernel: Kernel, contract: Contract) -> None:
         super().__init__(kernel, contract)
         self.sizes = Sizes()
+
+    @abstractmethod
+    def called(self, function: Node, given: Sequence[Node]) -> Any:
+        """Returns the value of a call of the file's function; None for a void function."""
 
     # ------------------------------------------------------------------------------------------------ expressions
 
@@ -101,7 +107,7 @@ class ThreadMachine(LaunchedKernel):
         if name in self.state.names:
             found = self.state.names[name]
             if found is None:
-                raise NotLifted(f"`{name}` is used where it has no value for certain")
+                raise NotLifted(f"`{name}` is used where it may have no value")
             if isinstance(found, SharedArray) and not found.sides:
                 return self.sharing.read(found, (), self.state.path, self.state.epoch, self.state.loops)
             return found
@@ -305,9 +311,7 @@ class ThreadMachine(LaunchedKernel):
         if name in ATOMICS:
             raise NotLifted("the value that an atomic operation returns")
         if name in self.functions:
-            from kernelmate.synthesis.lift.statements import Statements
-
-            return Statements(self).called(self.functions[name], given)
+            return self.called(self.functions[name], given)
         values = [self.number(one) for one in given]
         return self._function(name, values)
 
@@ -337,7 +341,7 @@ class ThreadMachine(LaunchedKernel):
         value, by = self.number(given[1]), self.plain(self.number(given[2]))
         amounts = self.block.integers(to_poly(by)) if isinstance(by, Index) else None
         if amounts is None:
-            raise NotLifted("a shuffle by what is not known")
+            raise NotLifted("a shuffle by an unknown amount")
         lanes = self.block.integers(self.block.x) % 32
         sources = {"__shfl_sync": amounts, "__shfl_down_sync": lanes + amounts, "__shfl_up_sync": lanes - amounts, "__shfl_xor_sync": lanes ^ amounts}.get(name)  # fmt: skip
         if sources is None or self.block.sides[1:] != (1, 1):
@@ -376,7 +380,7 @@ class ThreadMachine(LaunchedKernel):
             )
             return
         if not isinstance(found, tuple):
-            raise NotLifted("an assignment to what is no element that is known", self.line(node))
+            raise NotLifted("an assignment to something that is not a known element", self.line(node))
         array, at = found
         if isinstance(array, SharedArray):
             self.sharing.write(array, Write(at, value, self.state.path, self.state.epoch, self.state.loops, op))

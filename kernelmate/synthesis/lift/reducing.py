@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelmate.synthesis.lift.polynomials import NotLifted, Poly
-from kernelmate.synthesis.lift.text import ATOM, PRODUCT, SUM, NumpyText
+from kernelmate.synthesis.lift.text import ATOM, PRODUCT, SUM, ExpressionWriter, NumpyText
 from kernelmate.synthesis.lift.values import ArrayLoad, Fold, Number, Op, free, joined, operation, parts
-
-if TYPE_CHECKING:
-    from kernelmate.synthesis.lift.text import FunctionWriter
 
 _INITIAL = {"max": "-np.inf", "min": "np.inf"}
 
 
-def reduced(writer: FunctionWriter, fold: Fold, order: tuple[str, ...]) -> NumpyText:
+class FunctionWriter(ExpressionWriter):
+    """Writes the function's text: expressions, and reductions as methods, products of matrices, or loops."""
+
+    def _fold(self, fold: Fold, order: tuple[str, ...]) -> NumpyText:
+        return _reduced(self, fold, order)
+
+
+def _reduced(writer: ExpressionWriter, fold: Fold, order: tuple[str, ...]) -> NumpyText:
     """Returns the text of a reduction along the remaining axes."""
     taps = [name for name in fold.over if name in writer.loading.taps]
     if taps:
@@ -51,7 +55,7 @@ def _arguments(fold: Fold, places: Sequence[int], rest: Sequence[str]) -> str:
     return ", ".join(given)
 
 
-def _looped(writer: FunctionWriter, fold: Fold, taps: Sequence[str], order: tuple[str, ...]) -> NumpyText:
+def _looped(writer: ExpressionWriter, fold: Fold, taps: Sequence[str], order: tuple[str, ...]) -> NumpyText:
     """Loops over taps, each of which adds a shifted array."""
     name = writer.name(fold.hint)
     start = (
@@ -71,7 +75,7 @@ def _looped(writer: FunctionWriter, fold: Fold, taps: Sequence[str], order: tupl
         writer.indent += 1
     rest = tuple(one for one in fold.over if one not in taps)
     fold = fold if writer.exact or fold.op != "sum" else replace(fold, body=_unmasked(writer, fold.body))
-    inner = reduced(writer, replace(fold, over=rest), order) if rest else writer.value(fold.body, order)
+    inner = _reduced(writer, replace(fold, over=rest), order) if rest else writer.value(fold.body, order)
     if fold.op in ("sum", "prod"):
         sign = "+" if fold.op == "sum" else "*"
         writer.line(f"{name} = {name} {sign} {inner.within(SUM if sign == '+' else PRODUCT)}")
@@ -81,7 +85,7 @@ def _looped(writer: FunctionWriter, fold: Fold, taps: Sequence[str], order: tupl
     return NumpyText(name, inner.axes)
 
 
-def _unmasked(writer: FunctionWriter, body: Any) -> Any:
+def _unmasked(writer: ExpressionWriter, body: Any) -> Any:
     """A term without the guards that keep an index inside of an array that is padded with zeros."""
     match body:
         case Op(name="select", args=(condition, inner, Number(value=0.0))):
@@ -102,7 +106,7 @@ def _unmasked(writer: FunctionWriter, body: Any) -> Any:
     return body
 
 
-def _inside(writer: FunctionWriter, load: ArrayLoad) -> list[Poly]:
+def _inside(writer: ExpressionWriter, load: ArrayLoad) -> list[Poly]:
     """Returns an expression that is negative while an element is inside its zero-padded array."""
     shape, _ = writer.loading.axes(load)
     if writer.loading.pads.get((load.array, shape), ("", []))[0] != "constant":
@@ -111,7 +115,7 @@ def _inside(writer: FunctionWriter, load: ArrayLoad) -> list[Poly]:
     return [poly for side, index in zip(sides, indices, strict=True) for poly in (-index - 1, index - side)]
 
 
-def _product(writer: FunctionWriter, fold: Fold, order: tuple[str, ...]) -> NumpyText | None:
+def _product(writer: ExpressionWriter, fold: Fold, order: tuple[str, ...]) -> NumpyText | None:
     """A sum over products of two as a product of matrices, or None."""
     body = fold.body
     if not isinstance(body, Op) or body.name != "multiply" or body.kind != "float":

@@ -23,17 +23,25 @@ MOST_ITERATIONS = 128
 _BARRIERS = ("__syncthreads", "__syncwarp", "__threadfence_block")
 
 
+class KernelMachine(ThreadMachine):
+    """A thread that executes the kernel's statements too, so that it can call the file's functions."""
+
+    def run(self) -> None:
+        """Executes the kernel's body."""
+        body = self.function.child_by_field_name("body")
+        assert body is not None
+        Statements(self).sequence(statements_of(body))
+
+    def called(self, function: Node, given: Sequence[Node]) -> Any:
+        """Returns the value of a call of the file's function; None for a void function."""
+        return Statements(self).called(function, given)
+
+
 class Statements:
     """Executes statements on a machine."""
 
     def __init__(self, machine: ThreadMachine) -> None:
         self.machine, self.depth = machine, 0
-
-    def run(self) -> None:
-        """The kernel's body."""
-        body = self.machine.function.child_by_field_name("body")
-        assert body is not None
-        self.sequence(statements_of(body))
 
     def sequence(self, nodes: Sequence[Node]) -> None:
         """Executes statements in order; those after a guarded return or continue are guarded by the negation."""
@@ -148,7 +156,7 @@ class Statements:
                 size = node.child_by_field_name("size")
                 known = None if size is None else to_poly(machine.number(size)).constant
                 if known is None and not outside:
-                    raise NotLifted("an array whose size is no constant")
+                    raise NotLifted("an array whose size is not constant")
                 sides.insert(0, known)
             elif node.type == "pointer_declarator":
                 pointer = True
@@ -353,7 +361,7 @@ class Statements:
         del machine.state.kept[text]
         value = machine.state.names.pop(name)
         if value is None:
-            raise NotLifted(f"`{text}` has no value for certain after a loop", machine.line(node))
+            raise NotLifted(f"`{text}` may have no value after a loop", machine.line(node))
         machine.set_place(node, value)
 
     def _executed(self, loop: LiftedLoop) -> None:
@@ -372,7 +380,7 @@ class Statements:
             self._unrolled(loop, values, body)
             return
         if loop.step.geometric:
-            raise NotLifted("a loop that is no count", machine.line(loop.node))
+            raise NotLifted("a loop that does not count", machine.line(loop.node))
         state, shared = copy.copy(machine.state), self._shared()
         kept = (dict(state.names), list(state.stores), list(state.loads))
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,7 @@ class NumpyText:
         return self.code if self.binds >= binds else f"({self.code})"
 
 
-class FunctionWriter:
+class ExpressionWriter(ABC):
     """Writes the statements of a function."""
 
     def __init__(self, loading: Loading, taken: set[str], *, exact: bool) -> None:
@@ -353,10 +354,9 @@ class FunctionWriter:
                 best = names if len(names) > len(best) else best
         return best if set(best) == set(wanted) else tuple(wanted)
 
+    @abstractmethod
     def _fold(self, fold: Fold, order: tuple[str, ...]) -> NumpyText:
-        from kernelmate.synthesis.lift.reducing import reduced
-
-        return reduced(self, fold, order)
+        """Returns the text of a reduction."""
 
     def _scan(self, scan: ScanValue, order: tuple[str, ...]) -> NumpyText:
         kind = {"sum": "cumsum", "prod": "cumprod", "max": "maximum.accumulate", "min": "minimum.accumulate"}[scan.op]

@@ -96,8 +96,7 @@ def _launch(module: CudaModule, run: Run, kept: list[Any]) -> None:
     import numpy as np
 
     from kernelmate.backends.base import ArrayArgument
-    from kernelmate.backends.cuda.backend import plain
-    from kernelmate.backends.cuda.clusters import launch_in_clusters
+    from kernelmate.backends.cuda.launching import launch_in_clusters, plain
 
     values = []
     for item in run.arguments:

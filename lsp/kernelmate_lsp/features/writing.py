@@ -96,7 +96,7 @@ async def _asked(server: KernelmateServer, given: Mapping[str, Any]) -> KernelRe
         raise UsageError("The document is not open.", hint="Open it first; the command takes {uri, function}.")
     path = Path(reading.path)
     if not path.is_file() or normal_text(path.read_bytes().decode("utf-8", "replace")) != normal_text(reading.text):
-        raise SourceError("The file is not saved, and the kernel is held against what the file says.", file=str(path), hint="Save it first.")  # fmt: skip
+        raise SourceError("The file is not saved, and the kernel is compared with the saved file.", file=str(path), hint="Save it first.")  # fmt: skip
     described = load_python_function(f"{path}:{function}")
     target = path.with_name(f"{described.name}.cu")
     if target.exists():

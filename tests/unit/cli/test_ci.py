@@ -353,14 +353,14 @@ def test_outside_of_a_repository_it_says_so(clone: Clone, tmp_path: Path) -> Non
     finally:
         folder.rmdir()
     assert done.exit_code == 2
-    assert "is in no git repository" in done.stderr
+    assert "is not in a git repository" in done.stderr
 
 
 def test_without_git_it_says_what_is_missing(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     done = clone.ci()
     assert done.exit_code == 3
-    assert "There is no git on this machine." in done.stderr
+    assert "git is not installed on this machine." in done.stderr
 
 
 def test_nothing_that_the_repository_configures_is_run(clone: Clone, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_nothing_is_written_that_was_not_confirmed(run, document, emulated, fold
         (None, "cannot be read"),
         (b"{", "is not JSON"),
         (b"\xff\xfe", "is not text"),
-        (b'{"schema": 1}', "does not carry"),
+        (b'{"schema": 1}', "does not contain the kernel"),
     ],
 )
 def test_a_document_that_is_none_is_told(run, folder, content, said) -> None:

@@ -65,7 +65,7 @@ def test_kernels_and_versions_are_listed(run: Run, kept: Path, documents: Callab
 def test_a_kernel_that_was_never_judged_is_an_error(run: Run, kept: Path) -> None:
     result = CliRunner().invoke(cli, ["history", "nobody"])
     assert result.exit_code == 2
-    assert "knows nothing of nobody" in result.stderr
+    assert "has no version of nobody" in result.stderr
 
 
 def test_one_version_is_shown_with_its_source(run: Run, kept: Path, documents: Callable[[str], Any]) -> None:

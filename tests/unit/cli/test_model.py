@@ -105,7 +105,7 @@ def test_the_exams_goals_are_listed_without_a_model(run: Run, documents: Callabl
     [
         (["add", "gone.gguf"], "no file gone.gguf"),
         (["add", "notes.txt"], "no file notes.txt"),
-        (["add", "bad.gguf"], "no GGUF file"),
+        (["add", "bad.gguf"], "not a GGUF file"),
         (["use", "nobody"], "no model 'nobody'"),
         (["remove", "nobody"], "no model 'nobody'"),
         (["test"], "No model is in use"),

@@ -102,7 +102,7 @@ def test_a_renamed_kernel_changes_nothing_and_a_changed_constant_does(run, folde
         (("twice.cu", "twice.cu"), "2 files were named"),
         (("twice.cu", "--ptx", "--sass"), "--ptx and --sass each show that alone"),
         (("twice.cu", "--line", "9-3"), "ends before it begins"),
-        (("twice.cu", "--line", "x"), "no range of lines"),
+        (("twice.cu", "--line", "x"), "not a range of lines"),
         (("twice.cu", "--arch", "sm_80", "--target", "H100"), "the same option"),
         (("twice.cu::twice", "--kernel", "twice"), "name the kernel twice"),
     ],

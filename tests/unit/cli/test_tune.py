@@ -135,7 +135,7 @@ def test_a_search_at_each_size_finds_the_version_for_each(files: tuple[str, str]
     ("arguments", "message"),
     [
         (["--sweep", "depth=1..8"], "There is no size depth."),
-        (["--sweep", "cols=8..1"], "holds no size"),
+        (["--sweep", "cols=8..1"], "contains no size"),
         (["--sweep", "cols"], "is not NAME=A..B"),
         (["--html", "x.html"], "belong to a sweep"),
     ],

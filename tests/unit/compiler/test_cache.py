@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from kernelmate.compiler.cache import Cache, key_of
-from kernelmate.compiler.child import CompileOutput
+from kernelmate.compiler.frames import CompileOutput
 
 PRODUCT = CompileOutput(True, "log", "ptx", b"\x7fELF", ("k",))
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from kernelmate.compiler.child import CompileJob
+from kernelmate.compiler.frames import CompileJob
 from kernelmate.compiler.process import Abandoned, CompilerProcess
 from kernelmate.errors import CompileTimeout
 
@@ -100,7 +100,7 @@ def test_several_threads_get_their_own_answers(compiler) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_it_goes_with_its_parent_in_the_middle_of_a_compilation(tmp_path, how) -> None:
     (tmp_path / "tests_job.py").write_text(
-        "from kernelmate.compiler.child import CompileJob\n"
+        "from kernelmate.compiler.frames import CompileJob\n"
         f"JOB = CompileJob({ENDLESS.text!r}, 'kernel.cu', (), {ENDLESS.options!r}, ('k',))\n"
     )
     parent = subprocess.Popen(

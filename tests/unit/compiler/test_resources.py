@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kernelmate.compiler.child import CompileJob
+from kernelmate.compiler.frames import CompileJob
 from kernelmate.compiler.process import COMPILER
 from kernelmate.compiler.resources import read_resources
 

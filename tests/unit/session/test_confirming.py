@@ -182,11 +182,11 @@ def test_a_comparison_carries_its_candidate_and_its_prompt(load, scale, scripted
     ("text", "said"),
     [
         ("{", "is not JSON"),
-        ("[1]", "no document of kernelmate"),
-        ('{"schema": 2}', "no document of kernelmate"),
+        ("[1]", "not a document of kernelmate"),
+        ('{"schema": 2}', "not a document of kernelmate"),
         ('{"schema": 1, "error": {"message": "no such file"}}', "says why a command stopped: no such file"),
-        ('{"schema": 1, "verdicts": []}', "does not carry the kernel"),
-        ('{"schema": 1, "verdicts": [], "given": {"file": 3}}', "given is not as it should be"),
+        ('{"schema": 1, "verdicts": []}', "does not contain the kernel"),
+        ('{"schema": 1, "verdicts": [], "given": {"file": 3}}', "given is invalid"),
     ],
 )
 def test_what_carries_nothing_is_told(text, said) -> None:

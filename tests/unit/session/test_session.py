@@ -348,7 +348,7 @@ def test_a_reference_kernel_that_does_not_compile_is_told_as_such(load: Load, sc
     bounded = (
         text + "__global__ void __launch_bounds__(32) naive(const float* x, float* y, float a, int n) { y[0] = 1; }\n"
     )
-    with pytest.raises(ReferenceFailed, match="reference kernel naive cannot be run"):
+    with pytest.raises(ReferenceFailed, match="reference kernel naive cannot run"):
         session.bench(load(bounded, kernel="scale"))
 
 

@@ -135,7 +135,7 @@ HOSTILE = {
     "a type with the name of a kernel": f"struct other {{ int v; }};\n{ANSWER}",
     "an opened namespace": f"namespace own {{ __device__ float g(float v) {{ return v; }} }}\nusing namespace own;\n{ANSWER}",
     "a taken name": f"using std::swap;\n{ANSWER}",
-    "assembly beside the kernel": f'asm(".pushsection .init_array");\n{ANSWER}',
+    "assembly outside the kernel": f'asm(".pushsection .init_array");\n{ANSWER}',
     "assembly of the host": f'__host__ __device__ void a() {{ asm(".pushsection .init_array"); }}\n{ANSWER}',
     "a constructor": f"__attribute__((constructor)) __host__ __device__ void a() {{}}\n{ANSWER}",
     "a constructor by brackets": f"[[gnu::constructor]] __host__ __device__ void a() {{}}\n{ANSWER}",
@@ -291,12 +291,12 @@ def test_a_kernel_keeps_the_conditions_that_it_has(old: str, new: str, allowed: 
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("x[0] = 1.0f", "x[0] = 2.0f", "beside the kernel"),
+        ("x[0] = 1.0f", "x[0] = 2.0f", "outside the kernel"),
         ("void launch", "void first() {}\nvoid launch", "host code"),
         ("#define TILE 32", "#define TILE 16", "redefines"),
         ('#include "mine.cuh"', '#include "theirs.cuh"', "includes"),
-        ("return 2.0f * v", "return 3.0f * v", "beside the kernel"),
-        ("scale<<<(n + 255) / 256, 256>>>(x, n)", "scale<<<1, 256>>>(x, n + 1)", "beside the kernel"),
+        ("return 2.0f * v", "return 3.0f * v", "outside the kernel"),
+        ("scale<<<(n + 255) / 256, 256>>>(x, n)", "scale<<<1, 256>>>(x, n + 1)", "outside the kernel"),
     ],
 )
 def test_a_whole_file_may_change_only_the_kernel(baseline: Kernel, old: str, new: str, told: str) -> None:

@@ -216,14 +216,14 @@ __global__ void looked_up(const float* table, const int* ids, float* out, int di
 
 REFUSED: dict[str, tuple[str, str]] = {
     # name: the reason's beginning, and the body of a kernel of x, out and n
-    "chased": ("a loop that is no count", "int i = threadIdx.x; float v = 1.0f; while (v < x[i]) v *= 2.0f; out[i] = v;"),
+    "chased": ("a loop that does not count", "int i = threadIdx.x; float v = 1.0f; while (v < x[i]) v *= 2.0f; out[i] = v;"),
     "stopped": ("a loop that ends on a value", "float s = 0.0f; for (int i = 0; i < n; i++) { if (x[i] < 0) break; s += x[i]; } out[0] = s;"),
     "unknown": ("the function `j0f` is not known", "int i = threadIdx.x; if (i < n) out[i] = j0f(x[i]);"),
     "hurried": (
         "a race: s is read by other threads",
         "__shared__ float s[256]; s[threadIdx.x] = x[threadIdx.x]; out[threadIdx.x] = s[255 - threadIdx.x];",
     ),
-    "scattered": ("the elements that are written are no slice", "int i = threadIdx.x; if (i < n) out[(int)x[i]] = 1.0f;"),
+    "scattered": ("the elements that are written are not a slice", "int i = threadIdx.x; if (i < n) out[(int)x[i]] = 1.0f;"),
     "fought": ("a race: several threads write", "int i = blockIdx.x * 256 + threadIdx.x; if (i < n) out[0] = x[i];"),
     "between": ("a loop between bounds that are read", "float s = 0; for (int i = (int)x[0]; i < (int)x[1]; i++) s += x[i]; out[0] = s;"),
     "recurrent": ("`h` carries more", "float h = 0; for (int i = 0; i < n; i++) h = 0.5f * h + x[i]; out[0] = h;"),

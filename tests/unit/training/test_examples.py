@@ -10,7 +10,7 @@ import pytest
 
 from kernelmate.errors import UsageError
 from kernelmate.suggest.codec import codec_named
-from kernelmate_training.corpus.files import PACKED
+from kernelmate_training.corpus_files import PACKED
 from kernelmate_training.examples import format_examples, lines_of, question_of
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"

@@ -13,7 +13,8 @@ for package in ("torch", "trl", "peft", "datasets", "gguf"):
     pytest.importorskip(package, reason="fine-tuning needs the extra `train`")
 
 from kernelmate.suggest.codec import codec_named  # noqa: E402
-from kernelmate.suggest.local.engines import EngineSettings, start_engine  # noqa: E402
+from kernelmate.suggest.local.engine_settings import EngineSettings  # noqa: E402
+from kernelmate.suggest.local.engines import start_engine  # noqa: E402
 from kernelmate.suggest.local.library import read_facts  # noqa: E402
 from kernelmate_training.examples import Example  # noqa: E402
 from kernelmate_training.finetuning import finetune, mixed  # noqa: E402

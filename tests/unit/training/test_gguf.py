@@ -15,7 +15,8 @@ torch = pytest.importorskip("torch", reason="export needs the extra `train`")
 gguf = pytest.importorskip("gguf", reason="export needs the extra `train`")
 
 from kernelmate.errors import UsageError  # noqa: E402
-from kernelmate.suggest.local.engines import EngineSettings, start_engine  # noqa: E402
+from kernelmate.suggest.local.engine_settings import EngineSettings  # noqa: E402
+from kernelmate.suggest.local.engines import start_engine  # noqa: E402
 from kernelmate.suggest.local.library import read_facts  # noqa: E402
 from kernelmate_training.gguf_files import OFFERS_KEY, Label, paired, quantised, write_gguf  # noqa: E402
 from kernelmate_training.parity import compare, reference_logits  # noqa: E402

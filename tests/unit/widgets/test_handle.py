@@ -48,7 +48,7 @@ def test_scalars_of_numpy_and_zero_dimensional_arrays_are_taken(scale) -> None:
         (lambda x, y: (x, y, 3.0), "takes 4 arguments (x, y, a, n); 3 were given"),
         (
             lambda x, y: (x.astype(np.float64), y, 3.0, 8),
-            "x takes float32; given was a NumPy array in host memory of float64",
+            "x takes float32, not a NumPy array in host memory of float64",
         ),
         (lambda x, y: (floats(16)[::2], y, 3.0, 8), "not contiguous"),
         (lambda x, y: (x, y, 3.0, 9), "holds 8 elements; at n = 9 the kernel takes 9"),
@@ -56,7 +56,7 @@ def test_scalars_of_numpy_and_zero_dimensional_arrays_are_taken(scale) -> None:
         (lambda x, y: (x, y, 3.0, 2**31), "does not fit int32"),
         (lambda x, y: (x, y, "3", 8), "takes a number"),
         (lambda x, y: (list(x), y, 3.0, 8), "takes an array of float32"),
-        (lambda x, y: (x, None, 3.0, 8), "given was None"),
+        (lambda x, y: (x, None, 3.0, 8), "not None"),
         (lambda x, y: (x, y, x, 8), "takes a number"),
         (lambda x, y: (y, y, 3.0, 8), "share memory"),
     ],
@@ -101,7 +101,7 @@ def test_a_call_on_sizes_that_the_contract_excludes_is_refused(notebook) -> None
         + notebook.SCALE.replace("// block = 256", '// block = 256\n// require = ["n % 7 == 0 or n == 1024"]')
     )
     x = floats(10)
-    with pytest.raises(UsageError, match="made for"):
+    with pytest.raises(UsageError, match="requires"):
         notebook.names["scale"](x, np.zeros_like(x), 1.0, 10)
 
 

@@ -106,7 +106,7 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(panel, notebook) -> Non
     do(panel, "accept", key=4)
     assert "no longer in the list" in panel.state["error"]
     do(panel, "revert")
-    assert "nothing to take back" in panel.state["error"]
+    assert "no earlier version to return to" in panel.state["error"]
     do(panel, "select", key=99, asked="here-1")
     assert panel.detail["asked"] == "here-1", "the page is answered, and waits no more"
     do(panel, "something else")

@@ -45,7 +45,7 @@ def test_a_function_that_cannot_be_traced_is_told_with_its_operation(notebook) -
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        ("scaled", "is no call"),
+        ("scaled", "is not a call"),
         ("scaled(x)", "missing a required argument: 'w'"),
         ("absent(x)", "cannot be called"),
         ("scaled(x, [1, 2])", "w is a list"),

@@ -34,12 +34,14 @@ command goes on where it was. What the figures mean stands in docs/upskill.md.""
 @click.argument("name", required=False)
 @click.option("--list", "listed", is_flag=True, help="List the exam's goals, and do nothing else.")
 @click.option(
-    "--k", type=click.IntRange(1), default=8, show_default=True, help="Answers to each goal, one of them greedy."
+    "--k", type=click.IntRange(1), default=8, show_default=True, help="Number of answers per goal, one of them greedy."
 )
-@click.option("--goals", multiple=True, metavar="NAME", help="This goal or kernel alone; may be repeated.")
-@click.option("--recipes/--no-recipes", default=True, help="Also try recipes, for the figures of both together.")
+@click.option("--goals", multiple=True, metavar="NAME", help="Only this goal or kernel; repeatable.")
+@click.option(
+    "--recipes/--no-recipes", default=True, help="Also judge recipes, and report the figures of both together."
+)
 @click.option("--backend", type=click.Choice(["emulator", "cuda"]), default="emulator", show_default=True, help="The backend that judges versions; cuda measures.")  # fmt: skip
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Goals at a time.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Goals that are judged at once.")
 @click.option("-o", "--output", "out", type=click.Path(path_type=Path, dir_okay=False), help="Write the result here as well, as JSON.")  # fmt: skip
 @output_options()
 def examine(name: str | None, listed: bool, **options: Any) -> int:

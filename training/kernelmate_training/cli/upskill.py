@@ -99,7 +99,9 @@ def generate(config: Path, seconds: float | None, dry_run: bool, **options: Any)
 
 @upskill.command(short_help="Make a corpus of the versions that you judged.")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--history", "history_file", type=click.Path(path_type=Path), help="Another file than your own.")
+@click.option(
+    "--history", "history_file", type=click.Path(path_type=Path), help="The history file; by default your own."
+)
 def collect(folder: Path, history_file: Path | None) -> int:
     r"""Make a corpus in FOLDER of accepted and rejected versions in the history.
 
@@ -118,7 +120,7 @@ def collect(folder: Path, history_file: Path | None) -> int:
 
 @upskill.command(short_help="Train models, or fine-tune one.")
 @CONFIG
-@click.option("--model", metavar="NAME", help="One of the configuration's; all when not given.")
+@click.option("--model", metavar="NAME", help="A model of the configuration; by default all.")
 @click.option("--seconds", type=click.FloatRange(min=1), help="Seconds of training at most, for each model.")
 @click.option("--dry-run", is_flag=True, help="Show time, memory and cost, and do nothing.")
 @output_options(quiet=True)
@@ -155,7 +157,7 @@ def train(config: Path, model: str | None, seconds: float | None, dry_run: bool,
 
 @upskill.command(short_help="Write a trained model as a GGUF file.")
 @CONFIG
-@click.option("--model", metavar="NAME", help="One of the configuration's; all when not given.")
+@click.option("--model", metavar="NAME", help="A model of the configuration; by default all.")
 @click.option("--kind", type=click.Choice(["f32", "f16", "q8_0", "q5_0", "q4_0"]), help="The type of the matrices.")
 @click.option("--compare", is_flag=True, help="Compare llama.cpp's logits with torch's.")
 def export(config: Path, model: str | None, kind: str | None, compare: bool) -> int:
@@ -173,7 +175,7 @@ def export(config: Path, model: str | None, kind: str | None, compare: bool) -> 
 
 @upskill.command(short_help="Examine a trained model.")
 @CONFIG
-@click.option("--model", metavar="NAME", help="One of the configuration's; all when not given.")
+@click.option("--model", metavar="NAME", help="A model of the configuration; by default all.")
 @output_options(quiet=True)
 def exam(config: Path, model: str | None, **options: Any) -> int:
     """Draw a model's answers to the exam with torch, and judge each on this machine.

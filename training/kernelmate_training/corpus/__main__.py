@@ -15,14 +15,16 @@ def main() -> int:
         prog="python -m kernelmate_training.corpus", description="Generate and judge a corpus."
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--count", type=int, default=60_000, help="rows wanted")
+    parser.add_argument("--count", type=int, default=60_000, help="number of rows to generate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--backend", choices=("cuda", "emulator"), default="emulator")
-    parser.add_argument("--workers", type=int, default=None, help="processes; as many as cores unless given")
-    parser.add_argument("--devices", default="0", help="GPUs, as 0,1,2,3")
+    parser.add_argument("--workers", type=int, default=None, help="processes; by default one per core")
+    parser.add_argument("--devices", default="0", help="numbers of the GPUs, as 0,1,2,3")
     parser.add_argument("--target", default="H100 SXM")
-    parser.add_argument("--families", default="", help="names with commas between; all unless given")
-    parser.add_argument("--limit-s", type=float, default=None, help="seconds after which what there is is put together")
+    parser.add_argument("--families", default="", help="names separated by commas; by default all")
+    parser.add_argument(
+        "--limit-s", type=float, default=None, help="seconds after which the corpus is assembled from the rows so far"
+    )
     given = parser.parse_args()
     settings = Settings(
         given.folder, given.count, given.seed, given.backend, given.workers,

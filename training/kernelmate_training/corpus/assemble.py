@@ -14,10 +14,10 @@ from typing import Any
 
 from kernelmate.version import VERSION
 from kernelmate_training.corpus.card import card_text
+from kernelmate_training.corpus.drafting import Family
 from kernelmate_training.corpus.examples import Written
-from kernelmate_training.corpus.families import Family
-from kernelmate_training.corpus.files import CORPUS
 from kernelmate_training.corpus.journal import COUNTED, Studied
+from kernelmate_training.corpus_files import CORPUS
 
 TASKS: Mapping[str, float] = {"generate": 0.4, "analyse": 0.3, "debug": 0.3}
 """Shares of the tasks among the rows."""

@@ -17,7 +17,8 @@ from typing import Literal
 
 from kernelmate.errors import UsageError
 from kernelmate_training.corpus.assemble import Manifest, PromptFilter, assemble
-from kernelmate_training.corpus.families import Family, registry
+from kernelmate_training.corpus.drafting import Family
+from kernelmate_training.corpus.families import registry
 from kernelmate_training.corpus.journal import Journal, Studied
 from kernelmate_training.corpus.judging import seed_of
 from kernelmate_training.corpus.pool import Job, Pool
@@ -40,7 +41,7 @@ class Settings:
         devices: GPUs, as CUDA counts them; used with `cuda`.
         target: the GPU that is compiled for.
         families: names of those to take; none for all.
-        limit_s: seconds after which what there is is put together; None for no limit.
+        limit_s: seconds after which the corpus is assembled from the rows so far; None for no limit.
     """
 
     folder: Path

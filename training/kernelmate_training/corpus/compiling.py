@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernelmate.compiler.child import CompileJob, CompileOutput
+from kernelmate.compiler.frames import CompileJob, CompileOutput
 from kernelmate.compiler.process import CompilerProcess
 
 _COMMENT = re.compile(r"^[ \t]*//[^\n\\]*$", re.MULTILINE)

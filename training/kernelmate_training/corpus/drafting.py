@@ -299,6 +299,21 @@ class Problem:
         return unit_text(self, self.draft(flaws))
 
 
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Problems of one kind.
+
+    Attributes:
+        draw: one of them, by chance.
+        held_out: none of its rows is trained on.
+    """
+
+    name: str
+    kind: Kind
+    draw: Callable[[Random], Problem]
+    held_out: bool = False
+
+
 def unit_text(problem: Problem, draft: Draft) -> str:
     """A draft as a translation unit with its contract."""
     headers = dict.fromkeys(HEADERS[a.dtype] for a in problem.args if a.dtype in HEADERS)

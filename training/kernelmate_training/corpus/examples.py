@@ -14,10 +14,10 @@ from kernelmate.records import Counters, Finding, FindingCode, Verdict
 from kernelmate.report.json import plain
 from kernelmate.version import VERSION
 from kernelmate_training.corpus.flaws import FLAWS
-from kernelmate_training.corpus.overlap import fingerprint
+from kernelmate_training.overlap import fingerprint
 
 if TYPE_CHECKING:
-    from kernelmate_training.corpus.families import Family
+    from kernelmate_training.corpus.drafting import Family
     from kernelmate_training.corpus.groups import Group, Pair, Repair
     from kernelmate_training.corpus.judging import Judged
 

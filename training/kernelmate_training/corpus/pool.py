@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from kernelmate_training.corpus.families import Family
+from kernelmate_training.corpus.drafting import Family
 from kernelmate_training.corpus.journal import Studied
 from kernelmate_training.spawned import Spawned
 

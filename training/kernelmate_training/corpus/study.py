@@ -23,14 +23,14 @@ from kernelmate_training.corpus.choosing import (
     possible,
     with_times,
 )
+from kernelmate_training.corpus.drafting import Family
 from kernelmate_training.corpus.examples import actions_of, change_row, offers_of, repair_row, written
-from kernelmate_training.corpus.families import Family
 from kernelmate_training.corpus.groups import Group, Pair, Repair, draw_prompt, make_group
 from kernelmate_training.corpus.journal import Studied
 from kernelmate_training.corpus.judging import NOT_TIMED, TURNS, Judge, Judged, Rounds, seed_of
-from kernelmate_training.corpus.overlap import NEAR, Overlaps
 from kernelmate_training.corpus.verdicts import held_together, worth_teaching
 from kernelmate_training.examples import question_of
+from kernelmate_training.overlap import NEAR, Overlaps
 
 TRIED = 8
 """Versions that are judged for one mistake."""

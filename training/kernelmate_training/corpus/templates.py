@@ -24,8 +24,8 @@ from jinja2.ext import Extension
 
 from kernelmate_training.corpus.drafting import Code, Draft, Flaws, Style, load, store
 from kernelmate_training.corpus.expressions import Emitter, Expr, Real
-from kernelmate_training.corpus.families.reducing import Op, Team, grown, joined, neutral
 from kernelmate_training.corpus.flaws import FLAWS
+from kernelmate_training.corpus.reducing import Op, Team, grown, joined, neutral
 
 FOLDER = Path(__file__).parent / "families" / "templates"
 

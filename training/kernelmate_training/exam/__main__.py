@@ -38,9 +38,11 @@ def list_goals() -> None:
 
 
 @main.command()
-@click.option("--codec", default="mixed-2", show_default=True, help="How the model is asked.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Where prompts go, one per line.")
-@click.option("--goals", multiple=True, help="Names of goals or kernels; all when not given.")
+@click.option("--codec", default="mixed-2", show_default=True, help="The codec of the model's prompts.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The file for the prompts, one per line."
+)
+@click.option("--goals", multiple=True, help="Names of goals or kernels; by default all.")
 def prompts(codec: str, output: Path, goals: tuple[str, ...]) -> None:
     """Write what a model is to be asked: goal, task, codec and prompt, one JSON object per line."""
     from kernelmate_training.exam.prompts import write_prompts
@@ -50,18 +52,26 @@ def prompts(codec: str, output: Path, goals: tuple[str, ...]) -> None:
 
 
 @main.command()
-@click.option("--answers", type=click.Path(path_type=Path, exists=True), help="Answers sampled elsewhere.")
-@click.option("--codec", default="mixed-2", show_default=True, help="That the prompts were written with.")
-@click.option("--model", help="Ask this local model; with --answers, what to call their author.")
-@click.option("--k", type=click.IntRange(1), default=8, show_default=True, help="Answers to each goal.")
 @click.option(
-    "--recipes", type=click.IntRange(0), default=12, show_default=True, help="Most versions of recipes; 0: none."
+    "--answers", type=click.Path(path_type=Path, exists=True), help="A file of answers that were sampled elsewhere."
+)
+@click.option("--codec", default="mixed-2", show_default=True, help="The codec that wrote the prompts.")
+@click.option("--model", help="Ask this local model; with --answers, the name of their author.")
+@click.option("--k", type=click.IntRange(1), default=8, show_default=True, help="Number of answers per goal.")
+@click.option(
+    "--recipes",
+    type=click.IntRange(0),
+    default=12,
+    show_default=True,
+    help="Most versions that recipes make; 0 disables recipes.",
 )
 @click.option("--backend", type=click.Choice(["emulator", "cuda"]), default="emulator", show_default=True)
-@click.option("--goals", multiple=True, help="Names of goals or kernels; all when not given.")
-@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Goals at a time.")
-@click.option("--again/--once", default=True, help="Judge what met a goal once more, with other inputs.")
-@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Kept in the result, for tables.")
+@click.option("--goals", multiple=True, help="Names of goals or kernels; by default all.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Goals that are judged at once.")
+@click.option("--again/--once", default=True, help="Judge versions that met a goal once more, with other inputs.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label that is kept in the result, for tables."
+)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The result as JSON; FILE.part holds what is done."
 )

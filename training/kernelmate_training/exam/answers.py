@@ -100,7 +100,8 @@ class Sampled:
             self._texts.setdefault(str(row["goal"]), {})[int(row["sample"])] = str(row["text"])
         except (ValueError, KeyError, TypeError):
             raise SourceError(
-                f"{path}:{number}: this line is no answer.", hint='A line is {"goal": ..., "sample": 0, "text": ...}.'
+                f"{path}:{number}: this line is not an answer.",
+                hint='A line is {"goal": ..., "sample": 0, "text": ...}.',
             ) from None
 
     def identity(self) -> Mapping[str, str]:

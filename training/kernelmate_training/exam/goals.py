@@ -119,7 +119,7 @@ def exam_hash() -> str:
 def _goal(entry: dict[str, object]) -> Goal:
     metric = str(entry["metric"])
     if metric not in get_args(MetricName):
-        raise SourceError(f"{GOALS}: goal {entry['name']} has metric {metric!r}, which is none.")
+        raise SourceError(f"{GOALS}: goal {entry['name']} has metric {metric!r}, which is not a metric.")
     most = entry.get("most")
     limit = None if most is None else float(str(most))
     return Goal(str(entry["name"]), str(entry["kernel"]), str(entry["prompt"]), metric, limit)  # type: ignore[arg-type]

@@ -154,7 +154,7 @@ def joined(model: ExamResult, recipes: ExamResult) -> ExamResult:
         if getattr(model, name) != getattr(recipes, name):
             raise SourceError(
                 f"The results differ in {name}: {getattr(model, name)} and {getattr(recipes, name)}.",
-                hint="Only results of one exam, taken alike, can be joined.",
+                hint="Only results of one exam with the same options can be joined.",
             )
     if model.model is None or not recipes.recipes:
         raise SourceError("One result must be a model's and the other one of recipes.")

@@ -157,7 +157,9 @@ def run(wanted: Wanted, *, on_goal: OnGoal | None = None, keep: Path | None = No
     exam = load_exam(wanted.goals)
     answers = wanted.model_that_answers()
     if answers is None and wanted.terms.recipes == 0:
-        raise UsageError("Neither a model nor recipes are to sit the exam.", hint="Name a model, or allow recipes.")
+        raise UsageError(
+            "Neither a model nor recipes are selected for the exam.", hint="Name a model, or allow recipes."
+        )
     model = None if answers is None else dict(answers.identity())
     kept = _Kept(keep, _key(wanted, exam, model))
     done = {one.goal: one for one in kept.results}

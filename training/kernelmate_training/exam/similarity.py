@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelmate.errors import SourceError
-from kernelmate_training.corpus.files import opened, rows_file
-from kernelmate_training.corpus.overlap import NEAR, Nearest, Overlaps
+from kernelmate_training.corpus_files import opened, rows_file
 from kernelmate_training.exam.goals import KERNELS
+from kernelmate_training.overlap import NEAR, Nearest, Overlaps
 
 SHOWN = 5
 
@@ -82,7 +82,7 @@ def _of_corpus(path: Path) -> Iterator[tuple[str, str]]:
                 sides = [(side, row[side]) for side in ("before", "after")]
                 found = [(f"{path.name}:{number} {side}", str(one["source"])) for side, one in sides if one is not None]
             except (ValueError, KeyError, TypeError, AttributeError):
-                raise SourceError(f"{path}:{number}: this line is no example of a corpus.") from None
+                raise SourceError(f"{path}:{number}: this line is not an example of a corpus.") from None
             yield from found
 
 

@@ -13,7 +13,14 @@ from kernelmate.backends.emulator.instructions.registry import Unsupported, deco
 from kernelmate.backends.emulator.instructions.transcendental import upper_half
 from kernelmate.backends.emulator.numerics import directed
 from kernelmate.backends.emulator.numerics.fused import fma32, fma64
-from kernelmate.backends.emulator.numerics.rounding import DIRECTIONS, NEAREST, flush, saturate
+from kernelmate.backends.emulator.numerics.rounding import (
+    DIRECTIONS,
+    NEAREST,
+    flush,
+    minimum_or_maximum,
+    saturate,
+    xor_signed,
+)
 from kernelmate.backends.emulator.operations import Compute, Operation
 from kernelmate.backends.emulator.program import Instruction
 from kernelmate.backends.emulator.types import FLOATS, Array
@@ -113,36 +120,6 @@ def _folded(pick: Callable[[Array, Array], Array], values: tuple[Array, ...]) ->
     for value in values[1:]:
         result = pick(result, value)
     return result
-
-
-def minimum_or_maximum(largest: bool, nan_wins: bool) -> Callable[[Array, Array], Array]:
-    """A two-operand minimum or maximum in which -0 is less than +0."""
-    ufunc = {(True, True): np.maximum, (True, False): np.fmax, (False, True): np.minimum, (False, False): np.fmin}[
-        largest, nan_wins
-    ]
-    other = np.signbit
-
-    def pick(a: Array, b: Array) -> Array:
-        result = np.asarray(ufunc(a, b))
-        zero = result == 0
-        if zero.any():
-            sign = other(a) & other(b) if largest else other(a) | other(b)
-            both = zero & (a == 0) & (b == 0)
-            result = np.where(both, np.where(sign, result.dtype.type(-0.0), result.dtype.type(0.0)), result)
-        return result
-
-    return pick
-
-
-def xor_signed(pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
-    """Picks a magnitude and gives it the product's sign (`.xorsign.abs`)."""
-
-    def function(a: Array, b: Array) -> Array:
-        magnitude = pick(np.abs(a), np.abs(b))
-        negative = np.signbit(a) ^ np.signbit(b)
-        return np.where(negative, -magnitude, magnitude)
-
-    return function
 
 
 @decodes("abs", "neg")

@@ -14,7 +14,15 @@ import numpy as np
 from kernelmate.backends.emulator.instructions.integer import plain
 from kernelmate.backends.emulator.instructions.registry import Unsupported, require
 from kernelmate.backends.emulator.numerics.fused import fma32, fma_narrow
-from kernelmate.backends.emulator.numerics.rounding import DIRECTIONS, NEAREST, flush, rectified, saturate
+from kernelmate.backends.emulator.numerics.rounding import (
+    DIRECTIONS,
+    NEAREST,
+    flush,
+    minimum_or_maximum,
+    rectified,
+    saturate,
+    xor_signed,
+)
 from kernelmate.backends.emulator.operations import Compute
 from kernelmate.backends.emulator.program import Instruction
 from kernelmate.backends.emulator.types import DTYPES, Array
@@ -79,9 +87,6 @@ def decode_fused(instruction: Instruction) -> Compute:
 
 def decode_minmax(instruction: Instruction) -> Compute:
     """`min` and `max`."""
-    # Imported here because floats imports this module.
-    from kernelmate.backends.emulator.instructions.floats import minimum_or_maximum, xor_signed
-
     kind = instruction.kind
     require(instruction, NARROW | {"ftz", "NaN", "xorsign", "abs"})
     pick = minimum_or_maximum(instruction.name == "max", instruction.has("NaN"))

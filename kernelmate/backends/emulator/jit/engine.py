@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.emulator.jit.build import ENTRY
+ENTRY = "run_warps"
+"""Name of the generated function."""
 
 Native = Callable[[int], None]
 

@@ -8,6 +8,7 @@ FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE T
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -122,3 +123,33 @@ def rectified(value: Array) -> Array:
     """Replaces non-positive values by +0; a NaN stays (`.relu`)."""
     keep = (value > value.dtype.type(0)) | np.isnan(value)
     return np.where(keep, value, value.dtype.type(0))
+
+
+def minimum_or_maximum(largest: bool, nan_wins: bool) -> Callable[[Array, Array], Array]:
+    """A two-operand minimum or maximum in which -0 is less than +0."""
+    ufunc = {(True, True): np.maximum, (True, False): np.fmax, (False, True): np.minimum, (False, False): np.fmin}[
+        largest, nan_wins
+    ]
+    other = np.signbit
+
+    def pick(a: Array, b: Array) -> Array:
+        result = np.asarray(ufunc(a, b))
+        zero = result == 0
+        if zero.any():
+            sign = other(a) & other(b) if largest else other(a) | other(b)
+            both = zero & (a == 0) & (b == 0)
+            result = np.where(both, np.where(sign, result.dtype.type(-0.0), result.dtype.type(0.0)), result)
+        return result
+
+    return pick
+
+
+def xor_signed(pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array]:
+    """Picks a magnitude and gives it the product's sign (`.xorsign.abs`)."""
+
+    def function(a: Array, b: Array) -> Array:
+        magnitude = pick(np.abs(a), np.abs(b))
+        negative = np.signbit(a) ^ np.signbit(b)
+        return np.where(negative, -magnitude, magnitude)
+
+    return function

@@ -90,7 +90,9 @@ def stamp(why: str, folder: Path = FOLDER) -> LocalModelFile:
 
     model, fresh = shipped(folder), computed()
     if model is None or model.offers is None:
-        raise UsageError(MISSING if model is None else "The model in place chooses among no offers.", file=str(folder))
+        raise UsageError(
+            MISSING if model is None else "The present starter model cannot choose among offers.", file=str(folder)
+        )
     file, old = Path(model.path), model.offers.encode()
     before = file.read_bytes()
     # In the value and in the card, and as long as before: no offset in the file changes.

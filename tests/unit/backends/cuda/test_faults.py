@@ -34,7 +34,7 @@ def test_a_status_becomes_its_finding(status: int, traps: bool, code: str, stick
 
 @pytest.mark.parametrize("status", [46, 214, 220, 226, 709, 805, 810, 999, 12345])
 def test_what_no_kernel_causes_is_no_finding(status: int) -> None:
-    with pytest.raises(DeviceFailed, match="This says nothing of the kernel") as caught:
+    with pytest.raises(DeviceFailed, match="This says nothing about the kernel") as caught:
         fault_of(status, "CUDA_ERROR_X: words", traps=True)
     assert "CUDA_ERROR_X: words" in caught.value.message
     assert "nvidia-smi" in str(caught.value.hint)

@@ -87,7 +87,7 @@ def test_a_file_that_is_not_the_announced_one_is_deleted_and_both_hashes_are_sai
     hub: Hub, tiny: Path, library: ModelLibrary
 ) -> None:
     hub.announced[NAME] = "f" * 64
-    with pytest.raises(UsageError, match="not what the hub had announced") as caught:
+    with pytest.raises(UsageError, match="differs from the one that the hub announced") as caught:
         download(library, look_up(REPOSITORY))
     assert "f" * 64 in str(caught.value)
     assert hashlib.sha256(tiny.read_bytes()).hexdigest() in str(caught.value)
@@ -199,7 +199,7 @@ def test_ctrl_c_keeps_what_has_come_and_the_same_command_goes_on(
     first.send_signal(signal.SIGINT)
     _, said = first.communicate()
     assert first.returncode == 130, said
-    assert "the same command goes on there" in said
+    assert "run the same command again to resume it" in said
     assert "Traceback" not in said
     hub.stall, hub.ranges = False, []
     second = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

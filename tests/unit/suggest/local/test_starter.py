@@ -81,7 +81,7 @@ def test_it_is_stamped_with_the_recipes_that_are_installed_and_its_weights_stay(
 
 
 def test_only_a_model_that_chooses_is_stamped(installed: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="chooses among no offers"):
+    with pytest.raises(UsageError, match="cannot choose among offers"):
         stamp("why", installed)
     with pytest.raises(UsageError, match="without the starter model"):
         stamp("why", tmp_path / "nothing")

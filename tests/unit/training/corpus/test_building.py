@@ -19,8 +19,8 @@ from kernelmate_training.corpus import Manifest, Settings, build
 from kernelmate_training.corpus.assemble import CARD, MANIFEST, PromptFilter
 from kernelmate_training.corpus.examples import Written, mark_of
 from kernelmate_training.corpus.families.catalogue import HELD_OUT
-from kernelmate_training.corpus.files import CORPUS
 from kernelmate_training.corpus.journal import PARTS
+from kernelmate_training.corpus_files import CORPUS
 
 pytestmark = pytest.mark.exhaustive(share=0.2, together=True)
 

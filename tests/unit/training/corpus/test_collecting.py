@@ -13,7 +13,7 @@ from kernelmate.records import JudgementEntry
 from kernelmate.source import find_kernels, text_unit
 from kernelmate_training.corpus import collect
 from kernelmate_training.corpus.assemble import CARD, REJECTED
-from kernelmate_training.corpus.files import CORPUS
+from kernelmate_training.corpus_files import CORPUS
 
 BASE = "// scale\n__global__ void scale(float* x, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) x[i] = x[i] * 2.0;\n}\n"
 BETTER = BASE.replace("2.0;", "2.0f;")

@@ -105,7 +105,7 @@ def test_prompts_name_the_goal_and_the_exam_and_are_what_the_answer_is_read_agai
 def test_a_line_that_is_no_answer_is_named(line: str, tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     path.write_text(f"\n{line}\n")
-    with pytest.raises(SourceError, match=r"answers\.jsonl:2: this line is no answer"):
+    with pytest.raises(SourceError, match=r"answers\.jsonl:2: this line is not an answer"):
         Sampled(path, CODEC)
 
 

@@ -10,9 +10,9 @@ import pytest
 from kernelmate.decide.objective import read_objective
 from kernelmate.errors import SourceError
 from kernelmate.source import load_kernels, parse_contract
-from kernelmate_training.corpus.overlap import Overlaps, overlap
 from kernelmate_training.exam import goals as frozen
 from kernelmate_training.exam.goals import FROZEN, KERNELS, exam_hash, load_exam
+from kernelmate_training.overlap import Overlaps, overlap
 
 ROOT = Path(__file__).resolve().parents[4]
 EXAM = load_exam()

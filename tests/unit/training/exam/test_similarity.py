@@ -13,8 +13,8 @@ import pytest
 from kernelmate.errors import SourceError
 from kernelmate.suggest.local.starter import FOLDER
 from kernelmate_training.corpus.families import registry
-from kernelmate_training.corpus.files import PACKED
 from kernelmate_training.corpus.study import draw_group
+from kernelmate_training.corpus_files import PACKED
 from kernelmate_training.exam.similarity import exam_texts, hold_against, nearest_of
 from kernelmate_training.examples import lines_of
 
@@ -54,7 +54,7 @@ def test_every_kernel_of_the_exam_is_near_itself() -> None:
 @pytest.mark.parametrize("line", ["{", "[]", '{"before": {}}'])
 def test_a_line_that_is_no_example_is_named(line: str, tmp_path: Path) -> None:
     (tmp_path / "corpus.jsonl").write_text(f"\n{line}\n")
-    with pytest.raises(SourceError, match=r"corpus\.jsonl:2: this line is no example"):
+    with pytest.raises(SourceError, match=r"corpus\.jsonl:2: this line is not an example"):
         nearest_of(tmp_path)
     with pytest.raises(SourceError, match="There is no corpus"):
         nearest_of(tmp_path / "elsewhere")

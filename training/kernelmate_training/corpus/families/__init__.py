@@ -2,26 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from random import Random
+from collections.abc import Mapping
 
-from kernelmate_training.corpus.drafting import Kind, Problem
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Problems of one kind.
-
-    Attributes:
-        draw: one of them, by chance.
-        held_out: none of its rows is trained on.
-    """
-
-    name: str
-    kind: Kind
-    draw: Callable[[Random], Problem]
-    held_out: bool = False
+from kernelmate_training.corpus.drafting import Family
 
 
 def registry() -> Mapping[str, Family]:

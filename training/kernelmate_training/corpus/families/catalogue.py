@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from kernelmate_training.corpus.drafting import Kind, Problem, array, draw_style, scalar
-from kernelmate_training.corpus.families import Family, formulas, row_programs
+from kernelmate_training.corpus.drafting import Family, Kind, Problem, array, draw_style, scalar
+from kernelmate_training.corpus.families import formulas, row_programs
 from kernelmate_training.corpus.families.attention import attention
 from kernelmate_training.corpus.families.counting import histogram, scans
 from kernelmate_training.corpus.families.formulas import Maker, formula_map, power_series

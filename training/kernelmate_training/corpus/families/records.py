@@ -7,8 +7,8 @@ from random import Random
 
 from kernelmate_training.corpus.drafting import Kind, Problem, array, draw_style, scalar
 from kernelmate_training.corpus.expressions import SMOOTH, Real, grow, numpy_text, var
-from kernelmate_training.corpus.families.reducing import Op
 from kernelmate_training.corpus.families.words import kernel_name, pick
+from kernelmate_training.corpus.reducing import Op
 from kernelmate_training.corpus.templates import drafts
 
 GROUPS = (("segments", "length", "features"), ("batch", "steps", "channels"), ("clusters", "points", "dim"), ("windows", "taps", "width"))  # fmt: skip

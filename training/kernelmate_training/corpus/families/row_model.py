@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 
 from kernelmate_training.corpus.expressions import Expr, numpy_text
-from kernelmate_training.corpus.families.reducing import Op
 from kernelmate_training.corpus.families.words import pick
+from kernelmate_training.corpus.reducing import Op
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from kernelmate_training.corpus.expressions import (
     var,
 )
 from kernelmate_training.corpus.families.maps import flat_sizes
-from kernelmate_training.corpus.families.reducing import Op
 from kernelmate_training.corpus.families.words import kernel_name, pick
+from kernelmate_training.corpus.reducing import Op
 from kernelmate_training.corpus.templates import drafts
 
 

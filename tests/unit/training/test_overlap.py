@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate_training.corpus.overlap import NEAR, Overlaps, fingerprint, normalised, overlap, tokens
+from kernelmate_training.overlap import NEAR, Overlaps, fingerprint, normalised, overlap, tokens
 
 SAXPY = "__global__ void saxpy(const float* x, float* y, float a, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) y[i] = a * x[i] + y[i];\n}\n"
 RENAMED = "// scaled sum\n__global__ void k(const float* in, float* out, float s, int count)\n{ int t = blockIdx.x*blockDim.x+threadIdx.x; /* in range? */ if (t < count) out[t] = s * in[t] + out[t]; }"

@@ -1,4 +1,4 @@
-"""Launches in thread block clusters of a shape chosen at the launch: CuPy has no call for them, the driver has."""
+"""Launch arguments as CuPy takes them, and launches in clusters by the driver, for which CuPy has no call."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.backends.base import ScalarArgument
 from kernelmate.records import LaunchShape
 
 COOPERATIVE, CLUSTER_DIMENSION = 2, 4
@@ -20,6 +21,15 @@ NON_PORTABLE_CLUSTER = 14
 
 PORTABLE_BLOCKS = 8
 """Cluster size in blocks that every GPU with clusters supports (CUDA C++ Programming Guide, thread block clusters)."""
+
+
+def plain(argument: ScalarArgument) -> np.generic:
+    """Returns a scalar with the same bits in a NumPy dtype: CuPy knows neither bfloat16 nor float8."""
+    value = argument.value
+    if value.dtype.kind in "biufc":
+        return value
+    bits = value.tobytes()
+    return np.uint8(bits[0]) if len(bits) == 1 else np.uint16(int.from_bytes(bits, sys.byteorder))
 
 
 class LaunchAttribute(ctypes.Structure):

@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from kernelmate.backends.cuda.clusters import LaunchAttribute, LaunchConfig, config_for
+from kernelmate.backends.cuda.launching import LaunchAttribute, LaunchConfig, config_for
 from kernelmate.records import LaunchShape
 
 
