@@ -272,8 +272,9 @@ class Array(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> Any:
         from kernelmate.synthesis.functions import subscript
+        from kernelmate.synthesis.ragged import RowElements
 
-        return subscript(self, key)
+        return key.taken_from(self) if isinstance(key, RowElements) else subscript(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         keys = key if isinstance(key, tuple) else (key,)

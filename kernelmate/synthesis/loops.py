@@ -353,12 +353,16 @@ def depends(keys: Sequence[Any]) -> bool:
     return any(isinstance(one, Array) and one.loops and not one.ndim for one in bounds)
 
 
-def chosen(a: Array, keys: Sequence[Any]) -> Array:
+def chosen(a: Array, keys: Sequence[Any]) -> Any:
     """Handles `a[i]`, `a[i + 1, :]`, `a[i : i + 3]`, for all iterations."""
     from kernelmate.synthesis.functions import gathered, subscript
     from kernelmate.synthesis.indexed import picked
+    from kernelmate.synthesis.ragged import row_elements
     from kernelmate.synthesis.slices import _range
 
+    row = row_elements(a, keys)
+    if row is not None:
+        return row
     computed = [place for place, one in enumerate(keys) if isinstance(one, Array) and _place(one) is None]
     if len(computed) > 1:
         raise Untraceable("several computed numbers as indices, in a loop over a size")
