@@ -91,7 +91,9 @@ class RowElements(NDArrayOperatorsMixin):
     @property
     def size(self) -> Array:
         """The number of elements of each row."""
-        return self.offsets[self.loop.index() + 1] - self.offsets[self.loop.index()]
+        row = self.loop.index()
+        found: Array = self.offsets[row + 1] - self.offsets[row]
+        return found
 
 
 def row_elements(a: Array, keys: Sequence[Any]) -> RowElements | None:

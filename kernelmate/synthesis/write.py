@@ -108,6 +108,8 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     if attended is not None:
         yield from attention.written(attended, text)
         return
+    if any(node.op == "segment" for node in graph.nodes):
+        graph = segments.offsets_by_number(graph)
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment"}:
         raise Refused("it has elements by number beside parts of arrays")

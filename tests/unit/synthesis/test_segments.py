@@ -55,6 +55,14 @@ CASES = {
         "def reference(p, k, v, x, rows):\n    y = np.zeros(rows)\n    for r in range(len(p) - 1):\n        lo, hi = p[r], p[r + 1]\n        y[r] = 2 * (v[lo:hi].astype(np.float64) @ x[k[lo:hi]]) + 1\n    return y",
         f"{SUM}  y[r] = 2 * s + 1;",
     ),
+    "means of rows in a loop": (
+        "def reference(p, v, rows):\n    y = np.zeros(rows)\n    for r in range(rows):\n        y[r] = v[p[r] : p[r + 1]].sum() / np.maximum(p[r + 1] - p[r], 1)\n    return y",
+        "  for (int i = p[r]; i < p[r + 1]; ++i) s += v[i];\n  y[r] = s / max(p[r + 1] - p[r], 1);",
+    ),
+    "plain means of rows in a loop": (
+        "def reference(p, v, rows):\n    y = np.zeros(rows)\n    for r in range(rows):\n        y[r] = v[p[r] : p[r + 1]].mean()\n    return y",
+        "  for (int i = p[r]; i < p[r + 1]; ++i) s += v[i];\n  y[r] = s / (p[r + 1] - p[r]);",
+    ),
     "a list of sums of rows": (
         "def reference(p, v, rows):\n    return np.array([np.sum(v[p[r] : p[r + 1]] ** 2) for r in range(rows)])",
         "  for (int i = p[r]; i < p[r + 1]; ++i) s += v[i] * v[i];\n  y[r] = s;",
