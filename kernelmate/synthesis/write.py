@@ -29,6 +29,7 @@ from kernelmate.synthesis.schedules import (
     interleaved,
     permutation,
     pointwise,
+    recurrence,
     row_sums,
     rows,
     scan,
@@ -90,7 +91,7 @@ SHORT = 16
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
 _OWN = {
-    "scan": scan, "scatter": histogram, "segment": segments, "window": windows, "pick": gather, "along": gather,
+    "recur": recurrence, "scan": scan, "scatter": histogram, "segment": segments, "window": windows, "pick": gather, "along": gather,
 }  # fmt: skip
 """Operations that decide the schedule, the first one of a graph that is found here."""
 

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from kernelmate.source import evaluate
+from kernelmate.errors import ContractError
+from kernelmate.source import evaluate, launch_shape
 from kernelmate.synthesis.axes import Axes, Order, address, order_of
 from kernelmate.synthesis.expressions import Expressions, Leaf
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, fresh_names, those_written
@@ -179,6 +180,12 @@ class _PermutationTiles(_Free):
         """The text."""
         kernel, names, sides = self.kernel, self.names, self.axes.sides
         blocks = [f"cdiv({sides[axis]}, {self.side})" for axis in (self.source, self.target)]
+        native = self._is_native()
+        self.thread = (
+            ("threadIdx.x", "threadIdx.y")
+            if native
+            else (f"threadIdx.x % {names.kTile}", f"threadIdx.x / {names.kTile}")
+        )
         blocks += [sides[axis] for axis in self.whole if axis not in (self.source, self.target)]
         loads = [
             f"{tile}[{names.j}][{names.lane}] = {name}[{address(self.turned, self.lengths, self.at)}];"
@@ -195,7 +202,8 @@ class _PermutationTiles(_Free):
                 f"__shared__ {kernel.element(name)} {tile}[{names.kTile}][{names.kTile} + 1];"
                 for name, tile in self.tiles.items()
             ),
-            *self._block(),
+            *(self._own_block() if native else self._block()),
+            f"const int {names.lane} = {self.thread[0]};",
             *self.expressions.outer,
             *self._pass(names.lane, names.j, loads),
             "__syncthreads();",
@@ -207,9 +215,33 @@ class _PermutationTiles(_Free):
             "and written along rows of as many neighbours, each element once." + kernel.promise(self.known()),
             kernel.definition(kernel.head(), body),
             "",
-            (" * ".join(blocks),),
-            BLOCK,
+            tuple(blocks) if native else (" * ".join(blocks),),
+            (self.side, BLOCK // self.side) if native else BLOCK,
         )
+
+    def _is_native(self) -> bool:
+        """True if the kernel has a grid of two dimensions, whose second one, limited to 65535, is never larger in the written one."""
+        contract = self.kernel.contract
+        if len(contract.grid) != 2 or len(contract.block) != 2 or len(self.whole) != 2:
+            return False
+        try:
+            heights = [(size, launch_shape(contract, size).grid[1]) for size in contract.sizes if all(size.values())]
+        except ContractError:
+            return False
+        rows = self.axes.sides[self.target]
+        return all(-(-int(evaluate(rows, size)) // self.side) <= height for size, height in heights)
+
+    def _own_block(self) -> list[str]:
+        """Emits the block's tile from its two numbers."""
+        self.first = self.kernel.names.fresh("col_first"), self.kernel.names.fresh("row_first")
+        tile = self.names.kTile
+        return [
+            *self.opening,
+            *(
+                f"const int {first} = blockIdx.{letter} * {tile};"
+                for first, letter in zip(self.first, "xy", strict=True)
+            ),
+        ]
 
     def _block(self) -> list[str]:
         """Emits the block's tile."""
@@ -233,7 +265,6 @@ class _PermutationTiles(_Free):
             *lines,
             f"const int {self.first[0]} = blockIdx.x % {names.across} * {names.kTile};",
             f"const int {self.first[1]} = {tile} * {names.kTile};",
-            f"const int {names.lane} = threadIdx.x % {names.kTile};",
         ]
 
     def _pass(self, source: str, target: str, lines: Sequence[str]) -> list[str]:
@@ -245,7 +276,7 @@ class _PermutationTiles(_Free):
             *block_of(
                 f"for (int {names.k} = 0; {names.k} < {names.kTile}; {names.k} += {names.kRows})",
                 [
-                    f"const int {names.j} = threadIdx.x / {names.kTile} + {names.k};",
+                    f"const int {names.j} = {self.thread[1]} + {names.k};",
                     f"const int {names.source} = {self.first[0]} + {source}, {names.target} = {self.first[1]} + {target};",
                     *block_of(f"if ({inside})", lines),
                 ],

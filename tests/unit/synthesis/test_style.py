@@ -134,8 +134,28 @@ def test_a_changed_launch_changes_its_dim3_variables(make: Any, tmp_path: Path) 
     kernel, contract = with_host(tmp_path, host)
     found = file_of(kernel, contract, tmp_path)
     assert "work<<<g, b>>>(x, y, h, w);" in found.unit.text
-    assert "dim3 b(256);" in found.unit.text
+    assert "dim3 b(32, 8);" in found.unit.text
+    assert "dim3 g((w + 31) / 32, (h + 31) / 32);" in found.unit.text
     assert screen(kernel, found) is None
+
+
+@pytest.mark.parametrize(("grid", "kept"), [('cdiv(w, 32)", "cdiv(h, 32)', True), ("cdiv(w, 32) * cdiv(h, 32)", False)])
+def test_a_transposition_keeps_a_launch_of_tiles_in_two_dimensions(
+    grid: str, kept: bool, make: Any, tmp_path: Path
+) -> None:
+    make(
+        {"x": "in float32[h, w]", "y": "out float32[w, h]", "h": "int32", "w": "int32"}, "x.T", sizes=SIDES,
+        grid=grid, block="[32, 8]", above="constexpr int kTile = 32;\nconstexpr int kRows = 8;\n",
+        body="__shared__ float tile[kTile][kTile];\nfor (int i = 0; i < kTile; i += kRows) tile[i][0] = x[i];",
+    )  # fmt: skip
+    host = (
+        "void run(float* x, float* y, int h, int w) {\n  dim3 b(kTile, kRows);\n"
+        "  dim3 g((w + kTile - 1) / kTile, (h + kTile - 1) / kTile);\n  work<<<g, b>>>(x, y, h, w);\n}"
+    )
+    kernel, contract = with_host(tmp_path, host)
+    found = file_of(kernel, contract, tmp_path)
+    assert found.unit.text.endswith(f"{host}\n") == kept
+    assert ("blockIdx.y * kTile" in found.unit.text) == kept
 
 
 @pytest.mark.parametrize(
