@@ -297,7 +297,7 @@ def test_the_line_is_that_of_the_block_in_the_file(only: Callable[[str], Kernel]
             'block = 256\ninstances = ["softmax<float>"]\n',
             4,
             'instances = ["',
-            "no template",
+            "not a template",
             "Remove",
         ),
         ("block = 256\n", "block = 256\ncluster = [2, 16]\n", 4, "[2, 16]", "32 blocks is over", "8 or fewer"),
