@@ -51,7 +51,11 @@ def search_options(*, page: str, most: int, first: str) -> Callable[[Command], C
     return together(
         click.option("--html", "page", metavar="OUT", help=f"Write a stand-alone page with {page}."),
         click.option(
-            "--max-candidates", type=click.IntRange(1), default=most, show_default=True, help="Judge at most this many."
+            "--max-candidates",
+            type=click.IntRange(1),
+            default=most,
+            show_default=True,
+            help="Judge at most this many candidates.",
         ),
         click.option(
             "--budget",

@@ -38,7 +38,7 @@ Examples:
 @click.option("--html", "page", metavar="OUT", help="Write a page with the chart, the table and every version.")
 @click.option("--dispatch", metavar="OUT", help="Write a CUDA file with the chosen versions and a host function that launches the right one.")  # fmt: skip
 @click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="End all searches within this time.")  # fmt: skip
-@click.option("--max-candidates", type=click.IntRange(1), default=16, show_default=True, help="Judge at most this many for each size.")  # fmt: skip
+@click.option("--max-candidates", type=click.IntRange(1), default=16, show_default=True, help="Judge at most this many candidates for each size.")  # fmt: skip
 @judging_options
 @compile_options
 @output_options()

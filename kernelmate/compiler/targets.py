@@ -133,7 +133,7 @@ def sm_limits(capability: tuple[int, int]) -> SmLimits:
     if capability not in _SM_LIMITS:
         known = ", ".join(f"{major}.{minor}" for major, minor in _SM_LIMITS)
         raise UsageError(
-            f"there are no limits for compute capability {capability[0]}.{capability[1]}.", hint=f"Known: {known}."
+            f"There are no limits for compute capability {capability[0]}.{capability[1]}.", hint=f"Known: {known}."
         )
     return _SM_LIMITS[capability]
 
@@ -169,7 +169,7 @@ def find_target(name: str | None) -> Target:
     near = difflib.get_close_matches(wanted, [*by_name, *_FOR_ARCH], n=3, cutoff=0.4)
     names = [by_name.get(one, one) for one in near] or [target.name for target in TARGETS]
     raise UsageError(
-        f"there is no GPU {name!r} in the table.", hint=f"Nearest: {', '.join(names)}. `kernelmate targets` lists all."
+        f"There is no GPU {name!r} in the table.", hint=f"Nearest: {', '.join(names)}. `kernelmate targets` lists all."
     )
 
 

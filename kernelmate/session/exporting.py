@@ -120,7 +120,7 @@ def choose(spec: str, version: int | None, baseline: str | None, history: Histor
     if version is None:
         recorded = None if history is None else _present(history, kernel)
     elif history is None:
-        raise UsageError("No history is kept here (history = false), so there is no version.", hint="Leave --version out.")  # fmt: skip
+        raise UsageError("No history is kept here (history = false), so there is no version.", hint="Leave out --version.")  # fmt: skip
     else:
         recorded = history.version(version)
         if recorded.kernel != history.find(kernel):

@@ -413,5 +413,5 @@ def _not_worth_mending(baseline: Verdict) -> str | None:
     if right is None:
         return "Nothing was found wrong, and nothing shows that it is right: give the contract a reference."
     if right and any(finding.severity == "warning" for finding in baseline.findings):
-        return "The kernel is right at the sizes that are listed, so there is nothing to mend; what it is warned of is of other sizes."
-    return "The kernel is right as it is, so there is nothing to mend." if right else None
+        return "The kernel is right at the sizes that are listed, so there is nothing to repair; what it is warned of is of other sizes."
+    return "The kernel is right as it is, so there is nothing to repair." if right else None

@@ -217,7 +217,7 @@ class _EntryReader:
             self.fail(message, "Pass its parts as scalars, or pass it by pointer.")
         if re.match(r"fixed\s*\Z", rest):
             follows = f"takes the value of the size {name}" if name in self.sizes else "has no value"
-            hint = "Leave fixed away." if name in self.sizes else f'Write {name} = "{dtype} = 1 fixed".'
+            hint = "Remove fixed." if name in self.sizes else f'Write {name} = "{dtype} = 1 fixed".'
             self.fail(f"{name} {follows}, so it cannot be fixed.", hint, start)
         if not rest:
             if name not in self.sizes:

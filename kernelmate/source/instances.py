@@ -37,7 +37,7 @@ def check_instances(document: Document, kernel: Kernel, contract: Contract) -> N
     parameters = kernel.signature.template_parameters
     if not parameters:
         if contract.instances:
-            message = f"{kernel.name} is no template, so it has no instances."
+            message = f"{kernel.name} is not a template, so it has no instances."
             document.fail(("instances",), message, "Remove instances.", key=True)
         return
     if not contract.instances:

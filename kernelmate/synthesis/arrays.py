@@ -17,6 +17,7 @@ from kernelmate.synthesis.sizes import Real, Unequal, Untraceable, dim, product,
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.loops import TracedLoop
+    from kernelmate.synthesis.recurrences import Carried
 
 MAPS = frozenset(
     {
@@ -41,10 +42,17 @@ MOST_CONSTANTS = 64
 
 
 class Builder:
-    """The graph that is being written at one size; equal operations are one node."""
+    """The graph that is being written at one size; equal operations are one node.
 
-    def __init__(self, size: Size, file: str) -> None:
+    Attributes:
+        carried: what earlier traces have learned of each loop.
+        instead: the node that stands for a value of a recurrence outside of it, and the number of its loop.
+    """
+
+    def __init__(self, size: Size, file: str, carried: dict[int, Carried] | None = None) -> None:
         self.size, self.file = size, file
+        self.carried = {} if carried is None else carried
+        self.instead: dict[int, tuple[int, int]] = {}
         self.nodes: list[Node] = []
         self.lines: list[int | None] = []
         self._known: dict[tuple[Node, tuple[TracedLoop, ...]], int] = {}
@@ -127,26 +135,44 @@ class Builder:
 
     def graph(self, outputs: Sequence[Array]) -> Graph:
         """Returns the graph of the outputs, without unneeded nodes."""
-        order: dict[int, int] = {}
+        order: dict[tuple[int, frozenset[int]], int] = {}
         kept: dict[Node, int] = {}
 
-        def visit(index: int) -> None:
-            if index in order:
-                return
+        def visit(index: int, inside: frozenset[int]) -> int:
+            key = index, inside
+            if key in order:
+                return order[key]
+            instead, number = self.instead.get(index, (index, -1))
+            if instead != index and number not in inside:
+                order[key] = visit(instead, inside)
+                return order[key]
             node = self.nodes[index]
-            for arg in node.args:
-                visit(arg)
+            within = inside | {int(node.data[0] or 0)} if node.op == "recur" else inside
+            starts = len(node.args) // 2
+            args = tuple(visit(arg, within if place >= starts else inside) for place, arg in enumerate(node.args))
             if node.op == "view" and node.data == tuple(range(len(self.nodes[node.args[0]].shape))):
-                order[index] = order[node.args[0]]
-                return
-            moved = replace(node, args=tuple(order[arg] for arg in node.args))
-            order[index] = kept.setdefault(moved, len(kept))
+                order[key] = args[0]
+            else:
+                order[key] = kept.setdefault(replace(node, args=args), len(kept))
+            return order[key]
 
         for output in outputs:
             if output.loops:
                 raise Untraceable("a result of a loop's last turn")
-            visit(output.node)
-        return Graph(tuple(kept), tuple(order[output.node] for output in outputs))
+        places = tuple(visit(output.node, frozenset()) for output in outputs)
+        return Graph(tuple(kept), places)
+
+    def depends(self, index: int, number: int) -> bool:
+        """True if a value is computed from what a loop carries from turn to turn."""
+        stack, seen = [index], {index}
+        while stack:
+            node = self.nodes[stack.pop()]
+            if node.op == "state" and node.data[0] == number:
+                return True
+            if node.op != "recur" or node.data[0] != number:
+                stack += [arg for arg in node.args if arg not in seen]
+                seen.update(node.args)
+        return False
 
 
 def line_of(file: str) -> int | None:
@@ -170,6 +196,11 @@ class Array(NDArrayOperatorsMixin):
     def node(self) -> int:
         """Its place in the graph."""
         return self._node
+
+    @property
+    def whole(self) -> Array:
+        """The array whose elements these are."""
+        return self
 
     @property
     def loops(self) -> tuple[TracedLoop, ...]:
@@ -241,8 +272,9 @@ class Array(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> Any:
         from kernelmate.synthesis.functions import subscript
+        from kernelmate.synthesis.ragged import RowElements
 
-        return subscript(self, key)
+        return key.taken_from(self) if isinstance(key, RowElements) else subscript(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         keys = key if isinstance(key, tuple) else (key,)
@@ -344,11 +376,17 @@ def _in_place(name: str) -> Any:
     ufunc = getattr(np, name)
 
     def operate(self: Array, other: Any) -> Array:
-        if self.builder.open and name in ("add", "subtract", "multiply"):
-            from kernelmate.synthesis.loops import accumulated
+        if not self.builder.open or name not in ("add", "subtract", "multiply"):
+            self.assign(mapped(self.builder, ufunc, (self, other)))
+            return self
+        from kernelmate.synthesis.loops import accumulated
 
-            other = accumulated(self, other, "prod" if name == "multiply" else "sum")
-        self.assign(mapped(self.builder, ufunc, (self, other)))
+        total = accumulated(self, other, "prod" if name == "multiply" else "sum")
+        whole, before = self.whole, self.whole.node
+        self.assign(mapped(self.builder, ufunc, (self, total)))
+        if total is not other:
+            for loop in self.builder.open:
+                loop.sums.append((whole, before, whole.node))
         return self
 
     return operate

@@ -87,6 +87,8 @@ class Expressions:
             node = self.plan.node(key)
             if node.op in ("input", "iota"):
                 found = self.plan.access(key) in self._varying
+            elif node.op in ("state", "recur"):
+                found = node.op == "state" or node.data[2] != "last"
             elif node.op in ("reduce", "scan", "scatter", "segment"):
                 found = self.plan.kind == "free" or node.op == "scan"
             else:
@@ -189,7 +191,7 @@ class Expressions:
         node = self.plan.node(key)
         if node.op in ("constant", "size", "scalar") or (node.op == "iota"):
             return self._simple(key, node)
-        if node.op in ("reduce", "scan", "scatter", "segment"):
+        if node.op in ("reduce", "scan", "scatter", "segment", "state", "recur"):
             raise Refused(f"the result of a {node.op} is needed before it is known")
         if node.op in ("take", "pick", "along"):  # the schedule has loaded the number
             operands = self.plan.operands(key)
@@ -230,7 +232,8 @@ class Expressions:
             text = self._kernel.size(str(node.data[0]))
             if re.fullmatch(r"\w+( \* \w+)+", text):  # a product of sizes may be more than an int holds
                 return re.sub(r"^\w+", lambda first: f"static_cast<long long>({first[0]})", text), PRODUCT
-            return text, ATOM if re.fullmatch(r"\w+(\(.*\))?", text) else LOOSE
+            level = SUM if re.fullmatch(r"\w+ [-+] \w+", text) else LOOSE
+            return text, ATOM if re.fullmatch(r"\w+(\(.*\))?", text) else level
         text = self._leaf(key)
         return text, ATOM if re.fullmatch(r"\w+|static_cast<[\w ]+>\(\w+\)", text) else SUM if re.fullmatch(
             r"\w+ \+ \w+", text

@@ -10,6 +10,9 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `gather` along the last axis: element `[..., index[...]]` of the first operand, with the index's shape;
 - `pick` (axis): elements of an axis by number, the index's axes in its place; `along` (axis): NumPy's `take_along_axis`;
 - `scan` (kind as of `reduce`, axis, and whether from its end): the results of all beginnings of the axis;
+- `state` (numbers of a loop, and of a value that it carries): that value before each turn, an axis for the turns;
+- `recur` (numbers as of `state`, `all`, `before` or `last`, axis, whether from its end, turns): a carried value after or before each turn,
+  or after the last one, where the axis is 1 long; operands are what all values of the loop begin with, then what follows a `state`;
 - `scatter`: for each number the sum of the second operand (its elements or rows) where the first has it, or how often it occurs;
 - `segment`: sums of the second operand between neighbouring offsets, which the first has.
 - `window`: elements of the first operand by index maps (data: an `AxisMap` for each of its axes); where they leave it, elements of
@@ -97,10 +100,63 @@ def ufunc_of(name: str) -> Any:
 
 def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
     """Evaluates the outputs by NumPy for arrays and scalars by name; this defines a graph's semantics."""
-    known: list[Any] = []
-    for node in graph.nodes:
-        known.append(_value(node, [known[index] for index in node.args], values, size))
-    return [known[index] for index in graph.outputs]
+    evaluation = _Evaluation(graph, values, size, {})
+    return [evaluation.value(index) for index in graph.outputs]
+
+
+class _Evaluation:
+    """Values of a graph's nodes, given those of some states."""
+
+    def __init__(self, graph: Graph, values: Mapping[str, Any], size: Size, states: Mapping[tuple[Datum, ...], Any]) -> None:  # fmt: skip
+        self._graph, self._values, self._size, self._states = graph, values, size, states
+        self._known: dict[int, Any] = {}
+
+    def value(self, index: int) -> Any:
+        if index not in self._known:
+            node = self._graph.nodes[index]
+            if node.op == "state":
+                self._known[index] = self._states[node.data]
+            elif node.op == "recur":
+                self._known[index] = self._recurrence(node)
+            else:
+                args = [self.value(one) for one in node.args]
+                self._known[index] = _value(node, args, self._values, self._size)
+        return self._known[index]
+
+    def _recurrence(self, node: Node) -> Any:
+        """After each repetition of all turns at once, the values of one more turn are right."""
+        loop, number, kind, axis, backwards, count = node.data
+        place, turns = int(axis or 0), int(evaluate_expression(str(count), self._size))
+        half = len(node.args) // 2
+        starts = [np.asarray(self.value(one)) for one in node.args[:half]]
+        shapes = {one.data: one.shape for one in self._graph.nodes if one.op == "state"}
+        sides = [shapes.get((loop, place), node.shape) for place in range(half)]
+        before = [
+            np.broadcast_to(start, [int(evaluate_expression(side, self._size)) for side in shape])
+            for start, shape in zip(starts, sides, strict=True)
+        ]
+        after = before
+        for _ in range(turns):
+            states = dict(self._states) | {(loop, state): one for state, one in enumerate(before)}
+            inner = _Evaluation(self._graph, self._values, self._size, states)
+            after = [
+                np.broadcast_to(inner.value(one), np.broadcast_shapes(np.shape(inner.value(one)), old.shape))
+                for one, old in zip(node.args[half:], before, strict=True)
+            ]
+            before = [_delayed(start, one, place, bool(backwards)) for start, one in zip(starts, after, strict=True)]
+        if kind == "last":
+            return np.take(after[int(number or 0)], [0 if backwards else -1], axis=place)
+        return (before if kind == "before" else after)[int(number or 0)]
+
+
+def _delayed(start: Any, after: Any, place: int, backwards: bool) -> Any:
+    """Returns the values before each turn, from those after each."""
+    turned = np.flip(after, place) if backwards else after
+    shape = list(after.shape)
+    shape[place] = 1
+    early = np.concatenate([np.broadcast_to(start, shape), turned], axis=place)
+    kept = np.delete(early, -1, axis=place)
+    return np.flip(kept, place) if backwards else kept
 
 
 def _indexed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:

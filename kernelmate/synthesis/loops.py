@@ -8,14 +8,16 @@ axes again. An iteration that depends on another one is refused.
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, Builder
+from kernelmate.synthesis.arrays import Array, Builder, cast
 from kernelmate.synthesis.index_maps import ORDINARY, WRAP, AxisMap, Linear, linear
+from kernelmate.synthesis.recurrences import Again, Carried, State, begun, ended, first_or, in_first_turn, state_of
 from kernelmate.synthesis.sizes import Dim, Untraceable, text_of
 
 Axes: TypeAlias = "list[int | None]"
@@ -26,37 +28,125 @@ class TracedLoop:
     """One loop: its place among the reference's loops, its number of iterations, and whether it has ended.
 
     Attributes:
+        builder: of the graph. first_number: the smallest number.
+        carried: what earlier traces have learned of it. backwards: whether it runs from its largest number to its smallest.
+        peeled: whether it has one turn more than the reference's, the first one, in which nothing is computed.
         reads, writes: arrays that turns read or assign to, with the numbers that they do it by.
+        others: the other indices of each read.
+        sums: arrays into which all turns are accumulated, with their nodes before and after. states: carried values.
     """
 
     number: int
+    builder: Builder
+    first_number: int
     count: int
-    finished: bool
-    reads: list[tuple[Array, object]]
-    writes: list[tuple[Array, object]]
+    carried: Carried
+    backwards: bool = False
+    peeled: bool = False
+    finished: bool = False
+    reads: list[tuple[Array, object]] = field(default_factory=list)
+    writes: list[tuple[Array, object]] = field(default_factory=list)
+    others: list[object] = field(default_factory=list)
+    sums: list[tuple[Array, int, int]] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+
+    def first(self) -> int:
+        """The number of the first turn."""
+        return self.first_number + self.count - 1 if self.backwards else self.first_number
+
+    def first_position(self) -> int:
+        """The position along an assigned array of the first turn's element."""
+        return self.first() + self.carried.shift
+
+    def index(self) -> Array:
+        """The turn's number."""
+        made = self.builder.put("iota", (), [self.count], np.int64, (), (self,))
+        return made if text_of(self.first_number) == "0" else made + self.first_number
+
+    def is_first(self) -> Array:
+        """Whether a turn is the first one."""
+        count = self.builder.put("iota", (), [self.count], np.int64, (), (self,))
+        found: Array = count == (self.count - 1 if self.backwards else 0)
+        return found
 
 
-def turns(builder: Builder, start: int, stop: int) -> Iterator[Array]:
+def turns(builder: Builder, start: int, stop: int, *, backwards: bool = False) -> Iterator[Array]:
     """Yields all numbers from `start` to before `stop`, as a single iteration."""
-    loop = TracedLoop(builder.loop_count, stop - start, False, [], [])
-    builder.loop_count += 1
-    builder.open.append(loop)
-    index = builder.put("iota", (), [loop.count], np.int64, (), (loop,))
-    before = _numbers(builder.file)
-    yield index if text_of(start) == "0" else index + start
-    after = _numbers(builder.file)
-    carried = [name for name, value in before.items() if name in after and after[name] is not value]
-    if carried:
-        raise Untraceable(f"a loop over a size that carries {carried[0]} from turn to turn")
+    loop = _opened(builder, start, stop, backwards=backwards)
+    frame = _frame(builder.file)
+    before = _numbers(frame)
+    nodes = {name: value.node for name, value in before.items() if isinstance(value, Array)}
+    begun(loop, builder, frame, before)
+    yield loop.index()
+    after = _numbers(frame)
+    _learn(loop, before, nodes, after)
+    ended(loop, builder, frame, after)
     loop.finished = True
     builder.open.remove(loop)
 
 
-def _numbers(file: str) -> dict[str, Any]:
-    """Returns local variables of the innermost running function of a file that hold valid arrays or numbers."""
-    frame = sys._getframe(1)
+def _opened(builder: Builder, start: int, stop: int, *, backwards: bool) -> TracedLoop:
+    """Returns a new loop; one that begins at the second element because it carries the first has a turn for that, too."""
+    carried = builder.carried.setdefault(builder.loop_count, Carried())
+    peeled = False
+    if carried.locals or carried.reads:
+        peeled = text_of(start) == str(1 - carried.shift) and not backwards
+        start = -carried.shift if peeled else start
+        above = linear(text_of(stop)).plus(1).text()
+        if backwards and above.isidentifier():
+            peeled, stop = True, builder.dim(above)
+    count = builder.dim(linear(text_of(stop)).plus(carried.shift).text()) if peeled and not backwards else stop - start
+    loop = TracedLoop(builder.loop_count, builder, start, count, carried, backwards, peeled)
+    builder.loop_count += 1
+    builder.open.append(loop)
+    return loop
+
+
+def _learn(loop: TracedLoop, before: dict[str, Any], nodes: dict[str, int], after: dict[str, Any]) -> None:
+    """Finds locals that a turn has changed.
+
+    Raises:
+        Again: there are some that no earlier trace has found.
+    """
+    new: dict[str, tuple[tuple[str, ...], str]] = {}
+    for name, value in before.items():
+        if name in loop.carried.locals or name not in after:
+            continue
+        same = isinstance(value, int | float) and isinstance(after[name], int | float) and after[name] == value
+        rebound = after[name] is not value and not same
+        if not rebound and not (type(value) is Array and _is_changed(loop, value, nodes[name])):
+            continue
+        made = loop.builder.lift(after[name])
+        if not rebound:
+            loop.carried.in_place.add(name)
+        new[name] = tuple(text_of(one) for one in made.shape), made.dtype.name
+    if new:
+        loop.carried.locals |= new
+        raise Again
+
+
+def _is_changed(loop: TracedLoop, value: Array, before: int) -> bool:
+    """True if an array is changed in place by more than what is assigned by a turn's number, or summed over all turns."""
+    if value.node == before or any(one is value for one, _ in loop.writes):
+        return False
+    summed = [(old, new) for one, old, new in loop.sums if one is value]
+    if not summed or summed[0][0] != before or summed[-1][1] != value.node:
+        return True
+    nodes = loop.builder.nodes
+    own = {new for _, new in summed}
+    return len(summed) > 1 or any(summed[0][1] in node.args for place, node in enumerate(nodes) if place not in own)
+
+
+def _frame(file: str) -> types.FrameType | None:
+    """The innermost running function of a file."""
+    frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != file:
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
+    return frame
+
+
+def _numbers(frame: types.FrameType | None) -> dict[str, Any]:
+    """Returns local variables of a function that hold valid arrays or numbers."""
     held = {} if frame is None else frame.f_locals
     kinds = (Array, int, float)
     dead = [
@@ -72,6 +162,9 @@ def loop_range(builder: Builder, *bounds: Any) -> Any:
     if not any(isinstance(one, Dim) for one in bounds):
         return range(*bounds)
     start, stop, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    if step == -1:
+        first, last = (builder.dim(linear(text_of(one)).plus(1).text()) for one in (stop, start))
+        return _LoopRange(builder, first, last, backwards=True)
     if step != 1:
         raise Untraceable("a loop over a size with a step")
     return _LoopRange(builder, start, stop)
@@ -80,11 +173,11 @@ def loop_range(builder: Builder, *bounds: Any) -> Any:
 class _LoopRange:
     """A range whose length is a size."""
 
-    def __init__(self, builder: Builder, start: int, stop: int) -> None:
-        self._builder, self._start, self._stop = builder, start, stop
+    def __init__(self, builder: Builder, start: int, stop: int, *, backwards: bool = False) -> None:
+        self._builder, self._start, self._stop, self._backwards = builder, start, stop, backwards
 
     def __iter__(self) -> Iterator[Array]:
-        return turns(self._builder, self._start, self._stop)
+        return turns(self._builder, self._start, self._stop, backwards=self._backwards)
 
     def __len__(self) -> int:
         return max(0, int(self._stop) - int(self._start))
@@ -92,8 +185,8 @@ class _LoopRange:
     def __getitem__(self, key: Any) -> Any:
         raise Untraceable("a part of a range over a size")
 
-    def __reversed__(self) -> Any:
-        raise Untraceable("a loop over a size from its end")
+    def __reversed__(self) -> Iterator[Array]:
+        return iter(_LoopRange(self._builder, self._start, self._stop, backwards=not self._backwards))
 
 
 def over(array: Array) -> Iterator[Any]:
@@ -132,15 +225,15 @@ def batched(builder: Builder, op: str, args: Sequence[Array], shape: Sequence[in
     def put(nodes: Sequence[int], data: Sequence[Any] = data, sides: Sequence[int] = (*lead, *shape)) -> Array:
         return builder.put(op, nodes, sides, dtype, data, loops)
 
-    spread = [_spread(one, loops, len(shape) if op == "map" else one.ndim) for one in args]
+    wide = [spread(one, loops, len(shape) if op == "map" else one.ndim) for one in args]
     match op:
         case "map" | "cast" | "reshape" | "gather" | "along":
             shift = op == "along"
-            return put(spread, (int(data[0]) + more,) if shift else data)
+            return put(wide, (int(data[0]) + more,) if shift else data)
         case "view":
-            return put(spread, (*range(more), *(None if one is None else one + more for one in data)))
+            return put(wide, (*range(more), *(None if one is None else one + more for one in data)))
         case "reduce" | "scan":
-            return put(spread, (data[0], int(data[1]) + more, *data[2:]))
+            return put(wide, (data[0], int(data[1]) + more, *data[2:]))
         case "window":
             return _window(builder, args, loops, shape, dtype, data)
         case "pick" | "take":
@@ -148,7 +241,7 @@ def batched(builder: Builder, op: str, args: Sequence[Array], shape: Sequence[in
             source, index = args
             if not index.loops:
                 sides = (*lead, *shape)
-                return builder.put("pick", [spread[0], index.node], sides, dtype, (axis + more,), loops)
+                return builder.put("pick", [wide[0], index.node], sides, dtype, (axis + more,), loops)
             if not source.loops:
                 rest = source.shape
                 sides = (*rest[:axis], *lead, *index.shape, *rest[axis + 1 :])
@@ -166,7 +259,7 @@ def _merged(args: Sequence[Array]) -> tuple[TracedLoop, ...]:
     return tuple(loops)
 
 
-def _spread(arg: Array, loops: tuple[TracedLoop, ...], rank: int) -> int:
+def spread(arg: Array, loops: tuple[TracedLoop, ...], rank: int) -> int:
     """Returns the node of an array with an axis for each loop, and `rank` of its own.
 
     New axes of length 1 are put before its own.
@@ -198,9 +291,9 @@ def _window(builder: Builder, args: Sequence[Array], loops: tuple[TracedLoop, ..
     moved = [AxisMap(m.offset, tuple((axis + more, step) for axis, step in m.terms), m.beyond, m.every) for m in moved]
     if source.loops:
         moved = [*(AxisMap("0", ((place, 1),)) for place in range(more)), *moved]
-    nodes = [_spread(source, loops, source.ndim)]
+    nodes = [spread(source, loops, source.ndim)]
     for one in rest:
-        node = _spread(one, loops, len(shape))
+        node = spread(one, loops, len(shape))
         if one.ndim:
             zero = builder.put("constant", (), sides, dtype, (0,), loops)
             node = builder.put("map", [node, zero.node], sides, dtype, ("add",), loops).node
@@ -260,12 +353,16 @@ def depends(keys: Sequence[Any]) -> bool:
     return any(isinstance(one, Array) and one.loops and not one.ndim for one in bounds)
 
 
-def chosen(a: Array, keys: Sequence[Any]) -> Array:
+def chosen(a: Array, keys: Sequence[Any]) -> Any:
     """Handles `a[i]`, `a[i + 1, :]`, `a[i : i + 3]`, for all iterations."""
     from kernelmate.synthesis.functions import gathered, subscript
     from kernelmate.synthesis.indexed import picked
+    from kernelmate.synthesis.ragged import row_elements
     from kernelmate.synthesis.slices import _range
 
+    row = row_elements(a, keys)
+    if row is not None:
+        return row
     computed = [place for place, one in enumerate(keys) if isinstance(one, Array) and _place(one) is None]
     if len(computed) > 1:
         raise Untraceable("several computed numbers as indices, in a loop over a size")
@@ -274,6 +371,9 @@ def chosen(a: Array, keys: Sequence[Any]) -> Array:
         rest = subscript(a, (*keys[:place], slice(None), *keys[place + 1 :]))
         axis = sum(isinstance(one, slice) for one in keys[:place])
         return gathered(rest, keys[place]) if rest.loops else picked(rest, keys[place], axis)
+    earlier = _left_by_a_turn(a, keys)
+    if earlier is not None:
+        return earlier
     _note(a, keys, write=False)
     used = {loop for one in keys for loop in _loops_of(one)}
     loops = tuple(sorted({*used, *a.loops}, key=lambda loop: loop.number))
@@ -335,12 +435,90 @@ def _loops_of(key: Any) -> Iterator[TracedLoop]:
 
 
 def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
-    """Refuses an iteration that reads what another one writes."""
-    signature = tuple(one.node if isinstance(one, Array) else str(one) for one in keys)
+    """Refuses an iteration that reads what another one writes, other than the one before it."""
     for loop in {loop for one in keys for loop in _loops_of(one)}:
-        if any(other is a and said != signature for other, said in (loop.reads if write else loop.writes)):
+        signature = tuple((place, _signature(one)) for place, one in enumerate(keys) if loop in _loops_of(one))
+        for number, (other, said) in enumerate(loop.reads if write else loop.writes):
+            if other is not a or said == signature:
+                continue
+            if write and _lag(loop, a.builder, said, signature) and loop.others[number] == _others(loop, keys):
+                loop.carried.shift = _shift(a.builder, signature)
+                part = chosen(a, keys)
+                shape = tuple(text_of(one) for one in part.shape)
+                loop.carried.learn(loop.carried.reads, number, (shape, part.dtype.name))
             raise Untraceable("a loop over a size in which a turn needs what another one has left")
         (loop.writes if write else loop.reads).append((a, signature))
+        loop.others += [] if write else [_others(loop, keys)]
+
+
+def _others(loop: TracedLoop, keys: Sequence[Any]) -> tuple[int | str, ...]:
+    """Returns the keys that do not depend on a loop."""
+    return tuple(_signature(one) for one in keys if loop not in _loops_of(one))
+
+
+def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> bool:
+    """True if an element that is read is the one that the turn before has assigned."""
+    if len(read) != 1 or len(write) != 1 or read[0][0] != write[0][0]:
+        return False
+    if not all(isinstance(one[0][1], int) for one in (read, write)):
+        return False
+    first, second = (_linear_of(builder, one[0][1]) for one in (read, write))
+    if first is None or second is None or first[2] != 1 or second[2] != 1:
+        return False
+    return second[1].plus(first[1], -1) == Linear((), -1 if loop.backwards else 1)
+
+
+def _shift(builder: Builder, write: Any) -> int:
+    """The number of elements by which an assigned one lies behind the turn's number."""
+    found = _linear_of(builder, write[0][1])
+    assert found is not None
+    assert found[0] is not None
+    apart = found[1].plus(linear(text_of(found[0].first_number)), -1)
+    return apart.constant if not apart.terms else 0
+
+
+def _is_late(loop: TracedLoop, keys: Sequence[Any]) -> bool:
+    """True if the element is the one that the turn before has read by its own number, of a loop with an additional first turn."""
+    places = [_place(one) for one in keys if loop in _loops_of(one)]
+    if not loop.peeled or loop.backwards or len(places) != 1 or places[0] is None or places[0].step != 1:
+        return False
+    return places[0].offset.plus(linear(text_of(loop.first_number)), -1).constant == loop.carried.shift - 1
+
+
+def _late(loop: TracedLoop, a: Array, keys: Sequence[Any]) -> Array:
+    """The state that holds an element of the turn before, which that turn reads anyway."""
+    now = chosen(a, [one + 1 if loop in _loops_of(one) else one for one in keys])
+    shape = tuple(text_of(one) for one in now.shape)
+    zero = a.builder.lift(0.0 if now.dtype.kind == "f" else 0)
+    state = state_of(loop, a.builder, ("late", now.node), zero, shape, now.dtype.name)
+    state.following = now
+    return Array(a.builder, state.placeholder.node)
+
+
+def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
+    """The state that stands for an element which the turn before has assigned, where an earlier trace has found that."""
+    from kernelmate.synthesis.functions import subscript
+
+    for loop in {loop for one in keys for loop in _loops_of(one)}:
+        known = loop.carried.reads.get(len(loop.reads))
+        if known is None and _is_late(loop, keys):
+            return _late(loop, a, keys)
+        if known is None:
+            continue
+        number = len(loop.reads)
+        loop.reads.append((Array(a.builder, a.node), ()))
+        loop.others.append(())
+        place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
+        at = loop.first_position() if loop.peeled else loop.first_position() - (-1 if loop.backwards else 1)
+        start = subscript(Array(a.builder, a.node), (*keys[:place], at, *keys[place + 1 :]))
+        state = state_of(loop, a.builder, ("read", number), Array(a.builder, start.node), *known)
+        state.held = a
+        return first_or(loop, state.start, state)
+    return None
+
+
+def _signature(key: Any) -> int | str:
+    return key.node if isinstance(key, Array) else str(key)
 
 
 def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
@@ -355,7 +533,7 @@ def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
         raise Untraceable("an assignment by a computed number, or to a slice, in a loop over a size")
     if any(place is not None and (place.step != 1 or place.loop in a.loops) for place in places):
         raise Untraceable("an assignment by a number that grows by more than one a turn")
-    value = a.builder.lift(value)
+    value = _following(a, keys, a.builder.lift(value))
     known = {place.loop for place in places if place is not None} | {*a.loops}
     if any(loop not in known for loop in value.loops):
         raise Untraceable("a loop over a size in which each turn assigns to the same elements")
@@ -381,6 +559,24 @@ def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
         axes.append(None if own < 0 else len(value.loops) + own)
         number += 1
     part.assign(view_of(a.builder, value.node, axes, a.loops))
+
+
+def _following(a: Array, keys: Sequence[Any], value: Array) -> Array:
+    """The assigned value: what the next turn reads, and in an additional first turn what is there already."""
+    from kernelmate.synthesis.functions import subscript, where
+
+    for loop in {loop for one in keys for loop in _loops_of(one)}:
+        for state in loop.states:
+            if state.held is a and state.key[0] == "read":
+                state.following = cast(value, a.dtype)
+        if loop.peeled:
+            place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
+            there = subscript(Array(a.builder, a.node), (*keys[:place], loop.first_position(), *keys[place + 1 :]))
+            first = in_first_turn(loop, Array(a.builder, there.node))
+            if first is None:
+                raise Untraceable("a loop from the second element on, beside a first one that cannot be traced")
+            value = cast(where(loop.is_first(), first, value), value.dtype)
+    return value
 
 
 def accumulated(target: Array, other: Any, kind: str) -> Any:

@@ -221,6 +221,12 @@ def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...
     match node.op:
         case "map" | "cast" | "scan":
             return tuple((arg, _aligned(graph.nodes[arg], node, index)) for arg in node.args)
+        case "recur":
+            axis = int(node.data[3] or 0)
+            missing = [one for one in range(len(domain)) if one not in index]
+            if index != (FLAT,) and node.data[2] == "last":
+                index = (*index[:axis], missing[0], *index[axis + 1 :])
+            return tuple((arg, _aligned(graph.nodes[arg], node, index)) for arg in node.args)
         case "view":
             return ((node.args[0], _viewed(graph.nodes[node.args[0]], node, index)),)
         case "reshape":

@@ -52,6 +52,11 @@ class ArraySlice(Array):
         return self.builder.add("view", [part], shape, part.dtype, self._axes).node
 
     @property
+    def whole(self) -> Array:
+        """The array whose elements these are."""
+        return self._whole.whole
+
+    @property
     def shared(self) -> bool:
         """Returns True if other arrays are views of the whole array."""
         return self._whole.shared

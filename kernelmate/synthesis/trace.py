@@ -31,11 +31,15 @@ from kernelmate.synthesis.index_maps import length_of, linear
 from kernelmate.synthesis.indexed import Segments
 from kernelmate.synthesis.loops import loop_enumerate, loop_range, loop_zip
 from kernelmate.synthesis.masks import linspace
+from kernelmate.synthesis.recurrences import Again, Carried
 from kernelmate.synthesis.sizes import Dim, Unequal, Untraceable, extreme, product, real, text_of
 from kernelmate.synthesis.slices import PARTS
 
 MOST_SIZES = 8
 """Sizes that a reference is traced at."""
+
+MOST_TRACES = 24
+"""Traces of a reference at one size: each finds more values that its loops carry, or their shapes."""
 
 EXPRESSION = "<reference>"
 """File name given to a contract's expression when it is compiled."""
@@ -128,17 +132,30 @@ def _refusal(contract: Contract, file: str, line: int | None, what: str) -> Refe
 
 
 def _traced(contract: Contract, directory: Path, size: Size, *, literal: bool) -> tuple[Builder, Graph]:
+    """The graph at one size; traced again while its loops turn out to carry more values."""
+    carried: dict[int, Carried] = {}
+    for _ in range(MOST_TRACES):
+        try:
+            return _traced_once(contract, directory, size, carried, literal=literal)
+        except Again:
+            continue
+    raise ReferenceFailed("A loop of the reference carries too many values from turn to turn.", line=contract.line)
+
+
+def _traced_once(
+    contract: Contract, directory: Path, size: Size, carried: dict[int, Carried], *, literal: bool
+) -> tuple[Builder, Graph]:
     if contract.reference_kind == "function":
         function = load_function(contract.reference or "", directory, contract.line)
         code = getattr(function, "__code__", None)
         file: str = EXPRESSION if code is None else code.co_filename
-        builder = Builder(size, file)
+        builder = Builder(size, file, carried)
         folder = (directory / (contract.reference or "").rpartition(":")[0]).parent
         values = _stand_ins(contract, builder, literal=literal)
         function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder), real)
         call: Callable[[], Any] = partial(function, **named(contract, inspect.signature(function).parameters, values))
     else:
-        file, builder = EXPRESSION, Builder(size, EXPRESSION)
+        file, builder = EXPRESSION, Builder(size, EXPRESSION, carried)
         compiled = checked_expression(contract)
         names = {"np": _Module(np, builder), **_builtins(builder), **_stand_ins(contract, builder, literal=literal)}
         call = partial(eval, compiled, names)  # its names were checked
@@ -146,7 +163,7 @@ def _traced(contract: Contract, directory: Path, size: Size, *, literal: bool) -
         with np.errstate(all="ignore"), _naming(builder):
             returned = call()
         return builder, builder.graph(_outputs(contract, builder, returned))
-    except ReferenceFailed:
+    except (ReferenceFailed, Again):
         raise
     except Exception as error:
         frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename == file]

@@ -29,6 +29,7 @@ from kernelmate.synthesis.schedules import (
     interleaved,
     permutation,
     pointwise,
+    recurrence,
     row_sums,
     rows,
     scan,
@@ -90,7 +91,7 @@ SHORT = 16
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
 _OWN = {
-    "scan": scan, "scatter": histogram, "segment": segments, "window": windows, "pick": gather, "along": gather,
+    "recur": recurrence, "scan": scan, "scatter": histogram, "segment": segments, "window": windows, "pick": gather, "along": gather,
 }  # fmt: skip
 """Operations that decide the schedule, the first one of a graph that is found here."""
 
@@ -107,6 +108,8 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     if attended is not None:
         yield from attention.written(attended, text)
         return
+    if any(node.op == "segment" for node in graph.nodes):
+        graph = segments.offsets_by_number(graph)
     found = {node.op for node in graph.nodes}
     if "window" in found and found & {"pick", "along", "scatter", "segment"}:
         raise Refused("it has elements by number beside parts of arrays")

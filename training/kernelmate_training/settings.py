@@ -310,7 +310,7 @@ def read_settings(path: Path) -> Upskill:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
-        raise UsageError(f"This is no {path.suffix[1:].upper() or 'TOML'}: {error}.", file=str(path)) from None
+        raise UsageError(f"This is not {path.suffix[1:].upper() or 'TOML'}: {error}.", file=str(path)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"The configuration cannot be read: {error}.", file=str(path)) from None
     try:

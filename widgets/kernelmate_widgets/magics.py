@@ -97,7 +97,7 @@ class KernelmateMagics(Magics):
         default="auto",
         help="The suggester: auto, synthesis, recipes, local, claude, or a package's suggester.",
     )
-    @argument("--max-candidates", type=int, default=32, help="Judge at most this many.")
+    @argument("--max-candidates", type=int, default=32, help="Judge at most this many candidates.")
     @argument(
         "--budget", type=float, metavar="SECONDS", help="End within this time; work that would not fit is not started."
     )

@@ -100,7 +100,7 @@ def typed_view(storage: Array, kind: str) -> Array:
     """
     if kind == "pred":
         if storage.dtype != np.bool_:
-            raise ValueError("a predicate is wanted, and this register is none")
+            raise ValueError("a predicate register is expected")
         return storage
     if storage.dtype == np.bool_ or SIZES[kind] > storage.itemsize:
         raise ValueError(f"a .{kind} operand does not fit a register of {storage.itemsize} bytes")

@@ -201,7 +201,7 @@ class LocalModel:
             raise _Untold(str(error)) from None
         self.last_cost = paid + self.last_cost
         if not answer.likely:
-            raise _Untold("Its server tells no probabilities of tokens.")
+            raise _Untold("Its server reports no probabilities of tokens.")
         return answer.likely
 
     def _note_differing(self) -> None:

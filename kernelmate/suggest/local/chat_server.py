@@ -98,15 +98,15 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             size = int(self.headers.get("Content-Length", ""))
         except ValueError:
-            raise _Refused(411, "the length of the question is not said") from None
+            raise _Refused(411, "the request has no Content-Length") from None
         if not 0 <= size <= MOST_BODY:
             raise _Refused(413, f"the question has {size} bytes; at most {MOST_BODY} are read")
         try:
             document = json.loads(self.rfile.read(size))
         except ValueError:
-            raise _Refused(400, "the question is no JSON") from None
+            raise _Refused(400, "the request is not JSON") from None
         if not isinstance(document, dict):
-            raise _Refused(400, "the question is no JSON object")
+            raise _Refused(400, "the request is not a JSON object")
         return document
 
     def _question(self, body: dict[str, Any]) -> tuple[list[int], SamplingOptions]:

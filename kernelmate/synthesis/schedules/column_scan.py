@@ -34,7 +34,7 @@ ENOUGH_BLOCKS = 96
 """Number of warp-wide blocks that keeps most multiprocessors busy; with fewer columns, half a warp's width is used."""
 
 STARTS = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
-NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
+NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value", "linear": "steps"}
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -61,9 +61,14 @@ def scans_of(plan: Plan) -> list[Key]:
         Refused: they have different directions.
     """
     found = [key for key in walk(plan) if plan.node(key).op == "scan"]
-    if len({plan.node(key).data[2] for key in found}) > 1:
+    if len({plan.node(key).data[2] for key in found} | {plan.node(key).data[4] for key in recurrences_of(plan)}) > 1:
         raise Refused("it scans in both directions")
     return list(dict.fromkeys(found))
+
+
+def recurrences_of(plan: Plan) -> list[Key]:
+    """The results of recurrences."""
+    return list(dict.fromkeys(key for key in walk(plan) if plan.node(key).op == "recur"))
 
 
 def neutral(expressions: Expressions, kind: str, ctype: str) -> str:
@@ -98,7 +103,8 @@ class ColumnScan(Passes):
             raise Refused("it scans columns, and reduces")
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "column")
-        if not all(map(self.is_whole, plan.outputs)):
+        self.recurrences = recurrences_of(plan)
+        if not self.recurrences and not all(map(self.is_whole, plan.outputs)):
             raise Refused("it scans, and has results of one element per column")
         self.layout = layout = ColumnLayout(plan)
         for name in self.outputs:
@@ -115,7 +121,9 @@ class ColumnScan(Passes):
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
         self.reductions = Reductions(plan, kernel, Team("warp", WARP, WARP), "")
         self.kinds = [(str(plan.node(key).data[0]), self.expressions.type_of(key)) for key in self.scans]
-        self.backwards = bool(plan.node(self.scans[0]).data[2])
+        self.backwards = bool(
+            plan.node(self.scans[0]).data[2] if self.scans else plan.node(self.recurrences[0]).data[4]
+        )
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)

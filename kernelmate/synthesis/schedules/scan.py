@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import partial
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, walk
+from kernelmate.synthesis.plan import FLAT, Key, Plan, Refused, long_sides, walk, whole_index
 from kernelmate.synthesis.reductions import WARP, Team
 from kernelmate.synthesis.schedules import column_scan
 from kernelmate.synthesis.schedules.column_scan import NAMES, neutral, scans_of
@@ -28,7 +28,16 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     Raises:
         Refused: there is none.
     """
-    plan = _plan(graph)
+    yield from written_by(graph, kernel, RowScan)
+
+
+def written_by(graph: Graph, kernel: KernelText, rows: type[RowScan]) -> Iterator[WrittenKernel]:
+    """The kernel's texts: along rows by a class of texts.
+
+    Raises:
+        Refused: there is none.
+    """
+    plan = plan_of_scans(graph)
     if plan.kind == "columns":
         yield from column_scan.written(plan, kernel)
         return
@@ -41,26 +50,29 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     blocks = [Team("block", threads, threads) for threads in block_sizes(headline)]
     teams = [warp, *blocks[:1]] if headline <= SHORT_ROW else [*blocks, warp]
     teams = teams if plan.split else [Team("block", 1024, 1024)]
-    yield from those_written(partial(_text, plan, kernel, team) for team in teams[:3])
+    yield from those_written(partial(_text, plan, kernel, team, rows) for team in teams[:3])
 
 
-def _text(plan: Plan, kernel: KernelText, team: Team) -> WrittenKernel:
-    return _RowScan(plan, kernel.again(), team).written()
+def _text(plan: Plan, kernel: KernelText, team: Team, rows: type[RowScan]) -> WrittenKernel:
+    return rows(plan, kernel.again(), team).written()
 
 
-def _plan(graph: Graph) -> Plan:
+def plan_of_scans(graph: Graph) -> Plan:
     """Return the rows or columns along which a graph scans.
 
     Raises:
         Refused: it scans along several axes, or scans or reduces what was scanned.
     """
-    scans = [node for node in graph.nodes if node.op == "scan"]
-    places = {(one.shape, int(one.data[1] or 0)) for one in scans}
+    places = {_place(node) for node in graph.nodes if node.op in ("scan", "recur")}
     if len(places) > 1:
         raise Refused("it scans along different axes, or arrays of different shapes")
     shape, axis = places.pop()
     domain = tuple(side for side in shape if side != "1")
     gone = sum(side != "1" for side in shape[:axis])
+    results = [long_sides(graph.nodes[one]) for one in graph.outputs]
+    turned = next((one for one in results if one != domain and sorted(one) == sorted(domain)), None)
+    if turned is not None:  # a loop over columns: the order of the results is that of the memory
+        domain, gone = turned, _turned(graph, turned, axis)
     kind = "rows" if gone == len(domain) - 1 else "columns"
     split = gone if kind == "rows" else 0
     plan = Plan(graph, domain, split, (), kind, (gone,))
@@ -78,14 +90,33 @@ def _plan(graph: Graph) -> Plan:
     return plan
 
 
+def _turned(graph: Graph, domain: tuple[str, ...], axis: int) -> int:
+    """Returns the axis of a domain along which a graph scans, where its results have other orders of axes than its scans."""
+    whole = [one for one in graph.outputs if long_sides(graph.nodes[one]) == domain]
+    plan = Plan(graph, domain, 0, tuple((one, whole_index(graph.nodes[one], domain)) for one in whole), "map")
+    found = {key[1][axis] for key in walk(plan) if plan.node(key).op in ("scan", "recur") and len(key[1]) > axis}
+    places = [one for one in found if isinstance(one, int)]
+    if len(found) != 1 or not places:
+        raise Refused("it scans along different axes")
+    return places[0]
+
+
+def _place(node: Node) -> tuple[tuple[str, ...], int]:
+    """Returns the shape of what is scanned, and the axis."""
+    axis = int(node.data[1 if node.op == "scan" else 3] or 0)
+    if node.op == "scan":
+        return node.shape, axis
+    return (*node.shape[:axis], str(node.data[5]), *node.shape[axis + 1 :]), axis
+
+
 def _check(plan: Plan, gone: int) -> None:
     """Refuses operations that a pass over rows cannot support."""
     after: dict[Key, bool] = {}
     for key in walk(plan):
         node = plan.node(key)
         after[key] = any(after[one] for one in plan.operands(key))
-        if node.op == "scan":
-            if key[1] == (FLAT,) or key[1][int(node.data[1] or 0)] != gone:
+        if node.op in ("scan", "recur"):
+            if key[1] == (FLAT,) or key[1][_place(node)[1]] not in (gone, None):
                 raise Refused("it changes the order of axes after a scan")
             if after[key]:
                 raise Refused("it scans what was scanned")
@@ -101,7 +132,7 @@ def _check(plan: Plan, gone: int) -> None:
             plan.access(key)
 
 
-class _RowScan(Rows):
+class RowScan(Rows):
     """Text of one team: packs of a row's tile are combined within threads, among them, and with the preceding prefix."""
 
     schedule = "scan"
@@ -181,13 +212,7 @@ class _RowScan(Rows):
         lines += [f"{kind[1]} {sum_}[{kpack}];" for kind, sum_ in zip(kinds, sums, strict=True)]
         lines += [f"{kind[1]} {run} = {start};" for kind, run, start in zip(kinds, running, starts, strict=True)]
         read = self.read([*roots, *plan.outputs])
-        inside = f"{names.c} >= 0" if self.backwards else f"{names.c} < {names.columns}"
-        lines += [f"{packs.type_of(one)} {packs.locals[one]};" for one in read]
-        loads = [
-            packs.load(one, f"{self.pointers.get(one, one)} + {names.c}").partition(" ")[2].partition(" ")[2]
-            for one in read
-        ]
-        lines += block_of(f"if ({inside})", [*loads, *self._each(kpack, body)])
+        lines += self.tile(read, kpack, body)
         after: list[str] = []
         for key, kind, sum_, run, before, total, carry in zip(
             self.scans, kinds, sums, running, befores, totals, carries, strict=True
@@ -203,24 +228,43 @@ class _RowScan(Rows):
             self.expressions.known[key] = name
         pairs = list(zip(plan.outputs, self.outputs, strict=True))
         after += self.stores(pairs, lambda name: f"{self.stored_pack(name)}.at[{names.j}]")
-        after = _without_one_use(after)
         outer += self.expressions.outer
-        final = [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in self.outputs]
-        final += self._each(kpack, after)
-        final += [
+        return self.tiles([*outer, *carried], [*lines, *self.final(kpack, without_one_use(after))])
+
+    @property
+    def inside(self) -> str:
+        """The condition that a thread has elements of a tile."""
+        names = self.names
+        return f"{names.c} >= 0" if self.backwards else f"{names.c} < {names.columns}"
+
+    def tile(self, read: Sequence[str], kpack: str, body: Sequence[str]) -> list[str]:
+        """Returns the loads of a thread's elements of a tile, and a loop over them."""
+        packs, names = self.packs, self.names
+        loads = [
+            packs.load(one, f"{self.pointers.get(one, one)} + {names.c}").partition(" ")[2].partition(" ")[2]
+            for one in read
+        ]
+        declared = [f"{packs.type_of(one)} {packs.locals[one]};" for one in read]
+        return [*declared, *block_of(f"if ({self.inside})", [*loads, *self._each(kpack, body)])]
+
+    def final(self, kpack: str, after: Sequence[str]) -> list[str]:
+        """Returns a loop over a thread's elements that computes results, and their stores."""
+        packs, names = self.packs, self.names
+        lines = [f"{packs.type_of(one)} {self.stored_pack(one)};" for one in self.outputs]
+        lines += self._each(kpack, after)
+        lines += [
             f"*reinterpret_cast<{packs.type_of(one)}*>({self.pointers[one]} + {names.c}) = {self.stored_pack(one)};"
             for one in self.outputs
         ]
-        lines += block_of(f"if ({inside})", final)
+        return block_of(f"if ({self.inside})", lines)
+
+    def tiles(self, before: Sequence[str], lines: Sequence[str]) -> list[str]:
+        """Returns the loop over the tiles of a row."""
+        names, wide = self.names, self.packs.width > 1
         threads = WARP if self.team.name == "warp" else names.kThreads
-        step = f"{threads} * {kpack}" if wide else str(threads)
+        step = f"{threads} * {names.kPack}" if wide else str(threads)
         head = f"for (int {names.start} = 0; {names.start} < {names.columns}; {names.start} += {step})"
-        return [
-            *outer,
-            *carried,
-            "// Threads past the end of the row only take part in the scan.",
-            *block_of(head, lines),
-        ]
+        return [*before, "// Threads past the end of the row only take part in the scan.", *block_of(head, lines)]
 
     def _position_lines(self, kpack: str) -> list[str]:
         names = self.names
@@ -251,7 +295,7 @@ class _RowScan(Rows):
         )
 
 
-def _without_one_use(lines: Sequence[str]) -> list[str]:
+def without_one_use(lines: Sequence[str]) -> list[str]:
     """Inlines locals that are only stored."""
     text = "\n".join(lines)
     for found in re.finditer(r"^const [\w ]+ (\w+) = (.+);$", text, re.MULTILINE):

@@ -12,9 +12,10 @@ from functools import partial
 from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, Numbers
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.index_maps import ORDINARY, AxisMap, linear
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.plan import Key, Refused, walk
+from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk
 from kernelmate.synthesis.reductions import WARP
 
 BLOCK = 256
@@ -36,6 +37,29 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
         lanes *= 2
     several = dict.fromkeys([lanes, min(WARP, 2 * lanes), max(2, lanes // 2)])
     yield from those_written(partial(_text, plan, kernel, one) for one in several)
+
+
+def offsets_by_number(graph: Graph) -> Graph:
+    """The graph with elements of vectors of whole numbers beside segments by number, as `offsets[r + 1]` of a loop over rows."""
+    nodes = list(graph.nodes)
+    for index, node in enumerate(graph.nodes):
+        source = graph.nodes[node.args[0]] if node.args else node
+        if node.op != "window" or len(node.args) != 1 or source.op != "input" or source.dtype[:3] not in ("int", "uin"):
+            continue
+        maps = [AxisMap.of(one) for one in node.data]
+        place = linear(maps[0].offset)
+        if len(maps) != 1 or maps[0].terms != ((0, 1),) or maps[0].beyond != ORDINARY or place.terms:
+            continue
+        first = len(nodes)
+        nodes += [
+            Node("iota", (), node.shape, "int64"),
+            Node("constant", (), (), "int64", (place.constant,)),
+            Node("map", (first, first + 1), node.shape, "int64", ("add",)),
+        ]
+        nodes[index] = Node(
+            "pick", (node.args[0], first + 2 if place.constant else first), node.shape, node.dtype, (0,)
+        )
+    return sorted_graph(nodes, graph.outputs)
 
 
 def _text(plan: Elements, kernel: KernelText, lanes: int) -> WrittenKernel:

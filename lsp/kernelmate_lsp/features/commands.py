@@ -220,7 +220,7 @@ async def show_again(server: KernelmateServer, place: CommandTarget) -> None:
 
 async def _propose_best(server: KernelmateServer, place: CommandTarget, found: Optimization) -> None:
     if found.best is None:
-        server.say(f"Nothing that does “{found.objective.prompt}” was found: {_why_none(found)}")
+        server.say(f'Nothing that does "{found.objective.prompt}" was found: {_why_none(found)}')
         return
     now = await place_of(server, {"uri": place.known.uri, "kernel": place.spot.id})
     kept = place.known.found[place.spot.id]

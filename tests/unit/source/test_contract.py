@@ -297,7 +297,7 @@ def test_the_line_is_that_of_the_block_in_the_file(only: Callable[[str], Kernel]
             'block = 256\ninstances = ["softmax<float>"]\n',
             4,
             'instances = ["',
-            "no template",
+            "not a template",
             "Remove",
         ),
         ("block = 256\n", "block = 256\ncluster = [2, 16]\n", 4, "[2, 16]", "32 blocks is over", "8 or fewer"),
@@ -329,7 +329,7 @@ def test_the_line_is_that_of_the_block_in_the_file(only: Callable[[str], Kernel]
         ('"float32 = 0.5"', '"float32 fixed"', 12, 'fixed"', "has no value", 'alpha = "float32 = 1 fixed"'),
         ('"float32 = 0.5"', '"float32 = 0.5 align 16"', 12, 'align 16"', "no alignment", "Remove align"),
         ('"float32 = 0.5"', '"float32 align 16"', 12, 'align 16"', "does not belong", "Only an array"),
-        ('rows = "int32"', 'rows = "int32 fixed"', 10, 'fixed"', "takes the value of the size", "Leave fixed away"),
+        ('rows = "int32"', 'rows = "int32 fixed"', 10, 'fixed"', "takes the value of the size", "Remove fixed"),
         # TOML
         ('grid = "rows"', "grid = rows", 2, "rows", "not TOML", 'grid = "rows"'),
         ('grid = "rows"', 'grid = "rows', 2, "", "a string is not closed", "quotes"),

@@ -87,7 +87,7 @@ def test_a_right_kernel_is_left_alone_and_that_is_said(fixed: Any) -> None:
     right = BROKEN.replace("0.0f\n", "0.0f;\n").replace("<= cols", "< cols").replace("threadidx", "threadIdx")
     found, _ = fixed(right.replace("] = s;\n", "] = s;\n    __syncthreads();\n"))
     assert (found.candidates, found.best) == ((), None)
-    assert found.notes == ("The kernel is right as it is, so there is nothing to mend.",)
+    assert found.notes == ("The kernel is right as it is, so there is nothing to repair.",)
 
 
 def test_without_a_reference_a_repair_is_offered_and_not_accepted(fixed: Any) -> None:

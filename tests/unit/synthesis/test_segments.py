@@ -47,6 +47,26 @@ CASES = {
         f"def reference(p, v, rows):\n{ROWS_OF}    return np.sqrt(np.bincount(of, v * v, rows))",
         "  for (int i = p[r]; i < p[r + 1]; ++i) s += v[i] * v[i];\n  y[r] = sqrtf(s);",
     ),
+    "a loop over rows": (
+        "def reference(p, k, v, x, rows):\n    y = np.zeros(rows)\n    for r in range(rows):\n        y[r] = (v[p[r] : p[r + 1]] * x[k[p[r] : p[r + 1]]]).sum()\n    return y",
+        f"{SUM}  y[r] = s;",
+    ),
+    "a loop over rows with a product": (
+        "def reference(p, k, v, x, rows):\n    y = np.zeros(rows)\n    for r in range(len(p) - 1):\n        lo, hi = p[r], p[r + 1]\n        y[r] = 2 * (v[lo:hi].astype(np.float64) @ x[k[lo:hi]]) + 1\n    return y",
+        f"{SUM}  y[r] = 2 * s + 1;",
+    ),
+    "means of rows in a loop": (
+        "def reference(p, v, rows):\n    y = np.zeros(rows)\n    for r in range(rows):\n        y[r] = v[p[r] : p[r + 1]].sum() / np.maximum(p[r + 1] - p[r], 1)\n    return y",
+        "  for (int i = p[r]; i < p[r + 1]; ++i) s += v[i];\n  y[r] = s / max(p[r + 1] - p[r], 1);",
+    ),
+    "plain means of rows in a loop": (
+        "def reference(p, v, rows):\n    y = np.zeros(rows)\n    for r in range(rows):\n        y[r] = v[p[r] : p[r + 1]].mean()\n    return y",
+        "  for (int i = p[r]; i < p[r + 1]; ++i) s += v[i];\n  y[r] = s / (p[r + 1] - p[r]);",
+    ),
+    "a list of sums of rows": (
+        "def reference(p, v, rows):\n    return np.array([np.sum(v[p[r] : p[r + 1]] ** 2) for r in range(rows)])",
+        "  for (int i = p[r]; i < p[r + 1]; ++i) s += v[i] * v[i];\n  y[r] = s;",
+    ),
 }  # fmt: skip
 
 
@@ -75,3 +95,11 @@ def test_the_row_of_each_element_for_anything_else_is_not_traced(make: Any, tmp_
     _, contract = make(ARGS, reference, sizes=SIZES)
     with pytest.raises(ReferenceFailed, match="the row of each element"):
         trace(contract, tmp_path)
+
+
+def test_rows_between_other_values_than_neighbouring_offsets_are_not_traced(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(p, v, rows):\n    y = np.zeros(rows)\n    for r in range(rows):\n        y[r] = v[p[r] : p[r] + 3].sum()\n    return y"
+    _, contract = make(ARGS, reference, sizes=SIZES)
+    with pytest.raises(ReferenceFailed, match="two neighbouring offsets") as refused:
+        trace(contract, tmp_path)
+    assert refused.value.line == 7

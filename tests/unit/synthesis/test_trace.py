@@ -142,16 +142,13 @@ def test_sizes_stay_symbolic_where_a_listed_size_is_one(make: Any, tmp_path: Pat
 
 REFUSED = {
     "a branch over a value": ("def reference(x):\n    if x.sum() > 0:\n        return x\n    return -x", 5, "a branch over a value"),
-    "a recurrence": ("def reference(x):\n    y = x.copy()\n    for i in range(1, x.shape[0]):\n        y[i] = y[i - 1] * 0.5 + x[i]\n    return y", 7, "what another one has left"),
     "the value of a last turn": ("def reference(x):\n    for row in x:\n        y = row * 2\n    return x + y", 7, "after the loop"),
-    "a carried number": ("def reference(x):\n    s = 0.0\n    for row in x:\n        s = s + row.sum()\n    return x + s", 6, "carries s"),
-    "a loop from the end": ("def reference(x):\n    y = x.copy()\n    for i in reversed(range(len(x))):\n        y[i] = x[i]\n    return y", 6, "from its end"),
+    "a recurrence of two elements": ("def reference(x):\n    y = x.copy()\n    for i in range(2, x.shape[0]):\n        y[i] = y[i - 1] * 0.5 + y[i - 2]\n    return y", 7, "what another one has left"),
     "a loop with a step": ("def reference(x, rows):\n    y = x.copy()\n    for i in range(0, rows, 2):\n        y[i] = 0\n    return y", 6, "with a step"),
     "slices that grow": ("def reference(x):\n    y = np.zeros_like(x)\n    for i in range(len(x)):\n        y[i] = x[: i + 1].sum(axis=0)\n    return y", 7, "length differs"),
     "an unknown function": ("def reference(x):\n    y = x + 1\n    return np.sort(y, axis=1)", 6, "np.sort"),
     "an unknown method": ("def reference(x):\n    return x.argsort()", 5, "argsort"),
     "an element by a computed number": ("def reference(x):\n    y = x.copy()\n    y[x.argmax()] = 1\n    return y", 6, "chosen by an array"),
-    "a loop over a size": ("def reference(x):\n    y = x * 0\n    for _ in range(x.shape[1]):\n        y = y + x\n    return y", 6, "carries y"),
     "a branch over a size": ("def reference(x, cols):\n    if cols > 30:\n        return x * 2\n    return x + x", 6, "depend on a size"),
     "a size as a Python number": ("import math\ndef reference(x, cols):\n    return x * math.gcd(cols, 4)", 6, "np.gcd"),
     "a scan of all axes": ("def reference(x):\n    return x + np.cumsum(x)[-1]", 5, "whose axes it merges"),

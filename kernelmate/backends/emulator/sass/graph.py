@@ -213,7 +213,7 @@ def _block(index: int, start: int, end: int, ops: Sequence[SassOp], labels: Mapp
     if last.name == "CALL":
         called = labels.get(last.inputs[-1])
         if called is None or guard:
-            raise Unknown(f"{last.opcode} at {last.address:#x} calls what cannot be told")
+            raise Unknown(f"{last.opcode} at {last.address:#x} calls an unknown target")
         return SassBlock(index, start, end, None, following, (), calls=called)
     if last.name in {"BRX", "JMP", "JMX"}:
         raise Unknown(f"{last.opcode} at {last.address:#x} jumps through a table")

@@ -211,7 +211,7 @@ class Walker:
             part.at[lanes] = self.usual[block.index]
         elif "DIV" in last.modifiers:
             if ((part.at != _GONE) & lanes.any(axis=1, keepdims=True) & ~lanes).any():
-                raise Unknown(f"{last.opcode} at {last.address:#x} is come to by parts of warps")
+                raise Unknown(f"{last.opcode} at {last.address:#x} is reached by parts of warps")
             part.at[lanes] = following
         elif block.decides and last.name in {"BRA", "EXIT"}:
             holds = np.ones((1, 1), bool)

@@ -186,7 +186,7 @@ def test_choices_that_cannot_be_weighed_are_written_and_that_is_said_once(
     assert "@use-block-size:@#" in offers.pop()
     assert len({body["prompt"] for body in written[1:]}) == 3
     assert [note for note in router.notes if "weighed" in note] == [
-        "local:small: choices could not be weighed, so it is asked to write them. Its server tells no probabilities of tokens."
+        "local:small: choices could not be weighed, so it is asked to write them. Its server reports no probabilities of tokens."
     ]
     # A server that told none once is not asked for them again.
     (other,) = model.samples(offering, 1)

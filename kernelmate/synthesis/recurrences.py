@@ -1,0 +1,397 @@
+"""Values that a loop over a size carries from turn to turn: sums, products and extremes become scans, others `recur` nodes.
+
+A loop's body runs once for all turns, and a local's start value shows in it like any other array. So a reference whose body changes such
+a local is traced again, with a `state` node in the local's place: the value before each turn. Reads of `y[t - 1]` beside an assignment
+to `y[t]` are states likewise. Some loops begin at 1 because the first element is given: those are traced from 0, with a choice in the
+first turn, so that every array is met along its whole axis.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast, mapped
+from kernelmate.synthesis.graph import Node
+from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
+from kernelmate.synthesis.sizes import Untraceable, text_of
+
+if TYPE_CHECKING:
+    from kernelmate.synthesis.loops import TracedLoop
+
+_COMBINING = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+ALL, BEFORE, LAST = "all", "before", "last"
+"""Results of a recurrence: the value after each turn, the value before each turn, the value after the last turn."""
+
+
+class Again(Exception):
+    """The reference has to be traced again: the builder has learned of another value that a loop carries."""
+
+
+@dataclass(slots=True)
+class Carried:
+    """What is known of a loop from earlier traces.
+
+    Attributes:
+        locals: shape and dtype of each carried local by name.
+        reads: the reads of elements that earlier turns assigned, by their place among the loop's reads, with the shape and dtype
+            of what is read.
+        in_place: the names of carried arrays that are changed in place.
+        shift: the number of elements by which an assigned one lies behind the turn's number.
+    """
+
+    locals: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    reads: dict[int, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    in_place: set[str] = field(default_factory=set)
+    shift: int = 0
+
+    def learn(self, where: dict[Any, Any], key: Any, value: tuple[tuple[str, ...], str]) -> None:
+        """Adds a carried value, or its new shape.
+
+        Raises:
+            Again: always.
+        """
+        where[key] = value
+        raise Again
+
+
+@dataclass(slots=True, eq=False)
+class State:
+    """One carried value of a loop.
+
+    Attributes:
+        key: the place in `Carried`. placeholder: the value before each turn. start: the value before the first turn.
+        held: the object that holds an array that is changed in place. following: the value after each turn.
+    """
+
+    key: tuple[str, Any]
+    placeholder: Array
+    start: Array
+    held: Array | None = None
+    following: Array | None = None
+
+
+def begun(loop: TracedLoop, builder: Builder, frame: types.FrameType | None, before: Mapping[str, Any]) -> None:
+    """Puts a state in the place of each local that the loop is known to carry."""
+    rebound: dict[str, Any] = {}
+    for name, (shape, dtype) in loop.carried.locals.items():
+        value = before[name]
+        start = Array(builder, value.node) if isinstance(value, Array) else builder.lift(value)
+        state = state_of(loop, builder, ("local", name), start, shape, dtype)
+        builder.called(name, state.placeholder.node)
+        given = first_or(loop, start, state)
+        if type(value) is Array and name in loop.carried.in_place:
+            state.held = value
+            value._node = given.node
+        else:
+            rebound[name] = given
+    if rebound and frame is not None:
+        _rebind(frame, rebound)
+
+
+def _rebind(frame: types.FrameType, values: Mapping[str, Any]) -> None:
+    """Changes local variables of a running function."""
+    held = frame.f_locals
+    held.update(values)
+    if sys.version_info < (3, 13):  # from 3.13 on, `f_locals` writes through (PEP 667)
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+
+
+def state_of(
+    loop: TracedLoop, builder: Builder, key: tuple[str, Any], start: Array, shape: Sequence[str], dtype: str
+) -> State:
+    """Adds a state to a loop."""
+    loops = tuple(builder.open)
+    sides = [*(one.count for one in loops), *(builder.dim(text) for text in shape)]
+    placeholder = builder.put("state", (), sides, dtype, (loop.number, len(loop.states)), loops)
+    state = State(key, placeholder, start)
+    loop.states.append(state)
+    return state
+
+
+def first_or(loop: TracedLoop, start: Array, state: State) -> Array:
+    """The value before a turn, for the loop's body: a start that is an element of an array is chosen in the first turn."""
+    placeholder = Array(start.builder, state.placeholder.node)
+    if loop.peeled:
+        return placeholder
+    chosen = in_first_turn(loop, start)
+    if chosen is None or not chosen.loops or loop not in chosen.loops:
+        return placeholder
+    state.start = _nothing(state)
+    return _where_first(loop, chosen, placeholder)
+
+
+def _nothing(state: State) -> Array:
+    return state.placeholder.builder.lift(0.0 if state.placeholder.dtype.kind == "f" else 0)
+
+
+def _where_first(loop: TracedLoop, first: Array, other: Array) -> Array:
+    from kernelmate.synthesis.functions import where
+
+    found: Array = where(loop.is_first(), first, other)
+    return cast(found, other.dtype)
+
+
+def ended(loop: TracedLoop, builder: Builder, frame: types.FrameType | None, after: Mapping[str, Any]) -> None:
+    """Finds the value of each state after a turn, and gives its local the value after the last one.
+
+    Raises:
+        Again: a state has another shape or dtype than was known.
+    """
+    for state in loop.states:
+        kind, key = state.key
+        if kind == "local":
+            value = state.held if state.held is not None else after.get(key)
+            state.following = None if value is None else Array(builder, builder.lift(value).node)
+        if state.following is None:
+            raise Untraceable(f"a loop over a size that carries {key} from turn to turn")
+        _check(loop, builder, state)
+    solved = {state.key: _solved(loop, builder, state) for state in loop.states}
+    rebound: dict[str, Any] = {}
+    for state in loop.states:
+        kind, name = state.key
+        if kind != "local":
+            continue
+        last = solved[state.key]
+        if state.held is not None:
+            state.held._node = last.node
+        else:
+            rebound[name] = last
+    if rebound and frame is not None:
+        _rebind(frame, rebound)
+
+
+def _check(loop: TracedLoop, builder: Builder, state: State) -> None:
+    assert state.following is not None
+    if state.key[0] == "late":
+        return
+    shape = broadcast([state.start.shape, state.following.shape])
+    texts = tuple(text_of(one) for one in shape)
+    dtype = np.result_type(state.start.dtype, state.following.dtype)
+    if dtype.kind == "f":
+        dtype = np.dtype(np.float64)
+    node = builder.nodes[state.placeholder.node]
+    if (texts, dtype.name) != (node.shape[len(builder.open) :], node.dtype):
+        kind, key = state.key
+        loop.carried.learn(loop.carried.locals if kind == "local" else loop.carried.reads, key, (texts, dtype.name))
+    if loop.peeled:
+        first = in_first_turn(loop, state.start)
+        state.following = _where_first(loop, state.start if first is None else first, state.following)
+        state.start = _nothing(state)
+    state.following = cast(state.following, dtype)
+
+
+def _solved(loop: TracedLoop, builder: Builder, state: State) -> Array:
+    """Notes what stands for a state, and for the value after each turn; returns the value after the last turn."""
+    assert state.following is not None
+    found = _scanned(loop, builder, state)
+    if found is not None:
+        return found
+    number = loop.states.index(state)
+    following = state.following.node
+    before = _recurrence(loop, builder, number, BEFORE)
+    builder.instead[state.placeholder.node] = before.node, loop.number
+    if builder.depends(following, loop.number) and builder.nodes[following].op != "state":
+        builder.instead[following] = _recurrence(loop, builder, number, ALL).node, loop.number
+    last = _recurrence(loop, builder, number, LAST)
+    return _without_loop(loop, builder, last.node, state.placeholder.ndim)
+
+
+def _without_loop(loop: TracedLoop, builder: Builder, node: int, rank: int) -> Array:
+    """A view of a node whose axis of a loop is of length 1, without that axis."""
+    from kernelmate.synthesis.loops import view_of
+
+    loops = tuple(builder.open)
+    place = loops.index(loop)
+    kept = tuple(one for one in loops if one is not loop)
+    axes = [axis for axis in range(len(loops) + rank) if axis != place]
+    return view_of(builder, node, axes, kept)
+
+
+def _recurrence(loop: TracedLoop, builder: Builder, number: int, kind: str) -> Array:
+    from kernelmate.synthesis.loops import spread
+
+    loops = tuple(builder.open)
+    state = loop.states[number]
+    place = loops.index(loop)
+    args = [_with_turn_axis(one, loops) for one in loop.states]
+    args += [spread(one.following, loops, one.placeholder.ndim) for one in loop.states if one.following is not None]
+    sides = [builder.dim(text) for text in builder.nodes[state.placeholder.node].shape]
+    count = text_of(sides[place])
+    if kind == LAST:
+        sides[place] = 1
+    data = (loop.number, number, kind, place, loop.backwards, count)
+    return builder.put("recur", args, sides, state.placeholder.dtype, data, loops)
+
+
+def _with_turn_axis(state: State, loops: tuple[TracedLoop, ...]) -> int:
+    """The node of a start value, with an axis of length 1 for each loop; a number stays one."""
+    from kernelmate.synthesis.loops import spread, view_of
+
+    start, rank = state.start, state.placeholder.ndim
+    if start.loops or not start.ndim:
+        return spread(start, loops, rank)
+    return view_of(start.builder, start.node, [None] * (len(loops) + rank - start.ndim) + [*range(start.ndim)], ()).node
+
+
+def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
+    """The last value of a state that only sums, multiplies or bounds: its other values become a scan's."""
+    from kernelmate.synthesis.loops import spread
+
+    nodes, placeholder = builder.nodes, state.placeholder
+    assert state.following is not None
+    found = _combined(loop, builder, state)
+    if found is None:
+        return None
+    kind, value = found
+    if kind != "sum" and _is_read(builder, placeholder.node, state.following.node):
+        return None  # the value before a turn cannot be found from the one after it
+    loops = tuple(builder.open)
+    shape, place = nodes[placeholder.node].shape, loops.index(loop)
+    sides = [builder.dim(text) for text in shape]
+    wide = spread(cast(value, placeholder.dtype), loops, placeholder.ndim)
+    if nodes[wide].shape != shape:
+        zero = builder.put("constant", (), sides, placeholder.dtype, (0,), loops)
+        wide = builder.put("map", [wide, zero.node], sides, placeholder.dtype, ("add",), loops).node
+    scan = builder.put("scan", [wide], sides, placeholder.dtype, (kind, place, loop.backwards), loops)
+    after = _continued(state.start, scan, kind)
+    if kind == "sum":
+        before: Array = after - value
+        builder.instead[placeholder.node] = before.node, loop.number
+    builder.instead[state.following.node] = after.node, loop.number
+    kept = tuple(one for one in loops if one is not loop)
+    total = builder.put("reduce", [wide], sides[:place] + sides[place + 1 :], placeholder.dtype, (kind, place), kept)
+    return _continued(state.start, total, kind)
+
+
+def _continued(start: Array, value: Array, kind: str) -> Array:
+    """What a loop begins with, combined with a value of all its turns."""
+    return value if _is_neutral(start, kind) else mapped(value.builder, _UFUNCS[kind], (start, value))
+
+
+def _combined(loop: TracedLoop, builder: Builder, state: State) -> tuple[str, Array] | None:
+    """The kind of a scan, and the value that each turn adds to it."""
+    from kernelmate.synthesis.functions import where
+
+    assert state.following is not None
+    node, chosen = builder.nodes[state.following.node], None
+    if node.op == "map" and node.data[0] == "where" and loop.peeled and node.args[0] == loop.is_first().node:
+        chosen = Array(builder, node.args[1])
+        node = builder.nodes[node.args[2]]
+    kind = _COMBINING.get(str(node.data[0]), "") if node.op == "map" else ""
+    others = [one for one in node.args if one != state.placeholder.node]
+    if not kind or len(others) != 1 or len(node.args) != 2 or builder.depends(others[0], loop.number):
+        return None
+    if (chosen is not None and kind != "sum") or (kind in ("max", "min") and state.placeholder.dtype.kind != "f"):
+        return None
+    value = Array(builder, others[0])
+    return kind, value if chosen is None else where(loop.is_first(), chosen, value)
+
+
+_UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _is_read(builder: Builder, placeholder: int, following: int) -> bool:
+    """True if something else than the value after a turn is computed from the value before it."""
+    return any(placeholder in node.args and index != following for index, node in enumerate(builder.nodes))
+
+
+def _is_neutral(start: Array, kind: str) -> bool:
+    node = start.builder.nodes[start.node]
+    return node.op == "constant" and node.data[0] == {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}[kind]
+
+
+def in_first_turn(loop: TracedLoop, a: Array) -> Array | None:
+    """A value that a loop begins with, as one that each turn has and that equals it in the first turn.
+
+    Elements at the first turn's position become elements at the turn's own position. None where that cannot be said.
+    """
+    from kernelmate.synthesis.loops import view_of
+
+    builder, node = a.builder, a.builder.nodes[a.node]
+    if node.op in ("constant", "scalar", "size", "input", "state"):
+        return a
+    if node.op in ("map", "cast"):
+        found = [in_first_turn(loop, Array(builder, one)) for one in node.args]
+        if any(one is None for one in found):
+            return None
+        args = [one for one in found if one is not None]
+        own = len(a.loops)
+        shape = [builder.dim(text) for text in node.shape[own:]]
+        return builder.add(node.op, args, shape, node.dtype, node.data)
+    if node.op == "view":
+        source = in_first_turn(loop, Array(builder, node.args[0]))
+        if source is None or loop not in source.loops:
+            return None if source is None else view_of(builder, source.node, node.data, a.loops)  # type: ignore[arg-type]
+        place, loops = source.loops.index(loop), _sorted({*a.loops, loop})
+        moved = [None if one is None else int(one) + (int(one) >= place) for one in node.data]
+        order = [place if one is loop else moved[a.loops.index(one)] for one in loops]
+        return view_of(builder, source.node, [*order, *moved[len(a.loops) :]], loops)
+    if node.op == "window":
+        return _element_in_first_turn(loop, a, node)
+    return None
+
+
+def _sorted(loops: set[TracedLoop]) -> tuple[TracedLoop, ...]:
+    return tuple(sorted(loops, key=lambda one: one.number))
+
+
+def _element_in_first_turn(loop: TracedLoop, a: Array, node: Node) -> Array | None:
+    from kernelmate.synthesis.loops import view_of
+
+    builder = a.builder
+    own = len(a.loops)
+    source = builder.nodes[node.args[0]]
+    maps = [AxisMap.of(one) for one in node.data]
+    if len(node.args) == 2:
+        return None
+    fixed: int | None = None
+    axes: dict[int, int] = {}
+    for place, one in enumerate(maps):
+        whole = len(one.terms) == 1 and one.offset == "0" and one.terms[0][1] == 1
+        at = one.terms[0][0] if one.terms else None
+        if whole and at is not None and linear(node.shape[at]) == linear(source.shape[place]) and node.shape[at] != "1":
+            axes[at] = place
+            continue
+        single = not one.terms or (len(one.terms) == 1 and node.shape[one.terms[0][0]] == "1")
+        if not single or linear(one.offset) != linear(text_of(loop.first_position())) or fixed is not None:
+            return None
+        fixed = place
+    given = _given_element(loop, a, node, fixed, axes)
+    if given is not None or fixed is None or linear(source.shape[fixed]) != linear(text_of(loop.count)):
+        return given
+    loops = _sorted({*a.loops, loop})
+    order: list[int | None] = [fixed if one is loop else axes.get(a.loops.index(one)) for one in loops]
+    order += [axes.get(axis) for axis in range(own, len(node.shape))]
+    return view_of(builder, node.args[0], order, loops)
+
+
+def _given_element(loop: TracedLoop, a: Array, node: Node, fixed: int | None, axes: Mapping[int, int]) -> Array | None:
+    """The first element of an array to which the reference has assigned just that one, or one that holds a single value."""
+    from kernelmate.synthesis.loops import view_of
+
+    builder, source = a.builder, a.builder.nodes[node.args[0]]
+    if source.op == "constant":
+        return builder.put(
+            "constant", (), [builder.dim(text) for text in node.shape], source.dtype, source.data, a.loops
+        )
+    if fixed is None:
+        return None
+    if source.op != "window" or len(source.args) != 2:
+        return None
+    inner = [AxisMap.of(one) for one in source.data]
+    value = builder.nodes[source.args[0]]
+    at = linear(text_of(loop.first_position())).plus(linear(inner[fixed].offset))
+    others = all(
+        one.beyond == ORDINARY and one.terms == ((place, 1),) for place, one in enumerate(inner) if place != fixed
+    )
+    if not others or inner[fixed].beyond != OTHERWISE or value.shape[fixed] != "1" or at != linear("0"):
+        return None
+    order = [axes.get(axis) for axis in range(len(node.shape))]
+    return in_first_turn(loop, view_of(builder, source.args[0], order, a.loops))

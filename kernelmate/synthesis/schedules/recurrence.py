@@ -1,0 +1,174 @@
+"""Recurrences along an axis that is not the last one: a thread per column carries its values in registers from row to row.
+
+Traffic: each array is read and written once, in whole sectors. Arithmetic: that of the graph. The order is that of the reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kernelmate.synthesis.axes import address
+from kernelmate.synthesis.graph import Graph
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of
+from kernelmate.synthesis.plan import Key, Plan, Refused, walk
+from kernelmate.synthesis.schedules.column_scan import BLOCK, ColumnScan
+from kernelmate.synthesis.schedules.row_recurrence import RowRecurrence, linear_scans
+from kernelmate.synthesis.schedules.scan import plan_of_scans, written_by
+
+AHEAD = 8
+"""Rows whose loads overlap: the values that are carried depend on each other, the loads do not."""
+
+
+class ColumnRecurrence(ColumnScan):
+    """A thread per column, whose carried values are locals.
+
+    Attributes:
+        states: the value before a row of each carried value. starts, nexts: what it begins with, and the value after a row.
+    """
+
+    schedule = "recurrence-columns"
+
+    def __init__(self, plan: Plan, kernel: KernelText) -> None:
+        super().__init__(plan, kernel)
+        if self.scans:
+            raise Refused("it has a recurrence beside a scan")
+        first = self.recurrences[0]
+        operands = plan.operands(first)
+        self.starts, self.nexts = operands[: len(operands) // 2], operands[len(operands) // 2 :]
+        if len({plan.node(key).data[0] for key in self.recurrences}) > 1:
+            raise Refused("it has recurrences of several loops")
+        found = {plan.node(key).data[1]: key for key in walk(plan) if plan.node(key).op == "state"}
+        self.states = [found.get(number) for number in range(len(self.starts))]
+        self.types = [self.expressions.type_of(key) for key in self.nexts]
+        named = [plan.node(key).name if key is not None else "" for key in self.states]
+        self.carried = [kernel.names.fresh(self._name(name, place)) for place, name in enumerate(named)]
+
+    def _name(self, said: str, place: int) -> str:
+        """A name for a carried value: the reference's own, or that of the result which it becomes."""
+        if said and self.kernel.names.is_free(said):
+            return said
+        for key, name in zip(self.plan.outputs, self.outputs, strict=True):
+            if self.expressions.bare(key) in self._results(place, "all"):
+                return f"{name}_i"
+        node = self.plan.node(self.nexts[place])
+        return f"last_{node.data[0]}" if node.op == "input" else "carried"
+
+    def _results(self, number: int, kind: str) -> list[Key]:
+        """The keys of a result of a carried value."""
+        return [key for key in self.recurrences if self.plan.node(key).data[1:3] == (number, kind)]
+
+    def written(self) -> WrittenKernel:
+        """The text."""
+        kernel, names, expressions = self.kernel, self.names, self.expressions
+        declared: list[str] = []
+        texts = expressions.locals_for(self.starts, declared)
+        declared += [f"{ctype} {name} = {text};" for ctype, name, text in zip(self.types, self.carried, texts, strict=True)]  # fmt: skip
+        for number, name in enumerate(self.carried):
+            self._know(number, "before", name)
+        pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
+        whole = [(key, name) for key, name in pairs if self.is_whole(key)]
+        place = address(self.layout.every, self.lengths, self.at)
+        body = self._turn(whole, lambda name: f"{name}[{place}]")
+        length = self.lengths[self.along]
+        head = f"for (int {names.row} = 0; {names.row} < {length}; ++{names.row})"
+        if self.backwards:
+            head = f"for (int {names.row} = {length} - 1; {names.row} >= 0; --{names.row})"
+        lines = [*self._thread(), *expressions.outer, *declared, f"#pragma unroll {AHEAD}", *block_of(head, body)]
+        expressions.outer = []
+        single = [(key, name) for key, name in pairs if not self.is_whole(key)]
+        if single:
+            expressions.known = {key: name for key, name in expressions.known.items() if not expressions.varies(key)}
+            for number, name in enumerate(self.carried):
+                self._know(number, "last", name)
+            at = address(self.layout.single, self.lengths, self.at)
+            after = self.stores(single, lambda name: f"{name}[{at}]")
+            lines += [*expressions.outer, *after]
+        return WrittenKernel(
+            self.schedule,
+            "Written from the reference: a thread for each column carries its values in registers from row to row, and neighbours read and "
+            "write whole sectors, each element once." + kernel.promise(self.inputs),
+            "\n".join([*self.reductions.texts(), kernel.definition(kernel.head(), lines)]),
+            "",
+            (f"cdiv({self.count}, block)",),
+            BLOCK,
+        )
+
+    def _know(self, number: int, kind: str, name: str) -> None:
+        """A local holds a result of a carried value from now on."""
+        state = self.states[number]
+        if kind == "before" and state is not None:
+            self.expressions.known[state] = name
+        self.expressions.known |= dict.fromkeys(self._results(number, kind), name)
+
+    def _turn(self, whole: Sequence[tuple[Key, str]], place: object) -> list[str]:
+        """Statements of one row: results that need the values before it, the values after it, and the other results."""
+        body: list[str] = []
+        early = [pair for pair in whole if self._needs(pair[0], "before")]
+        late = [pair for pair in whole if pair not in early]
+        if any(self._needs(key, "all") for key, _ in early):
+            raise Refused("a result needs what a row begins with and what it ends with")
+        for key in self.nexts:
+            if self.plan.node(self.expressions.bare(key)).op == "input":
+                self.expressions.named(key, body, f"{self.plan.node(self.expressions.bare(key)).data[0]}_i")
+        body += self.stores(early, place) if early else []  # type: ignore[arg-type]
+        left = list(range(len(self.carried)))
+        while left:
+            number = next((one for one in left if not self._is_needed(one, left)), None)
+            if number is None:
+                number = next(
+                    one for one in left if self.plan.node(self.expressions.bare(self.nexts[one])).op != "state"
+                )
+                self._hold(number, body)
+                continue
+            left.remove(number)
+            self._advance(number, body)
+        return body + (self.stores(late, place) if late else [])  # type: ignore[arg-type]
+
+    def _advance(self, number: int, body: list[str]) -> None:
+        """Assigns the value after a row to a carried local."""
+        name, expressions = self.carried[number], self.expressions
+        (text,) = expressions.locals_for([self.nexts[number]], body)
+        body.append(f"{name} = {text};")
+        for key in [key for key, held in expressions.known.items() if held == name]:
+            del expressions.known[key]
+        self._know(number, "all", name)
+        following = expressions.bare(self.nexts[number])
+        if self.plan.node(following).op not in ("state", "input"):
+            expressions.known[following] = name
+
+    def _hold(self, number: int, body: list[str]) -> None:
+        """Declares a local for the value after a row, which others need beside the one before it."""
+        name = self.expressions.named(self.nexts[number], body, f"next_{self.carried[number]}")
+        self._know(number, "all", name)
+
+    def _is_needed(self, number: int, left: Sequence[int]) -> bool:
+        """True if the value before a row is still needed for other values after it."""
+        state = self.states[number]
+        return any(one != number and state is not None and self._reaches(self.nexts[one], state) for one in left)
+
+    def _reaches(self, key: Key, wanted: Key) -> bool:
+        key = self.expressions.bare(key)
+        if key == wanted:
+            return True
+        if key in self.expressions.known and self.plan.node(key).op != "state":
+            return False
+        return any(self._reaches(one, wanted) for one in self.plan.operands(key))
+
+    def _needs(self, key: Key, kind: str) -> bool:
+        node = self.plan.node(key)
+        if node.op == "recur":
+            return node.data[2] == kind
+        return any(self._needs(one, kind) for one in self.plan.operands(key))
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
+    """The kernel's texts: a thread per column, or for rows a scan of steps.
+
+    Raises:
+        Refused: there is none.
+    """
+    plan = plan_of_scans(graph)
+    if plan.kind == "columns":
+        yield ColumnRecurrence(plan, kernel.again()).written()
+    else:
+        yield from written_by(linear_scans(graph), kernel, RowRecurrence)

@@ -1,0 +1,242 @@
+"""Linear recurrences along rows: each turn takes a value to `scale * value + shift`, and such steps are combined like sums.
+
+Traffic: each array is read and written once, a row in packs of 16 bytes where rows and addresses allow it. Arithmetic: that of the graph,
+three operations per element to join its step to those before it, and five joins by shuffles per pack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelmate.synthesis.graph import Datum, Graph, Node
+from kernelmate.synthesis.kernel_text import KernelText, block_of, fresh_names
+from kernelmate.synthesis.plan import Plan, Refused, sorted_graph
+from kernelmate.synthesis.reductions import WARP, Team
+from kernelmate.synthesis.schedules.scan import RowScan, without_one_use
+
+_FULL = "0xffffffffu"
+
+
+def linear_scans(graph: Graph) -> Graph:
+    """The graph with its recurrences as scans of steps, whose operands are shifts, scales and what they begin with.
+
+    Raises:
+        Refused: a value does not depend on the one before it by a scale and a shift, or several depend on each other.
+    """
+    steps = _Steps(graph)
+    for index, node in enumerate(graph.nodes):
+        if node.op == "recur":
+            steps.nodes[index] = steps.scan(node)
+    return sorted_graph(steps.nodes, graph.outputs)
+
+
+class _Steps:
+    """Nodes of scales and shifts, behind those of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.nodes = graph, list(graph.nodes)
+        self._depends: dict[int, bool] = {}
+
+    def scan(self, node: Node) -> Node:
+        """The scan that computes a recurrence."""
+        if len(node.args) != 2 or node.data[2] != "all":
+            raise Refused("it carries several values along rows, or has results of other than each turn")
+        start, following = node.args
+        scale, shift = self._step(following)
+        if scale is None:
+            raise Refused("its turns do not depend on each other")
+        zero = self._add("constant", (), (), node.dtype, (0.0,))
+        made = Node("scan", (zero if shift is None else shift, scale, start), node.shape, node.dtype, ("linear", node.data[3], node.data[4]))  # fmt: skip
+        return replace(made, name=next(one.name for one in self.graph.nodes if one.op == "state"))
+
+    def _add(self, op: str, args: tuple[int, ...], shape: tuple[str, ...], dtype: str, data: tuple[Datum, ...]) -> int:
+        self.nodes.append(Node(op, args, shape, dtype, data))
+        return len(self.nodes) - 1
+
+    def _map(self, name: str, *args: int) -> int:
+        shape: tuple[str, ...] = ()
+        for one in args:
+            other = self.nodes[one].shape
+            long, short = (shape, other) if len(shape) >= len(other) else (other, shape)
+            padded = ("1",) * (len(long) - len(short)) + short
+            shape = tuple(b if a == "1" else a for a, b in zip(long, padded, strict=True))
+        return self._add("map", args, shape, "float64", (name,))
+
+    def _is_carried(self, index: int) -> bool:
+        if index not in self._depends:
+            node = self.nodes[index]
+            self._depends[index] = node.op == "state" or any(map(self._is_carried, node.args))
+        return self._depends[index]
+
+    def _step(self, index: int) -> tuple[int | None, int | None]:
+        """The nodes of the scale and the shift by which a value follows from the carried one; None for zero."""
+        node = self.nodes[index]
+        if not self._is_carried(index):
+            return None, index
+        if node.op == "state":
+            return self._add("constant", (), (), "float64", (1.0,)), None
+        if node.op == "cast" and node.dtype.startswith("float"):
+            return self._step(node.args[0])
+        name = str(node.data[0]) if node.op == "map" else ""
+        if name in ("add", "subtract"):
+            return self._summed(name, *(self._step(one) for one in node.args))
+        if name == "negative":
+            return self._each(self._step(node.args[0]), "negative")
+        if name == "multiply":
+            free = next((one for one in node.args if not self._is_carried(one)), None)
+            if free is not None:
+                (other,) = (one for one in node.args if one != free) if len({*node.args}) > 1 else (free,)
+                return self._each(self._step(other), "multiply", free)
+        if name == "divide" and not self._is_carried(node.args[1]):
+            return self._each(self._step(node.args[0]), "divide", node.args[1])
+        if name == "where" and not self._is_carried(node.args[0]):
+            return self._chosen(node.args[0], *(self._step(one) for one in node.args[1:]))
+        raise Refused("a row's elements follow from those before them by more than a scale and a shift")
+
+    def _summed(self, name: str, first: tuple[int | None, int | None], second: tuple[int | None, int | None]) -> tuple[int | None, int | None]:  # fmt: skip
+        found: list[int | None] = []
+        for one, other in zip(first, second, strict=True):
+            if one is None:
+                found.append(other if other is None or name == "add" else self._map("negative", other))
+            else:
+                found.append(one if other is None else self._map(name, one, other))
+        return found[0], found[1]
+
+    def _each(self, step: tuple[int | None, int | None], name: str, *by: int) -> tuple[int | None, int | None]:
+        scale, shift = (self._times(one, name, *by) for one in step)
+        return scale, shift
+
+    def _times(self, one: int | None, name: str, *by: int) -> int | None:
+        if one is None:
+            return None
+        node = self.nodes[one]
+        return (
+            by[0] if name == "multiply" and node.op == "constant" and node.data[0] == 1 else self._map(name, one, *by)
+        )
+
+    def _chosen(self, condition: int, first: tuple[int | None, int | None], second: tuple[int | None, int | None]) -> tuple[int | None, int | None]:  # fmt: skip
+        zero = self._add("constant", (), (), "float64", (0.0,))
+        self.nodes[condition] = replace(self.nodes[condition], name="is_first")
+        scale, shift = (
+            None if one is None and other is None
+            else self._map("where", condition, zero if one is None else one, zero if other is None else other)
+            for one, other in zip(first, second, strict=True)
+        )  # fmt: skip
+        return scale, shift
+
+
+class RowRecurrence(RowScan):
+    """Text of one team: steps of a row's tile are joined within threads, among them, and applied to the value before the tile."""
+
+    schedule = "recurrence"
+
+    def __init__(self, plan: Plan, kernel: KernelText, team: Team) -> None:
+        super().__init__(plan, kernel, team)
+        if len(self.scans) != 1:
+            raise Refused("it has several recurrences or scans along rows")
+        if {ctype for _, ctype in self.kinds} != {kernel.real}:
+            raise Refused("it carries whole numbers along rows")
+        self.step, self.joined = (kernel.names.outermost(one) for one in ("Step", "joined"))
+        more = fresh_names(kernel, "first", "second", "step", "carry", "earlier")
+        self.names.__dict__.update(more.__dict__)
+
+    def helpers(self) -> list[str]:
+        """Returns the type of steps, and the functions that join them, each followed by an empty line."""
+        names, ctype, step = self.names, self.kernel.real, self.step
+        first, second = names.first, names.second
+        joined = f"return {{{second}.scale * {first}.scale, {second}.scale * {first}.shift + {second}.shift}};"
+        return [
+            "\n".join([f"struct {step} {{  // takes a value to scale * value + shift", f"  {ctype} scale, shift;", "};"]),
+            "",
+            self.kernel.definition(f"__device__ __forceinline__ {step} {self.joined}({step} {first}, {step} {second})", [joined]),
+            "",
+            *super().helpers(),
+        ]  # fmt: skip
+
+    def _function(self, kind: str, ctype: str, name: str) -> list[str]:
+        names, step = self.names, self.step
+        value, before, total, earlier, offset = names.step, names.before, names.total, names.earlier, names.offset
+        one, zero = self.expressions.number(1.0), self.expressions.number(0.0)
+        shifted = [
+            f"const {step} {earlier} = {self._shuffled('up', value, offset)};",
+            f"if (threadIdx.x % {WARP} >= {offset}) {value} = {self.joined}({earlier}, {value});",
+        ]
+        body = [
+            *block_of(f"for (int {offset} = 1; {offset} < {WARP}; {offset} *= 2)", shifted),
+            f"{step} {before} = {self._shuffled('up', value, '1')};",
+            f"if (threadIdx.x % {WARP} == 0) {before} = {{{one}, {zero}}};",
+        ]
+        if self.team.name == "warp":
+            body += [f"{total} = {self._shuffled('', value, str(WARP - 1))};", f"return {before};"]
+        else:
+            warp, partial_, warps = names.warp, names.partial, f"{names.kThreads} / {WARP}"
+            body.insert(0, f"__shared__ {step} {partial_}[{warps}];")
+            loop = [
+                f"if ({warp} == threadIdx.x / {WARP}) {before} = {self.joined}({total}, {before});",
+                f"{total} = {self.joined}({total}, {partial_}[{warp}]);",
+            ]
+            body += [
+                "__syncthreads();  // the last call may still be reading",
+                f"if (threadIdx.x % {WARP} == {WARP - 1}) {partial_}[threadIdx.x / {WARP}] = {value};",
+                "__syncthreads();",
+                f"{total} = {{{one}, {zero}}};",
+                *block_of(f"for (int {warp} = 0; {warp} < {warps}; ++{warp})", loop),
+                f"return {before};",
+            ]
+        comment = (
+            f"// Joins the steps of all threads before this one; `{total}` joins those of the whole {self.team.name}."
+        )
+        head = f"__device__ __forceinline__ {step} {name}({step} {value}, {step}& {total})"
+        return [comment, self.kernel.definition(head, body), ""]
+
+    def _shuffled(self, kind: str, value: str, by: str) -> str:
+        function = f"__shfl_{kind}_sync" if kind else "__shfl_sync"
+        return f"{{{', '.join(f'{function}({_FULL}, {value}.{member}, {by})' for member in ('scale', 'shift'))}}}"
+
+    def results(self) -> list[str]:
+        """Returns the last pass: tile after tile of the row, from the value before it."""
+        plan, names, expressions, packs = self.plan, self.names, self.expressions, self.packs
+        if not all(self.full.values()):
+            raise Refused("it has a recurrence, and results of one element per row")
+        kpack = names.kPack if packs.width > 1 else "1"
+        (scan,) = self.scans
+        shift, scale, start = plan.operands(scan)
+        body: list[str] = []
+        texts = expressions.locals_for([scale, shift], body)
+        if not texts[0].isidentifier() and expressions.varies(scale):
+            texts[0] = expressions.named(scale, body, "scale")
+        step, inside = names.step, names.inside
+        body += [f"{step} = {self.joined}({step}, {{{', '.join(texts)}}});", f"{inside}[{names.j}] = {step};"]
+        outer, expressions.outer = expressions.outer, []
+        self._forget()
+        (begin,) = expressions.locals_for([start], outer)
+        read = self.read([shift, scale, *plan.outputs])
+        (function,) = self.functions.values()
+        lines = [
+            *self._position_lines(kpack),
+            f"{self.step} {inside}[{kpack}];",
+            f"{self.step} {step} = {{{expressions.number(1.0)}, {expressions.number(0.0)}}};",
+            *self.tile(read, kpack, body),
+            f"{self.step} {names.total};",
+            f"const {self.step} {names.before} = {function}({step}, {names.total});",
+            f"const {self.kernel.real} {names.first} = {names.before}.scale * {names.carry} + {names.before}.shift;",
+            f"{names.carry} = {names.total}.scale * {names.carry} + {names.total}.shift;",
+        ]
+        said = plan.node(scan).name
+        value = self.kernel.names.fresh(said if said and self.kernel.names.is_free(said) else "value")
+        at = f"{inside}[{names.j}]"
+        expressions.known[scan] = value
+        pairs = list(zip(plan.outputs, self.outputs, strict=True))
+        after = [f"const {self.kernel.real} {value} = {at}.scale * {names.first} + {at}.shift;"]
+        after += self.stores(pairs, lambda name: f"{self.stored_pack(name)}.at[{names.j}]")
+        lines += self.final(kpack, without_one_use(after))
+        outer += expressions.outer
+        return self.tiles([*outer, f"{self.kernel.real} {names.carry} = {begin};"], lines)
+
+    def why(self) -> str:
+        """One sentence."""
+        return (
+            f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, {self.packs.width} elements per load; "
+            "each element is a step of the linear recurrence, and threads join steps by shuffles, tile after tile of the row."
+            + self.kernel.promise(self.inputs)
+        )
