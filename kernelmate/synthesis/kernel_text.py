@@ -347,7 +347,7 @@ class KernelText:
         for wide in dict.fromkeys(re.findall(r"\bsize_t (\w+)(?: =|,|\)|;)", "\n".join([head, *body]))):
             body = [line.replace(f"static_cast<size_t>({wide})", wide) for line in body]
         body = _without_unused(self._with_lanes(body))
-        lines = [self.styled(piece) for line in indented(body) for piece in folded(line, self.width)]
+        lines = [piece for line in indented(body) for piece in self._styled_pieces(folded(line, self.width))]
         text = "\n".join([opening, *lines, "}"])
         return self.names.unnumbered(text)
 
@@ -370,6 +370,19 @@ class KernelText:
             else:
                 body[places[0] + 1 :] = [re.sub(found, named[1], line) for line in body[places[0] + 1 :]]
         return body
+
+    def _styled_pieces(self, pieces: Sequence[str]) -> Iterator[str]:
+        """Lines of one statement in the file's indentation; what goes on on the next line keeps its column under the first."""
+        lead, goes_on = 0, False
+        for piece in pieces:
+            code = piece.lstrip()
+            if goes_on:
+                yield f"{self.styled(' ' * lead + '.')[:-1]}{' ' * (len(piece) - len(code) - lead)}{code}"
+            else:
+                lead = len(piece) - len(code)
+                yield self.styled(piece)
+            ended = code.partition("  //")[0].rstrip().endswith((";", "{", "}", ":"))
+            goes_on = bool(code) and not ended and not code.startswith(("//", "#"))
 
     def styled(self, text: str) -> str:
         """Lines that are indented by two blanks a level, in the file's own indentation."""

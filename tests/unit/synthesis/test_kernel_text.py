@@ -31,3 +31,13 @@ def test_a_local_has_a_number_only_where_its_name_is_taken() -> None:
     assert helper == "float f(float x) {\n  float sum = x + offset_2;\n  return sum;\n}"
     both = text.definition("float g(float sum)", ["float sum_2 = sum;", "return sum_2;"])
     assert both == "float g(float sum) {\n  float sum_2 = sum;\n  return sum_2;\n}"
+
+
+def test_a_statement_over_two_lines_keeps_its_columns_in_wider_indentation() -> None:
+    (kernel,) = find_kernels(text_unit(SMALL.replace("\n  ", "\n    ")))
+    statement = "const bool aligned = " + " && ".join(f"(address_of_{number} % 16 == 0)" for number in range(5)) + ";"
+    lines = KernelText(kernel, contract_for(kernel)).definition("void f()", [statement]).splitlines()[1:-1]
+    assert len(lines) > 1
+    assert lines[0].startswith("    const bool aligned = (")
+    column = lines[0].index("(address_of_0")
+    assert all(len(line) - len(line.lstrip()) == column for line in lines[1:])
