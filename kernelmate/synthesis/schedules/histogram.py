@@ -20,8 +20,8 @@ from kernelmate.synthesis.reductions import WARP
 from kernelmate.synthesis.schedules.total import MOST_ALONE
 
 BLOCK = 256
-MOST_BLOCKS = 528
-"""Four blocks for each of 132 multiprocessors."""
+MULTIPROCESSORS, RESIDENT = 132, 4
+"""Multiprocessors of an H100, and the most blocks for each."""
 
 PER_THREAD = 4
 """Packs per thread, before more threads are used."""
@@ -157,7 +157,9 @@ class _Histogram:
         sizes = [] if count == names.count else [f"const size_t {names.count} = {count};"]
         body = [*self._shared(), *sizes, *self.expressions.outer, *function, *self._loops(), *self._final()]
         where = "counts in shared memory that it adds to the result once" if self.bins else "atomic additions"
-        blocks = f"min(cdiv({self.plan.domain[1]}, block * {width * PER_THREAD}), {MOST_BLOCKS})"
+        each = f"{width} * {PER_THREAD}" if width > 1 else f"{PER_THREAD}"
+        blocks = f"min(cdiv({self.plan.domain[1]}, block * {each}), {MULTIPROCESSORS} * {RESIDENT})"
+        loads = f"{PER_THREAD} loads{f' of {width} samples' * (width > 1)} per thread"
         read = [*self.packs.arrays]
         return WrittenKernel(
             ("histogram" if self.bins else "scatter") + ("" if self.many else "-block"),
@@ -167,7 +169,7 @@ class _Histogram:
             "",
             (blocks if self.many else "1",),
             self.threads,
-            grid_comment="at most 4 blocks for each of 132 multiprocessors (H100)" if self.many else "",
+            grid_comment=f"{loads}; {RESIDENT} blocks per multiprocessor of an H100" if self.many else "",
         )
 
     @property
