@@ -100,6 +100,8 @@ def added_at(target: Any, index: Any, values: Any) -> None:
     """`np.add.at`: each value is added to the element that its number names."""
     if not isinstance(target, Array):
         raise Untraceable("np.add.at into an array that was not made by the reference's own np")
+    if isinstance(index, tuple) and index and all(_is_slice(one, None) or one is Ellipsis for one in index[1:]):
+        index = index[0]  # whole rows: `(numbers, slice(None))`
     if isinstance(index, Segments):
         target.assign(_added(target, index.summed(values, target.shape[0])))
         return

@@ -59,6 +59,7 @@ REFERENCES = {
     "scans from the end": (MATRIX, "def reference(x):\n    return np.cumsum(x[:, ::-1], axis=1)[:, ::-1] + np.flipud(np.cumsum(np.flipud(x * 2), axis=0))"),
     "a flip of a product": (MATRIX, "def reference(x):\n    return np.flip(x * x[0:], axis=1) + np.fliplr(np.flip(x))"),
     "counts": (LABELLED, "def reference(t):\n    return np.bincount(t, minlength=7)[t] * 0.5 + np.bincount(t.astype(int), weights=t * 0.5, minlength=7)[t]"),
+    "additions of whole rows by number": ({**LABELLED, "y": "out float32[9, cols]"}, "def reference(x, t, cols):\n    out = np.zeros((9, cols))\n    np.add.at(out, (t, slice(None)), x)\n    np.add.at(out, (t, ...), x * 2)\n    return out"),
     "additions by number": (LABELLED, "def reference(t):\n    out = np.ones(9)\n    np.add.at(out, t, t * 0.25)\n    np.add.at(out, t, 1)\n    return out[t]"),
     "columns by number": (LABELLED, "def reference(x, t):\n    return np.take(x, t, axis=1).max(axis=1) + x[:, t].sum(axis=1)"),
     "elements along an axis": (MATRIX, "def reference(x, cols):\n    at = np.arange(cols) * 5 % cols\n    return np.take_along_axis(x, np.broadcast_to(at, x.shape), axis=1)"),
