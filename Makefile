@@ -114,6 +114,7 @@ types: $(VENV)/.installed-dev
 
 imports: $(VENV)/.installed-dev
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/lint-imports --no-cache tests/import_cycles.toml
 
 bench: $(VENV)/.installed-bench  ## every figure of docs/performance.md that needs no GPU
 	@$(BIN)/python -m benchmarks

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,11 +47,18 @@ class Builder:
 
     Attributes:
         carried: what earlier traces have learned of each loop.
+        operations: by which arrays answer to Python's and NumPy's protocols: `protocol.OPERATIONS`, which builds on this module.
         instead: the node that stands for a value of a recurrence outside of it, and the number of its loop.
     """
 
-    def __init__(self, size: Size, file: str, carried: dict[int, Carried] | None = None) -> None:
-        self.size, self.file = size, file
+    def __init__(
+        self,
+        size: Size,
+        file: str,
+        operations: Mapping[str, Callable[..., Any]],
+        carried: dict[int, Carried] | None = None,
+    ) -> None:
+        self.size, self.file, self.operations = size, file, operations
         self.carried = {} if carried is None else carried
         self.instead: dict[int, tuple[int, int]] = {}
         self.nodes: list[Node] = []
@@ -70,9 +78,8 @@ class Builder:
     ) -> Array:
         """Adds an operation, and returns the traced array of its result."""
         if any(arg.loops for arg in args):
-            from kernelmate.synthesis.loops import batched
-
-            return batched(self, op, args, shape, dtype, data)
+            made: Array = self.operations["batched"](self, op, args, shape, dtype, data)
+            return made
         return self.put(op, [arg.node for arg in args], shape, dtype, data)
 
     def put(
@@ -110,17 +117,14 @@ class Builder:
         if isinstance(value, int) and not isinstance(value, bool) and text_of(value) != str(int(value)):
             return self.scalar(text_of(value))
         if isinstance(value, list | tuple) and any(isinstance(one, Array) for one in value):
-            from kernelmate.synthesis.slices import stack
-
-            return stack([self.lift(one) for one in value])
+            made: Array = self.operations["stack"]([self.lift(one) for one in value])
+            return made
         array = np.asarray(value)
         if array.dtype.kind not in "biuf" or array.size > MOST_CONSTANTS or (array.ndim and not array.size):
             raise Untraceable(f"a constant array of {array.size} elements" if array.ndim else repr(value)[:40])
         if array.ndim:
-            from kernelmate.synthesis.slices import stack
-
             return (
-                stack([self.lift(one) for one in array])
+                self.operations["stack"]([self.lift(one) for one in array])
                 if len(array) > 1
                 else self.lift(array[0]).view_of([None, *range(array.ndim - 1)])
             )
@@ -243,11 +247,9 @@ class Array(NDArrayOperatorsMixin):
     def __iter__(self) -> Any:
         if self.ndim and text_of(self.shape[0]) == str(len(self)) and len(self) <= MOST_CONSTANTS:
             return iter([self[place] for place in range(len(self))])
-        from kernelmate.synthesis.loops import over
-
         if not self.ndim:
             raise Untraceable("a loop over a number")
-        return over(self)
+        return self.builder.operations["iterate"](self)
 
     def __bool__(self) -> bool:
         raise Untraceable("a branch over a value")
@@ -264,17 +266,13 @@ class Array(NDArrayOperatorsMixin):
         """Methods of arrays that are functions of NumPy."""
         if name.startswith("_"):
             raise AttributeError(name)
-        from kernelmate.synthesis.functions import METHODS
-
-        if name not in METHODS:
+        method = self.builder.operations["method"](name)
+        if method is None:
             raise Untraceable(f"the array method {name}")
-        return lambda *args, **keywords: METHODS[name](self, *args, **keywords)
+        return functools.partial(method, self)
 
     def __getitem__(self, key: Any) -> Any:
-        from kernelmate.synthesis.functions import subscript
-        from kernelmate.synthesis.ragged import RowElements
-
-        return key.taken_from(self) if isinstance(key, RowElements) else subscript(self, key)
+        return self.builder.operations["subscript"](self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         keys = key if isinstance(key, tuple) else (key,)
@@ -282,19 +280,15 @@ class Array(NDArrayOperatorsMixin):
             not all(one is Ellipsis or (isinstance(one, slice) and one == slice(None)) for one in keys)
             or len(keys) > self.ndim + 1
         ):
-            from kernelmate.synthesis.slices import assigned
-
-            assigned(self, key, value)
+            self.builder.operations["assign"](self, key, value)
             return
         self.assign(self.builder.lift(value))
 
     def assign(self, value: Array) -> None:
         """Take the value of another array, in this one's shape and dtype."""
-        from kernelmate.synthesis.functions import broadcast_to
-
         if self.shared:
             raise Untraceable("an assignment to an array that another one is a view of")
-        value = broadcast_to(value, self.shape)
+        value = self.builder.operations["broadcast"](value, self.shape)
         self._node = cast(value, self.dtype).node
 
     def view_of(self, axes: Sequence[int | None]) -> Array:
@@ -310,19 +304,19 @@ class Array(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
         """One operation of the graph."""
         if method == "reduce":
-            from kernelmate.synthesis.composed import COMPOSED
-            from kernelmate.synthesis.functions import reduced
-
             if ufunc is np.logaddexp:
-                return COMPOSED["logsumexp"](
+                return self.builder.operations["logsumexp"](
                     inputs[0], axis=keywords.get("axis", 0), keepdims=keywords.get("keepdims", False)
                 )
-
-            return reduced(inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords)
+            return self.builder.operations["reduce"](
+                inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords
+            )
         if method == "accumulate" or (method == "at" and ufunc.__name__ == "add"):
-            from kernelmate.synthesis.indexed import accumulated, added_at
-
-            return added_at(*inputs) if method == "at" else accumulated(ufunc, *inputs, **keywords)
+            return (
+                self.builder.operations["add_at"](*inputs)
+                if method == "at"
+                else self.builder.operations["accumulate"](ufunc, *inputs, **keywords)
+            )
         if method == "outer" and not keywords and out is None:
             first, second = map(self.builder.lift, inputs)
             first = first.view_of((*range(first.ndim), *(None for _ in range(second.ndim))))
@@ -334,13 +328,9 @@ class Array(NDArrayOperatorsMixin):
                 f"np.{ufunc.__name__}" + (f".{method}" if method != "__call__" else f" with {', '.join(kept)}")
             )
         if ufunc.__name__ == "logaddexp":
-            from kernelmate.synthesis.composed import logaddexp
-
-            result = logaddexp(*inputs)
+            result = self.builder.operations["logaddexp"](*inputs)
         elif ufunc.__name__ == "matmul":
-            from kernelmate.synthesis.functions import matmul
-
-            result = matmul(*map(self.builder.lift, inputs))
+            result = self.builder.operations["matmul"](*map(self.builder.lift, inputs))
         else:
             result = mapped(self.builder, ufunc, inputs)
         target = out[0] if isinstance(out, tuple) else out
@@ -348,24 +338,21 @@ class Array(NDArrayOperatorsMixin):
 
     def _into(self, target: Any, name: str, result: Any, mask: Any = True) -> Any:
         """Assigns a result to the array of `out`, if given, where the mask holds."""
-        from kernelmate.synthesis.functions import where
-
         if target is None:
             if mask is not True:
                 raise Untraceable(f"{name} with where and without out")
             return result
         if not isinstance(target, Array):
             raise Untraceable(f"{name} into an array that was not made by the reference's own np")
-        target.assign(result if mask is True else where(mask, result, Array(self.builder, target.node)))
+        target.assign(
+            result if mask is True else self.builder.operations["where"](mask, result, Array(self.builder, target.node))
+        )
         return target
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """One function of NumPy."""
-        from kernelmate.synthesis.composed import COMPOSED
-        from kernelmate.synthesis.functions import FUNCTIONS
-
         name = func.__name__
-        function = FUNCTIONS.get(name) or COMPOSED.get(name)
+        function = self.builder.operations["function"](name)
         if function is None:
             raise Untraceable(f"np.{name}")
         target = kwargs.pop("out", None)
@@ -379,9 +366,7 @@ def _in_place(name: str) -> Any:
         if not self.builder.open or name not in ("add", "subtract", "multiply"):
             self.assign(mapped(self.builder, ufunc, (self, other)))
             return self
-        from kernelmate.synthesis.loops import accumulated
-
-        total = accumulated(self, other, "prod" if name == "multiply" else "sum")
+        total = self.builder.operations["accumulate_in_turns"](self, other, "prod" if name == "multiply" else "sum")
         whole, before = self.whole, self.whole.node
         self.assign(mapped(self.builder, ufunc, (self, total)))
         if total is not other:
@@ -441,9 +426,7 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
 
 def _sign_of(a: Array) -> Any:
     """One above zero, minus one below, else zero."""
-    from kernelmate.synthesis.functions import where
-
-    one = a.dtype.type(1)
+    one, where = a.dtype.type(1), a.builder.operations["where"]
     return where(a > 0, one, where(a < 0, -one, a.dtype.type(0)))
 
 

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import Array, mapped
-from kernelmate.synthesis.functions import einsum, expand_dims, mean, ravel, reduced, transpose, where
+from kernelmate.synthesis.functions import einsum, mean, ravel
+from kernelmate.synthesis.joining import pad
+from kernelmate.synthesis.primitives import expand_dims, reduced, transpose, where
 from kernelmate.synthesis.sizes import Untraceable, text_of
-from kernelmate.synthesis.slices import pad, part_of
+from kernelmate.synthesis.slices import part_of
 
 
 def softmax(x: Array, axis: Any = None) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import REDUCTIONS, Array, cast
+from kernelmate.synthesis.primitives import broadcast_to, picked, reshape, row_sums
 from kernelmate.synthesis.sizes import Untraceable, text_of
 from kernelmate.synthesis.slices import diff, flip
 
@@ -60,15 +61,6 @@ def _turned_back(a: Array, axis: int) -> Array:
     return source if source.ndim == a.ndim and flip(source, axis).node == a.node else flip(a, axis)
 
 
-def picked(a: Array, index: Any, axis: int) -> Array:
-    """Takes elements of an axis by index: the axes of the index replace the axis."""
-    index = a.builder.lift(index)
-    if index.dtype.kind not in "iu":
-        raise Untraceable("indexing by other than whole numbers")
-    a.shared = True
-    return a.builder.add("pick", [a, index], [*a.shape[:axis], *index.shape, *a.shape[axis + 1 :]], a.dtype, (axis,))
-
-
 def along(a: Array, index: Array, axis: int) -> Array:
     """Elements of an axis by numbers that differ from place to place, as `take_along_axis` has them."""
     same = [int(x) == int(y) for place, (x, y) in enumerate(zip(a.shape, index.shape, strict=True)) if place != axis]
@@ -115,8 +107,6 @@ def added_at(target: Any, index: Any, values: Any) -> None:
 
 def _sums_by_number(target: Array, index: Array, values: Array) -> Array:
     """Sums elements, or whole rows, by index, in the shape of a target."""
-    from kernelmate.synthesis.functions import broadcast_to, reshape
-
     rest = target.shape[1:]
     if index.ndim > 1 or (target.ndim > 1 and values.ndim != index.ndim + len(rest)):
         values = broadcast_to(values, (*index.shape, *rest))
@@ -150,11 +140,7 @@ class Segments:
         if values is None:
             lengths: Array = difference(self.offsets)
             return lengths
-        made = self.offsets.builder.lift(values)
-        if made.ndim != 1:
-            raise Untraceable("sums by row of other than a vector")
-        made = made if made.dtype.kind == "f" else cast(made, np.int64)
-        return made.builder.add("segment", [self.offsets, made], [self.rows], made.dtype)
+        return row_sums(self.offsets, values, self.rows)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **_: Any) -> Any:
         if method == "at" and ufunc.__name__ == "add":

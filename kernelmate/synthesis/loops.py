@@ -17,8 +17,11 @@ import numpy as np
 
 from kernelmate.synthesis.arrays import Array, Builder, cast
 from kernelmate.synthesis.index_maps import ORDINARY, WRAP, AxisMap, Linear, linear
+from kernelmate.synthesis.primitives import broadcast_to, gathered, picked, reduced, spread, view_of, where
+from kernelmate.synthesis.ragged import row_elements
 from kernelmate.synthesis.recurrences import Again, Carried, State, begun, ended, first_or, in_first_turn, state_of
 from kernelmate.synthesis.sizes import Dim, Untraceable, text_of
+from kernelmate.synthesis.slices import axis_range
 
 Axes: TypeAlias = "list[int | None]"
 
@@ -259,30 +262,6 @@ def _merged(args: Sequence[Array]) -> tuple[TracedLoop, ...]:
     return tuple(loops)
 
 
-def spread(arg: Array, loops: tuple[TracedLoop, ...], rank: int) -> int:
-    """Returns the node of an array with an axis for each loop, and `rank` of its own.
-
-    New axes of length 1 are put before its own.
-    """
-    if not arg.loops:
-        return arg.node
-    front: Axes = [arg.loops.index(loop) if loop in arg.loops else None for loop in loops]
-    own = [len(arg.loops) + place for place in range(arg.ndim)]
-    return view_of(arg.builder, arg.node, [*front, *[None] * (rank - arg.ndim), *own], loops).node
-
-
-def view_of(builder: Builder, node: int, axes: Sequence[int | None], loops: tuple[TracedLoop, ...]) -> Array:
-    """Returns a view of a node with all its axes, batched by the loops of the first ones."""
-    source = builder.nodes[node]
-    if builder.batches.get(node, ()) == loops and list(axes) == list(range(len(source.shape))):
-        return Array(builder, node)
-    if source.op == "view":
-        axes, node = [None if one is None else source.data[one] for one in axes], source.args[0]  # type: ignore[misc]
-        source = builder.nodes[node]
-    sides = [1 if one is None else builder.dim(source.shape[one]) for one in axes]
-    return builder.put("view", [node], sides, source.dtype, axes, loops)
-
-
 def _window(builder: Builder, args: Sequence[Array], loops: tuple[TracedLoop, ...], shape: Sequence[int], dtype: Any, data: Sequence[Any]) -> Array:  # fmt: skip
     """Returns parts of batched arrays, or of others with a batched index."""
     source, *rest = args
@@ -355,11 +334,6 @@ def depends(keys: Sequence[Any]) -> bool:
 
 def chosen(a: Array, keys: Sequence[Any]) -> Any:
     """Handles `a[i]`, `a[i + 1, :]`, `a[i : i + 3]`, for all iterations."""
-    from kernelmate.synthesis.functions import gathered, subscript
-    from kernelmate.synthesis.indexed import picked
-    from kernelmate.synthesis.ragged import row_elements
-    from kernelmate.synthesis.slices import _range
-
     row = row_elements(a, keys)
     if row is not None:
         return row
@@ -368,7 +342,7 @@ def chosen(a: Array, keys: Sequence[Any]) -> Any:
         raise Untraceable("several computed numbers as indices, in a loop over a size")
     if computed:
         (place,) = computed
-        rest = subscript(a, (*keys[:place], slice(None), *keys[place + 1 :]))
+        rest = a[(*keys[:place], slice(None), *keys[place + 1 :])]
         axis = sum(isinstance(one, slice) for one in keys[:place])
         return gathered(rest, keys[place]) if rest.loops else picked(rest, keys[place], axis)
     earlier = _left_by_a_turn(a, keys)
@@ -381,7 +355,7 @@ def chosen(a: Array, keys: Sequence[Any]) -> Any:
     maps = [AxisMap("0", ((at[loop], 1),)) for loop in a.loops]
     inner: list[str] = []
     for key, side in zip(keys, a.shape, strict=True):
-        maps.append(_map_of(key, side, at, len(loops) + len(inner), inner, _range))
+        maps.append(_map_of(key, side, at, len(loops) + len(inner), inner, axis_range))
     sides = [*(text_of(loop.count) for loop in loops), *inner]
     axes = _permutation(a, maps, sides)
     if axes is not None:
@@ -497,8 +471,6 @@ def _late(loop: TracedLoop, a: Array, keys: Sequence[Any]) -> Array:
 
 def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
     """The state that stands for an element which the turn before has assigned, where an earlier trace has found that."""
-    from kernelmate.synthesis.functions import subscript
-
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         known = loop.carried.reads.get(len(loop.reads))
         if known is None and _is_late(loop, keys):
@@ -510,7 +482,7 @@ def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
         loop.others.append(())
         place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
         at = loop.first_position() if loop.peeled else loop.first_position() - (-1 if loop.backwards else 1)
-        start = subscript(Array(a.builder, a.node), (*keys[:place], at, *keys[place + 1 :]))
+        start = Array(a.builder, a.node)[(*keys[:place], at, *keys[place + 1 :])]
         state = state_of(loop, a.builder, ("read", number), Array(a.builder, start.node), *known)
         state.held = a
         return first_or(loop, state.start, state)
@@ -523,8 +495,6 @@ def _signature(key: Any) -> int | str:
 
 def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
     """Handles `a[i] = value`, for all iterations."""
-    from kernelmate.synthesis.functions import subscript
-
     _note(a, keys, write=True)
     places = [_place(one) for one in keys]
     if any(isinstance(one, Array) and place is None for one, place in zip(keys, places, strict=True)) or any(
@@ -547,7 +517,7 @@ def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
         first = a.builder.dim(place.offset.text())
         plain.append(slice(first, first + place.loop.count))
         order.append(place.loop)
-    part = subscript(a, tuple(plain))
+    part = a[tuple(plain)]
     kept = order.count(None)
     axes: Axes = [value.loops.index(loop) if loop in value.loops else None for loop in a.loops]
     number = 0
@@ -563,15 +533,13 @@ def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
 
 def _following(a: Array, keys: Sequence[Any], value: Array) -> Array:
     """The assigned value: what the next turn reads, and in an additional first turn what is there already."""
-    from kernelmate.synthesis.functions import subscript, where
-
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         for state in loop.states:
             if state.held is a and state.key[0] == "read":
                 state.following = cast(value, a.dtype)
         if loop.peeled:
             place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
-            there = subscript(Array(a.builder, a.node), (*keys[:place], loop.first_position(), *keys[place + 1 :]))
+            there = Array(a.builder, a.node)[(*keys[:place], loop.first_position(), *keys[place + 1 :])]
             first = in_first_turn(loop, Array(a.builder, there.node))
             if first is None:
                 raise Untraceable("a loop from the second element on, beside a first one that cannot be traced")
@@ -581,8 +549,6 @@ def _following(a: Array, keys: Sequence[Any], value: Array) -> Array:
 
 def accumulated(target: Array, other: Any, kind: str) -> Any:
     """Accumulates the sum or product over all iterations into an earlier array."""
-    from kernelmate.synthesis.functions import broadcast_to, reduced
-
     value = target.builder.lift(other)
     extra = [loop for loop in value.loops if loop not in target.loops]
     if not extra:

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kernelmate.synthesis.arrays import Array, cast, mapped
+from kernelmate.synthesis.primitives import broadcast_to, expand_dims, reduced, where
+from kernelmate.synthesis.primitives import where as chosen
 from kernelmate.synthesis.sizes import Untraceable
 
 
@@ -44,8 +46,6 @@ class Masked(NDArrayOperatorsMixin):
 
     def sum(self) -> Any:
         """The sum of the chosen elements."""
-        from kernelmate.synthesis.functions import reduced, where
-
         return reduced(where(self.mask, self.values, 0), "sum", None)
 
     def mean(self) -> Any:
@@ -55,8 +55,6 @@ class Masked(NDArrayOperatorsMixin):
     @property
     def size(self) -> Any:
         """Their number."""
-        from kernelmate.synthesis.functions import reduced
-
         return reduced(cast(self.mask, np.int64), "sum", None)
 
 
@@ -68,8 +66,6 @@ def masked(a: Array, key: Any) -> Masked | None:
 
 def _mask(a: Array, key: Any) -> Array | None:
     """The mask among the keys, in the shape of the array that it chooses from."""
-    from kernelmate.synthesis.functions import broadcast_to
-
     keys = list(key) if isinstance(key, tuple) else [key]
     if sum(isinstance(one, Array) and one.dtype.kind == "b" for one in keys) != 1:
         return None
@@ -87,8 +83,6 @@ def _mask(a: Array, key: Any) -> Array | None:
 
 def assign_masked(a: Array, key: Any, value: Any) -> bool:
     """Assigns to masked elements; returns False if no mask is among the keys."""
-    from kernelmate.synthesis.functions import where
-
     mask = _mask(a, key)
     if mask is None:
         return False
@@ -104,8 +98,6 @@ def assign_masked(a: Array, key: Any, value: Any) -> bool:
 
 def assign_numbered(a: Array, keys: Sequence[Any], value: Any) -> bool:
     """Handles `a[np.arange(rows), index] = value`, one element per row; returns False for other keys."""
-    from kernelmate.synthesis.functions import expand_dims, where
-
     if len(keys) != 2 or a.ndim != 2 or not all(isinstance(one, Array) and one.ndim == 1 for one in keys):
         return False
     row, index = keys
@@ -119,8 +111,6 @@ def assign_numbered(a: Array, keys: Sequence[Any], value: Any) -> bool:
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
     """Returns the choice of the first condition that holds."""
-    from kernelmate.synthesis.functions import where
-
     result = default
     for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
         result = where(condition, choice, result)
@@ -133,8 +123,6 @@ def copyto(dst: Any, src: Any, *, where: Any = True, **_: Any) -> None:
     if where is True:
         dst.assign(dst.builder.lift(src))
     else:
-        from kernelmate.synthesis.functions import where as chosen
-
         dst.assign(chosen(where, src, Array(dst.builder, dst.node)))
 
 
@@ -153,8 +141,6 @@ def _target(a: Any, name: str) -> None:
 
 def nan_to_num(x: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     """Replaces NaN, and infinities if given, by other numbers."""
-    from kernelmate.synthesis.functions import where
-
     if posinf is None or neginf is None or not copy:
         raise Untraceable("np.nan_to_num without posinf and neginf")
     found = where(np.isnan(x), nan, x)

@@ -10,7 +10,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kernelmate.synthesis.arrays import Array, Builder, cast, mapped
 from kernelmate.synthesis.index_maps import AxisMap, linear
-from kernelmate.synthesis.indexed import Segments
+from kernelmate.synthesis.primitives import row_sums, take, view_of
 from kernelmate.synthesis.sizes import Untraceable, text_of
 
 if TYPE_CHECKING:
@@ -62,8 +62,6 @@ class RowElements(NDArrayOperatorsMixin):
 
     def taken_from(self, a: Array) -> RowElements:
         """The elements of a vector by these numbers."""
-        from kernelmate.synthesis.functions import take
-
         if a.ndim != 1 or a.loops or self.values.dtype.kind not in "iu":
             raise Untraceable("rows of an array by the numbers between two offsets")
         return self._with(take(a, self.values))
@@ -75,13 +73,11 @@ class RowElements(NDArrayOperatorsMixin):
 
     def sum(self, axis: Any = None, dtype: Any = None) -> Array:
         """The sum of each row."""
-        from kernelmate.synthesis.loops import view_of
-
         if axis not in (None, 0, -1):
             raise Untraceable(_ELSE)
         values = self.values if dtype is None else cast(self.values, dtype)
         rows = self.loop.count
-        sums = Segments(self.offsets, rows).summed(values, rows)
+        sums = row_sums(self.offsets, values, rows)
         return view_of(sums.builder, sums.node, [0], (self.loop,))
 
     def mean(self, axis: Any = None, dtype: Any = None) -> Any:

@@ -20,6 +20,7 @@ import numpy as np
 from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast, mapped
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
+from kernelmate.synthesis.primitives import spread, view_of, where
 from kernelmate.synthesis.sizes import Untraceable, text_of
 
 if TYPE_CHECKING:
@@ -132,8 +133,6 @@ def _nothing(state: State) -> Array:
 
 
 def _where_first(loop: TracedLoop, first: Array, other: Array) -> Array:
-    from kernelmate.synthesis.functions import where
-
     found: Array = where(loop.is_first(), first, other)
     return cast(found, other.dtype)
 
@@ -205,8 +204,6 @@ def _solved(loop: TracedLoop, builder: Builder, state: State) -> Array:
 
 def _without_loop(loop: TracedLoop, builder: Builder, node: int, rank: int) -> Array:
     """A view of a node whose axis of a loop is of length 1, without that axis."""
-    from kernelmate.synthesis.loops import view_of
-
     loops = tuple(builder.open)
     place = loops.index(loop)
     kept = tuple(one for one in loops if one is not loop)
@@ -215,8 +212,6 @@ def _without_loop(loop: TracedLoop, builder: Builder, node: int, rank: int) -> A
 
 
 def _recurrence(loop: TracedLoop, builder: Builder, number: int, kind: str) -> Array:
-    from kernelmate.synthesis.loops import spread
-
     loops = tuple(builder.open)
     state = loop.states[number]
     place = loops.index(loop)
@@ -232,8 +227,6 @@ def _recurrence(loop: TracedLoop, builder: Builder, number: int, kind: str) -> A
 
 def _with_turn_axis(state: State, loops: tuple[TracedLoop, ...]) -> int:
     """The node of a start value, with an axis of length 1 for each loop; a number stays one."""
-    from kernelmate.synthesis.loops import spread, view_of
-
     start, rank = state.start, state.placeholder.ndim
     if start.loops or not start.ndim:
         return spread(start, loops, rank)
@@ -242,8 +235,6 @@ def _with_turn_axis(state: State, loops: tuple[TracedLoop, ...]) -> int:
 
 def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
     """The last value of a state that only sums, multiplies or bounds: its other values become a scan's."""
-    from kernelmate.synthesis.loops import spread
-
     nodes, placeholder = builder.nodes, state.placeholder
     assert state.following is not None
     found = _combined(loop, builder, state)
@@ -277,8 +268,6 @@ def _continued(start: Array, value: Array, kind: str) -> Array:
 
 def _combined(loop: TracedLoop, builder: Builder, state: State) -> tuple[str, Array] | None:
     """The kind of a scan, and the value that each turn adds to it."""
-    from kernelmate.synthesis.functions import where
-
     assert state.following is not None
     node, chosen = builder.nodes[state.following.node], None
     if node.op == "map" and node.data[0] == "where" and loop.peeled and node.args[0] == loop.is_first().node:
@@ -312,8 +301,6 @@ def in_first_turn(loop: TracedLoop, a: Array) -> Array | None:
 
     Elements at the first turn's position become elements at the turn's own position. None where that cannot be said.
     """
-    from kernelmate.synthesis.loops import view_of
-
     builder, node = a.builder, a.builder.nodes[a.node]
     if node.op in ("constant", "scalar", "size", "input", "state"):
         return a
@@ -343,8 +330,6 @@ def _sorted(loops: set[TracedLoop]) -> tuple[TracedLoop, ...]:
 
 
 def _element_in_first_turn(loop: TracedLoop, a: Array, node: Node) -> Array | None:
-    from kernelmate.synthesis.loops import view_of
-
     builder = a.builder
     own = len(a.loops)
     source = builder.nodes[node.args[0]]
@@ -374,8 +359,6 @@ def _element_in_first_turn(loop: TracedLoop, a: Array, node: Node) -> Array | No
 
 def _given_element(loop: TracedLoop, a: Array, node: Node, fixed: int | None, axes: Mapping[int, int]) -> Array | None:
     """The first element of an array to which the reference has assigned just that one, or one that holds a single value."""
-    from kernelmate.synthesis.loops import view_of
-
     builder, source = a.builder, a.builder.nodes[node.args[0]]
     if source.op == "constant":
         return builder.put(

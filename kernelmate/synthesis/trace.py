@@ -25,15 +25,17 @@ from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype, size_allowed
 from kernelmate.synthesis.arrays import Array, Builder, cast
 from kernelmate.synthesis.composed import COMPOSED, Vectorized, shifted
-from kernelmate.synthesis.functions import FUNCTIONS, broadcast_to, copied, expand_dims, filled
+from kernelmate.synthesis.functions import FUNCTIONS, copied, filled
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import length_of, linear
 from kernelmate.synthesis.indexed import Segments
+from kernelmate.synthesis.joining import PARTS
 from kernelmate.synthesis.loops import loop_enumerate, loop_range, loop_zip
 from kernelmate.synthesis.masks import linspace
+from kernelmate.synthesis.primitives import broadcast_to, expand_dims
+from kernelmate.synthesis.protocol import OPERATIONS
 from kernelmate.synthesis.recurrences import Again, Carried
 from kernelmate.synthesis.sizes import Dim, Unequal, Untraceable, extreme, product, real, text_of
-from kernelmate.synthesis.slices import PARTS
 
 MOST_SIZES = 8
 """Sizes that a reference is traced at."""
@@ -149,13 +151,13 @@ def _traced_once(
         function = load_function(contract.reference or "", directory, contract.line)
         code = getattr(function, "__code__", None)
         file: str = EXPRESSION if code is None else code.co_filename
-        builder = Builder(size, file, carried)
+        builder = Builder(size, file, OPERATIONS, carried)
         folder = (directory / (contract.reference or "").rpartition(":")[0]).parent
         values = _stand_ins(contract, builder, literal=literal)
         function = rebuilt_with(function, folder, lambda source: _Module(source, builder), _builtins(builder), real)
         call: Callable[[], Any] = partial(function, **named(contract, inspect.signature(function).parameters, values))
     else:
-        file, builder = EXPRESSION, Builder(size, EXPRESSION, carried)
+        file, builder = EXPRESSION, Builder(size, EXPRESSION, OPERATIONS, carried)
         compiled = checked_expression(contract)
         names = {"np": _Module(np, builder), **_builtins(builder), **_stand_ins(contract, builder, literal=literal)}
         call = partial(eval, compiled, names)  # its names were checked

@@ -1,0 +1,36 @@
+"""Operations by which traced arrays answer to Python's and NumPy's protocols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kernelmate.synthesis.arrays import Array
+from kernelmate.synthesis.composed import COMPOSED, logaddexp, logsumexp
+from kernelmate.synthesis.functions import FUNCTIONS, METHODS, matmul
+from kernelmate.synthesis.indexed import accumulated, added_at
+from kernelmate.synthesis.joining import stack
+from kernelmate.synthesis.loops import accumulated as accumulated_in_turns
+from kernelmate.synthesis.loops import batched, over
+from kernelmate.synthesis.primitives import broadcast_to, reduced, where
+from kernelmate.synthesis.ragged import RowElements
+from kernelmate.synthesis.subscripts import assigned, subscript
+
+
+def function_named(name: str) -> Callable[..., Any] | None:
+    """A function of NumPy; None for one that is not traced."""
+    return FUNCTIONS.get(name) or COMPOSED.get(name)
+
+
+def element(a: Array, key: Any) -> Any:
+    """The elements of an array that a key names."""
+    return key.taken_from(a) if isinstance(key, RowElements) else subscript(a, key)
+
+
+OPERATIONS: Mapping[str, Callable[..., Any]] = {
+    "method": METHODS.get, "function": function_named, "subscript": element, "assign": assigned, "iterate": over,
+    "batched": batched, "stack": stack, "broadcast": broadcast_to, "where": where, "reduce": reduced, "accumulate": accumulated,
+    "add_at": added_at, "matmul": matmul, "logaddexp": logaddexp, "logsumexp": logsumexp,
+    "accumulate_in_turns": accumulated_in_turns,
+}  # fmt: skip
+"""Operations by the names that `arrays` calls them by."""
