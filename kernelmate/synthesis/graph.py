@@ -100,11 +100,11 @@ def ufunc_of(name: str) -> Any:
 
 def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
     """Evaluates the outputs by NumPy for arrays and scalars by name; this defines a graph's semantics."""
-    evaluation = _Evaluation(graph, values, size, {})
+    evaluation = _GraphEvaluation(graph, values, size, {})
     return [evaluation.value(index) for index in graph.outputs]
 
 
-class _Evaluation:
+class _GraphEvaluation:
     """Values of a graph's nodes, given those of some states."""
 
     def __init__(self, graph: Graph, values: Mapping[str, Any], size: Size, states: Mapping[tuple[Datum, ...], Any]) -> None:  # fmt: skip
@@ -138,7 +138,7 @@ class _Evaluation:
         after = before
         for _ in range(turns):
             states = dict(self._states) | {(loop, state): one for state, one in enumerate(before)}
-            inner = _Evaluation(self._graph, self._values, self._size, states)
+            inner = _GraphEvaluation(self._graph, self._values, self._size, states)
             after = [
                 np.broadcast_to(inner.value(one), np.broadcast_shapes(np.shape(inner.value(one)), old.shape))
                 for one, old in zip(node.args[half:], before, strict=True)

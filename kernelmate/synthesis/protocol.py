@@ -13,7 +13,7 @@ from kernelmate.synthesis.joining import stack
 from kernelmate.synthesis.loops import accumulated as accumulated_in_turns
 from kernelmate.synthesis.loops import batched, over
 from kernelmate.synthesis.primitives import broadcast_to, reduced, where
-from kernelmate.synthesis.ragged import RowElements
+from kernelmate.synthesis.ragged import CsrRows
 from kernelmate.synthesis.subscripts import assigned, subscript
 
 
@@ -24,7 +24,7 @@ def function_named(name: str) -> Callable[..., Any] | None:
 
 def element(a: Array, key: Any) -> Any:
     """The elements of an array that a key names."""
-    return key.taken_from(a) if isinstance(key, RowElements) else subscript(a, key)
+    return key.taken_from(a) if isinstance(key, CsrRows) else subscript(a, key)
 
 
 OPERATIONS: Mapping[str, Callable[..., Any]] = {

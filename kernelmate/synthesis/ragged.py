@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _ELSE = "elements of a row between two offsets, by other than element-wise operations and sums"
 
 
-class RowElements(NDArrayOperatorsMixin):
+class CsrRows(NDArrayOperatorsMixin):
     """The elements of a turn's row, held as those of all rows behind one another.
 
     Args:
@@ -39,10 +39,10 @@ class RowElements(NDArrayOperatorsMixin):
             return (inputs[0] * inputs[1]).sum()
         if ufunc.__name__ == "add" and method == "reduce":
             return self.sum(**{key: value for key, value in keywords.items() if key != "axis"})
-        alike = all(one.offsets.node == self.offsets.node for one in inputs if isinstance(one, RowElements))
+        alike = all(one.offsets.node == self.offsets.node for one in inputs if isinstance(one, CsrRows))
         if method != "__call__" or keywords or not alike or any(isinstance(one, Array) and (one.ndim or one.loops) for one in inputs):  # fmt: skip
             raise Untraceable(_ELSE)
-        several = [one.values if isinstance(one, RowElements) else one for one in inputs]
+        several = [one.values if isinstance(one, CsrRows) else one for one in inputs]
         return self._with(mapped(self.values.builder, ufunc, several))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -53,14 +53,14 @@ class RowElements(NDArrayOperatorsMixin):
             raise Untraceable(_ELSE)
         return getattr(self, func.__name__)(**kwargs)
 
-    def _with(self, values: Array) -> RowElements:
-        return RowElements(values, self.offsets, self.loop)
+    def _with(self, values: Array) -> CsrRows:
+        return CsrRows(values, self.offsets, self.loop)
 
-    def astype(self, dtype: Any, **_: Any) -> RowElements:
+    def astype(self, dtype: Any, **_: Any) -> CsrRows:
         """In another dtype."""
         return self._with(cast(self.values, dtype))
 
-    def taken_from(self, a: Array) -> RowElements:
+    def taken_from(self, a: Array) -> CsrRows:
         """The elements of a vector by these numbers."""
         if a.ndim != 1 or a.loops or self.values.dtype.kind not in "iu":
             raise Untraceable("rows of an array by the numbers between two offsets")
@@ -92,7 +92,7 @@ class RowElements(NDArrayOperatorsMixin):
         return found
 
 
-def row_elements(a: Array, keys: Sequence[Any]) -> RowElements | None:
+def row_elements(a: Array, keys: Sequence[Any]) -> CsrRows | None:
     """Handles `a[offsets[r] : offsets[r + 1]]` in a loop over all rows; None for other keys.
 
     Raises:
@@ -109,7 +109,7 @@ def row_elements(a: Array, keys: Sequence[Any]) -> RowElements | None:
     whole = linear(text_of(offsets.shape[0])) == linear(text_of(loops[0].count)).plus(1)
     if len(keys) != 1 or a.loops or len(loops) != 1 or a.builder.open != [loops[0]] or not whole:
         raise Untraceable("elements between two offsets, other than of a vector in a loop over all rows")
-    return RowElements(a, offsets, loops[0])
+    return CsrRows(a, offsets, loops[0])
 
 
 def _is_read(builder: Builder, bound: Any) -> bool:

@@ -190,8 +190,8 @@ def test_a_proposal_becomes_a_candidate_with_its_launch(
     ("changes", "told"),
     [
         ({"kernel": "no kernel at all"}, "may not be compiled"),
-        ({"grid": ["nonsense("]}, "cannot be put into the file"),
-        ({"block": ["__import__('os')"]}, "cannot be put into the file"),
+        ({"grid": ["nonsense("]}, "cannot be inserted into the file"),
+        ({"block": ["__import__('os')"]}, "cannot be inserted into the file"),
     ],
 )
 def test_a_proposal_that_may_not_be_tried_is_none(

@@ -160,7 +160,7 @@ def test_nothing_of_the_kernels_text_or_the_line_is_expanded(notebook) -> None:
     ("line", "said"),
     [
         ("%%kernelmate --nonsense", "nonsense"),
-        ("%%kernelmate 3x", "no name"),
+        ("%%kernelmate 3x", "not a valid Python name"),
         ("%%kernelmate --args x,y", "takes 4 arguments"),
         ("%%kernelmate --args x,y,missing,n", "missing"),
         ("%%kernelmate --args y,x,2.0,n --block what(", "cannot be read"),

@@ -46,7 +46,7 @@ def test_records_of_several_buffers_are_put_together() -> None:
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (records((SMALL, 10, 20)), "1 kernels where 2 were launched"),
+        (records((SMALL, 10, 20)), "1 kernels, but 2 were launched"),
         (records((SMALL, 10, 20), (SMALL, 30, 40)), "not those of the launches"),
         (records((SMALL, 10, 20), (LARGE, 0, 0)), "not those of the launches"),
         (records((SMALL, 10, 20), (LARGE, 40, 40)), "no time stamps"),

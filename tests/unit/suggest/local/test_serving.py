@@ -357,5 +357,5 @@ def test_a_server_that_is_not_there_is_said() -> None:
     with pytest.raises(AuthorFailed) as caught:
         ask(Endpoint("http://127.0.0.1:9/v1", "m"), SHORT)
     assert caught.value.kind == "connection"
-    with pytest.raises(AuthorFailed, match="no address"):
+    with pytest.raises(AuthorFailed, match="not the address of a server"):
         ask(Endpoint("ftp://x", "m"), SHORT)
