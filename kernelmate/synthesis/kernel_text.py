@@ -169,7 +169,7 @@ class KernelText:
         single = self.real == "float"
         plain = "__int_as_float(0x7f800000)" if single else "__longlong_as_double(0x7ff0000000000000LL)"
         self.keeps_nan = not re.search(r"\b_*[fh]?(?:max|min)f?\s*\(", kernel.source)
-        """Whether the baseline compares, so that it may return NaN where fmaxf returns a number."""
+        """True if the baseline compares, so that it may return NaN where fmaxf returns a number."""
         self.infinity = "INFINITY" if kernel.unit.language == "cuda" or "INFINITY" in kernel.source else plain
         self.thread_constant = ""
         self.uses_rsqrt = re.search(r"\brsqrtf?\s*\(", kernel.source) is not None

@@ -67,7 +67,7 @@ class TracedLoop:
         return made if text_of(self.first_number) == "0" else made + self.first_number
 
     def is_first(self) -> Array:
-        """Whether a turn is the first one."""
+        """A condition that is true in the first turn."""
         count = self.builder.put("iota", (), [self.count], np.int64, (), (self,))
         found: Array = count == (self.count - 1 if self.backwards else 0)
         return found

@@ -37,7 +37,7 @@ class Again(Exception):
 
 @dataclass(slots=True)
 class Carried:
-    """What is known of a loop from earlier traces.
+    """Facts of a loop from earlier traces.
 
     Attributes:
         locals: shape and dtype of each carried local by name.
@@ -262,7 +262,7 @@ def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
 
 
 def _continued(start: Array, value: Array, kind: str) -> Array:
-    """What a loop begins with, combined with a value of all its turns."""
+    """The loop's start value, combined with a value of all its turns."""
     return value if _is_neutral(start, kind) else mapped(value.builder, _UFUNCS[kind], (start, value))
 
 

@@ -1,4 +1,4 @@
-"""What `a[key]` and `a[key] = value` mean: whole axes, parts, masks, numbers, and the indices of loops over sizes."""
+"""Subscripts of traced arrays, read and assigned: whole axes, parts, masks, index arrays, and indices of loops over sizes."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class WindowText(WindowElements):
                 self.hints.setdefault(key, f"{self.plan.name(key)}_{side}" if several else side)
 
     def _has_neighbours(self, key: Key) -> bool:
-        """Whether elements right beside one of an array are read, too."""
+        """True if elements next to one of an array are read, too."""
         name = self.plan.name(key)
         for one in walked(self.plan):
             if self.plan.is_leaf(one) and self.plan.name(one) == name and one != key:

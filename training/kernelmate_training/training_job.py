@@ -279,7 +279,7 @@ class _JobSteps:
     problems: dict[str, str] = field(default_factory=dict)
 
     def step(self, name: Step, does: Callable[[], Any], whole: Callable[[Any], bool] = lambda found: True) -> Any:
-        """What a step gives, None if it was done before or failed.
+        """The result of a step; None if it was done before or failed.
 
         Args:
             name: of the step.
@@ -295,7 +295,7 @@ class _JobSteps:
         return found
 
     def tried(self, what: str, does: Callable[[], Any]) -> Any:
-        """What something gives, None if it failed; that is said."""
+        """The result of a call; None if it failed, which is reported."""
         begun = time.monotonic()
         try:
             return does()

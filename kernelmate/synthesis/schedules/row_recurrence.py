@@ -9,12 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelmate.synthesis.graph import Datum, Graph, Node
-from kernelmate.synthesis.kernel_text import KernelText, block_of, fresh_names
+from kernelmate.synthesis.kernel_text import KernelText, fresh_names
 from kernelmate.synthesis.plan import Plan, Refused, sorted_graph
-from kernelmate.synthesis.reductions import WARP, Team
-from kernelmate.synthesis.schedules.scan import RowScan, without_one_use
-
-_FULL = "0xffffffffu"
+from kernelmate.synthesis.reductions import Team
+from kernelmate.synthesis.schedules.scan import FULL_MASK, Joining, RowScan, without_one_use
 
 
 def linear_scans(graph: Graph) -> Graph:
@@ -153,45 +151,19 @@ class RowRecurrence(RowScan):
             *super().helpers(),
         ]  # fmt: skip
 
-    def _function(self, kind: str, ctype: str, name: str) -> list[str]:
-        names, step = self.names, self.step
-        value, before, total, earlier, offset = names.step, names.before, names.total, names.earlier, names.offset
-        one, zero = self.expressions.number(1.0), self.expressions.number(0.0)
-        shifted = [
-            f"const {step} {earlier} = {self._shuffled('up', value, offset)};",
-            f"if (threadIdx.x % {WARP} >= {offset}) {value} = {self.joined}({earlier}, {value});",
-        ]
-        body = [
-            *block_of(f"for (int {offset} = 1; {offset} < {WARP}; {offset} *= 2)", shifted),
-            f"{step} {before} = {self._shuffled('up', value, '1')};",
-            f"if (threadIdx.x % {WARP} == 0) {before} = {{{one}, {zero}}};",
-        ]
-        if self.team.name == "warp":
-            body += [f"{total} = {self._shuffled('', value, str(WARP - 1))};", f"return {before};"]
-        else:
-            warp, partial_, warps = names.warp, names.partial, f"{names.kThreads} / {WARP}"
-            body.insert(0, f"__shared__ {step} {partial_}[{warps}];")
-            loop = [
-                f"if ({warp} == threadIdx.x / {WARP}) {before} = {self.joined}({total}, {before});",
-                f"{total} = {self.joined}({total}, {partial_}[{warp}]);",
-            ]
-            body += [
-                "__syncthreads();  // the last call may still be reading",
-                f"if (threadIdx.x % {WARP} == {WARP - 1}) {partial_}[threadIdx.x / {WARP}] = {value};",
-                "__syncthreads();",
-                f"{total} = {{{one}, {zero}}};",
-                *block_of(f"for (int {warp} = 0; {warp} < {warps}; ++{warp})", loop),
-                f"return {before};",
-            ]
-        comment = (
-            f"// Joins the steps of all threads before this one; `{total}` joins those of the whole {self.team.name}."
+    def _joining(self, kind: str, ctype: str) -> Joining:
+        names, joined = self.names, self.joined
+        return Joining(
+            self.step,
+            names.step,
+            names.earlier,
+            f"{{{self.expressions.number(1.0)}, {self.expressions.number(0.0)}}}",
+            "Joins the steps of all threads before this one; `{total}` joins those of the whole {team}.",
+            _shuffled,
+            lambda value, earlier: f"{value} = {joined}({earlier}, {value});",
+            lambda before, total: f"{before} = {joined}({total}, {before});",
+            lambda total, later: f"{total} = {joined}({total}, {later});",
         )
-        head = f"__device__ __forceinline__ {step} {name}({step} {value}, {step}& {total})"
-        return [comment, self.kernel.definition(head, body), ""]
-
-    def _shuffled(self, kind: str, value: str, by: str) -> str:
-        function = f"__shfl_{kind}_sync" if kind else "__shfl_sync"
-        return f"{{{', '.join(f'{function}({_FULL}, {value}.{member}, {by})' for member in ('scale', 'shift'))}}}"
 
     def results(self) -> list[str]:
         """Returns the last pass: tile after tile of the row, from the value before it."""
@@ -240,3 +212,9 @@ class RowRecurrence(RowScan):
             "each element is a step of the linear recurrence, and threads join steps by shuffles, tile after tile of the row."
             + self.kernel.promise(self.inputs)
         )
+
+
+def _shuffled(how: str, value: str, by: str) -> str:
+    """A step of another lane, member by member."""
+    members = (f"__shfl_{how}sync({FULL_MASK}, {value}.{member}, {by})" for member in ("scale", "shift"))
+    return f"{{{', '.join(members)}}}"

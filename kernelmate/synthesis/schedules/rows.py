@@ -308,7 +308,7 @@ class Rows(RowLoops):
         return lines
 
     def _needs(self, key: Key, value: Key) -> bool:
-        """Whether an output is computed from a value that is no reduction's own."""
+        """True if an output is computed from a value that is not a reduction's own."""
         value = self.expressions.bare(value)
         if self.plan.node(value).op in ("reduce", "input"):
             return False

@@ -7,8 +7,8 @@ graph, and per pack of a row five steps by shuffles. The order of a sum depends 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kernelmate.source import evaluate
@@ -20,6 +20,9 @@ from kernelmate.synthesis.schedules import column_scan
 from kernelmate.synthesis.schedules.column_scan import NAMES, neutral, scans_of
 from kernelmate.synthesis.schedules.rows import ROWS_PER_BLOCK, SHORT_ROW, Rows, block_sizes
 from kernelmate.synthesis.schedules.total import MOST_ALONE
+
+FULL_MASK = "0xffffffffu"
+"""Mask of shuffles in which all lanes of a warp take part."""
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -132,6 +135,30 @@ def _check(plan: Plan, gone: int) -> None:
             plan.access(key)
 
 
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """Text by which the values of a team's threads are joined in order.
+
+    Attributes:
+        ctype: the type of the values. value, earlier: names of a thread's value and of one before it.
+        start: the neutral value.
+        comment: on the function, with `{total}` and `{team}`.
+        shuffled: a value of another lane, by the kind of shuffle (`up_` or nothing), the value, and the distance or lane.
+        after_earlier: a statement that joins a value to one before it. after_total: the same for a prefix and a total.
+        with_later: a statement that joins a later value to a total.
+    """
+
+    ctype: str
+    value: str
+    earlier: str
+    start: str
+    comment: str
+    shuffled: Callable[[str, str, str], str]
+    after_earlier: Callable[[str, str], str]
+    after_total: Callable[[str, str], str]
+    with_later: Callable[[str, str], str]
+
+
 class RowScan(Rows):
     """Text of one team: packs of a row's tile are combined within threads, among them, and with the preceding prefix."""
 
@@ -152,37 +179,52 @@ class RowScan(Rows):
         """Returns the ordered combination functions of a team, each followed by an empty line."""
         return [line for (kind, ctype), name in self.functions.items() for line in self._function(kind, ctype, name)]
 
+    def _joining(self, kind: str, ctype: str) -> Joining:
+        """The operations by which the values of one kind are joined."""
+        reductions, names = self.reductions, self.names
+        return Joining(
+            ctype,
+            names.value,
+            names.other,
+            neutral(self.expressions, kind, ctype),
+            "Of the values of all threads before this one; `{total}` is that of the whole {team}.",
+            lambda how, value, by: f"__shfl_{how}sync({FULL_MASK}, {value}, {by})",
+            partial(reductions.combined, kind),
+            lambda before, total: f"{before} = {reductions.joined(kind, total, before)};",
+            partial(reductions.combined, kind),
+        )
+
     def _function(self, kind: str, ctype: str, name: str) -> list[str]:
-        names, reductions, start = self.names, self.reductions, neutral(self.expressions, kind, ctype)
-        value, offset, other, before, total = names.value, names.offset, names.other, names.before, names.total
+        names, how = self.names, self._joining(kind, ctype)
+        value, offset, before, total = how.value, names.offset, names.before, names.total
         shifted = [
-            f"const {ctype} {other} = __shfl_up_sync(0xffffffffu, {value}, {offset});",
-            f"if (threadIdx.x % {WARP} >= {offset}) {reductions.combined(kind, value, other)}",
+            f"const {how.ctype} {how.earlier} = {how.shuffled('up_', value, offset)};",
+            f"if (threadIdx.x % {WARP} >= {offset}) {how.after_earlier(value, how.earlier)}",
         ]
         body = [
             *block_of(f"for (int {offset} = 1; {offset} < {WARP}; {offset} *= 2)", shifted),
-            f"{ctype} {before} = __shfl_up_sync(0xffffffffu, {value}, 1);",
-            f"if (threadIdx.x % {WARP} == 0) {before} = {start};",
+            f"{how.ctype} {before} = {how.shuffled('up_', value, '1')};",
+            f"if (threadIdx.x % {WARP} == 0) {before} = {how.start};",
         ]
         if self.team.name == "warp":
-            body += [f"{total} = __shfl_sync(0xffffffffu, {value}, {WARP - 1});", f"return {before};"]
+            body += [f"{total} = {how.shuffled('', value, str(WARP - 1))};", f"return {before};"]
         else:
             warp, partial_, warps = names.warp, names.partial, f"{names.kThreads} / {WARP}"
-            body.insert(0, f"__shared__ {ctype} {partial_}[{warps}];")
+            body.insert(0, f"__shared__ {how.ctype} {partial_}[{warps}];")
             loop = [
-                f"if ({warp} == threadIdx.x / {WARP}) {before} = {self.reductions.joined(kind, total, before)};",
-                reductions.combined(kind, total, f"{partial_}[{warp}]"),
+                f"if ({warp} == threadIdx.x / {WARP}) {how.after_total(before, total)}",
+                how.with_later(total, f"{partial_}[{warp}]"),
             ]
             body += [
                 "__syncthreads();  // the last call may still be reading",
                 f"if (threadIdx.x % {WARP} == {WARP - 1}) {partial_}[threadIdx.x / {WARP}] = {value};",
                 "__syncthreads();",
-                f"{total} = {start};",
+                f"{total} = {how.start};",
                 *block_of(f"for (int {warp} = 0; {warp} < {warps}; ++{warp})", loop),
                 f"return {before};",
             ]
-        comment = f"// Of the values of all threads before this one; `{total}` is that of the whole {self.team.name}."
-        head = f"__device__ __forceinline__ {ctype} {name}({ctype} {value}, {ctype}& {total})"
+        comment = f"// {how.comment.format(total=total, team=self.team.name)}"
+        head = f"__device__ __forceinline__ {how.ctype} {name}({how.ctype} {value}, {how.ctype}& {total})"
         return [comment, self.kernel.definition(head, body), ""]
 
     def results(self) -> list[str]:

@@ -119,7 +119,7 @@ class _Threads:
         return stores
 
     def _is_own(self, key: Key, target: StoreTarget) -> bool:
-        """Whether a leaf is the element that a result takes the place of."""
+        """True if a leaf is the element that a result replaces."""
         places = [
             tuple(str(one) for one in index if one is not None and one != "0") for index in (key[1], target.place)
         ]

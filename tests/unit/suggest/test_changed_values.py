@@ -1,4 +1,4 @@
-"""What the reason of a written kernel says of NaN and of double arithmetic that it changed."""
+"""The reason of a written kernel names NaN handling and double arithmetic that it changed."""
 
 from __future__ import annotations
 

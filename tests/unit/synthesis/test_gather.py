@@ -9,10 +9,10 @@ import pytest
 
 from kernelmate.config import load_settings
 from kernelmate.session import Session
-from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
+from tests.unit.synthesis.judging import judged_right
 
 SIZES = "{ rows = 5, cols = 1031 }, { rows = 3, cols = 7 }, { rows = 6, cols = 64 }, { rows = 1, cols = 1 }"
 INTS = {"rows": "int32", "cols": "int32"}
@@ -83,12 +83,7 @@ def test_elements_by_number_are_right(name: str, make: Any, session: Session) ->
     args, reference, body, grid = CASES[name]
     positive = 'require = ["cols > 0", "rows > 0"]'
     kernel, _ = make(args, reference, body=body, grid=grid, sizes=SIZES, more=positive)
-    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
-    assert found.candidates, found.notes
-    for judged in found.candidates:
-        verdict = judged.verdict
-        assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
-        assert verdict.diagnostics == ()
+    judged_right(session, kernel)
 
 
 REFUSED = {

@@ -14,6 +14,7 @@ from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
+from tests.unit.synthesis.judging import judged_right
 
 SIZES = "{ n = 4099 }, { n = 8192 }, { n = 37 }, { n = 1 }"
 ITEM = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= n) return;\n"
@@ -66,12 +67,7 @@ def session() -> Iterator[Session]:
 def test_counts_are_right_at_any_number_of_samples(name: str, make: Any, session: Session) -> None:
     args, reference, body, parameters = CASES[name]
     kernel, _ = make(args, reference, body=ITEM + body, grid="cdiv(n, block)", sizes=SIZES, parameters=parameters)
-    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
-    assert found.candidates, found.notes
-    for judged in found.candidates:
-        verdict = judged.verdict
-        assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
-        assert verdict.diagnostics == ()
+    judged_right(session, kernel)
 
 
 def test_counts_of_an_out_argument_are_written_for_one_block(make: Any, session: Session) -> None:

@@ -13,9 +13,9 @@ from kernelmate.checks.reference import python_reference
 from kernelmate.config import load_settings
 from kernelmate.errors import ReferenceFailed
 from kernelmate.session import Session
-from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.graph import evaluate
 from kernelmate.synthesis.trace import trace
+from tests.unit.synthesis.judging import judged_right
 
 SIZES = "{ rows = 37, cols = 131 }, { rows = 9, cols = 264 }, { rows = 5, cols = 7 }, { rows = 1, cols = 1 }"
 INTS = {"rows": "int32", "cols": "int32"}
@@ -89,13 +89,7 @@ def session() -> Iterator[Session]:
 def _judged(session: Session, make: Any, case: tuple[dict[str, str], str, tuple[str, str]], sizes: str = SIZES) -> list[str]:  # fmt: skip
     args, reference, (body, grid) = case
     kernel, _ = make(args, reference, body=body, grid=grid, sizes=sizes)
-    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
-    assert found.candidates, found.notes
-    for judged in found.candidates:
-        verdict = judged.verdict
-        assert verdict.correct, (judged.candidate.author, verdict.findings, judged.candidate.kernel.source)
-        assert verdict.diagnostics == ()
-    return [one.candidate.author for one in found.candidates]
+    return judged_right(session, kernel)
 
 
 @pytest.mark.parametrize("name", COLUMNS)

@@ -48,7 +48,7 @@ WISHES: tuple[tuple[MetricName, float], ...] = (
     ("local_bytes", 0.1),
     ("accuracy", 0.1),
 )
-"""What is requested besides what a version's deficiencies cost, and how often."""
+"""Requests besides those for a version's deficiencies, and how often each is drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Choice:
 
 
 def asking_of(judged: Judged, metric: MetricName) -> Asking | None:
-    """What may be chosen for a right version; None if nothing applies."""
+    """The possible choices for a right version; None if nothing applies."""
     if judged.kernel is None or judged.version is None or not judged.right:
         return None
     contract = judged.version.contract
@@ -101,7 +101,7 @@ def asking_of(judged: Judged, metric: MetricName) -> Asking | None:
 
 
 def options_on(request: SuggestRequest, metric: MetricName, *known: str, first: Option | None = None) -> Asking | None:
-    """What applies to a request's kernel; None if nothing does.
+    """The changes that apply to a request's kernel; None if nothing does.
 
     Args:
         request: for rewrites.

@@ -31,7 +31,7 @@ class _Asking:
 
 
 def request_of(session: Session, goal: Goal) -> SuggestRequest:
-    """What a suggester is requested a goal: the kernel judged, the prompt read.
+    """The request that a suggester receives for a goal: the kernel judged, the prompt read.
 
     Raises:
         RuntimeError: the goal's kernel is not such that anything would be asked.
