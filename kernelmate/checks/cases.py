@@ -110,7 +110,7 @@ class CaseJudge:
         large = self.oracle.large(size)
         shots = plan(
             self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone, once=once,
-            styled=styled, shifts=shifts, other=NORMAL if self._glance or large else self._settling.other,
+            styled=styled, shifts=shifts, other=NORMAL if self._glance or large else self._settling.other(size),
         )  # fmt: skip
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be indices; if they are used as such, only a baseline that tolerates other values

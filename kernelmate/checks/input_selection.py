@@ -64,21 +64,32 @@ class InputSelection:
         self._uses: ArgumentUses | None = None
         self._other: InputStyle | None = None
 
-    @property
-    def other(self) -> InputStyle:
-        """Returns the first style of the second set of ordinary inputs.
+    def other(self, size: Size) -> InputStyle:
+        """Returns the first style of the second set of ordinary inputs at a size.
 
         Varied scalars, and array values equal to scalars.
         """
+        style = self._varied()
+        if not style.wary or self._bench.seen_first(size):
+            return style
+        # A stride or length that the kernel was never meant for can destroy the GPU's context.
+        vary = tuple(name for name in style.vary if name not in self._unsafe())
+        return replace(style, vary=vary, wary=False) if vary or style.planted else NORMAL
+
+    def _unsafe(self) -> frozenset[str]:
+        """Returns integer scalars that decide whether a launch stays within its arrays."""
+        used = self._used()
+        return (used.addresses | used.guards) & {
+            a.name for a in self._contract.args if a.shape is None and "int" in a.dtype
+        }
+
+    def _varied(self) -> InputStyle:
         if self._other is None:
             style = other_style(self._contract, self._directory)
             if style.vary and self._bench.on_hardware:
-                # A stride or length that the kernel was never meant for can destroy the GPU's context.
-                unsafe = self._used().addresses | self._used().guards
-                whole = {a.name for a in self._contract.args if "int" in a.dtype}
-                vary = tuple(name for name in style.vary if name not in unsafe & whole)
                 # A step of 0 makes a loop endless.
-                style = replace(style, vary=vary, zeros=style.zeros and self._used().loops.isdisjoint(vary))
+                zeros = style.zeros and self._used().loops.isdisjoint(style.vary)
+                style = replace(style, zeros=zeros, wary=not self._unsafe().isdisjoint(style.vary))
             if style.planted:
                 style = replace(style, positions=tuple(sorted(self._positions())))
             if style.vary and not self._bench.on_hardware and not self.has_positions:
@@ -186,7 +197,7 @@ class InputSelection:
         if plainly or not varies or not (mine.errors or mine.right is False) or self._bench.over:
             return None
         following = self.milder(size, shot, failed=bool(mine.errors))
-        return None if following is None else self._keep(self.other, following)
+        return None if following is None else self._keep(self.other(size), following)
 
     def milder(self, size: Size, shot: PlannedLaunch, *, failed: bool) -> InputStyle | None:
         """Returns the next milder style of inputs; None if there is none."""

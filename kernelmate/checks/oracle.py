@@ -306,7 +306,11 @@ class Oracle:
             return self._referenced(size, shot, given)
         except ReferenceUnavailable as error:
             self.lacking[key] = str(error)
-            return None
+        except MemoryError:
+            if not self.large(size):
+                raise
+            self.lacking[key] = "the reference needs more memory than a worker may take there"
+        return None
 
     def _referenced(self, size: Size, shot: PlannedLaunch, given: Arrays) -> ExpectedOutputs:
         """Returns the reference's expected outputs.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class InputStyle:
         signed: True includes negative integers.
         positions: integer arguments whose values are indices below `bound`.
         bound: the size that bounds indices, by rank among the distinct sizes, the largest first.
+        wary: the emulator launches on these inputs before a GPU does, since they may lead to bad addresses.
     """
 
     name: str
@@ -49,6 +50,7 @@ class InputStyle:
     signed: bool = True
     positions: tuple[str, ...] = ()
     bound: int = 0
+    wary: bool = field(default=False, compare=False)
 
     @property
     def plants_nan(self) -> bool:

@@ -99,8 +99,9 @@ def test_a_launch_finds_nothing_of_an_earlier_one_in_shared_memory(backend) -> N
         left = leave.launch(Run(shape, arguments, schedule_seed=seed))
         assert set(left.arrays["y"].tolist()) == {0xC0FFEE}
         found = look.launch(Run(shape, arguments, schedule_seed=seed))
-        # Blocks of the very launch that looks may leave nothing here: they only read.
-        assert set(found.arrays["y"].tolist()) == {PATTERNS[seed % 2]}
+        # Blocks of the very launch that looks may leave nothing here: they only read. The driver clears shared memory
+        # where other processes take turns on the GPU.
+        assert set(found.arrays["y"].tolist()) <= {PATTERNS[seed % 2], 0}
 
 
 def test_lines_that_were_to_persist_in_l2_are_released(backend) -> None:

@@ -78,6 +78,18 @@ def test_a_reference_that_would_take_too_long_is_not_waited_for(beside, monkeypa
     assert "would take about" in why
 
 
+@pytest.mark.parametrize("device", [Gpu(), None], ids=["beside a GPU", "without one"])
+def test_a_reference_without_memory_at_a_large_size_is_done_without(beside, device: Gpu | None) -> None:
+    text = "def f(x):\n    if x.size > 10_000:\n        raise MemoryError\n    return 2 * x\n"
+    one = beside(text, device)
+    assert one.answer(SIZE, SHOT, one.inputs(SIZE, SHOT), None) is None
+    ((size, why),) = one.lacking.items()
+    assert dict(size) == SIZE
+    assert "memory" in why
+    small = {"n": 100}
+    assert one.answer(small, SHOT, one.inputs(small, SHOT), None) is not None
+
+
 def test_without_room_on_the_gpu_inputs_are_drawn_on_the_host(beside, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_):
         raise MemoryError

@@ -7,7 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from kernelmate.backends.base import ScalarArgument
+from kernelmate.checks import input_selection
 from kernelmate.checks.judge import judge
+from kernelmate.checks.positions import ArgumentUses
+from kernelmate.checks.trials import Bench
 from kernelmate.records import Finding, FindingCode
 from tests.unit.checks.judging import body, errors, task_of
 
@@ -187,3 +190,25 @@ def test_a_reference_kernel_gets_the_scalars_that_vary(python_backend, contract_
 
     assert verdict(right).correct is True
     assert errors(verdict(hard_coded)) == ["wrong-values"]
+
+
+def test_on_a_gpu_a_limit_is_varied_only_where_the_emulator_launches_first(
+    python_backend, contract_of, tmp_path, monkeypatch
+) -> None:
+    block = SCALED.replace("float32 = 3", "int32 = 3").replace("{ n = 33 }", "{ n = 33 }, { n = 60000 }")
+    monkeypatch.setattr(Bench, "on_hardware", True)
+    monkeypatch.setattr(Bench, "seen_first", lambda _, size: size["n"] <= 1000)
+    monkeypatch.setattr(input_selection, "uses_of", lambda *_: ArgumentUses(guards=frozenset({"b"})))
+    contract = contract_of(block, SIGNATURE.replace("float b", "int b"))
+    mine = python_backend.version(contract, body(right), "candidate")
+    judge(task_of(mine, None, tmp_path), python_backend, lambda *_: None, lambda *_: None)
+    runs = [run for runs in python_backend.runs.values() for run in runs]
+    seen = {(_scalar(run, "n"), _scalar(run, "a") != 2, _scalar(run, "b") != 3, run.wary) for run in runs}
+    assert (1000, True, True, True) in seen
+    assert (60000, True, False, False) in seen
+    assert not any(varied and not wary for _, _, varied, wary in seen)
+    assert not any(varied for n, _, varied, _ in seen if n > 1000)
+
+
+def _scalar(run, name):
+    return next(float(a.value) for a in run.arguments if isinstance(a, ScalarArgument) and a.name == name)
