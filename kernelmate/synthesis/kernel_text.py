@@ -39,6 +39,14 @@ _WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)
 """An integer that is widened twice; the second cast suffices."""
 
 
+class MissingSize(Refused):
+    """A size is needed that no parameter of the kernel holds; `size` is its name."""
+
+    def __init__(self, size: str) -> None:
+        super().__init__(f"the kernel does not get the size {size}")
+        self.size = size
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenKernel:
     """A generated kernel.
@@ -103,7 +111,7 @@ def size_text(expression: str, parameters: Mapping[str, str]) -> str:
         parameters: the kernel's parameters that hold sizes, by size.
 
     Raises:
-        Refused: the kernel does not get a size.
+        MissingSize: the kernel does not get a size.
     """
     return _size_text(ast.parse(expression, mode="eval").body, parameters)[0]
 
@@ -114,7 +122,7 @@ def _size_text(node: ast.expr, parameters: Mapping[str, str]) -> tuple[str, int]
             return str(number), ATOM
         case ast.Name(id=name):
             if name not in parameters:
-                raise Refused(f"the kernel does not get the size {name}")
+                raise MissingSize(name)
             return parameters[name], ATOM
         case ast.BinOp(left=left, op=op, right=right):
             sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}.get(type(op))
@@ -127,6 +135,33 @@ def _size_text(node: ast.expr, parameters: Mapping[str, str]) -> tuple[str, int]
         case ast.Call(func=ast.Name(id="max" | "min" as name), args=args):
             return f"{name}({', '.join(_size_text(arg, parameters)[0] for arg in args)})", ATOM
     raise Refused("a size's expression cannot be written in C++")
+
+
+def blocks_text(grid: str, kernel: KernelText) -> str:
+    """Return a number of blocks in C++.
+
+    Args:
+        grid: a side of a grid, of sizes, products and `cdiv` by numbers.
+        kernel: gives the parameters.
+
+    Raises:
+        Refused: it cannot be written, or the kernel does not get a size.
+    """
+    return _blocks_text(ast.parse(grid, mode="eval").body, kernel)[0]
+
+
+def _blocks_text(node: ast.expr, kernel: KernelText) -> tuple[str, int]:
+    match node:
+        case ast.Call(func=ast.Name(id="cdiv"), args=[length, ast.Constant(value=int() as step)]):
+            return f"({_blocks_text(length, kernel)[0]} + {step - 1}) / {step}", PRODUCT
+        case ast.BinOp(left=left, op=ast.Mult(), right=right) if "cdiv" in ast.unparse(node):
+            # A quotient on the right would be multiplied before it is divided.
+            first, second = (_blocks_text(one, kernel) for one in (left, right))
+            return f"{bound(first, PRODUCT)} * {bound(second, ATOM)}", PRODUCT
+        case _ if "cdiv" not in ast.unparse(node):
+            text = kernel.size(ast.unparse(node))
+            return text, ATOM if text.isidentifier() or text.isdigit() else LOOSE
+    raise Refused("a number of blocks cannot be written in C++")
 
 
 def bound(text: tuple[str, int], level: int) -> str:
@@ -149,13 +184,24 @@ class KernelText:
         kernel: the baseline.
         contract: of it.
         others: further names of array arguments, of which several parts are met.
+        launched: sizes that are sides of the grid, and that no parameter holds.
+        finds_sizes: True if more such sizes may be found.
 
     Raises:
         Refused: the kernel has a form that is not written here.
     """
 
-    def __init__(self, kernel: Kernel, contract: Contract, others: Mapping[str, str] | None = None) -> None:
-        self.kernel, self.contract, self.others = kernel, contract, others or {}
+    def __init__(
+        self,
+        kernel: Kernel,
+        contract: Contract,
+        others: Mapping[str, str] | None = None,
+        launched: Sequence[str] = (),
+        *,
+        finds_sizes: bool = False,
+    ) -> None:
+        self.finds_sizes = finds_sizes
+        self.kernel, self.contract, self.others, self.launched = kernel, contract, others or {}, tuple(launched)
         self.parameters = {one.name: one for one in kernel.signature.parameters}
         self.arguments = {one.name: one for one in contract.args}
         self._refuse()
@@ -181,10 +227,19 @@ class KernelText:
         self.sizes = {
             (one.value or one.name): one.name for one in contract.args if one.shape is None and _is_size(one, contract)
         }
+        for size in self.launched:
+            self.names.release(size)
+            self.sizes[size] = self.names.fresh(size)
 
-    def again(self) -> KernelText:
-        """The same for another text, all names free."""
-        return KernelText(self.kernel, self.contract, self.others)
+    def again(self, others: Mapping[str, str] | None = None) -> KernelText:
+        """The same for another text, all names free, perhaps with other names for parts of arrays."""
+        parts = self.others if others is None else others
+        return KernelText(self.kernel, self.contract, parts, self.launched, finds_sizes=self.finds_sizes)
+
+    def finds(self, size: str) -> bool:
+        """Returns True if a size that no parameter holds can be found as a side of the grid."""
+        grid = self.contract.grid
+        return self.finds_sizes and size not in self.launched and size in grid and len(grid) > 1
 
     def _refuse(self) -> None:
         if self.kernel.signature.template_parameters:

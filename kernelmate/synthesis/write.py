@@ -12,7 +12,8 @@ from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
+from kernelmate.synthesis.kernel_text import KernelText, MissingSize, WrittenKernel, those_written
+from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.parts import with_parts
 from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of, reshapes_last
@@ -102,7 +103,41 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     Raises:
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
-    text = KernelText(kernel, contract)
+    try:
+        yield from _with_grid(graph, kernel, contract)
+    except MissingSize:
+        yield from _kernels(graph, KernelText(kernel, contract))
+
+
+def _with_grid(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[WrittenKernel]:
+    """The kernels, which find sizes in their grid where that serves a better schedule.
+
+    Raises:
+        MissingSize: a size is neither a parameter nor a side of the grid, or no text has room for it there.
+        Refused: as `kernels_for`.
+    """
+    launched: list[str] = []
+    while True:
+        text = KernelText(kernel, contract, launched=launched, finds_sizes=True)
+        try:
+            texts = _kernels(graph, text)
+            if launched:
+                texts = those_written(partial(with_launched_sizes, one, text.again()) for one in texts)
+            yield from texts
+            return
+        except MissingSize as reason:
+            if not text.finds(reason.size):
+                raise
+            launched.append(reason.size)
+        except Refused as reason:
+            if launched:
+                raise MissingSize(launched[-1]) from reason
+            raise
+
+
+def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """The kernels for a context of their text, as `kernels_for`."""
+    contract = text.contract
     graph = with_differences(graph)
     attended = attention_of(graph, contract)
     if attended is not None:
@@ -117,7 +152,7 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
         parted = with_parts(graph, [*text.parameters])
         if parted is not None:
             try:
-                yield from _free(parted[0], KernelText(text.kernel, text.contract, parted[1]))
+                yield from _free(parted[0], text.again(parted[1]))
                 return
             except Refused:
                 pass
@@ -163,6 +198,8 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         others += [partial(gather.written, graph)] * any(node.op in BY_NUMBER for node in graph.nodes)
         try:
             yield from _either(others, text)
+        except MissingSize:
+            raise
         except Refused:
             raise reason from None
 
@@ -181,9 +218,11 @@ def _either(
             yield from way(text.again())
             return
         except Refused as reason:
+            if isinstance(reason, MissingSize) and text.finds(reason.size):
+                raise
             reasons.append(reason)
     # The schedule that would suit it lacks no more than a parameter.
-    raise next((one for one in reasons if "does not get the size" in str(one)), reasons[-1])
+    raise next((one for one in reasons if isinstance(one, MissingSize)), reasons[-1])
 
 
 def _has_short_rows(plan: Plan) -> bool:

@@ -5,13 +5,12 @@ Traffic and arithmetic: those of the results' own schedules.
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.synthesis.graph import Graph, pruned
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, blocks_text
 from kernelmate.synthesis.names import Names, words_of
 from kernelmate.synthesis.plan import Refused
 
@@ -62,8 +61,10 @@ class _KernelPart(KernelText):
         """The output of the part."""
         return [one for one in super().outputs() if one.name == self._only]
 
-    def again(self) -> KernelText:
-        """The same for another text."""
+    def again(self, others: Mapping[str, str] | None = None) -> KernelText:
+        """The same for another text; it has no parts of arrays under other names."""
+        if others:
+            raise Refused("a result of several takes parts of arrays")
         return _KernelPart(self.kernel, self.contract, self._only, self._taken)
 
 
@@ -78,20 +79,9 @@ def _chosen(texts: Iterator[WrittenKernel]) -> WrittenKernel:
 def _blocks(grid: str, kernel: KernelText) -> str | None:
     """Returns the number of blocks in C++; None if the kernel has no parameter for a size."""
     try:
-        return _number(ast.parse(grid, mode="eval").body, kernel)
+        return blocks_text(grid, kernel)
     except Refused:
         return None
-
-
-def _number(node: ast.expr, kernel: KernelText) -> str:
-    match node:
-        case ast.Call(func=ast.Name(id="cdiv"), args=[count, ast.Constant(value=int() as by)]):
-            return f"({_number(count, kernel)} + {by - 1}) / {by}"
-        case ast.BinOp(left=left, op=ast.Mult(), right=right) if "cdiv" in ast.unparse(node):
-            return f"({_number(left, kernel)}) * ({_number(right, kernel)})"
-        case _ if "cdiv" not in ast.unparse(node):
-            return kernel.size(ast.unparse(node))
-    raise Refused("a number of blocks cannot be written in C++")
 
 
 def _joined(kernel: KernelText, parts: Sequence[tuple[str, WrittenKernel, str | None]]) -> WrittenKernel:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from kernelmate.config import load_settings
 from kernelmate.records import Contract, Kernel
+from kernelmate.session import Session
 from kernelmate.source import contract_for, load_kernel
 from tests.sampling import sweep_of
 
 pytest_itemcollected = sweep_of("session", share=0.15)
 
 Make = Callable[..., tuple[Kernel, Contract]]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """A session on the emulator for the tests of a module."""
+    with Session(load_settings(seed=7, timeout_s=300, backend="emulator")) as session:
+        yield session
 
 
 @pytest.fixture

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.attention_plan import attention_of
@@ -130,12 +128,6 @@ CASES = {
         "H * T", "q[r * d + c]", "k[j * d + c]", "v[j * d + u]", "o[r * d + u]", "s / sqrtf(d)",
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=280)) as session:
-        yield session
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.records import Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
@@ -60,12 +58,6 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
         ONE + "  float m = 10;\n  for (int k = 0; k < n; ++k) {\n    float v = val[i * n + k] + x[idx[i * n + k]];\n    if (v < m || isnan(v)) m = v;\n  }\n  y[i] = m;", "bags-",
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
-        yield session
 
 
 def build(make: Any, name: str) -> tuple[Kernel, Contract]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
 
@@ -43,12 +41,6 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
         "    float v = __half2float(y[i]);\n    atomicAdd(&m[c], v * v);\n  }",
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
-        yield session
 
 
 @pytest.mark.parametrize("name", CASES)

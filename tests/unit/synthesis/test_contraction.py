@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelmate.compiler.listing import read_listing
-from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.placing import placed
@@ -46,12 +44,6 @@ def product(
         {**names, **beside, "y": f"out {result}[M, N]", "M": "int32", "N": "int32", "K": "int32"},
         f"{texts[0]}{cast} @ {texts[1]}{cast}{more}", sizes=SIZES, body=body, grid="cdiv(M * N, 128)",
     )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
-        yield session
 
 
 @pytest.mark.parametrize("left", LEFT.values())

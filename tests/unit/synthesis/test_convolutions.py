@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.records import Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
@@ -164,12 +162,6 @@ CASES: dict[str, tuple[dict[str, str], str, str, tuple[str, ...], str]] = {
         "{ B = 2, G = 3, CI = 5, CO = 4, L = 70 }, { B = 1, G = 2, CI = 17, CO = 5, L = 37 }, { B = 1, G = 1, CI = 1, CO = 1, L = 3 }",
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
-        yield session
 
 
 def build(make: Any, name: str) -> tuple[Kernel, Contract]:

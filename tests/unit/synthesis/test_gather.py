@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
@@ -70,12 +68,6 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
         f"{ITEM}  y[i] = t[k[i]];", BY_ITEM,
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
-        yield session
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
 from kernelmate.synthesis.kernel_text import KernelText
@@ -42,12 +40,6 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
         f"{I}  y[2 * i] = (x[i] & 15) * s;\n  y[2 * i + 1] = (x[i] >> 4) * s;",
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=300)) as session:
-        yield session
 
 
 @pytest.mark.parametrize("name", CASES)

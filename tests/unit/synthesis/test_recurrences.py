@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 from kernelmate.checks.reference import python_reference
-from kernelmate.config import load_settings
 from kernelmate.errors import ReferenceFailed
 from kernelmate.session import Session
 from kernelmate.synthesis.graph import evaluate
@@ -78,12 +76,6 @@ ROWS: dict[str, tuple[dict[str, str], str, tuple[str, str]]] = {
     "a starting state of each row": ({**SCALED, "s": "in float32[rows] ~ normal"}, "def reference(x, k, s):\n    y = np.empty_like(x)\n    h = s\n    for c in range(x.shape[1]):\n        h = x[:, c] - k * h / 2\n        y[:, c] = h\n    return y", along("h = x[i] - k * h / 2; y[i] = h;", "s[r]")),
     "columns from the end": (SCALED, f"{HEAD}    h = 0.0\n    for c in range(x.shape[1] - 1, -1, -1):\n        h = x[:, c] + k * h\n        y[:, c] = h\n    return y * 2", along("h = x[i] + k * h; y[i] = 2 * h;", loop="for (int t = cols - 1; t >= 0; --t)")),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
-        yield session
 
 
 def _judged(session: Session, make: Any, case: tuple[dict[str, str], str, tuple[str, str]], sizes: str = SIZES) -> list[str]:  # fmt: skip

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.records import Judged
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
@@ -21,12 +19,6 @@ GIVEN = {"g": "in float32[n, cols] ~ normal", "ids": "in int32[n] ~ integers(0, 
 COUNTS = {"n": "int32", "rows": "int32", "cols": "int32"}
 C = "  int c = blockIdx.x * blockDim.x + threadIdx.x;\n  if (c >= cols) return;\n"
 ADD = "  for (int i = 0; i < n; ++i) w[ids[i] * cols + c] += g[i * cols + c];\n"
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=300)) as session:
-        yield session
 
 
 def judged(session: Session, kernel: Any) -> tuple[Judged, ...]:

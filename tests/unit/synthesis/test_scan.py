@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
 from tests.unit.synthesis.judging import judged_right
@@ -86,12 +84,6 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
         f"  if (threadIdx.x) return;\n  float s = 0;\n  {UP} {{ s += x[c]; y[c] = s; }}", "1", "",
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
-        yield session
 
 
 @pytest.mark.parametrize("name", CASES)

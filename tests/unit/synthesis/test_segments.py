@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.errors import ReferenceFailed
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
@@ -68,12 +66,6 @@ CASES = {
         "  for (int i = p[r]; i < p[r + 1]; ++i) s += v[i] * v[i];\n  y[r] = s;",
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
-        yield session
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from kernelmate.backends.base import ArrayArgument, Run, ScalarArgument
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.compiler.listing import read_listing
-from kernelmate.config import load_settings
 from kernelmate.records import CompileOptions, Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype
@@ -198,12 +197,6 @@ def test_tiles_follow_the_shape() -> None:
     assert first(16, 8192, 4096)[0] == 16
     assert first(64, 8192, 4096)[0] == 64
     assert all(tile.shared_bytes <= 48 * 1024 for tile in ranked(4096, 4096, 4096, 1, 2, fixed=True))
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=300, backend="emulator")) as session:
-        yield session
 
 
 def _body(names: Sequence[str]) -> str:

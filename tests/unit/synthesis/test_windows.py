@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.records import Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
@@ -172,12 +170,6 @@ CASES: dict[str, tuple[dict[str, str], str, str, tuple[str, ...]]] = {
         f"{AT}  y[i] = c == 0 ? x[i] : __float2half(__half2float(x[i]) - __half2float(x[i - 1]));", BY_AT,
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
-        yield session
 
 
 def build(make: Any, name: str, **changes: Any) -> tuple[Kernel, Contract]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelmate.config import load_settings
 from kernelmate.records import Candidate, Contract, Judged, Kernel
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
@@ -384,12 +382,6 @@ CASES: dict[str, tuple[dict[str, str], str, str, str, str]] = {
   y[r] = logf(s) + m - x[r * cols + t[r]];""", BY_ROW, "",
     ),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with Session(load_settings(seed=7, timeout_s=120)) as session:
-        yield session
 
 
 def build(make: Any, name: str, **changes: Any) -> tuple[Kernel, Contract]:

@@ -1,0 +1,67 @@
+"""Sizes that no parameter of a kernel holds: it finds them as sides of the grid that it is launched with."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, blocks_text
+from kernelmate.synthesis.plan import Refused
+
+_LETTERS = "xyz"
+
+
+def with_launched_sizes(written: WrittenKernel, kernel: KernelText) -> WrittenKernel:
+    """Return a text whose grid has `kernel.launched` as sides, beside one for the rest of the blocks.
+
+    Args:
+        written: a text that names the sizes, with a grid of one side.
+        kernel: gives the names.
+
+    Raises:
+        Refused: its grid has several sides, so that there is no room for more.
+    """
+    if len(written.grid) != 1 or re.search(r"\bgridDim\b|\bblockIdx\.[yz]", written.definition + written.helpers):
+        raise Refused("its grid has several sides already")
+    (whole,) = written.grid
+    rest, exact = _without(whole, kernel.launched)
+    given = [side for side in kernel.contract.grid if side in kernel.launched]
+    sides = [*given, rest] if kernel.contract.grid[0] in given else [rest, *given]
+    block = kernel.names.fresh("block")
+    lines = [
+        f"const int {kernel.sizes[side]} = gridDim.{letter};  // no parameter holds it"
+        for side, letter in zip(sides, _LETTERS, strict=False)
+        if side in kernel.launched
+    ]
+    lines.append(f"const int {block} = {_block_number(len(sides))};")
+    if not exact:
+        lines.append(f"if ({block} >= {blocks_text(whole, kernel)}) return;  // the grid may have more than there are")
+    opening, brace, body = written.definition.partition("{\n")
+    body = re.sub(r"\bblockIdx\.x\b", block, body)
+    head = "".join(f"{kernel.indent}{line}\n" for line in lines)
+    return replace(written, definition=f"{opening}{brace}{head}{body}", grid=tuple(sides))
+
+
+def _block_number(sides: int) -> str:
+    inner = "blockIdx.y" if sides == 2 else "(blockIdx.z * gridDim.y + blockIdx.y)"
+    return f"{inner} * gridDim.x + blockIdx.x"
+
+
+def _without(whole: str, sizes: Sequence[str]) -> tuple[str, bool]:
+    """The quotient of a number of blocks by some sizes, and True if it leaves no remainder."""
+    factors = _factors(ast.parse(whole, mode="eval").body)
+    left = [one for one in sizes if one not in factors]
+    for one in sizes:
+        if one in factors:
+            factors.remove(one)
+    rest = " * ".join(factors) or "1"
+    return (f"cdiv({rest}, {' * '.join(left)})", False) if left else (rest, True)
+
+
+def _factors(node: ast.expr) -> list[str]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return _factors(node.left) + _factors(node.right)
+    text = ast.unparse(node)
+    return [text if isinstance(node, ast.Name | ast.Call | ast.Constant) else f"({text})"]
