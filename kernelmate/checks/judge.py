@@ -177,7 +177,7 @@ class _Judge:
         errors = [f for f in self.findings if f.severity == "error"]
         if self.task.glance or self.backend.poisoned or any(f.code is not FindingCode.STATEFUL for f in errors):
             return
-        found = surroundings_findings(self.task, self.bench, self.baseline, self.oracle, self.records)
+        found = list(surroundings_findings(self.task, self.bench, self.baseline, self.oracle, self.records))
         if any(f.severity == "error" for f in found):
             self.findings = [f for f in self.findings if f not in errors]
         self.findings += found
