@@ -175,7 +175,9 @@ class _Judge:
         On a GPU a register that nothing has written shows as a difference between launches; the emulator names it.
         """
         errors = [f for f in self.findings if f.severity == "error"]
-        if self.task.glance or self.backend.poisoned or any(f.code is not FindingCode.STATEFUL for f in errors):
+        wrong = any(record.correct is False for record in self.records) and not errors
+        others = any(finding.code is not FindingCode.STATEFUL for finding in errors)
+        if self.task.glance or self.backend.poisoned or wrong or others:
             return
         found = list(surroundings_findings(self.task, self.bench, self.baseline, self.oracle, self.records))
         if any(f.severity == "error" for f in found):

@@ -32,8 +32,6 @@ def surroundings_findings(
     task: JudgeTask, bench: Bench, baseline: Bench | None, oracle: Oracle, records: Sequence[CaseRecord]
 ) -> Iterator[Finding]:
     """Yields findings for environment values that a correct version depends on and its baseline does not."""
-    if any(record.correct is False for record in records):
-        return
     version, contract = bench.version, oracle.contract
     found = surroundings.reached(version, contract)
     if found is None and not task.twins:
@@ -67,7 +65,7 @@ def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -
     sized = [
         (record.origin == "contract", elements_of(argument_shapes(contract, record.size).values()), -number)
         for number, record in enumerate(records)
-        if record.seen and record.seen[0].plain and record.correct and not oracle.large(record.size)
+        if record.seen and record.seen[0].plain and record.seen[0].right and not oracle.large(record.size)
     ]
     cheap = sorted((one for one in sized if one[1] <= CHEAP_ELEMENTS), reverse=True)
     others = sorted((one for one in sized if one[1] <= MOST_ELEMENTS), key=lambda one: one[1])
