@@ -1,0 +1,50 @@
+// A warp per row, 128 columns at a time by shuffles.
+
+// /// kernelmate
+// sizes = [{ rows = 16384, cols = 1024 }, { rows = 37, cols = 61 }, { rows = 1, cols = 1 }]
+// grid = "cdiv(rows, 8)"
+// block = 256
+// reference = "../naive/reference.py:exclusive_scan"
+// [args]
+// x = "in float32[rows, cols]"
+// out = "out float32[rows, cols]"
+// rows = "int32"
+// cols = "int32"
+// ///
+__global__ void exclusive_scan(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
+  int r = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (r >= rows) return;
+  x += (size_t)r * cols;
+  out += (size_t)r * cols;
+  float before = 0.0f;
+  bool wide = cols % 4 == 0 && ((size_t)x | (size_t)out) % 16 == 0;
+#pragma unroll 4
+  for (int start = 0; start < cols; start += 128) {
+    int c = start + lane * 4;
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (wide && c < cols) {
+      v = *reinterpret_cast<const float4*>(x + c);
+    } else if (!wide) {
+      if (c < cols) v.x = x[c];
+      if (c + 1 < cols) v.y = x[c + 1];
+      if (c + 2 < cols) v.z = x[c + 2];
+      if (c + 3 < cols) v.w = x[c + 3];
+    }
+    float sum = v.x + v.y + v.z + v.w, upto = sum;
+    for (int s = 1; s < 32; s *= 2) {
+      float o = __shfl_up_sync(~0u, upto, s);
+      if (lane >= s) upto += o;
+    }
+    float left = __shfl_up_sync(~0u, upto, 1);
+    float a = before + (lane ? left : 0.0f), b = a + v.x, d = b + v.y, e = d + v.z;
+    if (wide && c < cols) {
+      *reinterpret_cast<float4*>(out + c) = make_float4(a, b, d, e);
+    } else if (!wide) {
+      if (c < cols) out[c] = a;
+      if (c + 1 < cols) out[c + 1] = b;
+      if (c + 2 < cols) out[c + 2] = d;
+      if (c + 3 < cols) out[c + 3] = e;
+    }
+    before += __shfl_sync(~0u, upto, 31);
+  }
+}
