@@ -110,8 +110,11 @@ def _is_assigned_next(declaration: tree_sitter.Node, declarator: tree_sitter.Nod
         following = following.next_named_sibling
     if following is None:
         return True
-    if following.type == "for_statement" and declarator.type == "array_declarator":
-        return _fills(following, declarator, _text(name))
+    if following.type == "for_statement":
+        if declarator.type == "array_declarator":
+            return _fills(following, declarator, _text(name))
+        member = _only_member(declaration)
+        return member is not None and _fills(following, member, _text(name), member=True)
     if following.type != "expression_statement" or not following.named_children:
         return False
     expression = following.named_children[0]
@@ -121,8 +124,27 @@ def _is_assigned_next(declaration: tree_sitter.Node, declarator: tree_sitter.Nod
     return _is_assignment(expression, _text(name), "identifier")
 
 
-def _fills(loop: tree_sitter.Node, declarator: tree_sitter.Node, name: str) -> bool:
-    """Returns True if loops over all extents of an array assign each element before reading any."""
+def _only_member(declaration: tree_sitter.Node) -> tree_sitter.Node | None:
+    """Returns the declarator of the array that is the only member of a declaration's struct; None for other types."""
+    root, kind = declaration, declaration.child_by_field_name("type")
+    while root.parent is not None:
+        root = root.parent
+    pending = [root]
+    while pending and kind is not None:
+        node = pending.pop()
+        pending += node.named_children
+        named = node.child_by_field_name("name") if node.type == "struct_specifier" else None
+        body = node.child_by_field_name("body")
+        if named is None or body is None or _text(named) != _text(kind):
+            continue
+        members = [one for one in body.named_children if one.type != "comment"]
+        found = members[0].children_by_field_name("declarator") if len(members) == 1 else []
+        return found[0] if len(found) == 1 and found[0].type == "array_declarator" else None
+    return None
+
+
+def _fills(loop: tree_sitter.Node, declarator: tree_sitter.Node, name: str, *, member: bool = False) -> bool:
+    """Returns True if loops over all extents of an array, or of a struct's member, assign each element before reading any."""
     extents = []
     while declarator.type == "array_declarator":
         size, inner = declarator.child_by_field_name("size"), declarator.child_by_field_name("declarator")
@@ -142,7 +164,7 @@ def _fills(loop: tree_sitter.Node, declarator: tree_sitter.Node, name: str) -> b
         statement = next((one for one in within if one is not None and _names(one, name)), None)
     if statement is None or statement.type != "expression_statement" or sorted(limits) != sorted(extents):
         return False
-    return _is_assignment(statement.named_children[0], name, "subscript_expression")
+    return _is_assignment(statement.named_children[0], name, "subscript_expression", member=member)
 
 
 def _limit(loop: tree_sitter.Node) -> str | None:
@@ -155,15 +177,19 @@ def _limit(loop: tree_sitter.Node) -> str | None:
     return _text(last) if last is not None and upwards and re.search(r"=\s*0\s*;?$", _text(first)) else None
 
 
-def _is_assignment(expression: tree_sitter.Node, name: str, kind: str) -> bool:
+def _is_assignment(expression: tree_sitter.Node, name: str, kind: str, *, member: bool = False) -> bool:
     left, right = expression.child_by_field_name("left"), expression.child_by_field_name("right")
     if expression.type != "assignment_expression" or left is None or right is None or left.type != kind:
         return False
-    while left.type == "subscript_expression":
+    steps = []
+    while left.type in ("subscript_expression", "field_expression"):
         inner = left.child_by_field_name("argument")
         if inner is None:
             return False
+        steps.append(left.type)
         left = inner
+    if steps.count("field_expression") != member or (member and steps[-1] != "field_expression"):
+        return False
     plain = any(child.type == "=" for child in expression.children)
     return plain and _text(left) == name and not _names(right, name)
 

@@ -15,7 +15,10 @@ from kernelmate.session.preparing import Prepared
 REWRITES = "recipe:"
 """Author prefix of built-in rewrites."""
 
-TRUSTED = (REWRITES, "synthesis:", "user")
+OWN = (REWRITES, "synthesis:")
+"""Author prefixes of everything that is written here."""
+
+TRUSTED = (*OWN, "user")
 """Authors whose text may be compiled before it is screened."""
 
 

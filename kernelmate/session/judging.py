@@ -14,6 +14,7 @@ from kernelmate.measure.roofline import place
 from kernelmate.measure.statistics import ANY, EDITED
 from kernelmate.records import (
     BackendName,
+    BuildVariant,
     Contract,
     FindingCode,
     Judgement,
@@ -76,6 +77,7 @@ class JudgingContext:
         roofs: the target's peak rates, measured on such a GPU if possible, else from the table.
         executed: count executed SASS instructions of listed launches; a search does not.
         quick_timeout_s: time limit of a quick evaluation; None for the verdict's.
+        variants: False leaves out builds with other options, which take most of a heavy kernel's verdict on a GPU.
     """
 
     kernel: Kernel
@@ -95,6 +97,7 @@ class JudgingContext:
     roofs: Roofs
     executed: bool = False
     quick_timeout_s: float | None = None
+    variants: bool = True
 
     @property
     def target(self) -> Target:
@@ -221,8 +224,9 @@ class JudgingContext:
                 if quick:
                     task = self._glance(prepared, baseline, objective)
                 else:
-                    twins = twins_of(prepared, None if baseline is None else baseline.prepared.kernel, self.preparer)
-                    task = replace(self._task(prepared, None if alone else baseline), twins=twins)
+                    task = replace(
+                        self._task(prepared, None if alone else baseline), twins=self._twins(prepared, baseline)
+                    )
                 outcome = self._run(task)
             except LaunchTooLarge as refused:
                 if not alone:
@@ -312,6 +316,11 @@ class JudgingContext:
             # With a GPU, a disassembler would take longer than everything else.
             executed=self.executed and (self.backend == "emulator" or self.profile),
         )
+
+    def _twins(self, prepared: Prepared, baseline: Trial | None) -> tuple[BuildVariant, ...]:
+        if not self.variants:
+            return ()
+        return twins_of(prepared, None if baseline is None else baseline.prepared.kernel, self.preparer)
 
     def _glance(self, prepared: Prepared, baseline: Trial | None, objective: Objective | None) -> JudgeTask:
         """Returns the task of a quick evaluation; with a GPU, counters are only emulated if the objective needs them."""

@@ -22,6 +22,7 @@ from kernelmate.records import (
 )
 from kernelmate.session.budget import Step, TimeBudget
 from kernelmate.session.candidates import (
+    OWN,
     TRUSTED,
     content_key,
     is_measured,
@@ -271,11 +272,16 @@ class Search:
                 return known
             self._by_code[code] = key
             with self.budget.spent_on("full"):
-                return judged_by(self.context, candidate, self.baselines, self.objective, prepared)
+                return judged_by(self._context_of(candidate), candidate, self.baselines, self.objective, prepared)
         except KernelmateError as error:
             # These errors are not the candidate's fault, and a suggester that swallows them must not hide them.
             self._failure = error
             raise
+
+    def _context_of(self, candidate: Candidate) -> JudgingContext:
+        """Returns the context of a full verdict: of built-in rewrites, the best alone is judged in variants of its build."""
+        own = candidate.author.startswith(OWN)
+        return replace(self.context, variants=False) if own and self._final() else self.context
 
     def _judge_promising(self) -> None:
         """Gives a full verdict, as long as there is time, to candidates that a quick evaluation found better than all judged ones."""
@@ -305,7 +311,7 @@ class Search:
             key = self._twins.get(key, key)
             if not is_measured(best.verdict) or not self._final() or not best.verdict.worth_taking or key in again:
                 break
-            if (again or len(self._judged) == 1) and not self.budget.fits("final"):
+            if again and not self.budget.fits("final"):
                 break
             try:
                 with self.budget.spent_on("final"):

@@ -27,6 +27,10 @@ def unassigned(body: str) -> bool:
         "float4 v; v.x = 1; y[0] = v.y;",
         'float t; asm("add.f32 %0, %0, 1.0;" : "+f"(t)); y[0] = t;',
         "{ float t; y[0] = t; }",
+        "struct P { float at[4]; }; P p; for (int i = 0; i < 3; ++i) p.at[i] = 0; y[0] = p.at[n];",
+        "struct P { float at[4], more[4]; }; P p; for (int i = 0; i < 4; ++i) p.at[i] = 0; y[0] = p.more[n];",
+        "struct P { float at[4]; int k; }; P p; for (int i = 0; i < 4; ++i) p.at[i] = 0; y[0] = p.k;",
+        "struct P { float at[2]; }; P p[4]; for (int i = 0; i < 4; ++i) p[i].at[0] = 0; y[0] = p[n].at[1];",
     ],
 )
 def test_variables_that_may_lack_a_value_are_seen(body: str) -> None:
@@ -47,6 +51,7 @@ def test_variables_that_may_lack_a_value_are_seen(body: str) -> None:
         "float unused; y[0] = 1;",
         "float a[2][4]; for (int i = 0; i < 2; ++i) for (int j = 0; j < 4; ++j) a[i][j] = 0; y[0] = a[n][n];",
         "float a[4], b[4]; for (int i = 0; i < 4; i++) { a[i] = 0; b[i] = a[i]; } y[0] = a[n] + b[n];",
+        "struct P { float at[4]; }; P p; for (int i = 0; i < 4; ++i) p.at[i] = 0; y[0] = p.at[n];",
     ],
 )
 def test_variables_that_are_assigned_next_are_no_reason(body: str) -> None:

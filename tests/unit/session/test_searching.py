@@ -421,3 +421,27 @@ def test_a_speedup_beyond_what_changed_is_a_warning_and_no_rejection(
     assert verdict.accepted is True
     (slower,) = session.compare(base, load(scale + "/* us8 */", "slower.cu")).candidate
     assert slower.findings == ()
+
+
+@pytest.mark.parametrize(("author", "builds"), [("recipe:unroll", [0, 1]), ("test:proposer", [1, 1])])
+def test_of_built_in_rewrites_the_best_alone_is_judged_in_variants_of_its_build(
+    author: str, builds: list[int], load: Load, scale: str, scripted: Make, answer: Callable[..., Any]
+) -> None:
+    class Unassigned:
+        name = "unassigned"
+
+        def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+            end = request.kernel.end - 1
+            text = "/* us4 */ float t; if (n > 5) t = x[0]; if (n == -7) y[0] = t;"
+            kernel = apply_edits(request.kernel, [(end, end, text)])
+            yield Candidate(author, "", kernel, contract_for(kernel))
+
+    def measured(task: JudgeTask) -> Judgement:
+        judgement = answer(task)
+        metrics = [replace(one, timing=replace(one.timing, kind="measured")) for one in judgement.metrics]
+        return replace(judgement, metrics=tuple(metrics))
+
+    session, worker = scripted(measured)
+    session.optimize(load(scale), "make it faster", suggesters=[Unassigned()])
+    tasks = [task for task in worker.tasks if "us4" in task.candidate.unit.text and not task.glance]
+    assert [len(task.twins) for task in tasks] == builds
