@@ -266,7 +266,11 @@ class CaseJudge:
         first, other, again = record.shot(FIRST, 0), record.shot(OTHER, 1), record.shot(FIRST, 1)
         if first is None or (other is None and not (record.once or self.oracle.large(record.size))):
             return
-        record.degenerate = _is_degenerate(contract, first, other)
+        record.degenerate = _is_degenerate(contract, first, other) and not any(
+            seen.right and seen.weight in ("error", "warning") and not _is_degenerate(contract, seen, first)
+            for seen in record.seen
+            if not seen.plain and not seen.outcome.stopped
+        )
         if first.weight is None:
             return
         wrong = [s for s in record.seen if s.plain and s.right is False and not s.outcome.stopped]
