@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from kernelmate.checks.positions import Comparison, comparisons_of
-from kernelmate.checks.precision import is_float
+from kernelmate.checks.precision import is_float, is_inexact
 from kernelmate.checks.scalars import nearby
 from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.styles import InputStyle, is_free
@@ -34,7 +34,7 @@ COUNTED = 1 << 16
 """Elements that a counter of 16 bits cannot count."""
 
 MOST_EQUAL = 1 << 20
-"""Elements over all arrays up to which equal ones are tried."""
+"""Elements over all arrays up to which equal integers are tried, and all styles where no array is floating."""
 
 _NARROWING = re.compile(
     r"\bcvt\.(?:\w+\.)*f(?:16|32|64)\.[su](?:8|16|32|64)\b|\b(?:add|sub|mul|mad)\.(?:\w+\.)*[su]16\b|\.sat\b"
@@ -64,7 +64,7 @@ def suggested_styles(
     free = [numpy_dtype(a.dtype) for a in contract.args if is_free(a)]
     whole = any(dtype.kind in "iu" for dtype in free)
     texts = version.compiled.ptx, baseline.compiled.ptx
-    if whole and _more(_NARROWING, *texts):
+    if whole and (_more(_NARROWING, *texts) or (texts[0] != texts[1] and _sums_are_wide(contract))):
         found.append(InputStyle("integers", stress=True, high=True))
     if whole and texts[0] != texts[1] and _COUNTING.search(texts[0]):
         found.append(InputStyle("integers", stress=True, equal=True))
@@ -82,9 +82,10 @@ def with_styles(contract: Contract, sizes: Sequence[PlannedSize], styles: Sequen
         styles: from `suggested_styles`.
     """
     held = [_extent(contract, one) for one in sizes]
+    whole = not any(is_inexact(numpy_dtype(a.dtype)) for a in contract.args if a.shape is not None)
     planned = list(sizes)
     for style in styles:
-        least, most = (COUNTED, MOST_EQUAL) if style.equal else (1, CHEAP_ELEMENTS)
+        least, most = COUNTED if style.equal else 1, MOST_EQUAL if style.equal or whole else CHEAP_ELEMENTS
         fitting = [place for place, (elements, _) in enumerate(held) if least <= elements <= most]
         longest = [(held[place][1] if style.name == "late" else 0, held[place][0], -place) for place in fitting]
         place = -max(longest)[2] if longest else None
@@ -101,6 +102,12 @@ def _extent(contract: Contract, planned: PlannedSize) -> tuple[int, int]:
         return 0, 0
     rows = [shapes[a.name][-1] for a in contract.args if is_free(a) and shapes.get(a.name)]
     return elements_of(shapes.values()), max(rows, default=0)
+
+
+def _sums_are_wide(contract: Contract) -> bool:
+    """Returns True if an output has 64 bits, so that sums of narrower integers may exceed 32."""
+    outputs = [numpy_dtype(a.dtype) for a in contract.args if a.direction in ("out", "inout")]
+    return any(dtype.kind in "iu" and dtype.itemsize == 8 for dtype in outputs)
 
 
 def _has_positions(contract: Contract) -> bool:

@@ -127,8 +127,15 @@ def _constant(operand: str, writers: dict[str, Statement | None]) -> float | Non
 
 
 def _moved(register: str, value: float, writers: dict[str, Statement | None]) -> Iterator[float]:
-    """Yields the values that a register had before a constant was added to it: of the comparison, and of the sum 0."""
+    """Yields the values that a register had before a constant was added to it: of the comparison, and of the sum 0.
+
+    Before it was multiplied by one, likewise, if they are floating.
+    """
     writer = writers.get(register)
+    if writer is not None and writer.opcode[0] == "mul" and isinstance(value, float):
+        factor = _constant(writer.operands.rpartition(",")[2].strip(), writers)
+        if isinstance(factor, float) and factor:
+            yield value / factor
     if writer is not None and writer.opcode[0] in ("add", "sub", "xor") and isinstance(value, int):
         added = _constant(writer.operands.rpartition(",")[2].strip(), writers)
         if isinstance(added, int):

@@ -54,6 +54,7 @@ def suggested(body: str, above: str = "", baseline: Version = BASELINE) -> tuple
         ("y[i] = fminf(x[i], 60.5f);", "x", (60.5,)),
         ("y[i] = __float_as_int(x[i]) == 0x42f6e979 ? 0 : x[i];", "x", (float(np.float32(123.456)),)),
         ("__shared__ float s[64]; s[threadIdx.x] = x[i]; __syncthreads(); y[i] = s[0] > 7.5f;", "x", (7.5,)),
+        ("y[i] = x[i] * 8.0f == 616.0f ? 0 : x[i];", "x", (77.0,)),
         ("y[i] = v[i] == -100 ? 0 : v[i];", "v", (-100,)),
         ("y[i] = v[i] >= 100 && v[i] <= 102 ? 0 : v[i];", "v", (100,)),
         ("y[i] = (float)v[i] > 1000.5f ? 0 : v[i];", "v", (1000,)),
@@ -163,6 +164,17 @@ def test_each_style_is_tried_once_where_it_tells_most() -> None:
         (equal,),
     ]
     assert with_styles(POSITIONS, sizes[:3], (equal,)) == sizes[:3]
+
+
+def test_integers_alone_are_tried_at_larger_sizes_and_wide_sums_on_large_ones() -> None:
+    words = Contract(
+        "k", ({"n": 100_000},), ("1",), ("64",),
+        (Argument("x", "in", "uint16", ("n",)), Argument("y", "out", "int64", ("1",))),
+    )  # fmt: skip
+    (high,) = suggested_styles(words, BASELINE, version("y[i] = x[i];"), ())
+    assert high.high
+    sizes = [PlannedSize({"n": n}, "own") for n in (1000, 100_000, 2_000_000)]
+    assert [one.styles for one in with_styles(words, sizes, (high,))] == [(), (high,), ()]
 
 
 def test_large_constants_are_left_out_where_the_baseline_does_not_bear_them() -> None:
