@@ -8,13 +8,14 @@ memory is bytes, occupancy and limits are fractions; a time is `predicted` unles
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from kernelmate.version import VERSION
 
+# Importing `typing` would take longer than all else until Ctrl-C is handled (`__main__`).
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 
     from kernelmate.records import Kernel, Optimization, Verdict
     from kernelmate.session import Comparison, Session

@@ -3,12 +3,21 @@
 Ctrl-C during start-up ends it without a traceback.
 """
 
+from __future__ import annotations
+
 import os
-import signal
 import sys
-from typing import Any, NoReturn
 
 INTERRUPTED = 130
+
+try:
+    import signal
+except KeyboardInterrupt:  # nothing else can be interrupted for as long before there is a handler
+    os._exit(INTERRUPTED)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 
 def leave(*_: Any) -> NoReturn:

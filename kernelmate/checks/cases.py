@@ -38,6 +38,7 @@ from kernelmate.checks.trials import (
     OTHER,
     REPEATED_ELEMENTS,
     REPEATED_SCHEDULES,
+    SUGGESTED,
     Bench,
     LaunchOutcome,
     PlannedLaunch,
@@ -79,6 +80,15 @@ class CaseJudge:
         self.baseline_ran = False
         self.baseline_longest: int | None = None
 
+    @property
+    def varied_scalars(self) -> tuple[str, ...]:
+        """Scalars that may have other values than the contract's.
+
+        Raises:
+            ReferenceFailed: the reference's file cannot be loaded.
+        """
+        return self._settling.other.vary
+
     def foresee(self, sizes: Sequence[PlannedSize]) -> None:
         """Announces to the bench all launches that judging these sizes in order takes if nothing goes wrong."""
         self._alone = bool(sizes) and all(self.oracle.large(one.size) for one in sizes)
@@ -103,7 +113,7 @@ class CaseJudge:
 
     def _shots(self, tried: PlannedSize, number: int) -> Iterator[tuple[PlannedLaunch, bool]]:
         """Yields the launches of a size, each with whether counters are collected."""
-        size, origin, once, styled, shifts = tried
+        size, origin, once, styled, shifts, styles = tried
         elements = elements_of(argument_shapes(self.contract, size).values())
         repeated = self.bench.on_hardware or elements <= REPEATED_LARGE_ELEMENTS
         listed = origin == "contract"
@@ -112,6 +122,10 @@ class CaseJudge:
             self.contract, elements, number, listed=listed, large=large, repeated=repeated, alone=self._alone, once=once,
             styled=styled, shifts=shifts, other=NORMAL if self._glance or large else self._settling.other(size),
         )  # fmt: skip
+        shots += tuple(
+            PlannedLaunch(SUGGESTED + place, style, place % 2, 16 * number + place)
+            for place, style in enumerate(styles)
+        )
         for index, shot in enumerate(shots[:1] if self._glance else shots):
             # Undeclared integers may be indices; if they are used as such, only a baseline that tolerates other values
             # can tell.
@@ -266,7 +280,11 @@ class CaseJudge:
         first, other, again = record.shot(FIRST, 0), record.shot(OTHER, 1), record.shot(FIRST, 1)
         if first is None or (other is None and not (record.once or self.oracle.large(record.size))):
             return
-        record.degenerate = _is_degenerate(contract, first, other)
+        record.degenerate = _is_degenerate(contract, first, other) and not any(
+            seen.right and seen.weight in ("error", "warning") and not _is_degenerate(contract, seen, first)
+            for seen in record.seen
+            if not seen.plain and not seen.outcome.stopped
+        )
         if first.weight is None:
             return
         wrong = [s for s in record.seen if s.plain and s.right is False and not s.outcome.stopped]

@@ -21,9 +21,12 @@ from kernelmate.checks.userfiles import call_user, load_function, note_helpers
 from kernelmate.checks.values import (
     every_byte,
     every_pattern,
+    high_integers,
+    late_floats,
     mixed_floats,
     offset_floats,
     plant,
+    plant_constants,
     tie,
     wide_integers,
 )
@@ -31,7 +34,7 @@ from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import argument_shapes, evaluate, numpy_dtype, parse_distribution, scalar_values
 
-ON_HOST = frozenset({"mixed", "offset", "patterns", "integers"})
+ON_HOST = frozenset({"mixed", "offset", "patterns", "integers", "late"})
 """Styles that are always drawn on the host, because only small arrays use them."""
 
 PLANTED_EVERY = 512
@@ -119,15 +122,24 @@ def draw(
     made: Arrays = varied(contract, size, style.vary, seed, zeros=style.zeros)
     scalars = {a.name for a in contract.args if a.shape is None and a.value is not None} if style.planted else set()
     edges = [float(made.get(name, value)) for name, value in scalar_values(contract, size).items() if name in scalars]
+    made.update((name, _scalar(contract, name, value)) for name, value in style.given)
+    constants = dict(style.constants)
     for a in arguments:
         live = live_array(a, shapes[a.name], directory, rng, first=first)
         left = replace(a, distribution=otherwise(a))
         made[a.name] = _array(left, shapes[a.name], size, rng, style, directory) if live is None else live
         if style.planted and live is None and a.direction != "out" and a.name not in style.positions:
             made[a.name] = plant(left, made[a.name], size, edges, rng)
+        if a.name in constants and live is None and a.direction != "out" and a.name not in style.positions:
+            made[a.name] = plant_constants(left, made[a.name], size, constants[a.name], rng)
     if style.name in ("integers", "mixed"):
         _tie_equals(made, [a for a in arguments if is_free(a) and a.name not in style.positions], rng)
     return made
+
+
+def _scalar(contract: Contract, name: str, value: float) -> Array:
+    argument = next(a for a in contract.args if a.name == name)
+    return np.asarray(value).astype(numpy_dtype(argument.dtype))
 
 
 def _tie_equals(made: Arrays, free: Sequence[Argument], rng: Any) -> None:
@@ -148,12 +160,19 @@ def _array(
         return _declared(argument, shape, size, rng, directory)
     if not is_inexact(dtype):
         if style.name == "integers" and argument.name in style.positions:
-            return _cast(rng.integers(0, bound_of(size, style), shape), dtype)
-        return _integers(dtype, shape, size, rng, style)
+            return _levelled(_cast(rng.integers(0, bound_of(size, style), shape), dtype), style)
+        return _levelled(_integers(dtype, shape, size, rng, style), style)
     if dtype.kind == "c":
         part = np.dtype(f"f{dtype.itemsize // 2}")
         return rng_module(rng).ascontiguousarray(_floats(part, (*shape, 2), rng, style)).view(dtype)[..., 0]  # type: ignore[no-any-return]
     return _floats(dtype, shape, rng, style)
+
+
+def _levelled(drawn: Array, style: InputStyle) -> Array:
+    """Returns drawn integers, all equal to the first where the style says so."""
+    if style.equal and drawn.size:
+        drawn[...] = drawn.reshape(-1)[0]
+    return drawn
 
 
 def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any, style: InputStyle) -> Array:
@@ -164,6 +183,8 @@ def _integers(dtype: np.dtype[Any], shape: tuple[int, ...], size: Size, rng: Any
         info = np.iinfo(dtype)
         drawn = _cast(rng.integers(info.min, info.max, shape, dtype=dtype, endpoint=True), dtype)
         return drawn if isinstance(rng, DeviceRandom) else every_byte(drawn, rng)
+    if style.high:
+        return high_integers(dtype, shape, rng, style.bits)
     if style.name == "integers":
         return wide_integers(dtype, shape, rng, style.bits, signed=style.signed)
     smallest = min((value for value in size.values() if value > 0), default=1)
@@ -188,6 +209,8 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
         return _cast(
             mixed_floats(dtype, shape, rng, style.milder) if mixed else offset_floats(dtype, shape, rng), dtype
         )
+    if style.name == "late":
+        return _cast(late_floats(shape, rng), dtype)
     if style.name == "denormals":
         return _cast(rng.uniform(-1, 1, shape) * bounds.smallest_normal, dtype)
     if not style.specials and not isinstance(rng, DeviceRandom):

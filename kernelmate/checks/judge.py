@@ -19,6 +19,7 @@ from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
+from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.code_sizes import code_sizes
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
@@ -203,6 +204,8 @@ class _Judge:
             found = further_sizes(self.contract, listed, known, self.version, self.task.baseline)
             found += code_sizes(self.contract, (*known, *found), self.version, self.task.baseline)
             sizes += [PlannedSize(size, "own", once=True, styled=False) for size in found]
+            styles = suggested_styles(self.contract, self.version, self.task.baseline, self.cases.varied_scalars)
+            sizes = with_styles(self.contract, sizes, styles)
         return [tried for tried in sizes if tried.origin == "contract" or not self._slow(tried.size)]
 
     def _slow(self, size: Size) -> bool:

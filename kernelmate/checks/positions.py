@@ -1,14 +1,17 @@
-"""Arguments whose values become addresses or loop bounds, found in a kernel's PTX."""
+"""Arguments whose values become addresses or loop bounds, and what they are compared with, found in a kernel's PTX."""
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kernelmate.checks import ptx_values
 from kernelmate.records import Contract, Version
 
 _ENTRY = r"\.entry\s+{}(?![\w$])\s*\((.*?)\)(.*?)\n\}}"
+_FUNCTION = re.compile(r"\.func\b[^;{}]*\{(.*?)\n\}", re.DOTALL)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|^\s*\.(?:loc|reg|pragma)\b[^\n]*", re.DOTALL | re.MULTILINE)
 _PARAMETER = re.compile(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)")
 _STATEMENT = re.compile(r"([\w$]+):(?!:)|(?:@(!?)(%[\w$]+)\s+)?([a-z][\w.:]*)([^;{}]*(?:\{[^;{}]*\}[^;{}]*)*);")
@@ -43,6 +46,106 @@ def uses_of(version: Version, contract: Contract) -> ArgumentUses:
     return ArgumentUses(*(frozenset(name for name, kind, place in kinds if (kind, place) in used) for used in found))
 
 
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A constant that elements of an array, or a scalar, are compared with.
+
+    Attributes:
+        name: the argument's.
+        value: an integer may also be a pattern of bits.
+        equal: True if equality with it decides.
+    """
+
+    name: str
+    value: float
+    equal: bool
+
+
+HUGE_DIVISOR = 1.5 * 2.0**126
+"""Magnitude beyond which approximate division gives zero (PTX ISA, div.approx)."""
+
+
+def comparisons_of(version: Version, contract: Contract) -> tuple[Comparison, ...]:
+    """Returns the constants that a version compares arguments with, in the order of its code; none without PTX.
+
+    Functions that are called count as comparing with all arrays.
+    """
+    names = {place: a.name for place, a in enumerate(contract.args)}
+    arrays = [place for place, a in enumerate(contract.args) if a.shape is not None]
+    found = [
+        Comparison(names[place], value, equal)
+        for value, equal, places in _compared(version.compiled.ptx, version.compiled.lowered_name)
+        for place in (arrays if places is None else sorted(places))
+        if place in names
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+@functools.lru_cache(16)
+def _compared(ptx: str, entry: str) -> tuple[tuple[float, bool, frozenset[int] | None], ...]:
+    """Constants, whether equality decides, and the positions of the parameters; None for all arrays."""
+    places, statements = entry_statements(ptx, entry)
+    flow = _ArgumentFlow(places, statements)
+    flow.follow()
+    found: list[tuple[float, bool, frozenset[int] | None]] = []
+    for register, value, equal in _comparisons(statements):
+        sources = frozenset(place for _, place in flow.sources(register))
+        if sources:
+            found.append((value, equal, sources))
+    for body in _FUNCTION.findall(_COMMENT.sub("", ptx)) if places else ():
+        found += [(value, equal, None) for _, value, equal in _comparisons(_statements(body))]
+    return tuple(dict.fromkeys(found))
+
+
+def _comparisons(statements: Sequence[Statement]) -> Iterator[tuple[str, float, bool]]:
+    """Yields registers with the constants that they are compared with, also after a constant has been added."""
+    writers: dict[str, Statement | None] = {}
+    for one in statements:
+        for register in _REGISTER.findall(_halves(one.operands)[0]):
+            writers[register] = None if register in writers else one
+    for one in statements:
+        operands = [part.strip() for part in one.operands.split(",")]
+        if one.opcode[:2] == ("div", "approx") and len(operands) == 3:
+            yield from ((register, HUGE_DIVISOR, False) for register in operands[1:])
+        if one.opcode[0] not in ("setp", "set", "min", "max") or len(operands) < 3:
+            continue
+        equal = bool({"eq", "ne", "equ", "neu"} & set(one.opcode))
+        for register, other in (operands[1:3], operands[2:0:-1]):
+            value = _constant(other, writers)
+            if value is not None and register.startswith("%"):
+                yield register, value, equal
+                yield from ((register, moved, equal) for moved in _moved(register, value, writers))
+
+
+def _constant(operand: str, writers: dict[str, Statement | None]) -> float | None:
+    """The number that an operand is, or that its register has been given; None for all others."""
+    writer = writers.get(operand)
+    if writer is not None and writer.opcode[0] == "mov":
+        operand = writer.operands.rpartition(",")[2].strip()
+    found = ptx_values.number(operand)
+    return None if found is None else found.item()
+
+
+def _moved(register: str, value: float, writers: dict[str, Statement | None]) -> Iterator[float]:
+    """Yields the values that a register had before a constant was added to it: of the comparison, and of the sum 0.
+
+    Before it was multiplied by one, likewise, if they are floating.
+    """
+    writer = writers.get(register)
+    if writer is not None and writer.opcode[0] == "mul" and isinstance(value, float):
+        factor = _constant(writer.operands.rpartition(",")[2].strip(), writers)
+        if isinstance(factor, float) and factor:
+            yield value / factor
+    if writer is not None and writer.opcode[0] in ("add", "sub", "xor") and isinstance(value, int):
+        added = _constant(writer.operands.rpartition(",")[2].strip(), writers)
+        if isinstance(added, int):
+            if writer.opcode[0] == "xor":
+                yield value ^ added
+            else:
+                sign = 1 if writer.opcode[0] == "add" else -1
+                yield from (value - sign * added, -sign * added)
+
+
 @functools.lru_cache(16)
 def _uses(ptx: str, entry: str) -> tuple[frozenset[Taint], ...]:
     return _ArgumentFlow(*entry_statements(ptx, entry)).used()
@@ -65,9 +168,13 @@ def entry_statements(ptx: str, entry: str) -> tuple[dict[str, int], list[Stateme
     if found is None:
         return {}, []
     places = {name: place for place, name in enumerate(_PARAMETER.findall(found[1].strip()))}
-    return places, [
+    return places, _statements(found[2])
+
+
+def _statements(body: str) -> list[Statement]:
+    return [
         Statement(label, negated == "!", guard, tuple(opcode.split(".")), operands)
-        for label, negated, guard, opcode, operands in _STATEMENT.findall(found[2])
+        for label, negated, guard, opcode, operands in _STATEMENT.findall(body)
     ]
 
 
@@ -79,13 +186,21 @@ class _ArgumentFlow:
         self._taints: dict[str, frozenset[Taint]] = {}
         self._changed = True
 
-    def used(self) -> tuple[frozenset[Taint], ...]:
-        """Returns the sources of addresses, of loop conditions, and of predicates."""
+    def follow(self) -> None:
+        """Finds the sources of all registers."""
         while self._changed:
             self._changed = False
             for statement in self._statements:
                 if not statement.label:
                     self._follow(statement)
+
+    def sources(self, register: str) -> frozenset[Taint]:
+        """Returns the sources of a register's value."""
+        return self._of(register)
+
+    def used(self) -> tuple[frozenset[Taint], ...]:
+        """Returns the sources of addresses, of loop conditions, and of predicates."""
+        self.follow()
         addresses: set[Taint] = set()
         for statement in self._statements:
             if statement.opcode[0] in _ACCESSES:

@@ -135,13 +135,17 @@ def _factor(value: float, rng: np.random.Generator) -> float:
     return float(rng.uniform(UNMOVED[1], most))
 
 
+def nearby(value: int) -> set[int]:
+    """Returns the integers that replace another one."""
+    return {value - 1, value + 1, 2 * value, value // 2}
+
+
 def _whole(value: int, dtype: np.dtype[Any], rng: np.random.Generator, *, zeros: bool) -> int:
     """Draws an integer of the same sign near a value; 1 and 2 replace each other, 1 replaces 0."""
     if dtype.kind == "b" or value == 0:
         return int(not value)
     info = np.iinfo(dtype)
-    near = {value - 1, value + 1, 2 * value, value // 2}
-    fitting = sorted(one for one in near if one * value > 0 and one != value and info.min <= one <= info.max)
+    fitting = sorted(one for one in nearby(value) if one * value > 0 and one != value and info.min <= one <= info.max)
     if zeros and abs(value) == 1:
         fitting.append(0)
     return int(rng.choice(fitting)) if fitting else value

@@ -9,6 +9,7 @@ from kernelmate.checks.alignment import Shift, every_shift, shifts_of
 from kernelmate.checks.case_records import Origin
 from kernelmate.checks.directed import SizeLookup, directed_sizes
 from kernelmate.checks.sizes import covering_sizes, key_of, own_sizes
+from kernelmate.checks.styles import InputStyle
 from kernelmate.checks.trials import CHEAP_ELEMENTS, elements_of
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size
@@ -29,6 +30,7 @@ class PlannedSize(NamedTuple):
         once: True for one ordinary launch instead of two.
         styled: True adds a launch with unusual inputs.
         shifts: base pointer shifts, each in a launch of its own.
+        styles: further styles of inputs, each in a launch of its own.
     """
 
     size: Size
@@ -36,6 +38,7 @@ class PlannedSize(NamedTuple):
     once: bool = False
     styled: bool = True
     shifts: tuple[Shift, ...] = ()
+    styles: tuple[InputStyle, ...] = ()
 
 
 def tried_sizes(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kernelmate.checks.precision import is_float, is_inexact
-from kernelmate.checks.values import MILDER
+from kernelmate.checks.values import LARGEST_PLANTED, MILDER
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import numpy_dtype
 
@@ -19,8 +19,8 @@ class InputStyle:
 
     Attributes:
         name: `normal`, `uniform` (both ways of zero), `zeros`, `denormals`, `mixed` (a kind per row), `offset` (a large
-            mean), `patterns` (of the bits of a narrow type), or `integers` (over their whole range; floats as in
-            `normal`).
+            mean), `patterns` (of the bits of a narrow type), `late` (rows of negative numbers with positive ones near
+            their ends), or `integers` (over their whole range; floats as in `normal`).
         scale: factor of all values.
         specials: values planted at a few random places.
         stress: True for inputs that not every kernel must support: failures count against a candidate only if the
@@ -35,6 +35,10 @@ class InputStyle:
         positions: integer arguments whose values are indices below `bound`.
         bound: the size that bounds indices, by rank among the distinct sizes, the largest first.
         wary: the emulator launches on these inputs before a GPU does, since they may lead to bad addresses.
+        high: integers are positive and near the largest.
+        equal: all integers of an array are equal.
+        constants: values for some elements of arrays, by name.
+        given: values of scalars, by name.
     """
 
     name: str
@@ -51,6 +55,10 @@ class InputStyle:
     positions: tuple[str, ...] = ()
     bound: int = 0
     wary: bool = field(default=False, compare=False)
+    high: bool = False
+    equal: bool = False
+    constants: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    given: tuple[tuple[str, float], ...] = ()
 
     @property
     def plants_nan(self) -> bool:
@@ -64,14 +72,18 @@ class InputStyle:
             return f"inputs that are all {self.name}"
         if self.name == "integers":
             most = "over their whole range" if self.bits >= 64 else f"of up to {self.bits} bits"
-            return f"integer inputs {most}" + ("" if self.signed else ", none of them negative")
+            kind = ", all near the largest" * self.high + ", equal in each array" * self.equal
+            return f"integer inputs {most}{kind}" + ("" if self.signed else ", none of them negative")
         if self.name == "mixed":
             return "inputs of mixed kinds (" + ", ".join(MILDER[self.milder]) + ")"
         if self.name == "offset":
             return "inputs with a large mean"
         if self.name == "patterns":
             return "inputs of all patterns of bits"
+        if self.name == "late":
+            return "inputs whose rows are negative but for their ends"
         about = " with values equal to scalars among them" if self.planted else ""
+        about += " with constants of the code, and their neighbours, among them" if self.constants else ""
         return f"{self.name} inputs" + (f" times {self.scale:g}" if self.scale != 1 else "") + about
 
 
@@ -151,6 +163,10 @@ def milder(style: InputStyle, size: Size, free: Sequence[str], *, failed: bool) 
     """
     if style.name == "mixed" and style.milder + 1 < len(MILDER):
         return replace(style, milder=style.milder + 1)
+    if style.constants:
+        mild = ((name, tuple(v for v in values if abs(v) <= LARGEST_PLANTED)) for name, values in style.constants)
+        kept = tuple((name, values) for name, values in mild if values)
+        return replace(style, constants=kept) if kept and kept != style.constants else None
     if style.name != "integers":
         return None
     if failed:

@@ -83,6 +83,9 @@ class PlannedLaunch:
 FIRST, OTHER = 0, 1
 """Numbers of the two sets of ordinary inputs of every case."""
 
+SUGGESTED = 64
+"""Number of the first set of inputs that a version's code suggests."""
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchOutcome:

@@ -74,6 +74,13 @@ def wide_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: 
     return mixed
 
 
+def high_integers(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, bits: int) -> Array:
+    """Draws positive integers of the upper eighth of those with at most so many bits, the largest among them."""
+    high = (1 << min(bits, int(np.iinfo(dtype).max).bit_length())) - 1
+    drawn: Array = rng.integers(high - high // 8, high, shape, dtype=dtype, endpoint=True)
+    return drawn
+
+
 def _in_stretches(drawn: Array, shape: tuple[int, ...], bounds: tuple[int, int], rng: Any) -> Array:
     """Leaves half of the rows as drawn; the others become neighbours, equal values, or sorted, a third each."""
     along = _row(shape)
@@ -139,6 +146,17 @@ def offset_floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any) -> Arr
     return values
 
 
+def late_floats(shape: tuple[int, ...], rng: Any) -> Array:
+    """Draws rows of negative numbers, each with positive ones from a place in its last quarter on."""
+    values: Array = -np.abs(rng.standard_normal(shape)) - 2.0**-10
+    if values.size:
+        rows = values.reshape(-1, shape[-1]) if shape else values.reshape(1, 1)
+        along = rows.shape[1]
+        first = rng.integers(along - along // 4 - 1, along, (rows.shape[0], 1))
+        rows[:] = np.where(np.arange(along) >= first, -rows, rows)
+    return values
+
+
 def _of_kind(kind: str, normal: Array, exponents: float, rng: Any) -> Array:
     if kind == "offset":
         return normal + np.where(np.arange(len(normal)) % 2, -MEAN, MEAN)[:, None]
@@ -180,6 +198,36 @@ def plant(argument: Argument, array: Array, size: Size, scalars: Sequence[float]
         with np.errstate(all="ignore"):
             flat[places] = np.resize(rng.permutation(values), places.size).astype(dtype)
     return array
+
+
+def plant_constants(argument: Argument, array: Array, size: Size, constants: Sequence[float], rng: Any) -> Array:
+    """Plant constants of a kernel's code, their neighbours, and numbers between them, among an array's elements.
+
+    Floating ones are planted with either sign. Values outside a declared distribution are not planted.
+    """
+    dtype = numpy_dtype(argument.dtype)
+    flat = array.reshape(-1)
+    values = _about_constants(constants, dtype)
+    if argument.distribution is not None:
+        values = _in_support(argument.distribution, values, size)
+    if values.size and flat.size >= 4:
+        places = rng.integers(0, flat.size, max(flat.size // PLANTED_ONE_IN, 1))
+        with np.errstate(all="ignore"):
+            flat[places] = np.resize(rng.permutation(values), places.size).astype(dtype)
+    return array
+
+
+def _about_constants(constants: Sequence[float], dtype: np.dtype[Any]) -> Array:
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        whole = {int(value) + step for value in constants for step in (-1, 0, 1)}
+        return np.array(sorted(one for one in whole if info.min <= one <= info.max), dtype)
+    own = np.array(constants).astype(dtype)
+    own = np.unique(np.concatenate([own, -own]))
+    between = (own[1:] / 2 + own[:-1] / 2).astype(dtype)
+    up, down = (np.nextafter(own, dtype.type(end)) for end in (np.inf, -np.inf))
+    found: Array = np.concatenate([own, up, down, between])
+    return found[np.isfinite(found)].astype(np.float64)
 
 
 def _about(scalars: Sequence[float], dtype: np.dtype[Any]) -> Array:

@@ -10,9 +10,15 @@ import contextlib
 import hashlib
 import os
 import sys
+import time
 
 CHANGED = "changed"
 """Printed if the file does not have the expected content; nothing is then written."""
+
+WAIT_S = 10.0
+"""Seconds to wait for another process that holds the file's lock."""
+
+_RETRY_S = 0.05
 
 
 def overwrite(target: str, new: str, digest: str) -> bool:
@@ -29,16 +35,13 @@ def overwrite(target: str, new: str, digest: str) -> bool:
         False if the target has other content; it is then unchanged.
 
     Raises:
-        OSError: it cannot be read or written.
+        OSError: it cannot be read or written, or another process holds its lock for longer than `WAIT_S`.
     """
     with open(new, "rb") as source:
         data = source.read()
     with open(target, "r+b", buffering=0) as file:
-        with contextlib.suppress(ImportError, OSError):
-            # Another hard link has another lock file, but the same inode.
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX)
+        # Another hard link has another lock file, but the same inode.
+        _lock(file.fileno())
         old = file.read()
         if hashlib.sha256(old).hexdigest() != digest:
             return False
@@ -52,6 +55,26 @@ def overwrite(target: str, new: str, digest: str) -> bool:
                 _put(file.fileno(), old)
             raise
     return True
+
+
+def _lock(handle: int) -> None:
+    """Locks a file, if its file system has locks; whoever may read it can hold its lock, so that the wait has a limit."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    until = time.monotonic() + WAIT_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_RETRY_S)
+        except OSError:
+            return
+        else:
+            return
 
 
 def _put(handle: int, data: bytes) -> None:

@@ -134,11 +134,16 @@ def _locked(path: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[int]:
 
     The operating system releases the lock when the process ends. The holder removes the empty lock file, and a process
     that then holds a removed one tries again.
+
+    Raises:
+        OSError: the lock file cannot be made, or is a symbolic link.
+        SourceError: another process holds it for longer.
     """
     lock = _lock_file(path)
     deadline = time.monotonic() + wait_s
     while True:
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+        # A project may bring a symbolic link of this name, whose target is not to be created.
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         if _try_lock(handle) and _is_same_file(handle, lock):
             break
         os.close(handle)

@@ -3,8 +3,8 @@
 It can also kill everything that a process started (`kill_descendants`).
 
 Each is applied if the kernel supports it; the functions return the names of those in force. System call numbers
-and layouts are those of the kernel's headers: `<linux/prctl.h>`, `<linux/landlock.h>`, `<linux/seccomp.h>`,
-`<asm/unistd.h>`. `python -m kernelmate.worker.confinement` applies all of them to itself and prints what is in force,
+and layouts are those of the kernel's headers: `<linux/prctl.h>`, `<linux/capability.h>`, `<linux/landlock.h>`,
+`<linux/seccomp.h>`, `<asm/unistd.h>`. `python -m kernelmate.worker.confinement` applies all of them to itself and prints what is in force,
 for `doctor`.
 """
 
@@ -24,6 +24,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 MEASURES = {
     "dumpable": "other processes of the user cannot trace the worker or read its memory",
@@ -31,14 +32,20 @@ MEASURES = {
     "subreaper": "processes that leave the worker's group are found and ended with it",
     "landlock": "a reference writes files in its scratch folder only",
     "landlock-signals": "a reference cannot signal processes that it did not start",
-    "seccomp": "a reference opens no sockets, traces no process, leaves no process group, changes no file's mode",
+    "seccomp": "a reference opens no sockets, traces and slows no other process, leaves no process group and nothing in the "
+    "system's memory, changes no file's mode",
+    "capabilities": "a reference started by root may read and write files of others, as far as the above allows, and no more",
 }
 """Names of the restrictions, and the effect of each."""
 
 SCRATCH = "KERNELMATE_SCRATCH"
 """Environment variable with the folder that a worker's references may write to."""
 
-_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER = 4, 38, 36
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS, _PR_SET_CHILD_SUBREAPER, _PR_CAPBSET_DROP = 4, 38, 36, 24
+
+_CAPABILITIES, _CAPABILITY_FORM = 64, 0x20080522
+_FILES_OF_OTHERS = 0b110
+"""CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH: root's references read data of other users, as in containers."""
 
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
 _VERSION_FLAG, _RULE_PATH, _O_PATH = 1, 1, 0x200000
@@ -61,34 +68,88 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/shm", "/dev/nvidia*")  
 
 _LOAD, _EQUAL, _SET, _RETURN = 0x20, 0x15, 0x45, 0x06
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
-_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
+_NUMBER_AT, _ARCH_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
 _X32_BIT = 0x40000000
 _SIGN_BIT = 0x80000000
 _ANYWHERE = (424, 425, 434, 438, 452)
-"""pidfd_send_signal, io_uring_setup, pidfd_open, pidfd_getfd, fchmodat2."""
+"""pidfd_send_signal, io_uring_setup, pidfd_open, pidfd_getfd, fchmodat2: refused on every architecture."""
+_OWNERS = (8, 15, 0x8901, 0x8902)
+"""F_SETOWN and F_SETOWN_EX of fcntl, FIOSETOWN and SIOCSPGRP of ioctl, which name a process that signals are sent to."""
 
 
-class _Machine:
-    """System call numbers of one architecture: `refused` always, `kills` for protected processes, `prlimit` for others."""
+class _Machine(NamedTuple):
+    """System call numbers of one architecture.
 
-    def __init__(self, arch: int, seccomp: int, refused: tuple[int, ...], kills: tuple[int, ...], prlimit: int) -> None:
-        self.arch, self.seccomp, self.refused = arch, seccomp, refused + _ANYWHERE
-        self.kills, self.prlimit = kills, prlimit
+    Attributes:
+        arch: `AUDIT_ARCH` of the kernel.
+        seccomp: the call itself.
+        refused: in every case.
+        kills: kill and tgkill, refused for protected processes.
+        others: refused where the first argument is another process than the caller, which 0 denotes.
+        priority: setpriority, refused for other processes and for groups.
+        owning: fcntl and ioctl, refused with a command of `_OWNERS`.
+    """
+
+    arch: int
+    seccomp: int
+    refused: tuple[int, ...]
+    kills: tuple[int, int]
+    others: tuple[int, ...]
+    priority: int
+    owning: tuple[int, int]
 
 
 # Refused: socket, ptrace, process_vm_readv, process_vm_writev, kcmp, setsid, setpgid, tkill, rt_sigqueueinfo,
 # rt_tgsigqueueinfo; then what changes a file's mode, owner and attributes: chmod, fchmod, fchmodat, chown, fchown, lchown,
-# fchownat, setxattr, lsetxattr, fsetxattr (aarch64 has no chmod, chown and lchown). Kills: kill, tgkill.
+# fchownat, setxattr, lsetxattr, fsetxattr (aarch64 has no chmod, chown and lchown); then what stays in the system's memory:
+# shmget, semget, msgget, mq_open, add_key, request_key, keyctl. Of others: prlimit64, sched_setparam, sched_setscheduler,
+# sched_setaffinity, sched_setattr, migrate_pages, move_pages.
 _MACHINES = {
     "x86_64": _Machine(
         0xC000003E,
         317,
-        (41, 101, 310, 311, 312, 112, 109, 200, 129, 297, 90, 91, 268, 92, 93, 94, 260, 188, 189, 190),
+        (
+            41,
+            101,
+            310,
+            311,
+            312,
+            112,
+            109,
+            200,
+            129,
+            297,
+            90,
+            91,
+            268,
+            92,
+            93,
+            94,
+            260,
+            188,
+            189,
+            190,
+            29,
+            64,
+            68,
+            240,
+            248,
+            249,
+            250,
+        ),
         (62, 234),
-        302,
+        (302, 142, 144, 203, 314, 256, 279),
+        141,
+        (72, 16),
     ),
     "aarch64": _Machine(
-        0xC00000B7, 277, (198, 117, 270, 271, 272, 157, 154, 130, 138, 240, 52, 53, 55, 54, 5, 6, 7), (129, 131), 261
+        0xC00000B7,
+        277,
+        (198, 117, 270, 271, 272, 157, 154, 130, 138, 240, 52, 53, 55, 54, 5, 6, 7, 194, 190, 186, 180, 217, 218, 219),
+        (129, 131),
+        (261, 118, 119, 122, 274, 238, 239),
+        140,
+        (25, 29),
     ),
 }
 
@@ -122,7 +183,20 @@ def confine(scratch: Path, protected: Sequence[int]) -> tuple[str, ...]:
     library = _library()
     if library is None or library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         return ()
-    return _landlock(library, scratch) + _seccomp(library, protected)
+    return _landlock(library, scratch) + _without_capabilities(library) + _seccomp(library, protected)
+
+
+def _without_capabilities(library: ctypes.CDLL) -> tuple[str, ...]:
+    """Gives up all of root's rights but those to other users' files."""
+    for number in range(_CAPABILITIES):  # those that the kernel does not have, or this process may not, are refused
+        if not _FILES_OF_OTHERS >> number & 1:
+            library.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    header = struct.pack("=Ii", _CAPABILITY_FORM, 0)
+    data = ctypes.create_string_buffer(24)
+    if library.capget(header, data) != 0:
+        return ()
+    words = [word & _FILES_OF_OTHERS if place < 2 else 0 for place, word in enumerate(struct.unpack("=6I", data.raw))]
+    return ("capabilities",) if library.capset(header, struct.pack("=6I", *words)) == 0 else ()
 
 
 def ancestors() -> tuple[int, ...]:
@@ -202,10 +276,17 @@ def _program(machine: _Machine, protected: Sequence[int]) -> bytes:
     refuse, allow = step(_RETURN, _REFUSE), step(_RETURN, _ALLOW)
     code = [step(_LOAD, _ARCH_AT), step(_EQUAL, machine.arch, 1, 0), refuse, step(_LOAD, _NUMBER_AT)]
     code += [step(_SET, _X32_BIT, 0, 1), refuse]
-    for number in machine.refused:
+    for number in (*machine.refused, *_ANYWHERE):
         code += [step(_EQUAL, number, 0, 1), refuse]
-    # prlimit64 of any process but the caller, which 0 denotes.
-    code += [step(_EQUAL, machine.prlimit, 0, 4), step(_LOAD, _FIRST_ARGUMENT_AT), step(_EQUAL, 0, 1, 0), refuse, allow]
+    for number in machine.others:
+        code += [step(_EQUAL, number, 0, 4), step(_LOAD, _FIRST_ARGUMENT_AT), step(_EQUAL, 0, 1, 0), refuse, allow]
+    code += [step(_EQUAL, machine.priority, 0, 6), step(_LOAD, _FIRST_ARGUMENT_AT), step(_EQUAL, 0, 0, 2)]
+    code += [step(_LOAD, _SECOND_ARGUMENT_AT), step(_EQUAL, 0, 1, 0), refuse, allow]
+    for number in machine.owning:
+        code += [step(_EQUAL, number, 0, 2 + 2 * len(_OWNERS)), step(_LOAD, _SECOND_ARGUMENT_AT)]
+        for command in _OWNERS:
+            code += [step(_EQUAL, command, 0, 1), refuse]
+        code += [allow]
     first, second = machine.kills
     code += [step(_EQUAL, first, 2, 0), step(_EQUAL, second, 1, 0), allow, step(_LOAD, _FIRST_ARGUMENT_AT)]
     # Groups, all processes, and the protected ones.

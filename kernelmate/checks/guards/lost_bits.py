@@ -12,6 +12,8 @@ from kernelmate.records import FindingCode
 
 _TYPED = r"\.(?:[\w.]*\.)?(?:bf16x?2?|f16x?2?|f32|f64|tf32)\b"
 _SIGN = re.compile(r"\b(?:neg|abs|copysign)" + _TYPED)
+_ABS = re.compile(r"\babs" + _TYPED)
+_CHOICE = re.compile(r"\b(?:setp|set|selp|slct)" + _TYPED)
 _WHOLE = re.compile(r"\bcvt\.r[nzmp]i(?:\.ftz|\.sat)*\.(f16|f32|f64)\.\1\b")
 """Rounds to a whole number of the same type, and keeps the sign of zero as functions of C and NumPy do."""
 _ARITHMETIC = re.compile(
@@ -24,6 +26,7 @@ def kept(ptx: str, got: Array, want: Array) -> Array | None:
 
     Arithmetic may change zeros and NaNs, so a baseline with arithmetic requires nothing; one that only changes signs, or
     rounds to whole numbers, requires the bits of zeros and of subnormal numbers. The baseline must preserve all of them.
+    Positive zeros are required of magnitudes alone.
 
     Args:
         ptx: the baseline's PTX.
@@ -36,7 +39,9 @@ def kept(ptx: str, got: Array, want: Array) -> Array | None:
         rounded = want.astype(got.dtype)
     same = (words(got) == words(rounded)).all(axis=-1)
     bound = np.zeros(want.shape, bool)
-    zeros, nans = (want == 0) & np.signbit(want), np.isnan(want)
+    # A positive zero is a magnitude only where nothing is chosen by comparisons, which give zeros of no sign in particular.
+    magnitudes = bool(_ABS.search(ptx)) and _CHOICE.search(ptx) is None
+    zeros, nans = (want == 0) & (np.signbit(want) | magnitudes), np.isnan(want)
     small = (want != 0) & (np.abs(want) < limits(got.dtype).smallest_normal)
     for places in (zeros, small) if _SIGN.search(ptx) or _WHOLE.search(ptx) else (zeros, small, nans):
         if same[places].all():

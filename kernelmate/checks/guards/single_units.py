@@ -16,7 +16,7 @@ from kernelmate.checks.trials import LaunchOutcome
 MOST_TERMS = 4.0
 """Inputs that go into one element at most: sums of more terms may be off by any fraction of a unit at few elements."""
 
-LEAST_OFF, MOST_ELSEWHERE = 0.25, 1 / 32
+LEAST_OFF, MOST_ELSEWHERE = 0.2, 1 / 32
 """Units beyond rounding to nearest by which the few are off at least, and all others at most."""
 
 MOST_SHARE, FEWEST = 1 / 32, 256

@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+import kernelmate
 from kernelmate import __version__, errors
 from kernelmate.cli.main import COMMANDS, cli
 
@@ -208,3 +209,27 @@ def test_the_shell_completes_commands_and_targets() -> None:
 def test_click_is_told_nothing_when_used_as_a_library() -> None:
     with pytest.raises(click.UsageError):
         cli.main(["zzz"], standalone_mode=False)
+
+
+INTERRUPTED_IMPORT = """
+import sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "signal":
+            raise KeyboardInterrupt
+sys.modules.pop("signal", None)
+sys.meta_path.insert(0, Interrupting())
+import kernelmate.__main__
+"""
+
+
+def test_an_interrupt_before_there_is_a_handler_shows_no_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_IMPORT], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")
+
+
+def test_little_is_imported_before_an_interrupt_is_handled() -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import kernelmate.__main__; print(sorted({'re', 'typing'} & set(sys.modules)))"
+    root = str(Path(kernelmate.__file__).parents[1])
+    said = subprocess.run([sys.executable, "-S", "-c", code, root], capture_output=True, text=True, check=True).stdout
+    assert said == "[]\n"

@@ -329,6 +329,40 @@ def test_a_link_in_place_of_a_leftover_is_not_followed(kernel: Kernel, tmp_path:
     assert path.read_text() == K.replace("{}", "{ n; }")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links as on POSIX")
+def test_a_link_in_place_of_the_lock_makes_no_file(kernel: Kernel, tmp_path: Path) -> None:
+    """A project may bring one, and reading a file is enough to look for leftovers."""
+    path = Path(kernel.unit.path)
+    victim = tmp_path / "elsewhere"
+    path.with_name(".k.cu.kernelmate-lock").symlink_to(victim)
+    read = load_kernel(str(path))
+    with pytest.raises(SourceError, match="cannot be written"):
+        write_back(read, changed(kernel, " n; "))
+    assert not victim.exists()
+    assert path.read_text() == file_text(kernel)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="flock")
+def test_a_file_that_another_process_locks_is_not_waited_for_without_end(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may read a file can lock it, a reference for one."""
+    import fcntl
+
+    path = Path(kernel.unit.path)
+    new = path.with_name("new")
+    new.write_text("other")
+    old = path.read_bytes()
+    monkeypatch.setattr(overwrite_module, "WAIT_S", 0.1)
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            overwrite_module.overwrite(str(path), str(new), hashlib.sha256(old).hexdigest())
+    assert path.read_bytes() == old
+    assert overwrite_module.overwrite(str(path), str(new), hashlib.sha256(old).hexdigest())
+    assert path.read_text() == "other"
+
+
 def test_a_cell_has_no_file_to_write() -> None:
     (kernel,) = find(text_unit(K))
     with pytest.raises(SourceError, match="without a file"):

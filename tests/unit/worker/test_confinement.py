@@ -128,6 +128,73 @@ def test_a_parent_is_neither_stopped_nor_traced(tmp_path: Path, only: str) -> No
 
 
 @needs_seccomp
+def test_no_other_process_is_slowed_or_moved(tmp_path: Path) -> None:
+    code = """
+parent = os.getppid()
+print(
+    tried(lambda: os.setpriority(os.PRIO_PROCESS, parent, 19)), tried(lambda: os.setpriority(os.PRIO_PGRP, 0, 19)),
+    tried(lambda: os.setpriority(os.PRIO_USER, 0, 19)), tried(lambda: os.sched_setaffinity(parent, {0})),
+    tried(lambda: os.sched_setscheduler(parent, os.SCHED_IDLE, os.sched_param(0))),
+    tried(lambda: os.nice(1)), tried(lambda: os.sched_setaffinity(0, os.sched_getaffinity(0))),
+)
+"""
+    assert confined(code, tmp_path).split() == ["PermissionError"] * 5 + ["done"] * 2
+
+
+@needs_seccomp
+@pytest.mark.parametrize("only", ["", "seccomp"])
+def test_no_descriptor_signals_a_parent(tmp_path: Path, only: str) -> None:
+    """A pipe with an owner signals it when there is something to read."""
+    code = """
+import fcntl
+read, write = os.pipe()
+pair = socket.socketpair()
+print(
+    tried(lambda: fcntl.fcntl(read, fcntl.F_SETOWN, os.getppid())),
+    tried(lambda: fcntl.fcntl(read, 15, bytes(8))), tried(lambda: fcntl.ioctl(pair[0], 0x8901, bytes(4))),
+    tried(lambda: fcntl.fcntl(read, fcntl.F_SETFL, os.O_NONBLOCK)),
+)
+"""
+    assert confined(code, tmp_path, only=only).split() == ["PermissionError"] * 3 + ["done"]
+
+
+@needs_seccomp
+def test_nothing_stays_in_the_systems_memory(tmp_path: Path) -> None:
+    code = """
+library = ctypes.CDLL(None, use_errno=True)
+def refused(call, *arguments):
+    return getattr(library, call)(*arguments) == -1 and ctypes.get_errno() == 1
+print(
+    refused("shmget", 0, 4096, 0o600), refused("semget", 0, 1, 0o600), refused("msgget", 0, 0o600),
+    refused("mq_open", b"/kernelmate-test", 0o102, 0o600, None),
+)
+"""
+    assert confined(code, tmp_path) == "True True True True"
+
+
+@pytest.mark.skipif("capabilities" not in in_force(), reason="this system has no capabilities")
+def test_root_keeps_its_rights_to_files_alone(tmp_path: Path) -> None:
+    """CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, also in programs that it starts."""
+    code = """
+import subprocess
+print(open("/proc/self/status").read(), subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True).stdout)
+"""
+    words = confined(code, tmp_path).split()
+    held = [int(words[place + 1], 16) for place, word in enumerate(words) if word in ("CapEff:", "CapPrm:")]
+    assert len(held) == 4
+    assert all(one & ~0b110 == 0 for one in held)
+
+
+@needs_landlock
+def test_the_environment_of_a_parent_is_not_read(tmp_path: Path) -> None:
+    """It may hold keys; since Linux 6.13 root needs CAP_PERFMON for it, and nobody landlock's leave."""
+    code = """
+print({tried(lambda: open(f"/proc/{pid}/{name}", "rb").read()) for pid in confinement.ancestors() for name in ("environ", "mem")})
+"""
+    assert confined(code, tmp_path) == "{'PermissionError'}"
+
+
+@needs_seccomp
 def test_no_process_leaves_its_group(tmp_path: Path) -> None:
     code = "print(tried(os.setsid), tried(os.setpgrp), tried(lambda: os.kill(0, 0)), tried(lambda: os.kill(-1, 0)))"
     assert confined(code, tmp_path, only="seccomp") == " ".join(["PermissionError"] * 4)

@@ -40,6 +40,10 @@ def rounding_of(instruction: Instruction) -> str:
     return next((part for part in instruction.parts[1:] if part in DIRECTIONS), NEAREST)
 
 
+LARGEST_DIVISOR = np.float32(2.0**126)
+"""Largest divisor of `div.approx`, whose reciprocal is a normal number."""
+
+
 def modified(
     instruction: Instruction, function: Callable[..., Any], ufunc: np.ufunc | None = None
 ) -> tuple[Callable[..., Any], np.ufunc | None]:
@@ -57,6 +61,13 @@ def modified(
     return wrapped, None
 
 
+def divided_approximately(a: Array, b: Array) -> Array:
+    """The exact quotient, but zero (NaN of an infinity) by divisors of more than 2^126 (PTX ISA, div.approx)."""
+    infinite = np.copysign(np.float32(np.inf), b)
+    quotient: Array = np.divide(a, np.where(np.abs(b) > LARGEST_DIVISOR, infinite, b))
+    return quotient
+
+
 def _binary(instruction: Instruction) -> Operation:
     kind, name = instruction.kind, instruction.name
     require(instruction, _ARITHMETIC | ({"full", "approx"} if name == "div" else set()))
@@ -64,6 +75,8 @@ def _binary(instruction: Instruction) -> Operation:
     if mode != NEAREST:
         exact = _DIRECTED[name]
         function, ufunc = modified(instruction, lambda a, b: exact(a, b, mode))
+    elif instruction.has("approx"):
+        function, ufunc = modified(instruction, divided_approximately)
     else:
         function, ufunc = modified(instruction, _UFUNCS[name], _UFUNCS[name])
     return plain(instruction, kind, function, ufunc)

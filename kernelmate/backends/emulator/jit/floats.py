@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from llvmlite import ir
@@ -51,7 +52,16 @@ def lower_binary(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:
     """The four basic operations, to nearest."""
     form.require("rn", "ftz", "sat", "full", "approx")
     operation = {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv}[form.parts[0]]
-    return _finish(b, form, operation(*_inputs(b, form, values)))
+    sources = _inputs(b, form, values)
+    if form.has("approx"):
+        sources[1] = _divisor(b, sources[1])
+    return _finish(b, form, operation(*sources))
+
+
+def _divisor(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    """A divisor of `div.approx`: infinite from 2^126 on."""
+    large = b.fcmp_ordered(">", intrinsic(b, "llvm.fabs", [value]), constant(value, 2.0**126))
+    return b.select(large, intrinsic(b, "llvm.copysign", [constant(value, math.inf), value]), value)
 
 
 def lower_fused(b: ir.IRBuilder, form: Form, values: Values) -> ir.Value:

@@ -138,6 +138,16 @@ def test_approximate_quotients(form: str, lanewise: Callable[..., Any], rng: np.
     assert_bits(edges, [nan, inf, -inf, nan, inf])
 
 
+@pytest.mark.instruction("div")
+@pytest.mark.parametrize("form", ["approx", "approx.ftz"])
+def test_an_approximate_quotient_by_a_huge_divisor_is_zero(form: str, lanewise: Callable[..., Any]) -> None:
+    """PTX ISA, div.approx: zero where the divisor is beyond 2^126, NaN for an infinite dividend."""
+    a = np.array([2.0**127, -(2.0**127), 2.0**127, inf, 2.0**126, nan], f32)
+    b = np.array([2.0**127, 2.0**127, -(2.0**127), 2.0**127, 2.0**126, 2.0**127], f32)
+    assert_bits(run(lanewise, f"div.{form}.f32", a, b), [0.0, -0.0, -0.0, nan, 1.0, nan])
+    assert_bits(run(lanewise, "div.full.f32", a[:1], b[:1]), [1.0])
+
+
 ARITHMETIC = {
     "add": lambda x, y, z: x + y, "sub": lambda x, y, z: x - y, "mul": lambda x, y, z: x * y, "fma": lambda x, y, z: x * y + z,
 }  # fmt: skip

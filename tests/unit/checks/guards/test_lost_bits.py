@@ -11,6 +11,7 @@ from kernelmate.checks.trials import LaunchOutcome, PlannedLaunch, RunResult
 
 MOVES = "ld.global.f32 %f1, [%rd1];\nst.global.f32 [%rd2], %f1;"
 NEGATES = MOVES + "\nneg.f32 %f2, %f1;"
+TAKES = MOVES + "\nabs.f32 %f2, %f1;"
 ADDS = MOVES + "\nadd.f32 %f2, %f1, %f1;"
 NAN = np.uint32(0xFFC12345).view(np.float32)
 VALUES = np.array([1.0, -0.0, 0.0, NAN], np.float32)
@@ -29,6 +30,15 @@ def wanted(values):
 )  # fmt: skip
 def test_kernels_without_arithmetic_bind_zeros_and_nan_and_those_that_change_signs_zeros(ptx, bound) -> None:
     found = kept(ptx, VALUES, wanted(VALUES))
+    assert (None if found is None else found.tolist()) == bound
+
+
+@pytest.mark.parametrize(
+    ("ptx", "bound"), [(TAKES, [True, True]), (TAKES + "\nselp.f32 %f3, %f2, %f1, %p1;", None), (NEGATES, None)]
+)
+def test_magnitudes_bind_positive_zeros_unless_a_comparison_chooses_some(ptx, bound) -> None:
+    zeros = np.zeros(2, np.float32)
+    found = kept(ptx, zeros, wanted(zeros))
     assert (None if found is None else found.tolist()) == bound
 
 

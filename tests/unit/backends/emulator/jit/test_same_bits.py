@@ -146,6 +146,7 @@ INSTRUCTION = st.one_of(
     _line("{} {}, {}, {}", _any(["shl.b32", "shr.u32", "shr.s32"]), w, w, count),
     _line("{} {}, {}, {}", _any(["shl.b64", "shr.u64", "shr.s64"]), d, d, count),
     _line("{}{}.f32 {}, {}, {}", basic, _any(["", ".ftz"]), f, f, f),
+    _line("div.approx{}.f32 {}, {}, {}", _any(["", ".ftz"]), f, f, f),
     _line("{}.f64 {}, {}, {}", basic, g, g, g),
     _line("fma.{}.f32 {}, {}, {}, {}", _any(["rn", "rm", "rp", "rn.sat", "rn.ftz"]), f, f, f, f),
     _line("fma.rn.f64 {}, {}, {}, {}", g, g, g, g),

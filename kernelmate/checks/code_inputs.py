@@ -1,0 +1,178 @@
+"""Inputs that a version's code suggests: values that it compares with and its baseline does not, and limits of its types."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from kernelmate.checks.positions import Comparison, comparisons_of
+from kernelmate.checks.precision import is_float, is_inexact
+from kernelmate.checks.scalars import nearby
+from kernelmate.checks.size_plan import PlannedSize
+from kernelmate.checks.styles import InputStyle, is_free
+from kernelmate.checks.trials import CHEAP_ELEMENTS, elements_of
+from kernelmate.errors import ContractError
+from kernelmate.records import Argument, Contract, Version
+from kernelmate.source import argument_shapes, numpy_dtype, scalar_value
+
+MOST_CONSTANTS = 16
+"""Constants that are planted in one array."""
+
+MOST_SCALARS = 4
+"""Launches with other scalars."""
+
+FARTHEST = 16
+"""Multiple of a scalar's value up to which constants are tried for it."""
+
+SMALL = 8
+"""Integers up to this magnitude are drawn often enough."""
+
+COUNTED = 1 << 16
+"""Elements that a counter of 16 bits cannot count."""
+
+MOST_EQUAL = 1 << 20
+"""Elements over all arrays up to which equal integers are tried, and all styles where no array is floating."""
+
+_NARROWING = re.compile(
+    r"\bcvt\.(?:\w+\.)*f(?:16|32|64)\.[su](?:8|16|32|64)\b|\b(?:add|sub|mul|mad)\.(?:\w+\.)*[su]16\b|\.sat\b"
+)
+"""Instructions by which sums of large integers lose bits that sums of small ones have."""
+
+_COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
+
+
+def suggested_styles(
+    contract: Contract, version: Version, baseline: Version, scalars: Iterable[str]
+) -> tuple[InputStyle, ...]:
+    """Returns styles of inputs that a candidate should be tried on once, because of code that its baseline lacks.
+
+    Args:
+        contract: the baseline's.
+        version: under judgement.
+        baseline: what it was made from.
+        scalars: arguments that may have other values than the contract's.
+    """
+    if contract.inputs is not None:
+        return ()
+    own = [one for one in comparisons_of(version, contract) if one not in frozenset(comparisons_of(baseline, contract))]
+    constants = tuple((name, values) for name, values in _constants(contract, own) if values)
+    found = [InputStyle("normal", stress=True, constants=constants)] if constants else []
+    found += _scalar_styles(contract, own, frozenset(scalars))
+    free = [numpy_dtype(a.dtype) for a in contract.args if is_free(a)]
+    whole = any(dtype.kind in "iu" for dtype in free)
+    texts = version.compiled.ptx, baseline.compiled.ptx
+    if whole and (_more(_NARROWING, *texts) or (texts[0] != texts[1] and _sums_are_wide(contract))):
+        found.append(InputStyle("integers", stress=True, high=True))
+    if whole and texts[0] != texts[1] and _COUNTING.search(texts[0]):
+        found.append(InputStyle("integers", stress=True, equal=True))
+    if any(is_float(dtype) for dtype in free) and _has_positions(contract):
+        found.append(InputStyle("late", stress=True))
+    return tuple(found)
+
+
+def with_styles(contract: Contract, sizes: Sequence[PlannedSize], styles: Sequence[InputStyle]) -> list[PlannedSize]:
+    """Adds each style to the largest of the sizes at which it is affordable, and telling.
+
+    Args:
+        contract: gives the shapes.
+        sizes: the plan.
+        styles: from `suggested_styles`.
+    """
+    held = [_extent(contract, one) for one in sizes]
+    whole = not any(is_inexact(numpy_dtype(a.dtype)) for a in contract.args if a.shape is not None)
+    planned = list(sizes)
+    for style in styles:
+        least, most = COUNTED if style.equal else 1, MOST_EQUAL if style.equal or whole else CHEAP_ELEMENTS
+        fitting = [place for place, (elements, _) in enumerate(held) if least <= elements <= most]
+        longest = [(held[place][1] if style.name == "late" else 0, held[place][0], -place) for place in fitting]
+        place = -max(longest)[2] if longest else None
+        if place is not None:
+            planned[place] = planned[place]._replace(styles=(*planned[place].styles, style))
+    return planned
+
+
+def _extent(contract: Contract, planned: PlannedSize) -> tuple[int, int]:
+    """Returns the elements over all arrays of a size, and the longest row of an input."""
+    try:
+        shapes = argument_shapes(contract, planned.size)
+    except ContractError:
+        return 0, 0
+    rows = [shapes[a.name][-1] for a in contract.args if is_free(a) and shapes.get(a.name)]
+    return elements_of(shapes.values()), max(rows, default=0)
+
+
+def _sums_are_wide(contract: Contract) -> bool:
+    """Returns True if an output has 64 bits, so that sums of narrower integers may exceed 32."""
+    outputs = [numpy_dtype(a.dtype) for a in contract.args if a.direction in ("out", "inout")]
+    return any(dtype.kind in "iu" and dtype.itemsize == 8 for dtype in outputs)
+
+
+def _has_positions(contract: Contract) -> bool:
+    """Returns True if an output may hold positions or counts."""
+    outputs = [numpy_dtype(a.dtype) for a in contract.args if a.direction in ("out", "inout")]
+    return any(dtype.kind in "iu" and dtype.itemsize >= 4 for dtype in outputs)
+
+
+def _more(pattern: re.Pattern[str], mine: str, theirs: str) -> bool:
+    return len(pattern.findall(mine)) > len(pattern.findall(theirs))
+
+
+def _constants(contract: Contract, own: Sequence[Comparison]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yields each array with the values that its elements are compared with, as its type holds them."""
+    for argument in contract.args:
+        if argument.shape is None or argument.direction == "out":
+            continue
+        values = {_fitted(argument, one.value) for one in own if one.name == argument.name}
+        yield argument.name, tuple(sorted(v for v in values if v is not None))[:MOST_CONSTANTS]
+
+
+def _fitted(argument: Argument, value: float) -> float | None:
+    """Returns a constant as a value of an array's type; None for those that are drawn anyway."""
+    dtype = numpy_dtype(argument.dtype)
+    if dtype.itemsize <= 2 or dtype.kind not in "iuf":
+        return None
+    if dtype.kind == "f":
+        known = float(_bits(value) if isinstance(value, int) else value)
+        return known if math.isfinite(known) and known and abs(known) <= np.finfo(dtype).max else None
+    if not math.isfinite(value) or abs(value) >= 2**63:
+        return None
+    whole = int(np.array(round(value), np.int64).astype(dtype))
+    near_power = any((abs(whole) + step).bit_count() <= 1 for step in (-1, 0, 1))
+    return None if abs(whole) <= SMALL or near_power or whole >= 2**63 else whole
+
+
+def _bits(pattern: int) -> float:
+    """Returns the float32 that has a pattern of bits; that of other integers is no number to try."""
+    if not -(2**31) <= pattern < 2**32 or abs(pattern) < 2**23:
+        return math.nan
+    return float(np.array(pattern & 0xFFFFFFFF, np.uint32).view(np.float32))
+
+
+def _scalar_styles(contract: Contract, own: Sequence[Comparison], names: frozenset[str]) -> list[InputStyle]:
+    """Returns styles with a scalar beyond each constant that it is compared with, or equal to it."""
+    known: Mapping[str, Argument] = {a.name: a for a in contract.args if a.name in names and a.value is not None}
+    found: list[InputStyle] = []
+    for one in own:
+        argument = known.get(one.name)
+        value = None if argument is None else _beyond(argument, one)
+        style = None if value is None else InputStyle("normal", stress=True, given=((one.name, value),))
+        if style is not None and style not in found and len(found) < MOST_SCALARS:
+            found.append(style)
+    return found
+
+
+def _beyond(argument: Argument, compared: Comparison) -> float | None:
+    """Returns the value of a scalar on the other side of a constant; None if it is far, or varied so anyway."""
+    usual, constant = scalar_value(argument, {}), compared.value
+    whole = not is_float(numpy_dtype(argument.dtype))
+    if not math.isfinite(constant) or usual * constant <= 0 or abs(constant) > FARTHEST * (abs(usual) + whole):
+        return None
+    outwards = abs(usual) <= abs(constant)
+    step = math.copysign(1, constant) if whole else constant / 4
+    value = constant if compared.equal else constant + step if outwards else constant - step
+    if value == usual or value * usual <= 0 or (not whole and abs(usual) < 1 <= abs(value)):
+        return None
+    return None if whole and value in nearby(int(usual)) else value

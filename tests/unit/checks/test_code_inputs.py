@@ -1,0 +1,194 @@
+"""Inputs that a version's code suggests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from kernelmate.checks.code_inputs import suggested_styles, with_styles
+from kernelmate.checks.inputs import draw
+from kernelmate.checks.positions import HUGE_DIVISOR, comparisons_of
+from kernelmate.checks.size_plan import PlannedSize
+from kernelmate.checks.styles import InputStyle, milder
+from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.records import Argument, CompileOptions, Contract, Version
+from kernelmate.source import find_kernels, text_unit
+
+CONTRACT = Contract(
+    "k", ({"n": 640},), ("cdiv(n, 64)",), ("64",),
+    (Argument("x", "in", "float32", ("n",)), Argument("v", "in", "int32", ("n",)), Argument("b", "in", "uint8", ("n",)),
+     Argument("y", "out", "float32", ("n",)), Argument("n", None, "int32"), Argument("k", None, "int32", value="3"),
+     Argument("a", None, "float32", value="1.5")),
+)  # fmt: skip
+POSITIONS = Contract(
+    "k", ({"rows": 8, "cols": 64},), ("rows",), ("64",),
+    (Argument("x", "in", "float32", ("rows", "cols")), Argument("y", "out", "int32", ("rows",))),
+)  # fmt: skip
+PLAIN = "y[i] = x[i] + v[i] + b[i] + k * a;"
+
+
+def version(body: str, above: str = "") -> Version:
+    text = f"""{above}
+__global__ void k(const float* x, const int* v, const unsigned char* b, float* y, int n, int k, float a) {{
+  const int i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) {{ {body} }}
+}}
+"""
+    kernel = find_kernels(text_unit(text, "k.cu"))[0]
+    made = compile_kernel(kernel, (), instance=None, target=find_target(None), options=CompileOptions())
+    assert made.ok, made.diagnostics
+    return Version(made, CONTRACT, kernel.unit)
+
+
+BASELINE = version(PLAIN)
+
+
+def suggested(body: str, above: str = "", baseline: Version = BASELINE) -> tuple[InputStyle, ...]:
+    return suggested_styles(CONTRACT, version(body, above), baseline, ("k", "a"))
+
+
+@pytest.mark.parametrize(
+    ("body", "name", "values"),
+    [
+        ("y[i] = x[i] == -999.0f ? 0 : x[i];", "x", (-999.0,)),
+        ("y[i] = fminf(x[i], 60.5f);", "x", (60.5,)),
+        ("y[i] = __float_as_int(x[i]) == 0x42f6e979 ? 0 : x[i];", "x", (float(np.float32(123.456)),)),
+        ("__shared__ float s[64]; s[threadIdx.x] = x[i]; __syncthreads(); y[i] = s[0] > 7.5f;", "x", (7.5,)),
+        ("y[i] = x[i] * 8.0f == 616.0f ? 0 : x[i];", "x", (77.0,)),
+        ("y[i] = v[i] == -100 ? 0 : v[i];", "v", (-100,)),
+        ("y[i] = v[i] >= 100 && v[i] <= 102 ? 0 : v[i];", "v", (100,)),
+        ("y[i] = (float)v[i] > 1000.5f ? 0 : v[i];", "v", (1000,)),
+    ],
+)
+def test_constants_that_elements_are_compared_with_are_planted(body, name, values) -> None:
+    (style,) = (one for one in suggested(body) if one.constants)
+    assert set(values) <= set(dict(style.constants)[name])
+    drawn = draw(CONTRACT, {"n": 640}, (1, 2), style, None)[name]
+    assert all((drawn == value).any() for value in values)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        PLAIN,
+        "y[i] = x[i] > 0 ? v[i] : b[i];",  # zeros are drawn anyway
+        "y[i] = v[i] > 4 || v[i] == 65536 ? x[i] : b[i];",  # small integers and powers of two as well
+        "y[i] = b[i] == 200 ? x[i] : v[i];",  # and all bytes
+        "if (i > 300) y[i] = x[i] + v[i];",  # a matter of sizes
+        "y[i] = isnan(x[i]) || isinf(x[i]) ? v[i] : b[i];",
+    ],
+)
+def test_other_comparisons_suggest_no_values(body) -> None:
+    assert not any(one.constants for one in suggested(body))
+
+
+def test_what_the_baseline_compares_with_too_is_not_suggested() -> None:
+    body = "y[i] = x[i] == -999.0f ? 0 : x[i];"
+    assert suggested(body, baseline=version(body)) == ()
+
+
+def test_functions_that_are_called_count_as_comparing_with_all_arrays() -> None:
+    above = "__device__ __noinline__ float f(float t) { return t == 77.5f ? 0 : t; }"
+    (style,) = (one for one in suggested("y[i] = f(x[i]) + v[i];", above) if one.constants)
+    assert 77.5 in dict(style.constants)["x"]
+
+
+def test_an_approximate_division_suggests_huge_operands() -> None:
+    found = comparisons_of(version("y[i] = __fdividef(x[i], x[i] + 2.0f);"), CONTRACT)
+    assert [(one.name, one.value) for one in found if one.value > 1e9] == [("x", HUGE_DIVISOR)]
+
+
+@pytest.mark.parametrize(
+    ("body", "given"),
+    [
+        ("y[i] = x[max(i - min(k, 8), 0)];", [("k", 9)]),
+        ("y[i] = k == 12 ? 0 : x[i];", [("k", 12)]),
+        ("y[i] = k > 2 ? x[i] : 0;", []),  # 1 and 2 are near 3
+        ("y[i] = k > 5000 ? 0 : x[i];", []),  # far from it
+        ("y[i] = k > -20 ? x[i] : 0;", []),  # of another sign
+        ("y[i] = a > 8.0f ? 0 : x[i];", [("a", 10.0)]),
+    ],
+)
+def test_scalars_are_tried_beyond_constants(body, given) -> None:
+    styles = [one for one in suggested(body) if one.given]
+    assert [one.given[0] for one in styles] == given
+    for style in styles:
+        drawn = draw(CONTRACT, {"n": 640}, (1, 2), style, None)
+        assert float(drawn[given[0][0]]) == given[0][1]
+
+
+@pytest.mark.parametrize(
+    ("body", "kinds"),
+    [
+        ("y[i] = x[i] + (float)v[i];", ["high"]),
+        ("y[i] = (short)v[i] * (short)n + x[i] > 0;", ["high"]),
+        ("atomicAdd(y + (v[i] & 15), x[i]);", ["equal"]),
+        ("y[i] = x[i] * a;", []),
+    ],
+)
+def test_conversions_suggest_large_integers_and_atomics_equal_ones(body, kinds) -> None:
+    found = suggested(body, baseline=version("y[i] = x[i];"))
+    assert ["high" if one.high else "equal" for one in found if one.high or one.equal] == kinds
+
+
+def test_large_and_equal_integers_are_drawn_so() -> None:
+    high = draw(CONTRACT, {"n": 640}, (1, 2), InputStyle("integers", high=True), None)
+    assert high["v"].min() >= 2**31 - 2**28 - 1
+    assert high["b"].min() >= 223
+    equal = draw(CONTRACT, {"n": 640}, (1, 2), InputStyle("integers", equal=True), None)
+    assert len(np.unique(equal["v"])) == len(np.unique(equal["b"])) == 1
+    narrow = draw(CONTRACT, {"n": 640}, (1, 2), InputStyle("integers", high=True, bits=10), None)
+    assert narrow["v"].max() <= 1023
+
+
+def test_late_rows_turn_positive_in_their_last_quarter() -> None:
+    drawn = draw(POSITIONS, {"rows": 8, "cols": 64}, (1, 2), InputStyle("late"), None)["x"]
+    first = (drawn > 0).argmax(axis=1)
+    assert ((drawn > 0).any(axis=1) & (first >= 47)).all()
+    assert draw(POSITIONS, {"rows": 2, "cols": 0}, (1, 2), InputStyle("late"), None)["x"].shape == (2, 0)
+
+
+def test_rows_late_are_suggested_where_an_output_may_hold_positions() -> None:
+    assert [one.name for one in suggested_styles(POSITIONS, BASELINE, BASELINE, ())] == ["late"]
+    assert suggested_styles(CONTRACT, BASELINE, BASELINE, ()) == ()
+
+
+def test_each_style_is_tried_once_where_it_tells_most() -> None:
+    sizes = [PlannedSize({"rows": r, "cols": c}, "own") for r, c in ((8, 64), (200, 100), (1, 4097), (9, 20000))]
+    late, plain = InputStyle("late"), InputStyle("normal", constants=(("x", (7.5,)),))
+    equal = InputStyle("integers", equal=True)
+    assert [one.styles for one in with_styles(POSITIONS, sizes, (late, plain, equal))] == [
+        (),
+        (plain,),
+        (late,),
+        (equal,),
+    ]
+    assert with_styles(POSITIONS, sizes[:3], (equal,)) == sizes[:3]
+
+
+def test_integers_alone_are_tried_at_larger_sizes_and_wide_sums_on_large_ones() -> None:
+    words = Contract(
+        "k", ({"n": 100_000},), ("1",), ("64",),
+        (Argument("x", "in", "uint16", ("n",)), Argument("y", "out", "int64", ("1",))),
+    )  # fmt: skip
+    (high,) = suggested_styles(words, BASELINE, version("y[i] = x[i];"), ())
+    assert high.high
+    sizes = [PlannedSize({"n": n}, "own") for n in (1000, 100_000, 2_000_000)]
+    assert [one.styles for one in with_styles(words, sizes, (high,))] == [(), (high,), ()]
+
+
+def test_large_constants_are_left_out_where_the_baseline_does_not_bear_them() -> None:
+    style = InputStyle("normal", constants=(("x", (7.5, 3e38)),))
+    assert milder(style, {"n": 640}, [], failed=False) == InputStyle("normal", constants=(("x", (7.5,)),))
+    assert milder(InputStyle("normal", constants=(("x", (7.5,)),)), {"n": 640}, [], failed=False) is None
+
+
+def test_constants_outside_a_declared_distribution_are_not_planted() -> None:
+    declared = Contract(
+        "k", ({"n": 640},), ("1",), ("64",), (Argument("x", "in", "float32", ("n",), distribution="uniform(0, 1)"),)
+    )
+    style = InputStyle("normal", constants=(("x", (0.25, 77.5)),))
+    drawn = draw(declared, {"n": 640}, (1, 2), style, None)["x"]
+    assert (drawn == 0.25).any()
+    assert drawn.min() >= 0
+    assert drawn.max() < 1
