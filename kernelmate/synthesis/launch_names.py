@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from kernelmate.records import Kernel
-from kernelmate.synthesis.folding import folded
+from kernelmate.source.folding import folded
 from kernelmate.synthesis.names import without_comments
 
 _GIVEN = re.compile(r"\bconst(?:expr)? (?:float|double) (\w+) = (-?[\d.]+(?:e-?\d+)?)f?;")
