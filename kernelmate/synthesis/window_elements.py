@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from kernelmate.synthesis.elements import number_name
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import ATOM, PRODUCT, SUM, KernelText, bound
@@ -98,7 +99,8 @@ class WindowElements(Expressions):
         if node.func.id == "value":
             key = valued(name)
             (text,) = self.locals_for([self._whole_number(key)], self._lines)
-            kind, wanted = "int" if self.plan.node(self._whole_number(key)).dtype == "int32" else "long long", "chosen"
+            numbers = self.plan.node(self._whole_number(key))
+            kind, wanted = "int" if numbers.dtype == "int32" else "long long", number_name(numbers, self.names)
         else:
             at, side = (parsed(ast.unparse(one)) for one in node.args)
             text, wanted = self._beyond(node.func.id, at, side)

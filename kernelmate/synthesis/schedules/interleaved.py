@@ -21,6 +21,7 @@ from kernelmate.synthesis.kernel_text import (
     camel,
     fresh_names,
 )
+from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.packs import ALIGNED
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.window_plan import (
@@ -122,7 +123,9 @@ class _Interleaved(WindowText):
         self.last = f"__{len(plan.domain) - 1}"
         self.local = fresh_names(kernel, "kResults", "i", "j", "k", "row", "across", "aligned", "columns")
         self.bytes = kernel.names.outermost("kAccessBytes")
-        self.outer_names = [kernel.names.fresh("row" if len(plan.domain) == 2 else "outer") for _ in plan.domain[1:]]
+        self.outer_names = [
+            kernel.names.fresh("row" if len(plan.domain) == 2 else position_name(side)) for side in plan.domain[:-1]
+        ]
         self.names_of: dict[_Group, str] = {}
         self.offsets: dict[Key, tuple[_Group, int]] = {}
         for key in dict.fromkeys(self._reads()):
