@@ -115,7 +115,7 @@ class WindowElements(Expressions):
         text, length = self.number_text(at)[0], self.number_text(side)
         variables = [name for name, _ in at.terms if name in self._positions]
         axis = self._positions[variables[0]] if variables else "position"
-        name = f"{axis}_{'before' if at.constant < 0 else 'after'}"
+        name = f"{axis}_{'near' if len(at.terms) > 1 else 'before' if at.constant < 0 else 'after'}"
         last = self.number_text(side.plus(-1))[0]
         if call == "edge":
             low = never_negative(at, self.plan.ranges)

@@ -391,7 +391,7 @@ class _Contraction(ContractionText):
                 lines.append(f"{name}[{names.place}] = {value};")
                 continue
             packed = f"*reinterpret_cast<{self.packs[name]}*>(&{name}[{names.place} - ({names.kPack} - 1)])"
-            lines.append(f"{packs[name]}.at[{last}] = {value};")
+            lines.append(f"{packs[name]}.at[{last}] = {value};  // stored with the last of its elements")
             lines += [
                 f"if (!{self.whole[name]}) {{",
                 f"  {name}[{names.place}] = {packs[name]}.at[{last}];",

@@ -7,6 +7,7 @@ written once, 16 bytes at a time. Arithmetic: that of the graph for each element
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -280,7 +281,9 @@ class _Interleaved(WindowText):
             places[group] = f"{group.name} + {self.address((*group.shape[:-1], group.shape[-1]), index)}"
         for group in reading:
             pack = types[kernel.element(group.name), group.step]
-            self.names_of[group] = kernel.names.fresh(f"{group.name}_pack")
+            alike = [one for one in reading if one.name == group.name]
+            number = ("first_", "second_")[alike.index(group)] if len(alike) == 2 else ""
+            self.names_of[group] = kernel.names.fresh(f"{group.name}_{number}pack")
             loads.append(f"const {pack} {self.names_of[group]} = *reinterpret_cast<const {pack}*>({places[group]});")
         results: dict[_Group, str] = {}
         for group in writing:
@@ -294,7 +297,7 @@ class _Interleaved(WindowText):
         for target, (group, place), text in zip(self.plan.targets, self.stored, texts, strict=True):
             value = kernel.stored(target.name, text, self.plan.node(target.key).dtype)
             body.append(f"{results[group]}.at[{self._at(group, place)}] = {value};")
-        loop = block_of(f"for (int {local.j} = 0; {local.j} < {local.kResults}; ++{local.j})", body)
+        loop = block_of(f"for (int {local.j} = 0; {local.j} < {local.kResults}; ++{local.j})", _summed(body))
         return [*lines, *loads, "#pragma unroll", *loop, *stores]
 
     def _launched(self, function: str, parameters: Sequence[str], width: str) -> tuple[tuple[str, ...], list[str]]:
@@ -370,3 +373,17 @@ class _Interleaved(WindowText):
 
 def _bare(side: str) -> str:
     return side[1:-1] if side.startswith("(") and side.endswith(")") and side.count("(") == 1 else side
+
+
+def _summed(body: Sequence[str]) -> list[str]:
+    """Lines in which a sum that was begun with zero, and a few terms added to it, are one expression."""
+    lines: list[str] = []
+    for line in body:
+        begun = re.fullmatch(r"(?:const )?(float|double) (\w+) = (.+);", lines[-1]) if lines else None
+        added = re.fullmatch(r"(\w+) \+= (.+);", line)
+        if begun is None or added is None or added[1] != begun[2] or re.search(r"[?<>=&|]", added[2]):
+            lines.append(line)
+            continue
+        front = "" if re.fullmatch(r"0\.0f?", begun[3]) else f"{begun[3]} + "
+        lines[-1] = f"const {begun[1]} {begun[2]} = {front}{added[2]};"
+    return lines

@@ -310,3 +310,28 @@ def test_long_comments_are_wrapped() -> None:
         "  // Rows of many elements are",
         "  // read part by part.",
     ]
+
+
+def test_whole_numbers_among_floats_are_converted_by_the_language(make: Any, tmp_path: Path) -> None:
+    args = {
+        "q": "in int8[rows, cols]",
+        "zero": "in int8[rows]",
+        "y": "out float32[rows, cols]",
+        "rows": "int32",
+        "cols": "int32",
+    }
+    reference = "def reference(q, zero):\n    return (q.astype(np.float32) - zero.astype(np.float32)[:, None]) * 0.5"
+    text = first(*make(args, reference, sizes=LONG), tmp_path)
+    assert (text.helpers + text.definition).count("static_cast<float>(") == 1, (
+        "of the first one, before both are floats"
+    )
+
+
+def test_a_window_tests_the_position_that_it_reads(make: Any, tmp_path: Path) -> None:
+    reference = (
+        "def reference(x, h, w):\n    view = np.lib.stride_tricks.sliding_window_view(np.pad(x, 1), (3, 3))\n"
+        "    return view.sum(axis=(2, 3))"
+    )
+    kernel, contract = make(STENCIL[0], reference, sizes=SIDES, grid="h")
+    texts = [one.definition for one in kernels_for(trace(contract, tmp_path), kernel, contract)]
+    assert any(re.search(r"row \+ \w+ - 1 >= 0 && row \+ \w+ - 1 < h", one) for one in texts)
