@@ -155,15 +155,17 @@ class Numbers:
             depth = list(itertools.accumulate((one == "(") - (one == ")") for one in inside))
             if not depth or min(depth) >= 0:
                 return f"static_cast<int>({inside})"
-        known = {*self._ints, *self.at.values()} | {
-            one.name for one in self.kernel.contract.args if one.shape is None and one.dtype == "int32"
-        }
+        words = re.findall(r"[A-Za-z_]\w*", " ".join(self.at.values()))
+        places = {one for one in words if not one.startswith("row")}  # rows are a size_t
+        sizes = {one.name for one in self.kernel.contract.args if one.shape is None and one.dtype == "int32"}
+        known = {*self._ints, *places, *sizes}
 
         def plain(found: re.Match[str]) -> str:
             words = re.findall(r"[A-Za-z_]\w*", found[1])
             return found[1] if all(one in known for one in words) else found[0]
 
-        return re.sub(r"static_cast<long long>\(([\w +-]+)\)", plain, text)
+        found = re.sub(r"static_cast<long long>\(([\w +-]+)\)", plain, text)
+        return text if "static_cast<long long>" in found else found  # overloads of min and max need equal types
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
         """Yields gathers that some values need, operands first; none beyond known values."""
