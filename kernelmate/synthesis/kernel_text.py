@@ -497,6 +497,14 @@ def block_of(head: str, lines: Iterable[str]) -> list[str]:
     return [f"{head} {{", *indented(lines), "}"]
 
 
+_TYPE_WORDS = {"unsigned char": "Byte", "uint8_t": "Byte", "signed char": "Int8", "__nv_bfloat16": "Bfloat16"}
+
+
+def type_word(element: str) -> str:
+    """A word for an element's type, for names of types that hold several: `Int8` of `int8_t`."""
+    return _TYPE_WORDS.get(element) or camel(element.removesuffix("_t"))
+
+
 def camel(element: str) -> str:
     """Converts the name of a type or a kernel to camel case."""
     return "".join(part.capitalize() for part in re.split(r"[^A-Za-z0-9]+", element) if part)

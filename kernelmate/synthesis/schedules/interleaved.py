@@ -21,6 +21,7 @@ from kernelmate.synthesis.kernel_text import (
     block_of,
     camel,
     fresh_names,
+    type_word,
 )
 from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.packs import ALIGNED
@@ -270,7 +271,10 @@ class _Interleaved(WindowText):
         for group in self._groups():
             element = kernel.element(group.name)
             if (element, group.step) not in types:
-                front, many = "" if len(elements) == 1 else camel(element), "" if group.step == 1 else f"{group.step}"
+                front, many = (
+                    "" if len(elements) == 1 else type_word(element),
+                    "" if group.step == 1 else f"{group.step}",
+                )
                 types[element, group.step] = kernel.names.fresh(f"{front}Pack{many}")
                 count = local.kResults if group.step == 1 else f"{group.step} * {local.kResults}"
                 align = f"{local.kResults} == 1 ? sizeof({element}) : {self.bytes}"

@@ -335,3 +335,20 @@ def test_a_window_tests_the_position_that_it_reads(make: Any, tmp_path: Path) ->
     kernel, contract = make(STENCIL[0], reference, sizes=SIDES, grid="h")
     texts = [one.definition for one in kernels_for(trace(contract, tmp_path), kernel, contract)]
     assert any(re.search(r"row \+ \w+ - 1 >= 0 && row \+ \w+ - 1 < h", one) for one in texts)
+
+
+def test_packs_of_several_types_are_called_after_what_they_hold(make: Any, tmp_path: Path) -> None:
+    args = {
+        "x": "in uint8[rows, cols]",
+        "s": "in bfloat16[rows, cols]",
+        "y": "out int8[rows, cols]",
+        "rows": "int32",
+        "cols": "int32",
+    }
+    reference = "def reference(x, s):\n    return np.where(s > 0, x.astype(np.int8), np.int8(0))"
+    text = first(*make(args, reference, sizes=LONG), tmp_path)
+    assert {*re.findall(r"\b\w+Pack(?= \{)", text.helpers + text.definition)} == {
+        "BytePack",
+        "Bfloat16Pack",
+        "Int8Pack",
+    }
