@@ -12,8 +12,9 @@ from kernelmate.source.blocks import block_of
 from kernelmate.source.contract import parse_contract
 from kernelmate.source.contract_edits import write_contract
 from kernelmate.source.expressions import names_in
+from kernelmate.source.folding import filled, width_of
 from kernelmate.source.host_code import Untranslatable, to_host
-from kernelmate.source.launches import find_launches
+from kernelmate.source.launches import ParsedLaunch, find_launches
 from kernelmate.source.python import with_python_file
 from kernelmate.source.python_launches import PythonLaunch, find_python_launches, to_python
 from kernelmate.source.python_syntax import PythonFile
@@ -59,7 +60,7 @@ def change_launch(
         shared=current.shared if shared is None else str(shared),
     )
     edits = sorted({edit for site in kernel.launches for edit in _launch_edits(kernel, site, current, changed)})
-    result = with_aligned_arguments(kernel, apply_edits(kernel, edits)) if edits else kernel
+    result = with_launches_in_style(kernel, apply_edits(kernel, edits)) if edits else kernel
     if block_of(result) is not None:
         result = write_contract(result, changed)
         parse_contract(result)
@@ -208,7 +209,53 @@ def _initialiser(text: str, start: int) -> tuple[int, int]:
     return start, end
 
 
-def with_aligned_arguments(old: Kernel, new: Kernel) -> Kernel:
+def with_launches_in_style(old: Kernel, new: Kernel) -> Kernel:
+    """Changed launches within the width of the file's lines, continuation lines below the first argument."""
+    return _with_wrapped_launches(old, _with_aligned_arguments(old, new))
+
+
+def _with_wrapped_launches(old: Kernel, new: Kernel) -> Kernel:
+    """Breaks changed launches that have a line beyond the file's width as clang-format does."""
+    text, width, was = new.unit.text, width_of(old.unit.text), old.unit.text
+    edits: list[Edit] = []
+    for before, after in zip(find_launches(was), find_launches(text), strict=False):
+        line = text.rfind("\n", 0, after.start) + 1
+        end = text.find("\n", after.end) if "\n" in text[after.end :] else len(text)
+        longest = max(map(len, text[line:end].split("\n")))
+        changed = was[before.start : before.end] != text[after.start : after.end]
+        alone = not text[line : after.start].strip() and not text[:line].endswith("\\\n")  # macros stay in one line
+        if (
+            not changed
+            or not alone
+            or longest <= width
+            or not after.arguments
+            or _COMMENT.search(text[after.start : after.end])
+        ):
+            continue
+        edits.append(
+            (after.start, after.end, _wrapped_launch(text, after, width - len(text[after.end : end].rstrip())))
+        )
+    return apply_edits(new, edits) if edits else new
+
+
+def _wrapped_launch(text: str, launch: ParsedLaunch, width: int) -> str:
+    """A launch over several lines: its configuration below its first side, its arguments below the first."""
+    configuration, arguments = (
+        [" ".join(text[start:end].split()) for start, end in spans]
+        for spans in (launch.configuration, launch.arguments)
+    )
+    head = text[launch.start : launch.configuration[0][0]]
+    column = _column(text, launch.start) + len(head)
+    head += filled(configuration, column, width, ">>>(")
+    lead = "" if "\n" in head else " " * _column(text, launch.start)
+    column = len(f"{lead}{head}".rpartition("\n")[2])
+    if column + max(map(len, arguments)) < width:
+        return head + filled(arguments, column, width, ")")
+    column = _column(text, launch.start) + 4
+    return f"{head}\n{' ' * column}{filled(arguments, column, width, ')')}"
+
+
+def _with_aligned_arguments(old: Kernel, new: Kernel) -> Kernel:
     """Re-indents continuation lines of changed launches that were aligned with the first argument."""
     edits: list[Edit] = []
     for before, after in zip(find_launches(old.unit.text), find_launches(new.unit.text), strict=False):

@@ -134,7 +134,9 @@ class Builder:
         """Records the reference's name for a result, and what it is a view of."""
         node = self.nodes[index]
         self.nodes[index] = replace(node, name=name)
-        if node.op in ("view", "cast", "reshape") and not self.nodes[node.args[0]].name:
+        below = self.nodes[node.args[0]] if node.op in ("view", "cast", "reshape") else None
+        same = below is not None and ("float" in below.dtype) == ("float" in node.dtype)  # else it is rounded
+        if below is not None and same and not below.name:
             self.called(name, node.args[0])
 
     def graph(self, outputs: Sequence[Array]) -> Graph:

@@ -181,11 +181,11 @@ class AttentionText:
         self.forget()
         return " * ".join(one if one.isidentifier() or len(texts) == 1 or one.endswith((")", "]")) else f"({one})" for one in texts)  # fmt: skip
 
-    def scored(self, product: str, lines: list[str]) -> str:
-        """Returns the score of a query and a key, from their product."""
+    def scored(self, product: str, lines: list[str], score: Key | None = None) -> str:
+        """Returns the score of a query and a key, from their product; `score` where the end of the keys is its mask."""
         known: Mapping[Key, str] = {} if self.plan.product is None else {self.plan.product: product}
         self.expressions.known.update(known)
-        (text,) = self.expressions.locals_for([self.plan.score], lines)
+        (text,) = self.expressions.locals_for([self.plan.score if score is None else score], lines)
         self.forget()
         return text
 

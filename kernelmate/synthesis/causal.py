@@ -42,8 +42,8 @@ def _reach(plan: Attention, key: Key) -> Linear | None:
     return None
 
 
-def filled(plan: Attention) -> tuple[Key, int] | None:
-    """Returns a factor and an offset that give the number of keys with weight; None without a mask of -inf."""
+def filled(plan: Attention) -> tuple[Key, int, Key] | None:
+    """Returns a factor and an offset that give the number of keys with weight, and their score; None without a mask of -inf."""
     key = plan.score
     while plan.node(key).op in ("view", "cast"):
         key = plan.operands(key)[0]
@@ -62,7 +62,8 @@ def filled(plan: Attention) -> tuple[Key, int] | None:
             continue
         whole = plan.node(second).dtype.startswith(("int", "uint"))
         if whole and not any(plan.key in axes_of(one) for one in plan.leaves([second])):
-            return second, int(order in ("less_equal", "greater"))
+            score = chosen[1] if order.startswith("greater") else chosen[0]
+            return second, int(order in ("less_equal", "greater")), score
     return None
 
 

@@ -10,7 +10,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, camel, fresh_names
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, fresh_names, type_word
 from kernelmate.synthesis.packs import pack_struct
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 
@@ -161,7 +161,7 @@ class ContractionText:
         """Assigns arrays a pack type of this many elements; arrays of equal elements share one."""
         arrays = list(arrays)
         met = dict.fromkeys(map(self.kernel.element, arrays))
-        types = {one: self.kernel.names.fresh(word if len(met) == 1 else f"{camel(one)}{word}") for one in met}
+        types = {one: self.kernel.names.fresh(word if len(met) == 1 else f"{type_word(one)}{word}") for one in met}
         self.packs.update({name: types[self.kernel.element(name)] for name in arrays})
         self.structs += [line for element, pack in types.items() for line in pack_struct(pack, element, count)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.kernel_text import KernelText
-from kernelmate.synthesis.names import RESERVED
+from kernelmate.synthesis.names import RESERVED, Names
 from kernelmate.synthesis.plan import Key, Plan, Refused
 
 BY_NUMBER = ("take", "pick", "along", "gather")
@@ -110,6 +111,7 @@ class Numbers:
 
     def __init__(self, plan: Elements, kernel: KernelText, at: Mapping[int, str]) -> None:
         self.plan, self.kernel, self.at = plan, kernel, at
+        self._ints = set[str]()
 
     def taken(self, roots: Iterable[Key], expressions: Expressions, lines: list[str]) -> None:
         """Declares the selecting values of some values: in `lines`, or before them if common to all elements."""
@@ -124,25 +126,46 @@ class Numbers:
             if plain is not None and len(self.plan.graph.nodes[node.args[0]].shape) == 1:
                 expressions.known[chosen] = f"{plain[1]} + {plain[2]}"
                 continue
+            side = self.plan.graph.nodes[node.args[0]].shape[place]
+            kind = expressions.type_of(chosen)
+            if kind == "long long" and self._counts_int(side):
+                kind, text = "int", self._narrowed(text)
             if not text.isidentifier():
-                numbers = self.plan.node(chosen)
-                name = self.kernel.names.fresh(self._name(numbers))
-                target.append(f"const {expressions.type_of(chosen)} {name} = {text};")
+                name = self.kernel.names.fresh(number_name(self.plan.node(chosen), self.kernel.names, side))
+                target.append(f"const {kind} {name} = {text};")
                 text = name
             if may_be_negative(self.plan.graph, chosen[0]):
-                side = self.kernel.size(self.plan.graph.nodes[node.args[0]].shape[place])
-                name = self.kernel.names.fresh("wrapped")
-                target.append(f"const {expressions.type_of(chosen)} {name} = {text} < 0 ? {text} + {side} : {text};")
+                name, length = self.kernel.names.fresh("wrapped"), self.kernel.size(side)
+                target.append(f"const {kind} {name} = {text} < 0 ? {text} + {length} : {text};")
                 text = name
+            if kind == "int":
+                self._ints.add(text)
             expressions.known[chosen] = text
 
-    def _name(self, numbers: Node) -> str:
-        """A name for one of several numbers: `column` of an array `columns`."""
-        if numbers.op != "input":
-            return "index"
-        name = str(numbers.data[0])
-        single = name[:-1] if re.fullmatch(r"\w{2,}[a-rt-z]s", name) else ""
-        return single if single and single not in RESERVED and self.kernel.names.is_free(single) else f"{name}_i"
+    def _counts_int(self, side: str) -> bool:
+        """True if an axis has no more elements than an `int` counts, so that their numbers are of this type."""
+        sizes = set(re.findall(r"[A-Za-z_]\w*", side))
+        return all(one in self.kernel.arguments and self.kernel.arguments[one].dtype == "int32" for one in sizes)
+
+    def _narrowed(self, text: str) -> str:
+        """The text of an element's number in the type `int`, where what it is computed from has this type."""
+        front = "static_cast<long long>("
+        if text.startswith(f"{front}") and text.endswith(")"):
+            inside = text[len(front) : -1]
+            depth = list(itertools.accumulate((one == "(") - (one == ")") for one in inside))
+            if not depth or min(depth) >= 0:
+                return f"static_cast<int>({inside})"
+        words = re.findall(r"[A-Za-z_]\w*", " ".join(self.at.values()))
+        places = {one for one in words if not one.startswith("row")}  # rows are a size_t
+        sizes = {one.name for one in self.kernel.contract.args if one.shape is None and one.dtype == "int32"}
+        known = {*self._ints, *places, *sizes}
+
+        def plain(found: re.Match[str]) -> str:
+            words = re.findall(r"[A-Za-z_]\w*", found[1])
+            return found[1] if all(one in known for one in words) else found[0]
+
+        found = re.sub(r"static_cast<long long>\(([\w +-]+)\)", plain, text)
+        return text if "static_cast<long long>" in found else found  # overloads of min and max need equal types
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
         """Yields gathers that some values need, operands first; none beyond known values."""
@@ -178,6 +201,16 @@ class Numbers:
             front = f"static_cast<size_t>({text})" if "static_cast" not in text else f"({text})"
             text = f"{front} * {length} + {here}"
         return text or "0"
+
+
+def number_name(numbers: Node, names: Names, side: str = "") -> str:
+    """A name for an element's number along a side: `column` of an array `columns`, or the reference's."""
+    if numbers.op != "input":
+        own = numbers.name not in RESERVED and names.is_free(numbers.name)
+        return numbers.name if numbers.name and own else {"height": "in_row", "width": "in_col"}.get(side, "index")
+    name = str(numbers.data[0])
+    single = name[:-1] if re.fullmatch(r"\w{2,}[a-rt-z]s", name) else ""
+    return single if single and single not in RESERVED and names.is_free(single) else f"{name}_i"
 
 
 def may_be_negative(graph: Graph, index: int) -> bool:

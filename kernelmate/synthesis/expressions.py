@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -127,7 +127,20 @@ class Expressions:
     def _repeats_first(self, node: Node) -> bool:
         """True if it is a bound, written as a comparison: as in NumPy, and unlike fmaxf, NaN stays NaN."""
         bounded = node.op == "map" and node.data[0] in ("maximum", "minimum") and node.dtype.startswith("float")
-        return bounded and (self._kernel.keeps_nan or self._is_given(node.args[1]))
+        given = bounded and (self._kernel.keeps_nan or self._is_given(node.args[1]))
+        return given and not self._is_number(node.args[0])
+
+    def _is_number(self, index: int) -> bool:
+        """True if a value is computed from positions, sizes and numbers of the text alone, and so never NaN."""
+        node = self.plan.graph.nodes[index]
+        if node.op == "map" and node.data[0] == "divide":
+            by = self.plan.graph.nodes[node.args[1]]
+            return self._is_number(node.args[0]) and by.op == "constant" and bool(by.data[0])
+        kept = ("add", "subtract", "multiply", "maximum", "minimum", "floor", "ceil", "rint", "trunc")
+        if node.op == "constant":
+            return math.isfinite(float(node.data[0] or 0))
+        whole = node.op in ("view", "reshape", "cast") or (node.op == "map" and node.data[0] in kept)
+        return node.op in ("iota", "size") or (whole and all(map(self._is_number, node.args)))
 
     def _is_given(self, index: int) -> bool:
         """True if a value is a number of the text, an argument or a size, and so never NaN."""
@@ -163,7 +176,7 @@ class Expressions:
         key = self._bare(key)
         if not text.isidentifier():
             name = self.names.fresh(self._said(key) or wanted)
-            lines.append(f"const {self.type_of(key)} {name} = {text};")
+            lines.append(self._declaration(key, name, text))
             text = self.known[key] = name
         return text
 
@@ -221,9 +234,15 @@ class Expressions:
                 (one for one in taken[self.plan.kind not in ("rows", "columns") :] if self.names.is_free(one)), name
             )
         name = self.names.fresh(name)
-        target.append(f"const {self.type_of(key)} {name} = {text};")
+        target.append(self._declaration(key, name, text))
         self.known[key] = name
         return name, ATOM
+
+    def _declaration(self, key: Key, name: str, text: str) -> str:
+        """The declaration of a local; its type converts a whole number."""
+        kind = self.type_of(key)
+        plain = re.fullmatch(rf"static_cast<{re.escape(kind)}>\(([\w.\[\]]+)\)", text)
+        return f"const {kind} {name} = {text if plain is None or kind != self.real else plain[1]};"
 
     def _simple(self, key: Key, node: Node) -> tuple[str, int]:
         if node.op == "constant":
@@ -245,6 +264,9 @@ class Expressions:
             return self.element_name(str(leaf.data[0]), self.plan.access(key))
         if node.op == "map" and node.data[0] == "sqrt" and self._sums_squares(node.args[0]):
             return "norm"
+        rest = re.fullmatch(r"1\.0f? - ([a-z]\w*)", text)
+        if rest is not None:
+            return f"one_minus_{rest[1]}"
         called = re.fullmatch(r"(sqrt|log)f?\((1\.0f? - )?([a-z]\w*)\)", text)
         if called is not None:
             return f"{called[1]}_{'one_minus_' if called[2] else ''}{called[3]}"
@@ -265,11 +287,16 @@ class Expressions:
         """Returns the reference's name for a value if it is usable for a local; else an empty text."""
         node = self.plan.node(key)
         name = self.hints.get(key, node.name if node.op == "map" else "")
-        return name if name and name != "value" and name not in RESERVED and self.names.is_free(name) else ""
+        if not name or name == "value" or name in RESERVED:
+            return ""
+        result = name in self._kernel.arguments and self._kernel.arguments[name].direction == "out"
+        if node.op == "map" and self.varies(key) and (result or name in self.known.values()):
+            name = f"{name}_i"  # the result's array has the name, or a value outside of the loop
+        return name if self.names.is_free(name) else ""
 
     def element_name(self, array: str, access: str) -> str:
         """A name for an element of an array: of a row, of all elements, or of the loop's own."""
-        return {"row": f"row_{array}", "once": f"{array}_0"}.get(access, f"{array}_i")
+        return {"row": f"row_{array}", "once": f"{array}_value"}.get(access, f"{array}_i")
 
     def _behind(self, node: Node) -> Node:
         """The node under views and casts."""
@@ -347,6 +374,8 @@ class Expressions:
         name, kinds = str(node.data[0]), [self.plan.graph.nodes[arg].dtype for arg in node.args]
         args = [self._as_wide(node, arg, text) for arg, text in zip(node.args, args, strict=True)]
         self._refuse_other_meaning(node, name)
+        if name in _BINARY and node.dtype.startswith("float"):
+            args = self._converted(args, kinds)
         text = self._mapped(node, name, args, kinds)
         if node.dtype in _NARROW and name in _WRAPPED:
             return f"static_cast<{_NARROW[node.dtype]}>({text[0]})", ATOM
@@ -387,6 +416,9 @@ class Expressions:
     def _as_real(self, index: int, text: tuple[str, int]) -> tuple[str, int]:
         """A whole number among floats, written as a float."""
         node = self.plan.graph.nodes[index]
+        position = re.fullmatch(r"static_cast<long long>\((\w+)\)", text[0])
+        if position is not None and not node.dtype.startswith("float"):
+            return position[1], ATOM
         if node.op != "constant" or node.dtype == "bool" or node.dtype.startswith("float"):
             return text
         written = self.number(float(node.data[0] or 0))
@@ -450,6 +482,15 @@ class Expressions:
         number, by = (self.plan.graph.nodes[one] for one in node.args)
         positive = by.op == "size" or (by.op == "constant" and isinstance(by.data[0], int) and by.data[0] > 0)
         return number.op == "iota" and positive
+
+    def _converted(self, args: list[tuple[str, int]], kinds: Sequence[str]) -> list[tuple[str, int]]:
+        """Operands without a cast of a whole number beside a floating one, since C++ converts it."""
+        whole = [re.fullmatch(rf"static_cast<{self.real}>\(([\w.\[\]]+)\)", text) for text, _ in args]
+        place = next((one for one in (1, 0) if whole[one] is not None and kinds[1 - one].startswith("float")), None)
+        found = None if place is None else whole[place]
+        if place is None or found is None:
+            return args
+        return [(found[1], ATOM) if one == place else arg for one, arg in enumerate(args)]
 
     def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
         """Returns the text of a ufunc."""

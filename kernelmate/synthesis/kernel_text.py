@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
-from kernelmate.synthesis.folding import folded, width_of, wrapped
+from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.head_notes import noted_parameters, parameter_notes
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.launch_names import file_constant, named_numbers
@@ -402,9 +402,10 @@ class KernelText:
         for wide in dict.fromkeys(re.findall(r"\bsize_t (\w+)(?: =|,|\)|;)", "\n".join([head, *body]))):
             body = [line.replace(f"static_cast<size_t>({wide})", wide) for line in body]
         body = _without_unused(self._with_lanes(body))
-        lines = [piece for line in indented(body) for piece in self._styled_pieces(folded(line, self.width))]
-        text = "\n".join([opening, *lines, "}"])
-        return self.names.unnumbered(text)
+        lines = self.names.unnumbered("\n".join([opening, *indented(body), "}"])).split("\n")
+        begins = opening.count("\n") + 1
+        pieces = (piece for line in lines[begins:] for piece in self._styled_pieces(folded(line, self.width)))
+        return "\n".join([*lines[:begins], *pieces])
 
     def _with_lanes(self, body: Sequence[str]) -> list[str]:
         """Lines of a function in which the lane and the warp have a name where they are met more than once."""
@@ -494,6 +495,14 @@ def indented(lines: Iterable[str], levels: int = 1) -> list[str]:
 def block_of(head: str, lines: Iterable[str]) -> list[str]:
     """A statement with a body in braces."""
     return [f"{head} {{", *indented(lines), "}"]
+
+
+_TYPE_WORDS = {"unsigned char": "Byte", "uint8_t": "Byte", "signed char": "Int8", "__nv_bfloat16": "Bfloat16"}
+
+
+def type_word(element: str) -> str:
+    """A word for an element's type, for names of types that hold several: `Int8` of `int8_t`."""
+    return _TYPE_WORDS.get(element) or camel(element.removesuffix("_t"))
 
 
 def camel(element: str) -> str:

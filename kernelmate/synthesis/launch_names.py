@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from kernelmate.records import Kernel
-from kernelmate.synthesis.folding import folded
+from kernelmate.source.folding import folded
 from kernelmate.synthesis.names import without_comments
 
 _GIVEN = re.compile(r"\bconst(?:expr)? (?:float|double) (\w+) = (-?[\d.]+(?:e-?\d+)?)f?;")
@@ -98,6 +98,7 @@ _WARP = (
             (r"(\bkRow\w* =|\(i\w* \*) 32\b", r"\1 @"),
             (r"\b(offset\w*) = 16; \1 >", r"\1 = @ / 2; \1 >"),
             (r"\b(offset\w*) < 32;", r"\1 < @;"),
+            (r"(\blane\w* ==) 31\b", r"\1 @ - 1"),
             (r"(% @ ==|_sync\(0xffffffffu, \w+,) 31\b".replace("@", r"\w+"), r"\1 @ - 1"),
         ),
     ),

@@ -135,6 +135,10 @@ RESERVED = frozenset(
 """Words of C++ and functions of CUDA that a name of the reference's may not hide; `sum` is a local of the schedules."""
 
 
+COUNTERS = "ijkrst"
+"""Names of counters of loops, in the order in which they are taken."""
+
+
 class Names:
     """Unused identifiers.
 
@@ -168,7 +172,9 @@ class Names:
         return name.isascii() and name.isidentifier() and name not in self._taken
 
     def fresh(self, wanted: str) -> str:
-        """Returns the name, with a numeric suffix if it is used."""
+        """Returns the name, with a numeric suffix if it is used; another letter in the place of the name of a counter."""
+        if wanted in COUNTERS and wanted in self._taken:
+            wanted = next((one for one in COUNTERS if one not in self._taken), wanted)
         name, number = wanted, 2
         while name in self._taken:
             name, number = f"{wanted}_{number}", number + 1
@@ -195,6 +201,15 @@ class Names:
 def singular(side: str, otherwise: str) -> str:
     """Returns a name for the position along an axis: `row` for the extent `rows`."""
     return side[:-1] if re.fullmatch(r"[a-z_]{2,}[a-rt-z]s", side) and side[:-1] not in RESERVED else otherwise
+
+
+def position_name(side: str) -> str:
+    """Returns a name for the position along an outer axis: of rows and columns of an image, else as of one of several."""
+    words = set(re.findall(r"[A-Za-z_]\w*", side))
+    word = words.pop() if len(words) == 1 else ""
+    return {"height": "out_row", "width": "out_col", "n": "batch", "batch": "batch"}.get(word) or singular(
+        word, "outer"
+    )
 
 
 def without_comments(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, camel
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, WIDEST, KernelText, type_word
 from kernelmate.synthesis.names import Names
 
 ALIGNED = "// Packed accesses need aligned arrays; other arrays, and the tail, go element by element."
@@ -23,7 +23,7 @@ class Packs:
     def __init__(self, kernel: KernelText, arrays: Sequence[str], names: Names) -> None:
         self.kernel, self.arrays = kernel, list(arrays)
         elements = list(dict.fromkeys(kernel.element(one) for one in arrays))
-        self.types = {one: names.fresh("Pack" if len(elements) == 1 else f"{camel(one)}Pack") for one in elements}
+        self.types = {one: names.fresh("Pack" if len(elements) == 1 else f"{type_word(one)}Pack") for one in elements}
         self.locals = {one: names.fresh(f"{one}_pack") for one in arrays}
         self.wide = names.fresh("kWidth")
         self.width = max((WIDEST // ITEM_BYTES[kernel.arguments[one].dtype] for one in arrays), default=1)

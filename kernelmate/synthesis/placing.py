@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits, change_launch, parse_contract
-from kernelmate.source.launch_edits import with_aligned_arguments
-from kernelmate.synthesis.folding import folded, width_of
+from kernelmate.source.folding import width_of
+from kernelmate.source.launch_edits import with_launches_in_style
 from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.launch_names import has_own_block, with_warp_names
@@ -83,19 +83,14 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
     if not _is_seen(kernel):
         return kernel
     named = re.findall(r"^constexpr int (\w+) = (\d+);  // (?!threads)", written.helpers, re.MULTILINE)
-    text, width = kernel.unit.text, width_of(kernel.unit.text)
-    edits: list[tuple[int, int, str]] = []
+    text, edits = kernel.unit.text, list[tuple[int, int, str]]()
     for site in kernel.launches:
         start, end = site.grid_span
         grid = _by_names(text[start:end], [(name, value) for name, value in named if int(value) > 1])
         if grid == text[start:end]:
             continue
-        column = start - (text.rfind("\n", 0, start) + 1)
-        rest = text[end : text.find("\n", end)]
-        if column + len(grid) + len(rest) > width:
-            grid = "\n".join(folded(" " * column + grid, width)).lstrip()
         edits.append((start, end, grid))
-    return with_aligned_arguments(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
+    return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits)))) if edits else kernel
 
 
 def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
@@ -113,14 +108,18 @@ def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
 
 
 def _with_grid_comment(kernel: Kernel, written: WrittenKernel, grid: tuple[str, ...]) -> Kernel:
-    """Adds a comment on the grid's unit behind it in the contract."""
+    """Adds a comment on the grid's unit behind it in the contract, or above it where the line would be too long."""
     if not written.grid_comment or kernel.contract_span is None or len(grid) != 1:
         return kernel
     start, end = kernel.contract_span
     line = re.search(rf'^//\s*grid = "{re.escape(grid[0])}"$', kernel.unit.text[start:end], re.MULTILINE)
     if line is None:
         return kernel
-    return apply_edits(kernel, [(start + line.end(), start + line.end(), f"  # {written.grid_comment}")])
+    if len(line[0]) + len(f"  # {written.grid_comment}") > width_of(kernel.unit.text):
+        place, comment = start + line.start(), f"// # {written.grid_comment}\n"
+    else:
+        place, comment = start + line.end(), f"  # {written.grid_comment}"
+    return apply_edits(kernel, [(place, place, comment)])
 
 
 def _grid(contract: Contract, written: WrittenKernel, block: tuple[str, ...]) -> tuple[str, ...]:
@@ -158,7 +157,9 @@ def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kern
     """Launches that write the block as a number, by the constant that the kernel has for its threads."""
     text = kernel.unit.text
     spans = {site.block_span for site in kernel.launches if text[slice(*site.block_span)].strip() == block[0]}
-    return apply_edits(kernel, [(*span, name) for span in sorted(spans)]) if name and spans else kernel
+    if not name or not spans:
+        return kernel
+    return with_launches_in_style(kernel, apply_edits(kernel, [(*span, name) for span in sorted(spans)]))
 
 
 _LICENCE = re.compile(r"copyright|licen[cs]e|SPDX|all rights reserved|@file", re.IGNORECASE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelmate.source.folding import folded
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Refused
 
@@ -10,8 +11,48 @@ _COPY = """\
 // Starts a copy of {count} bytes from global to shared memory, which are zeros unless they are inside of the array.
 __device__ __forceinline__ void {name}(void* to, const void* from, bool inside) {{
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.{cache}.shared.global [%0], [%1], {count}, %2;" ::"r"(address), "l"(from), "r"(inside ? {count} : 0) : "memory");
+  asm volatile("cp.async.{cache}.shared.global [%0], [%1], {count}, %2;"
+               ::"r"(address), "l"(from), "r"(inside ? {count} : 0) : "memory");
 }}"""
+_TILE = """\
+// Copies a tile to shared memory, zeros outside of `rows` x `width` elements, asynchronously where rows are aligned.
+// Chunks of 16 bytes change places by their row, so that ldmatrix meets different banks.
+template <int kThreads, typename Element, int kRows, int kWidth>
+__device__ __forceinline__ void {name}(Element (&to)[kRows][kWidth], const Element* from, size_t pitch, int rows,
+                                          int width, bool aligned) {{
+  constexpr int kPack = 16 / sizeof(Element);  // elements of a chunk
+  constexpr int kChunks = kWidth / kPack;  // of a row
+  constexpr int kPlaces = kChunks < 8 ? kChunks : 8;  // among which chunks change
+  if (aligned) {{
+    constexpr int kApart = kThreads / kChunks;  // rows from one chunk of a thread to its next
+    const int line = threadIdx.x / kChunks, chunk = threadIdx.x % kChunks;
+    const int place = (chunk ^ line / (8 / kPlaces) % kPlaces) * kPack;
+    if (line >= kRows) return;
+#pragma unroll
+    for (int j = 0; j < kRows; j += kApart) {{
+      {copy}(&to[line + j][place], from + (line + j) * pitch + chunk * kPack,
+                 line + j < rows && chunk * kPack < width);
+    }}
+    return;
+  }}
+  constexpr int kHeld = kRows * kWidth / kThreads < {flight} ? kRows * kWidth / kThreads : {flight};  // elements whose loads overlap
+#pragma unroll 1
+  for (int j = threadIdx.x; j < kRows * kWidth; j += kHeld * kThreads) {{
+    Element held[kHeld] = {{}};
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {{
+      const int line = (j + i * kThreads) / kWidth, column = (j + i * kThreads) % kWidth;
+      if (line < rows && column < width) held[i] = from[line * pitch + column];
+    }}
+#pragma unroll
+    for (int i = 0; i < kHeld; ++i) {{
+      const int line = (j + i * kThreads) / kWidth, column = (j + i * kThreads) % kWidth;
+      to[line][(column / kPack ^ line / (8 / kPlaces) % kPlaces) * kPack + column % kPack] = held[i];
+    }}
+  }}
+}}"""
+IN_FLIGHT = 8
+"""Elements that a thread loads before it stores the first, if it cannot copy chunks."""
 _LOAD = """\
 // Reads four matrices of 8 rows of 16 bytes from shared memory: lane l gives the address of row l % 8 of matrix l / 8.
 __device__ __forceinline__ void {name}(unsigned (&to)[4], const void* from) {{
@@ -55,21 +96,26 @@ class TensorText:
         known = pair in (("float16", "float16"), ("bfloat16", "bfloat16")) and total == "float"
         if not known and not ({*pair} <= whole and total == "int"):
             raise Refused(f"tensor cores do not multiply {left} by {right} into {total}")
+        self._width = kernel.width
         self._kinds, self._total = (_KINDS[left], _KINDS[right]), total
         self.copy, self.load = kernel.names.outermost("copy_async"), kernel.names.outermost("load_matrices")
+        self.tile = kernel.names.outermost("copy_tile")
         self.turn, self.multiply = kernel.names.outermost("load_transposed"), kernel.names.outermost("multiply_add")
 
     def load_of(self, *, turned: bool) -> str:
         """The function that reads fragments, transposed or not."""
         return self.turn if turned else self.load
 
-    def helpers(self, turned: set[bool]) -> str:
-        """Definitions of the helpers, with the loads that are needed."""
+    def helpers(self, turned: set[bool], *, tiles: bool) -> str:
+        """Definitions of the helpers, with the loads that are needed, and the copy of tiles if one is."""
         left, right = self._kinds
         product = {
             "deep": 32 if self._total == "int" else 16, "total": self._total, "left": left, "right": right,
             "out": "s32" if self._total == "int" else "f32", "register": "r" if self._total == "int" else "f",
         }  # fmt: skip
-        parts = [copy_function(self.copy, 16)]
+        tile = _TILE.format(name=self.tile, copy=self.copy, flight=IN_FLIGHT)
+        parts = [copy_function(self.copy, 16), *([tile] if tiles else [])]
         parts += [_LOAD.format(name=self.load)] * (False in turned) + [_TURN.format(name=self.turn)] * (True in turned)
-        return "\n\n".join([*parts, _MULTIPLY.format(name=self.multiply, **product)])
+        text = "\n\n".join([*parts, _MULTIPLY.format(name=self.multiply, **product)])
+        lines = ([line] if '"' in line else folded(line, self._width) for line in text.split("\n"))  # PTX is not broken
+        return "\n".join(piece for pieces in lines for piece in pieces)

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from kernelmate.synthesis.elements import number_name
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.index_maps import Linear, never_negative
 from kernelmate.synthesis.kernel_text import ATOM, PRODUCT, SUM, KernelText, bound
@@ -98,7 +99,8 @@ class WindowElements(Expressions):
         if node.func.id == "value":
             key = valued(name)
             (text,) = self.locals_for([self._whole_number(key)], self._lines)
-            kind, wanted = "int" if self.plan.node(self._whole_number(key)).dtype == "int32" else "long long", "chosen"
+            numbers = self.plan.node(self._whole_number(key))
+            kind, wanted = "int" if numbers.dtype == "int32" else "long long", number_name(numbers, self.names)
         else:
             at, side = (parsed(ast.unparse(one)) for one in node.args)
             text, wanted = self._beyond(node.func.id, at, side)
@@ -113,7 +115,7 @@ class WindowElements(Expressions):
         text, length = self.number_text(at)[0], self.number_text(side)
         variables = [name for name, _ in at.terms if name in self._positions]
         axis = self._positions[variables[0]] if variables else "position"
-        name = f"{axis}_{'before' if at.constant < 0 else 'after'}"
+        name = f"{axis}_{'near' if len(at.terms) > 1 else 'before' if at.constant < 0 else 'after'}"
         last = self.number_text(side.plus(-1))[0]
         if call == "edge":
             low = never_negative(at, self.plan.ranges)

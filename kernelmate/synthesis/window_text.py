@@ -182,9 +182,14 @@ class WindowText(WindowElements):
         variables = [term for term in value.terms if "__" in term[0]]
         left = Linear(tuple((name, factor) for name, factor in variables))
         right = value.plus(left, -1).times(-1)
+        moving = any(name.startswith("__r") for name, _ in variables)  # positions of a loop are told as they are read
         if all(factor < 0 for _, factor in variables):
-            limit = self.number_text(right.times(-1).plus(1))[0]
-            return f"{self.number_text(left.times(-1))[0]} < {limit}"
+            limit = right.times(-1).plus(1)
+            shift = limit.constant if moving and limit.terms else 0
+            at = self.number_text(left.times(-1).plus(-shift))[0]
+            return f"{at} < {self.number_text(limit.plus(-shift))[0]}"
+        if moving and not right.terms:
+            return f"{self.number_text(value)[0]} >= 0"
         return f"{self.number_text(left)[0]} >= {self.number_text(right)[0]}"
 
     def _is_plain(self, key: Key) -> bool:

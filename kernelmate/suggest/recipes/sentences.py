@@ -34,6 +34,7 @@ class EndedTechnique:
         phrase: the words are exchanged wherever they stand.
         unless: a pattern of clauses in which the words mean something else.
         spares_head: the clause that says what the kernel computes stays, where the words are but a part of it.
+        explains: a clause after the first sentence that has the words is about how the kernel works, and goes as a whole.
     """
 
     words: str
@@ -43,6 +44,7 @@ class EndedTechnique:
     phrase: bool = False
     unless: str = ""
     spares_head: bool = False
+    explains: bool = False
 
     def holds_for(self, code: str) -> bool:
         """True if the changed kernel still uses the technique."""
@@ -161,6 +163,8 @@ def _exchanged(
     if aside is not None and ")" in after:
         said = f" ({instead})" if instead and not one.whole else ""
         return _put(clauses, place, place, before[: aside.start()] + said + after[after.index(")") + 1 :])
+    if one.explains and not opens:
+        return _put(clauses, place, place, "")
     alone = not before.strip() or re.fullmatch(r"(?:and|then|each)\s+", before) is not None
     rest = re.fullmatch(SCOPE, after) is not None
     if one.phrase or (not one.whole and instead and rest and (match["by"] or alone)):

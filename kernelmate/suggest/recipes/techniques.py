@@ -195,7 +195,7 @@ _MAPPED = (
 """Threads that do something; not `each block of 64 columns`, which says what is computed."""
 _WAYS = (
     r"(?:one|two|three|four|single|\d+|several)[-\s]+pass(?:es)?(?:\s+over\s+(?:the|each|every)\s+\w+)?"
-    r"|shared\s+memory|scratch|shuffles?|atomics?|atomic(?:ally|Add|\s+(?:add\w*|operations?|updates?))|grid[-\s]strided?"
+    r"|(?:is|are)\s+read\s+(?:once|twice|\w+\s+times)|shared\s+memory|scratch|shuffles?|atomics?|atomic(?:ally|Add|\s+(?:add\w*|operations?|updates?))|grid[-\s]strided?"
     r"|(?:all|one|the\s+same|\w+-way)\s+banks?|bank\s+conflicts?|(?:\w+\s+)?barriers?\s+(?:per|between|after|in)|unroll\w*|(?:un)?coalesced|float[24]"
     r"|(?:tree|halving|serial|parallel)[-\s]+reductions?|(?:as|by)\s+a\s+tree|tree\s+(?:in|over)|tiles?"
     r"|(?:loads?|stores?|reads?|writes?)\s+(?:\w+\s+)?(?:walk|stride|jump|are\s+(?:not|strided|scattered|full))\w*"
@@ -207,6 +207,7 @@ REWRITTEN = (
     EndedTechnique(
         r"\s+(?:through|by|via|using|with|in)\s+(?:[\w-]+\s+){0,5}?(?:tiles?|shared\s+memory|trees?|shuffles?|atomics?)(?:\s+in\s+shared\s+memory)?",
         phrase=True,
+        explains=True,
     ),
     *(
         EndedTechnique(
@@ -215,7 +216,7 @@ REWRITTEN = (
         )
         for _ in range(2)
     ),
-    *(EndedTechnique(rf"(?:{_MAPPED}|{_WAYS})", whole=True, spares_head=True) for _ in range(4)),
+    *(EndedTechnique(rf"(?:{_MAPPED}|{_WAYS})", whole=True, spares_head=True, explains=True) for _ in range(4)),
 )
 """Patterns of comments that describe how the old kernel worked, for a kernel that was replaced; each matches once per sentence.
 

@@ -297,18 +297,24 @@ def _text(tree: Tree, scan: BlockScan, reads: ScanReads, names: _Names, count: s
         f"if ({lane} == {last}) {names.buffer}[{warp}] = {own};",
         "__syncthreads();",
     ]
-    others = f"for (int {turn} = 0; {turn} < {warp}; ++{turn})"
+    earlier = [join(own, f"{names.buffer}[{turn}]")]
     if reads.before:
         before = names.before
         lines += [f"{kind} {before} = __shfl_up_sync({FULL}, {own}, 1);"]
         lines += [
             f"if ({lane} == 0) {before} = {ZERO[kind] if scan.function is None else f'{warp} == 0 ? {ZERO[kind]} : {names.buffer}[0]'};"
         ]
-        lines += [f"{others} {join(before, f'{names.buffer}[{turn}]')}"]
-    lines += [f"{others} {join(own, f'{names.buffer}[{turn}]')}"]
+        earlier.insert(0, join(before, f"{names.buffer}[{turn}]"))
     if reads.last:
-        lines += [f"{kind} {names.last} = {names.buffer}[0];"]
-        lines += [f"for (int {turn} = 1; {turn} < {count}; ++{turn}) {join(names.last, f'{names.buffer}[{turn}]')}"]
+        lines += [
+            f"{kind} {names.last} = {ZERO[kind] if scan.function is None else f'{names.buffer}[0]'};",
+            f"for (int {turn} = 0; {turn} < {count}; ++{turn}) {{",
+            *(f"{step}if ({turn} < {warp}) {one}" for one in earlier),
+            f"{step}{join(names.last, f'{names.buffer}[{turn}]')}",
+            "}",
+        ]
+    else:
+        lines += [f"for (int {turn} = 0; {turn} < {warp}; ++{turn}) {one}" for one in earlier]
     if enclosing_loops(scan.loop) and not _barrier_follows(tree, scan.loop):
         lines += ["__syncthreads();"]
     lines += [tree.text(node) for node in scan.between if _needed(tree, node, scan, reads)]

@@ -276,9 +276,8 @@ class _AttentionTiles(AttentionText):
             *unrolled(j, names.kSide, [f"{key}[{j}] = {self.tiles[1]}[{k}][{names.rank} * {names.kSide} + {j}];"]),
             *unrolled(i, names.kRows, unrolled(j, names.kSide, [f"{self.products}[{i}][{j}] += {query}[{i}] * {key}[{j}];"])),
         ]  # fmt: skip
-        return block_of(
-            f"for (int {names.c_first} = 0; {names.c_first} < {depth}; {names.c_first} += {names.kDepth})",
-            [
+        head = f"for (int {names.c_first} = 0; {names.c_first} < {depth}; {names.c_first} += {names.kDepth})"
+        lines = [
                 *self._load(self.tiles[0], plan.left, (names.query, names.first, names.queries), deep, (names.kQueries, names.kDepth), turned=True),
                 *self._load(self.tiles[1], plan.right, (names.key, names.key_first, names.end), deep, (names.kKeys, names.kDepth), turned=True),
                 "__syncthreads();",
@@ -287,8 +286,11 @@ class _AttentionTiles(AttentionText):
                 *block_of(over(k, names.kDepth), [f"float {query}[{names.kRows}], {key}[{names.kSide}];", *reads]),
                 *unrolled(i, names.kRows, unrolled(j, names.kSide, [f"{names.scores}[{i}][{j}] += {self.products}[{i}][{j}];"])),
                 "__syncthreads();",
-            ],
-        )  # fmt: skip
+            ]  # fmt: skip
+        return [
+            "// Scores of the tile of keys: both operands go through shared memory, a few columns at a time.",
+            *block_of(head, lines),
+        ]
 
     def _weights(self) -> list[str]:
         """Converts scores to weights, and rescales earlier sums when a larger score appears."""
@@ -324,7 +326,8 @@ class _AttentionTiles(AttentionText):
         ]
         query = f"const int {names.query} = {names.first} + {names.row} + {i};"
         needed = any(names.query in line for line in scores)
-        return unrolled(i, names.kRows, [
+        comment = "// Scores become weights; earlier sums are rescaled where a larger score appears."
+        return [comment, *unrolled(i, names.kRows, [
             *([query] if needed else []),
             f"float {names.bound} = {names.largest}[{i}];",
             *unrolled(j, names.kSide, scores),
@@ -336,7 +339,7 @@ class _AttentionTiles(AttentionText):
             f"{names.sum}[{i}] *= {names.factor};",
             *unrolled(j, names.kColumns, [f"{names.total}[{i}][{j}] *= {names.factor};"]),
             *unrolled(j, names.kSide, weights),
-        ])  # fmt: skip
+        ])]  # fmt: skip
 
     def halves(self) -> str:
         """The head of the loop in which lanes that share queries exchange values."""
@@ -356,7 +359,7 @@ class _AttentionTiles(AttentionText):
             *unrolled(i, names.kRows, unrolled(j, names.kColumns, [f"{names.total}[{i}][{j}] += {weight}[{i}] * {value}[{j}];"])),
         ]  # fmt: skip
         unroll = ["#pragma unroll 4"] if self.step > 4 else ["#pragma unroll"]
-        return block_of(
+        lines = block_of(
             f"for (int {names.step} = 0; {names.step} < {names.kKeys}; {names.step} += {names.kStep})",
             [
                 *self._load(
@@ -368,6 +371,7 @@ class _AttentionTiles(AttentionText):
                 "__syncthreads();",
             ],
         )
+        return ["// The tile's values by their weights, a few rows at a time.", *lines]
 
     def _column(self, j: str) -> str:
         """Returns the column of a value tile for a thread's `j`-th element: packs of four, interleaved over lanes."""
@@ -388,7 +392,8 @@ class _AttentionTiles(AttentionText):
         first = f"{names.column_first} + " if self.several else ""
         shared = f"{names.sum}[{i}] += __shfl_xor_sync(0xffffffffu, {names.sum}[{i}], {names.offset});"
         once = f"{inside} && {names.rank} == 0" + (" && blockIdx.y == 0" if self.several else "")
-        return unrolled(i, names.kRows, [
+        comment = "// Lanes have the sums of their own keys; each result is divided by all of them once."
+        return [comment, *unrolled(i, names.kRows, [
             *block_of(self.halves(), [shared]),
             f"const int {names.query} = {names.first} + {names.row} + {i};",
             *([f"const float {names.inverse_sum} = 1.0f / {summed};"] if plan.normalised else []),
@@ -397,7 +402,7 @@ class _AttentionTiles(AttentionText):
                 *block_of(f"if ({inside} && {names.column} < {self.lengths[plan.column]})", lines),
             ]),
             *(block_of(f"if ({once})", single) if single else []),
-        ])  # fmt: skip
+        ])]  # fmt: skip
 
 
 def _sum(first: str, second: str) -> str:

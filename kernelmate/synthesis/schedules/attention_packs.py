@@ -36,8 +36,10 @@ class _AttentionPacks(AttentionRows):
     """The text for a few lanes per key."""
 
     threads = THREADS
+    sharers = "groups"
 
     def __init__(self, plan: Attention, kernel: KernelText, query: int | None, found: Linear | None) -> None:
+        self.unmasked: Key | None = None
         self.vectors = [_vector(plan, roots) for roots in (plan.left, plan.right, plan.values)]
         types = {kernel.element(_array(plan, one)) for one in self.vectors}
         bytes_ = ITEM_BYTES[kernel.arguments[_array(plan, self.vectors[0])].dtype]
@@ -73,11 +75,14 @@ class _AttentionPacks(AttentionRows):
 
     def _helpers(self) -> str:
         zero = self.kernel.stored(_array(self.plan, self.vectors[0]), "0.0f", "float32")
-        head = [
-            "template <int kCount>",
-            f"__device__ void {self.load}({self.type} (&packs)[kCount], const {self.element_type}* const (&rows)[kCount], int at, int end,",
-            "                           bool whole) {",
+        parts = [
+            f"{self.type} (&packs)[kCount]",
+            f"const {self.element_type}* const (&rows)[kCount]",
+            "int at",
+            "int end",
+            "bool whole",
         ]
+        head = ["template <int kCount>", self.kernel.wrapped(f"__device__ void {self.load}(", parts) + " {"]
         each = "for (int n = 0; n < kCount; ++n)"
         inner = [
             "if (whole && at < end) {",
@@ -144,6 +149,7 @@ class _AttentionPacks(AttentionRows):
         self.forget()
         if lines or self.plan.node(found[0]).dtype not in ("int32", "int16", "int8", "uint8", "uint16"):
             return end
+        self.unmasked = found[2]
         return f"min({end}, {count}{f' + {found[1]}' if found[1] else ''})"
 
     def _row(self, vector: Key, last: str) -> str:
@@ -169,7 +175,7 @@ class _AttentionPacks(AttentionRows):
         column = f"{names.column_first} + " if self.several else ""
         key = f"{names.key_first} + {i} * {groups} + {self.group}"
         inner: list[str] = []
-        score = self.scored(product, inner)
+        score = self.scored(product, inner, self.unmasked)
         exchanged = f"{product} += __shfl_xor_sync(0xffffffffu, {product}, {names.offset});"
         chosen = [f"const int {names.key} = {key};", *block_of(halves(names.offset, lanes), [exchanged])]
         if inner:
@@ -188,18 +194,20 @@ class _AttentionPacks(AttentionRows):
             ]),
             f"{self.type} {packs[2]}[{names.kKeys}], {packs[1]}[{names.kKeys}], {packs[0]}[1];",
             f"{self.load}({packs[2]}, {rows[2]}, {column}{names.rank} * {names.kColumns}, {self.columns}, {self.whole});",
+            "// Each lane has its own columns of the products.",
             f"float {names.scores}[{names.kKeys}] = {{}};",
             *block_of(f"for (int {names.c} = {names.rank} * {names.kColumns}; {names.c} < {self.depth}; {names.c} += {lanes} * {names.kColumns})", [
                 f"{self.load}({packs[1]}, {rows[1]}, {names.c}, {self.depth}, {self.whole});",
                 f"{self.load}({packs[0]}, {rows[0]}, {names.c}, {self.depth}, {self.whole});",
                 *unrolled(i, names.kKeys, unrolled(e, names.kColumns, [f"{product} += {element[0]} * {element[1]};"])),
             ]),
+            "// The lanes' sums together are the scores.",
             f"float {names.bound} = {names.largest};",
             *unrolled(i, names.kKeys, [
                 *chosen,
                 f"{names.bound} = fmaxf({names.bound}, {product});",
             ]),
-            "// While all scores are -inf, nothing is subtracted: weights are zero, not NaN.",
+            "// Weights are relative to the largest score so far; while all are -inf, nothing is subtracted, so that none is NaN.",
             f"const float {names.shift} = {names.bound} == {self.low} ? 0.0f : {names.bound};",
             f"const float {names.factor} = expf({names.largest} - {names.shift});",
             f"{names.largest} = {names.bound};",

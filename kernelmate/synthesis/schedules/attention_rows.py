@@ -46,6 +46,7 @@ class AttentionRows(AttentionText):
     """
 
     threads = BLOCK
+    sharers = "warps"
     thread_constant = ""
 
     def __init__(
@@ -127,7 +128,7 @@ class AttentionRows(AttentionText):
             *self._score(),
             f"float {names.bound} = fmaxf({names.largest}, {names.score});",
             *block_of(halves(names.offset, WARP), [exchanged]),
-            "// While all scores are -inf, nothing is subtracted: weights are zero, not NaN.",
+            "// Weights are relative to the largest score so far; while all are -inf, nothing is subtracted, so that none is NaN.",
             f"const float {names.shift} = {names.bound} == {low} ? 0.0f : {names.bound};",
             f"const float {names.factor} = expf({names.largest} - {names.shift});",
             f"const float {names.weight} = expf({names.score} - {names.shift});",
@@ -203,6 +204,9 @@ class AttentionRows(AttentionText):
         names, plan, (warps, _) = self.names, self.plan, self.lane_names
         low = self.low
         largest, summed, total = self.partial
+        names.weights, names.bound, names.product = (
+            self.kernel.names.fresh(one) for one in ("total_weight", "all_max", "value")
+        )
         value = f"{names.product} / {names.weights}" if plan.normalised else names.product
         lines = self.stores(f"({value})" if plan.normalised else value, names.weights, names.bound, vectors=True)
         lines = [line.replace(f"= ({value});", f"= {value};") for line in lines]
@@ -211,6 +215,7 @@ class AttentionRows(AttentionText):
         factor = f"const float {names.factor} = expf({largest}[{names.i}] - {names.shift});"
         once = "threadIdx.x == 0" + (" && blockIdx.y == 0" if self.several else "")
         return [
+            f"// Results of all {self.sharers} relative to the largest score of all.",
             *block_of(f"if ({self.first_lane} == 0)", [
                 f"{largest}[{self.which}] = {names.largest};",
                 f"{summed}[{self.which}] = {names.sum};",

@@ -16,6 +16,7 @@ from kernelmate.synthesis.elements import BY_NUMBER, Numbers, axes_in, chosen_by
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.packs import ALIGNED_ROWS
 from kernelmate.synthesis.plan import Key, Refused, walk
 from kernelmate.synthesis.reductions import WARP
@@ -230,7 +231,11 @@ class _Lanes:
         self.names = fresh_names(kernel, "kLanes", "row", "lane", "k", "offset", "count", "other")
         self.outputs = [one.name for one in kernel.outputs()]
         rank = len(plan.domain)
-        self.at = {axis: kernel.names.fresh("outer") for axis in range(rank)} if rank > 1 else {0: self.names.row}
+        self.at = (
+            {axis: kernel.names.fresh(position_name(plan.domain[axis])) for axis in range(rank)}
+            if rank > 1
+            else {0: self.names.row}
+        )
         self.numbers = Numbers(plan, kernel, {**self.at, plan.summed: self.names.k})
         for key in walk(plan):
             whole = tuple(one for one in key[1] if one is not None) == tuple(range(rank))

@@ -13,6 +13,7 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address, order_of
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names
+from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
 from kernelmate.synthesis.schedules.columns import ColumnLayout
@@ -116,7 +117,9 @@ class ColumnScan(Passes):
         self.along = layout.gone[-1]
         others = [int(axis) for axis in layout.single]
         self.count = " * ".join(layout.axes.sides[axis] for axis in others)
-        self.at: dict[int | str, str] = {axis: kernel.names.fresh("outer") for axis in others[:-1]}
+        self.at: dict[int | str, str] = {
+            axis: kernel.names.fresh(position_name(layout.axes.sides[axis])) for axis in others[:-1]
+        }
         self.at |= {others[-1]: self.names.column, self.along: self.names.row}
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat"}))
         self.reductions = Reductions(plan, kernel, Team("warp", WARP, WARP), "")
@@ -180,6 +183,9 @@ class ColumnScan(Passes):
         """Which column a thread has."""
         names, layout = self.names, self.layout
         count = self.kernel.count([layout.axes.sides[int(axis)] for axis in layout.single])
+        if len(layout.single) == 1:
+            column = f"const int {names.column} = blockIdx.x * blockDim.x + threadIdx.x;"
+            return [*self.opening, column, f"if ({names.column} >= {count}) return;"]
         return [
             *self.opening,
             f"const size_t {names.i} = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;",
@@ -190,6 +196,8 @@ class ColumnScan(Passes):
     def _places(self) -> list[str]:
         """Returns the positions of the column with number `i`."""
         others = [int(axis) for axis in reversed(self.layout.single)]
+        if len(others) == 1:
+            return []
         lines, left = [], self.names.i
         for number, axis in enumerate(others, 1):
             text = left if number == len(others) else f"{left} % {self.lengths[axis]}"
@@ -232,7 +240,6 @@ class Tiles(ColumnScan):
             *self._each("__shared__ {ctype} {sums}[kGroups][kWidth];"),
             *self.opening,
             f"const int {names.lane} = threadIdx.x % {names.kWidth}, {names.group} = threadIdx.x / {names.kWidth};",
-            f"const size_t {names.place} = static_cast<size_t>(blockIdx.x) * {names.kWidth} + {names.lane};",
             *self._end(length),
             *self._places(),
             *self.expressions.outer,
@@ -260,7 +267,7 @@ class Tiles(ColumnScan):
         # Locals of the first loop over a group's rows are unknown in the second.
         known = self.expressions.known
         self.expressions.known = {k: name for k, name in known.items() if k[0] < 0 or not self.expressions.varies(k)}
-        inclusive = [self.kernel.names.fresh(NAMES[kind]) for kind, _ in self.kinds]
+        inclusive = [self.kernel.names.fresh("inclusive") for _ in self.kinds]
         self.expressions.known |= dict(zip(self.scans, inclusive, strict=True))
         last = [
             f"const {ctype} {name} = {self.reductions.joined(kind, before, f'{prefix}[{names.k}]')};"
@@ -312,8 +319,16 @@ class Tiles(ColumnScan):
         names = self.names
         count = self.kernel.count([self.layout.axes.sides[int(axis)] for axis in self.layout.single])
         some, none = ("0", length) if self.backwards else (length, "0")
+        comment = "// Threads without a column have no rows; they stay for the barriers."
+        if len(self.layout.single) == 1:
+            return [
+                f"const int {names.column} = blockIdx.x * {names.kWidth} + {names.lane};",
+                comment,
+                f"const int {names.end} = {names.column} < {count} ? {some} : {none};",
+            ]
         return [
-            "// Threads without a column have no rows; they stay for the barriers.",
+            f"const size_t {names.place} = static_cast<size_t>(blockIdx.x) * {names.kWidth} + {names.lane};",
+            comment,
             f"const int {names.end} = {names.place} < {count} ? {some} : {none};",
             f"const size_t {names.i} = {names.place} < {count} ? {names.place} : 0;",
         ]

@@ -10,6 +10,7 @@ operations of the graph, m x n for each (m + n) elements that are read from shar
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -111,6 +112,10 @@ class _Contraction(ContractionText):
             for name in self.tiles
         }
         self.next = {name: kernel.names.fresh(f"{name}_next") for name in self.tiles}
+        self.loads = {
+            pack: kernel.names.fresh(f"load_{name}" if len({*self.packs.values()}) > 1 else "load")
+            for pack, name in {self.packs[name]: name for name in reversed(self.operands)}.items()
+        }
 
     def leaf(self, key: Key) -> str:
         """Returns an element of a thread's part of a tile, or of an array beside the sum."""
@@ -159,8 +164,7 @@ class _Contraction(ContractionText):
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
             f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
             *self.structs,
-            f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned, and",
-            "// what is stored by column meets different banks.",
+            f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned, and what is stored by column meets different banks.",
             *self._shared(),
             *self._block(),
             *self.untouched(),
@@ -236,7 +240,12 @@ class _Contraction(ContractionText):
 
     def _own_packs(self) -> list[str]:
         """Declares where in the tiles a thread's packs begin."""
-        return ["// The packs of the tiles that a thread loads.", *(self._own_pack(name) for name in self.tiles)]
+        loaders = {self.packs[name]: name for name in reversed(self.tiles) if name in self.whole}
+        return [
+            "// The packs of the tiles that a thread loads.",
+            *(self._own_pack(name) for name in self.tiles),
+            *(line for name in reversed(loaders.values()) for line in self._loader(name)),
+        ]
 
     def _own_pack(self, name: str) -> str:
         """The declaration of where in a tile a thread's pack begins."""
@@ -252,41 +261,77 @@ class _Contraction(ContractionText):
         across = f"({self._side(name)} / {names.kPack})"
         return f"threadIdx.x / {across}", f"threadIdx.x % {across} * {names.kPack}"
 
+    def _loader(self, name: str) -> list[str]:
+        """The declaration of the function that loads packs of an array's type."""
+        names, i, pack = self.names, self.names.i, self.packs[name]
+        row, at, end, whole, held = (self.kernel.names.fresh(one) for one in ("line", "at", "end", "whole", "pack"))
+        lines = [
+            f"// {names.kPack} neighbouring elements from `{at}` on; zeros from `{end}` on.",
+            f"const auto {self.loads[pack]} = [](const {self.kernel.element(name)}* {row}, int {at}, int {end}, bool {whole}) {{",
+            f"  {pack} {held} = {{}};",
+            f"  if ({whole} && {at} < {end}) {{",
+            f"    {held} = *reinterpret_cast<const {pack}*>({row} + {at});",
+            "  } else {",
+            "#pragma unroll",
+            *indented(
+                block_of(
+                    f"for (int {i} = 0; {i} < {names.kPack}; ++{i})",
+                    [f"if ({at} + {i} < {end}) {held}.at[{i}] = {row}[{at} + {i}];"],
+                ),
+                2,
+            ),
+            "  }",
+            f"  return {held};",
+            "};",
+        ]
+        for one in (row, at, end, whole, held):
+            self.kernel.names.release(one)
+        return lines
+
     def _load(self, name: str) -> list[str]:
         """Returns loads of a thread's pack of the next tile, along the array's contiguous axis."""
-        names, shape, lengths, i = self.names, self.shape, self.lengths, self.names.i
-        left = name in shape.left
-        order = (shape.left if left else shape.right)[name]
-        axis, position, first = (shape.m, names.m, names.m_first) if left else (shape.n, names.n, names.n_first)
-        along, (deep, wide), pack = self.along(name), self.own[name], self.packs[name]
+        names, shape, lengths = self.names, self.shape, self.lengths
+        (deep, wide), along, pack = self.own[name], self.along(name), self.packs[name]
+        axis, _, first = self._side_of(name)
+        at = {**self.at, shape.k: f"{names.k_first} + {deep}", axis: f"{first} + {wide}"}
         other = axis if along == shape.k else shape.k
-        start, stop = self.at[along], lengths[along]
-        element = address(order, lengths, {**self.at, along: f"{start} + {i}"})
-        inside = f"{self.at[other]} < {lengths[other]}"
-        single = f"{self.next[name]}.at[{i}] = {name}[{element}];"
-        each = [
+        if name not in self.whole:
+            return self._single_loads(name)
+        place = address(self.order(name), lengths, {**at, other: f"({at[other]})", along: "0"})
+        line = re.sub(
+            r"(^| \+ )0$", "", place.replace(f"static_cast<size_t>(({at[other]}))", f"static_cast<size_t>({at[other]})")
+        )
+        end = f"{at[other]} < {lengths[other]} ? {lengths[along]} : 0"
+        begin = f"{name} + {line}" if line else name
+        return [
+            f"const {pack} {self.next[name]} = {self.loads[pack]}({begin}, {at[along]}, {end}, {self.whole[name]});"
+        ]
+
+    def _single_loads(self, name: str) -> list[str]:
+        """Returns loads of an array whose contiguous axis is not one of a tile's."""
+        names, shape, lengths, i = self.names, self.shape, self.lengths, self.names.i
+        axis, position, first = self._side_of(name)
+        along, (deep, wide) = self.along(name), self.own[name]
+        other = axis if along == shape.k else shape.k
+        start = self.at[along]
+        element = address(self.order(name), lengths, {**self.at, along: f"{start} + {i}"})
+        inside = f"{self.at[other]} < {lengths[other]} && {start} + {i} < {lengths[along]}"
+        return [
+            f"{self.packs[name]} {self.next[name]} = {{}};",
             "#pragma unroll",
             *block_of(
                 f"for (int {i} = 0; {i} < {names.kPack}; ++{i})",
-                [f"if ({inside} && {start} + {i} < {stop}) {single}"],
+                [
+                    f"const int {names.k} = {names.k_first} + {deep}, {position} = {first} + {wide};",
+                    f"if ({inside}) {self.next[name]}.at[{i}] = {name}[{element}];",
+                ],
             ),
         ]
-        if name in self.whole:
-            packed = f"*reinterpret_cast<const {pack}*>(&{name}[{address(order, lengths, self.at)}])"
-            each = [
-                f"if ({self.whole[name]} && {inside} && {start} < {stop}) {{",
-                f"  {self.next[name]} = {packed};",
-                "} else {",
-                *indented(each),
-                "}",
-            ]
-        return [
-            f"{pack} {self.next[name]} = {{}};",
-            "{",
-            f"  const int {names.k} = {names.k_first} + {deep}, {position} = {first} + {wide};",
-            *indented(each),
-            "}",
-        ]
+
+    def _side_of(self, name: str) -> tuple[int, str, str]:
+        """An operand's axis beside the sum's, the position along it, and the block's first."""
+        names, shape = self.names, self.shape
+        return (shape.m, names.m, names.m_first) if name in shape.left else (shape.n, names.n, names.n_first)
 
     def _put(self, name: str) -> str:
         """Returns the statement that stores a pack element in the tile."""
@@ -346,7 +391,7 @@ class _Contraction(ContractionText):
                 lines.append(f"{name}[{names.place}] = {value};")
                 continue
             packed = f"*reinterpret_cast<{self.packs[name]}*>(&{name}[{names.place} - ({names.kPack} - 1)])"
-            lines.append(f"{packs[name]}.at[{last}] = {value};")
+            lines.append(f"{packs[name]}.at[{last}] = {value};  // stored with the last of its elements")
             lines += [
                 f"if (!{self.whole[name]}) {{",
                 f"  {name}[{names.place}] = {packs[name]}.at[{last}];",
@@ -472,8 +517,3 @@ class _AsyncContraction(_Contraction):
                 ],
             ),
         ]
-
-    def _side_of(self, name: str) -> tuple[int, str, str]:
-        """An operand's axis beside the sum's, the position along it, and the block's first."""
-        names, shape = self.names, self.shape
-        return (shape.m, names.m, names.m_first) if name in shape.left else (shape.n, names.n, names.n_first)

@@ -78,7 +78,7 @@ class _Convolving:
             raise Refused(f"the sum of {plan.node(found.root).dtype}")
         self.names = fresh_names(
             kernel, "kOut", "kSide", "kSpan", "kDepth", "kThreads", "kLine", "sum", "line", "part", "total", "i", "j", "d", "o",
-            "c", "o_first", "o_thread", "c_first", "inside", "out",
+            "c", "o_first", "o_thread", "c_first", "inside", out="in_tile",
         )  # fmt: skip
         words = [_WORDS[len(found.spatial) - 1 - place] for place in range(len(found.spatial))]
         self.words = [kernel.names.fresh(one if len(words) > 1 else "position") for one in words]

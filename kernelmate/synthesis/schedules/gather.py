@@ -6,6 +6,7 @@ one by one, from the cache where neighbours share them. Arithmetic: that of the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
@@ -14,6 +15,7 @@ from kernelmate.synthesis.elements import Elements, Numbers, axes_in
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Refused, walk
 from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
@@ -57,9 +59,10 @@ class Gather:
             raise Refused("it has one axis")
         self.outputs = [one.name for one in kernel.outputs()]
         self.names = fresh_names(kernel, "row", "column", "j", "kPack", "base", "count", "packed", "columns", "i")
-        self.at = {axis: kernel.names.fresh("outer") for axis in range(self.last)}
+        self.at = {axis: kernel.names.fresh(position_name(plan.domain[axis])) for axis in range(self.last)}
         if self.last == 1:
             self.at[0] = self.names.row
+        self._rows: dict[tuple[str, str], str] = {}
         self.inputs = self._inputs()
         along = [name for name, several in self.inputs.items() if self._along(several)]
         arrays = [one.name for one in kernel.contract.args if one.name in (*along, *self.outputs)]
@@ -101,7 +104,24 @@ class Gather:
         name = str(node.data[0])
         if name in self.packs.arrays and self._along(self.inputs[name]):
             return self.kernel.loaded(name, f"{self.packs.locals[name]}.at[{self.names.j}]")
-        return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
+        return self.kernel.loaded(name, self._element(name, self.numbers.address(key, self.expressions)))
+
+    def _element(self, name: str, address: str) -> str:
+        """An element of an array; rows that all elements of a thread lie in get a pointer."""
+        found = re.fullmatch(r"(\(?static_cast.+) \+ (?:(\w+)|\((\w+ \+ \w+)\))", address)
+        row, place = (found[1], found[2] or found[3]) if found is not None else ("", "")
+        words = re.findall(r"[A-Za-z_]\w*", row)
+        once = not {self.names.column, self.names.j} & {*words}
+        declared = [line for line in self.expressions.outer if any(re.search(rf" {one} = ", line) for one in words)]
+        known = {*self.at.values(), *self.kernel.parameters, "static_cast", "size_t"}
+        if not row or not once or len(declared) < len({*words} - known):
+            return f"{name}[{address}]"
+        if (name, row) not in self._rows:
+            ends = re.search(r"(?: \+ |^static_cast<size_t>\()([A-Za-z_]\w*)\) \* \w+$", row)
+            pointer = self.kernel.names.fresh(f"{name}_{ends[1]}" if ends is not None else f"{name}_row")
+            self.expressions.outer.append(f"const {self.kernel.element(name)}* {pointer} = {name} + {row};")
+            self._rows[name, row] = pointer
+        return f"{self._rows[name, row]}[{place}]"
 
     def written(self) -> WrittenKernel:
         """The text."""

@@ -7,6 +7,7 @@ written once, 16 bytes at a time. Arithmetic: that of the graph for each element
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,7 +21,9 @@ from kernelmate.synthesis.kernel_text import (
     block_of,
     camel,
     fresh_names,
+    type_word,
 )
+from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.packs import ALIGNED
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.window_plan import (
@@ -122,7 +125,9 @@ class _Interleaved(WindowText):
         self.last = f"__{len(plan.domain) - 1}"
         self.local = fresh_names(kernel, "kResults", "i", "j", "k", "row", "across", "aligned", "columns")
         self.bytes = kernel.names.outermost("kAccessBytes")
-        self.outer_names = [kernel.names.fresh("row" if len(plan.domain) == 2 else "outer") for _ in plan.domain[1:]]
+        self.outer_names = [
+            kernel.names.fresh("row" if len(plan.domain) == 2 else position_name(side)) for side in plan.domain[:-1]
+        ]
         self.names_of: dict[_Group, str] = {}
         self.offsets: dict[Key, tuple[_Group, int]] = {}
         for key in dict.fromkeys(self._reads()):
@@ -266,7 +271,10 @@ class _Interleaved(WindowText):
         for group in self._groups():
             element = kernel.element(group.name)
             if (element, group.step) not in types:
-                front, many = "" if len(elements) == 1 else camel(element), "" if group.step == 1 else f"{group.step}"
+                front, many = (
+                    "" if len(elements) == 1 else type_word(element),
+                    "" if group.step == 1 else f"{group.step}",
+                )
                 types[element, group.step] = kernel.names.fresh(f"{front}Pack{many}")
                 count = local.kResults if group.step == 1 else f"{group.step} * {local.kResults}"
                 align = f"{local.kResults} == 1 ? sizeof({element}) : {self.bytes}"
@@ -277,7 +285,9 @@ class _Interleaved(WindowText):
             places[group] = f"{group.name} + {self.address((*group.shape[:-1], group.shape[-1]), index)}"
         for group in reading:
             pack = types[kernel.element(group.name), group.step]
-            self.names_of[group] = kernel.names.fresh(f"{group.name}_pack")
+            alike = [one for one in reading if one.name == group.name]
+            number = ("first_", "second_")[alike.index(group)] if len(alike) == 2 else ""
+            self.names_of[group] = kernel.names.fresh(f"{group.name}_{number}pack")
             loads.append(f"const {pack} {self.names_of[group]} = *reinterpret_cast<const {pack}*>({places[group]});")
         results: dict[_Group, str] = {}
         for group in writing:
@@ -291,7 +301,7 @@ class _Interleaved(WindowText):
         for target, (group, place), text in zip(self.plan.targets, self.stored, texts, strict=True):
             value = kernel.stored(target.name, text, self.plan.node(target.key).dtype)
             body.append(f"{results[group]}.at[{self._at(group, place)}] = {value};")
-        loop = block_of(f"for (int {local.j} = 0; {local.j} < {local.kResults}; ++{local.j})", body)
+        loop = block_of(f"for (int {local.j} = 0; {local.j} < {local.kResults}; ++{local.j})", _summed(body))
         return [*lines, *loads, "#pragma unroll", *loop, *stores]
 
     def _launched(self, function: str, parameters: Sequence[str], width: str) -> tuple[tuple[str, ...], list[str]]:
@@ -367,3 +377,17 @@ class _Interleaved(WindowText):
 
 def _bare(side: str) -> str:
     return side[1:-1] if side.startswith("(") and side.endswith(")") and side.count("(") == 1 else side
+
+
+def _summed(body: Sequence[str]) -> list[str]:
+    """Lines in which a sum that was begun with zero, and a few terms added to it, are one expression."""
+    lines: list[str] = []
+    for line in body:
+        begun = re.fullmatch(r"(?:const )?(float|double) (\w+) = (.+);", lines[-1]) if lines else None
+        added = re.fullmatch(r"(\w+) \+= (.+);", line)
+        if begun is None or added is None or added[1] != begun[2] or re.search(r"[?<>=&|]", added[2]):
+            lines.append(line)
+            continue
+        front = "" if re.fullmatch(r"0\.0f?", begun[3]) else f"{begun[3]} + "
+        lines[-1] = f"const {begun[1]} {begun[2]} = {front}{added[2]};"
+    return lines

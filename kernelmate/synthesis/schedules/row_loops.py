@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.kernel_text import ITEM_BYTES, block_of
+from kernelmate.synthesis.kernel_text import ITEM_BYTES, block_of, indented
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.reductions import Team
 from kernelmate.synthesis.row_ends import RowEnd
@@ -63,10 +63,8 @@ class RowLoops(RowElements):
         comment = "elements of a row that a thread keeps in registers"
         self.names.kAhead, declared = self.kernel.constant("Kept", self.ahead, comment)
         self.constants += declared
-        self.names.load, self.names.first, self.names.i, self.names.kRow = (
-            names.fresh(one) for one in ("load", "first", "i", "kRow")
-        )
-        self._loaded = False
+        for one in ("loaded", "first", "last", "use", "each_pack", "over_row", "i", "kRow"):
+            setattr(self.names, one, names.fresh(one))
         for one in self.kept:
             self.packs.locals[one] = f"{names.fresh(f'{one}_packs')}[{self.names.i}]"
 
@@ -80,22 +78,54 @@ class RowLoops(RowElements):
         return str(self.team.threads) if self.team.name == "warp" else str(self.names.kThreads)
 
     def kept_lines(self) -> list[str]:
-        """Returns declarations of kept values, and their loads."""
+        """Returns declarations of kept values, and of the loops over a thread's packs."""
         if not self.kept:
             return []
         names, packs, kpack = self.names, self.packs, self._kpack
         count = names.kAhead if kpack == "1" else f"{names.kAhead} / {kpack}"
-        lines = [f"constexpr int {names.kRow} = {self.threads} * {names.kAhead};"]
-        lines += [f"{packs.type_of(one)} {packs.locals[one].partition('[')[0]}[{count}];" for one in self.kept]
+        place = f"({names.i} * {self.threads} + {names.rank}) * {kpack}"
+        place = place.removesuffix(" * 1")[1:-1] if kpack == "1" else place
+        last, given, passed = self._most(), "", ""
+        if self.end is not None:  # passes end at different columns
+            last, given, passed = names.last, f"int {names.last}, ", f"{names.last}, "
         loads = [
             f"{packs.locals[one]} = *reinterpret_cast<const {packs.type_of(one)}*>({self.pointers[one]} + {names.c});"
             for one in self.kept
         ]
-        each = self._over_packs(block_of(f"if ({names.c} < {self._most()})", loads))
+        most = f"{self._most()}, " if passed else ""
         return [
-            *lines,
-            f"// Rows of up to {names.kRow} elements are loaded once, longer ones part by part for each pass.",
-            *block_of(f"const auto {names.load} = [&](int {names.first})", each)[:-1],
+            f"constexpr int {names.kRow} = {self.threads} * {names.kAhead};",
+            *(f"{packs.type_of(one)} {packs.locals[one].partition('[')[0]}[{count}];" for one in self.kept),
+            f"// This thread's packs of the part of the row that begins at column `{names.first}`.",
+            f"const auto {names.each_pack} = [&](int {names.first}, {given}auto {names.use}) {{",
+            "#pragma unroll",
+            *indented(
+                block_of(
+                    f"for (int {names.i} = 0; {names.i} < {count}; ++{names.i})",
+                    [
+                        f"const int {names.c} = {names.first} + {place};",
+                        f"if ({names.c} < {last}) {names.use}({names.i}, {names.c});",
+                    ],
+                )
+            ),
+            "};",
+            f"// A part of up to {names.kRow} elements stays in registers, so that a row of no more is read once for all passes.",
+            f"int {names.loaded} = -1;",
+            f"const auto {names.over_row} = [&]({given}auto {names.use}) {{",
+            *indented(
+                block_of(
+                    f"for (int {names.first} = 0; {names.first} < {last}; {names.first} += {names.kRow})",
+                    [
+                        f"if ({names.loaded} != {names.first}) {{",
+                        f"  {names.each_pack}({names.first}, {most}[&](int {names.i}, int {names.c}) {{",
+                        *indented(loads, 2),
+                        "  });",
+                        f"  {names.loaded} = {names.first};",
+                        "}",
+                        f"{names.each_pack}({names.first}, {passed}{names.use});",
+                    ],
+                )
+            ),
             "};",
         ]
 
@@ -109,20 +139,6 @@ class RowLoops(RowElements):
         """The reductions of each pass."""
         raise NotImplementedError
 
-    def _over_packs(self, lines: Sequence[str]) -> list[str]:
-        """Returns the loop over a thread's packs in one part of a row."""
-        names, kpack = self.names, self._kpack
-        count = names.kAhead if kpack == "1" else f"{names.kAhead} / {kpack}"
-        place = f"({names.i} * {self.threads} + {names.rank}) * {kpack}"
-        place = place.removesuffix(" * 1")[1:-1] if kpack == "1" else place
-        return [
-            "#pragma unroll",
-            *block_of(
-                f"for (int {names.i} = 0; {names.i} < {count}; ++{names.i})",
-                [f"const int {names.c} = {names.first} + {place};", *lines],
-            ),
-        ]
-
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
@@ -133,6 +149,9 @@ class RowLoops(RowElements):
         self.expressions.known = {
             key: name for key, name in known.items() if self.stays(key) or not self.expressions.varies(key)
         }
+        for name in {*known.values()} - {*self.expressions.known.values()}:  # the next pass may use it again
+            if any(re.match(rf"const [\w ]+ {name} = ", line) for line in body):
+                self.kernel.names.release(name)
         passing = self._kept_pass if self.kept else self._pass
         return [*outer, *passing(lines, stores, before)]
 
@@ -158,20 +177,17 @@ class RowLoops(RowElements):
         ]
 
     def _kept_pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:
-        """Returns a pass over kept values, part after part for longer rows."""
-        names = self.names
-        rest = stores and self.last != names.columns
-        if rest:
+        """Returns a pass over kept values."""
+        names, last = self.names, self.last
+        if stores and last != names.columns:
             declared, filled = self._filled(stores)
             before = [*before, *declared]
-            inside = [*block_of(f"if ({names.c} < {self.last})", lines)[:-1], *block_of(f"}} else if ({names.c} < {names.columns})", filled)]  # fmt: skip
-        else:
-            inside = block_of(f"if ({names.c} < {self.last})", lines)
-        call = f"{names.load}({names.first});"
-        loading = f"if ({names.columns} > {names.kRow}) {call}" if self._loaded else call
-        self._loaded = True
-        head = f"for (int {names.first} = 0; {names.first} < {names.columns if rest else self.last}; {names.first} += {names.kRow})"
-        return [*before, *block_of(head, [loading, *self._over_packs(inside)])]
+            lines = [*block_of(f"if ({names.c} < {last})", lines)[:-1], *block_of("} else", filled)]
+            last = names.columns
+        text = "\n".join(lines)
+        given = ", ".join(f"int {one}" if re.search(rf"\b{one}\b", text) else "int" for one in (names.i, names.c))
+        passed = "" if self.end is None else f"{last}, "
+        return [*before, f"{names.over_row}({passed}[&]({given}) {{", *indented(lines), "});"]
 
     def _pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:
         """A pass that reads the row."""

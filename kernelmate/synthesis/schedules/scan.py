@@ -135,6 +135,10 @@ def _check(plan: Plan, gone: int) -> None:
             plan.access(key)
 
 
+_JOINED = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest"}
+"""Beginnings of the comments on joined values, by the kind of a scan."""
+
+
 @dataclass(frozen=True, slots=True)
 class Joining:
     """Text by which the values of a team's threads are joined in order.
@@ -187,7 +191,7 @@ class RowScan(Rows):
             names.value,
             names.other,
             neutral(self.expressions, kind, ctype),
-            "Of the values of all threads before this one; `{total}` is that of the whole {team}.",
+            f"{_JOINED[kind]} of the values of all threads before this one; `{{total}}` is that of the whole {{team}}.",
             lambda how, value, by: f"__shfl_{how}sync({FULL_MASK}, {value}, {by})",
             partial(reductions.combined, kind),
             lambda before, total: f"{before} = {reductions.joined(kind, total, before)};",

@@ -21,11 +21,8 @@ from kernelmate.synthesis.contraction_shape import ContractionShape, Factors
 from kernelmate.synthesis.contraction_text import ContractionText
 from kernelmate.synthesis.kernel_text import ITEM_BYTES, KernelText, WrittenKernel, block_of, indented
 from kernelmate.synthesis.plan import Plan, Refused
-from kernelmate.synthesis.tensor_text import TensorText
+from kernelmate.synthesis.tensor_text import IN_FLIGHT, TensorText
 from kernelmate.synthesis.tensor_tiles import CHUNK, GROUP, STATIC_BYTES, STEP, TILES, TensorTile, ranked
-
-IN_FLIGHT = 8
-"""Elements that a thread loads before it stores the first, if it cannot copy chunks."""
 
 
 def makers(plan: Plan, kernel: KernelText) -> list[partial[WrittenKernel]]:
@@ -57,7 +54,7 @@ def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> WrittenKernel:
 class _TilePlace:
     """Where an operand's tile comes from: texts of its rows and width, of positions and lengths along both axes.
 
-    `positions` declares those of a thread, up to what is added along a row; `pitch` is from one row to the next.
+    `positions` declares those of a thread, up to what is added along a row.
     """
 
     name: str
@@ -69,7 +66,6 @@ class _TilePlace:
     along_length: str
     positions: str
     element: str
-    pitch: str
 
 
 class _TensorContraction(ContractionText):
@@ -83,6 +79,13 @@ class _TensorContraction(ContractionText):
         )  # fmt: skip
         super().__init__(shape, kernel, (factors.left, factors.right), *more)
         self.tile, self.outside = tile, factors.outside
+        down, across, shared = tile.warps
+        if down == 1:
+            self.names.m_thread = ""
+        if across == 1:
+            self.names.n_thread = ""
+        if shared > 1 and down * across == 1:
+            self.names.part = self.names.warp
         left, right = (kernel.arguments[name].dtype for name in self.operands)
         self.text = TensorText(kernel, left, right, self.total)
         self.item = ITEM_BYTES[left]
@@ -108,7 +111,7 @@ class _TensorContraction(ContractionText):
             f"in use or under way by cp.async, and {tile.part[0]} x {tile.part[1]} results in the registers of each warp."
             + self.promise(tile.m, tile.n),
             kernel.definition(kernel.head(f"__launch_bounds__({tile.threads}, {resident}) "), body),
-            self.text.helpers(turned),
+            self.text.helpers(turned, tiles=bool({*self.operands} & {*self.whole})),
             (self.blocks(tile.m, tile.n),),
             tile.threads,
             shared=shared,
@@ -207,10 +210,13 @@ class _TensorContraction(ContractionText):
             f"const int {names.warp} = threadIdx.x / 32, {names.lane} = threadIdx.x % 32;",
         ]
         across, down = tile.warps[1], tile.warps[0]
-        lines.append(f"const int {names.m_thread} = {_scaled(self._share(down, across), names.kWarpM)};")
-        lines.append(f"const int {names.n_thread} = {_scaled(self._share(across, 1), names.kWarpN)};")
-        if tile.warps[2] > 1:
-            lines.append(f"const int {names.part} = {names.warp}{f' / {down * across}' if down * across > 1 else ''};")
+        shares = (
+            (names.m_thread, self._share(down, across), names.kWarpM),
+            (names.n_thread, self._share(across, 1), names.kWarpN),
+        )
+        lines += [f"const int {name} = {number} * {by};" for name, number, by in shares if number != "0"]
+        if tile.warps[2] > 1 and down * across > 1:
+            lines.append(f"const int {names.part} = {names.warp} / {down * across};")
         return lines
 
     def _share(self, count: int, behind: int) -> str:
@@ -243,37 +249,23 @@ class _TensorContraction(ContractionText):
         place = _TilePlace(
             name, rows, width, self.at[across], self.at[along], lengths[across], lengths[along],
             f"const int {self.at[across]} = {row_first} + {names.line}, {self.at[along]} = {along_first}",
-            f"{name}[{address(self.order(name), lengths, self.at)}]", self._pitch(name, across),
+            f"{name}[{address(self.order(name), lengths, self.at)}]",
         )  # fmt: skip
         if name not in self.whole:
             return self._singles(place)
-        whole, single = indented(self._chunks(place)), indented(self._singles(place))
-        return [f"if ({self.whole[name]}) {{", *whole, "} else {", *single, "}"]
+        at = {**self.at, across: row_first, along: along_first}
+        pitch = self._pitch(name, across)
+        pitch = f"static_cast<size_t>({pitch.replace(' * ', ') * ', 1)}" if " * " in pitch else pitch
+        remaining = f"{lengths[across]} - {row_first}, {lengths[along]} - {along_first}"
+        source = f"&{name}[{address(self.order(name), lengths, at)}]"
+        return [
+            f"{self.text.tile}<{names.kThreads}>({names.tiles}[{names.stage}].{name}, {source}, {pitch}, {remaining}, {self.whole[name]});"
+        ]
 
     def _pitch(self, name: str, axis: int) -> str:
         """Elements from one position along an axis to the next, in an operand's memory."""
         order = self.order(name)
         return " * ".join(self.lengths[int(one)] for one in order[order.index(axis) + 1 :]) or "1"
-
-    def _chunks(self, place: _TilePlace) -> list[str]:
-        """Returns the copy by `cp.async`: a thread takes the same chunk of rows that are multiples of eight apart."""
-        names, wide = self.names, self._row_chunks(place.name)
-        packs = f"({place.width} / {names.kPack})"
-        apart = self.tile.threads // wide
-        to = f"{names.tiles}[{names.stage}].{place.name}[{names.line} + {names.j}][({names.chunk} ^ {self._exchange(place.name)}) * {names.kPack}]"
-        inside = f"{place.across} + {names.j} < {place.across_length} && {place.along} < {place.along_length}"
-        copy = f"{self.text.copy}(&{to}, {names.source} + static_cast<size_t>({names.j}) * {place.pitch}, {inside});"
-        guard = f"if ({names.line} < {place.rows}) " if apart > self._rows(place.name) else ""
-        return [
-            f"constexpr int {names.kApart} = {names.kThreads} / {packs};  // rows from one chunk of a thread to its next",
-            f"const int {names.line} = threadIdx.x / {packs}, {names.chunk} = threadIdx.x % {packs};",
-            f"{place.positions} + {names.chunk} * {names.kPack};",
-            f"const {self.kernel.element(place.name)}* {names.source} = &{place.element};",
-            "#pragma unroll",
-            *block_of(
-                f"for (int {names.j} = 0; {names.j} < {place.rows}; {names.j} += {names.kApart})", [f"{guard}{copy}"]
-            ),
-        ]
 
     def _singles(self, place: _TilePlace) -> list[str]:
         """Returns the copy through registers: eight elements per thread are in flight."""
@@ -341,9 +333,9 @@ class _TensorContraction(ContractionText):
         loads = []
         for name, count in zip(self.operands, (names.kWarpM, names.kWarpN), strict=True):
             start = names.m_thread if name in self.shape.left else names.n_thread
-            row, chunk = f"{start} + {names.i} * 16", f"{names.k}"
+            row, chunk = _sum(start, f"{names.i} * 16"), f"{names.k}"
             if self._turned(name):
-                row, chunk = chunk, f"({row})"
+                row, chunk = chunk, f"({row})" if " + " in row else row
             place = f"{names.tile}.{name}[{row} + {self.lanes[name]}][({chunk} / {names.kPack} ^ {self.chunks[name]}) * {names.kPack}]"
             loads += [
                 "#pragma unroll",
@@ -415,8 +407,8 @@ class _TensorContraction(ContractionText):
         lines = [
             f"const int {names.line} = {names.pack} / ({names.kWarpN} / {names.kWide});",
             f"const int {names.chunk} = {names.pack} % ({names.kWarpN} / {names.kWide}) * {names.kWide};",
-            f"const int {names.m} = {names.m_first} + {names.m_thread} + {names.i} * 16 + {names.line};",
-            f"const int {names.first} = {names.n_first} + {names.n_thread} + {names.chunk};",
+            f"const int {names.m} = {_sum(names.m_first, names.m_thread, f'{names.i} * 16', names.line)};",
+            f"const int {names.first} = {_sum(names.n_first, names.n_thread, names.chunk)};",
             *block_of(f"if ({names.m} < {self.lengths[self.shape.m]})", self._stored()),
         ]
         place = f"{names.staged}[{names.lane} / 4 + {names.e} / 2 * 8][{names.j} * 8 + {names.lane} % 4 * 2 + {names.e} % 2]"
@@ -431,10 +423,13 @@ class _TensorContraction(ContractionText):
                     "#pragma unroll",
                     *block_of(
                         f"for (int {names.j} = 0; {names.j} < {names.kWarpN} / 8; ++{names.j})",
-                        block_of(
-                            f"for (int {names.e} = 0; {names.e} < 4; ++{names.e})",
-                            [f"{place} = {names.sum}[{names.i}][{names.j}][{names.e}];"],
-                        ),
+                        [
+                            "#pragma unroll",
+                            *block_of(
+                                f"for (int {names.e} = 0; {names.e} < 4; ++{names.e})",
+                                [f"{place} = {names.sum}[{names.i}][{names.j}][{names.e}];"],
+                            ),
+                        ],
                     ),
                     "__syncwarp();",
                     *block_of(
@@ -479,5 +474,6 @@ class _TensorContraction(ContractionText):
         return lines
 
 
-def _scaled(number: str, by: str) -> str:
-    return "0" if number == "0" else f"{number} * {by}"
+def _sum(*parts: str) -> str:
+    """The sum of positions, those that are zero left out."""
+    return " + ".join(one for one in parts if one)

@@ -13,10 +13,11 @@ from functools import partial
 from kernelmate.errors import ContractError
 from kernelmate.records import Size
 from kernelmate.source import evaluate, launch_shape
-from kernelmate.synthesis.folding import with_locals
+from kernelmate.source.folding import with_locals
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import existing
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
+from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.rolled import rolled
 from kernelmate.synthesis.schedules.pointwise import row_block
@@ -269,7 +270,7 @@ class _Threads:
         """Emits positions along the axes before the last two, from the plane number."""
         lines, left = [], self.names[2]
         sides = self.plan.domain[: self.rank - 2]
-        self.outer = [self.kernel.names.fresh("outer") for _ in sides]
+        self.outer = [self.kernel.names.fresh(position_name(one)) for one in sides]
         for axis in range(len(sides) - 1, -1, -1):
             length = self.kernel.size(sides[axis]) if axis else ""
             length = length if re.fullmatch(r"\w*", length) else f"({length})"
@@ -372,7 +373,7 @@ class _Grid(_Threads):
         lines: list[str] = []
         for side, letter in zip(kernel.contract.grid, "xyz", strict=False):
             axis = self.sides.index(side)
-            name = self.names[axis] if axis < len(self.names) else kernel.names.fresh("outer")
+            name = self.names[axis] if axis < len(self.names) else kernel.names.fresh(position_name(side))
             lines.append(f"const int {name} = blockIdx.{letter};")
             positions[f"__{sides.index(side)}"] = name
         length = kernel.size(sides[-1])

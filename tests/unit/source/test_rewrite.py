@@ -288,6 +288,32 @@ def test_bytes_of_shared_memory_are_counted_by_sizeof_where_they_were() -> None:
     assert "k<<<1, 256, 32 * sizeof(float)>>>" in change_launch(kernel_of(text), shared="32 * 4").unit.text
 
 
+WIDE = f"// {'-' * 90}\n"
+LENGTHY = "k<<<(count + 255) / 256, 256>>>(a_pointer_with_a_name, number_of_elements, number_of_rows)"
+
+
+def test_a_changed_launch_is_broken_at_the_width_of_the_file() -> None:
+    text = WIDE + BLOCK + KERNEL + host(LENGTHY)
+    changed = change_launch(kernel_of(text), grid="cdiv(n + 7, block) * cdiv(m, 2)", block="128").unit.text
+    assert changed.endswith(
+        """{
+  k<<<((number_of_elements + 7 + 127) / 128) * ((number_of_rows + 1) / 2), 128>>>(
+      a_pointer_with_a_name, number_of_elements, number_of_rows);
+}
+"""
+    )
+    assert max(map(len, changed.split("\n"))) <= 100
+
+
+def test_launches_that_fit_and_those_of_macros_stay_on_one_line() -> None:
+    text = f"{WIDE}{BLOCK}{KERNEL}#define RUN(p, count) {LENGTHY} /* the launch of k that the tests use */\n"
+    changed = change_launch(kernel_of(text), block="512").unit.text
+    assert "RUN(p, count) k<<<(number_of_elements + 511) / 512, 512>>>(a_pointer_with_a_name," in changed
+    assert changed.count("\n") == text.count("\n")
+    short = BLOCK + KERNEL + host("k<<<(count + 255) / 256, 256>>>(p, count, 3)")
+    assert "  k<<<(count + 511) / 512, 512>>>(p, count, 3);\n" in change_launch(kernel_of(short), block="512").unit.text
+
+
 def test_launches_of_other_kernels_stay(tmp_path: Path) -> None:
     text = BLOCK + KERNEL + "__global__ void j(int n) {}\n" + host("j<<<1, 256>>>(3); k<<<1, 256>>>(p, count, 3)")
     assert "j<<<1, 256>>>" in change_launch(kernel_of(text), block="64").unit.text

@@ -13,6 +13,7 @@ from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.schedules import interleaved
 from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
 
 I = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i >= n) return;\n"  # noqa: E741 -- the kernel's own name
 BY_I = "cdiv(n, block)"
@@ -66,3 +67,12 @@ def test_borders_are_left_to_others(make: Any, tmp_path: Path) -> None:
     kernel, contract = make(args, "np.concatenate([x[1:, 0], x[:1, 2]])", grid=BY_I, sizes=SIZES)
     with pytest.raises(Refused):
         next(interleaved.written(trace(contract, tmp_path), KernelText(kernel, contract)))
+
+
+def test_few_terms_are_added_in_one_expression_and_rows_told_apart(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[h, w] ~ normal", "y": "out float32[h // 2, w // 2]", "h": "int32", "w": "int32"}
+    reference = "x.reshape(h // 2, 2, w // 2, 2).mean(axis=(1, 3))"
+    sizes, require = "{ h = 4, w = 64 }, { h = 2, w = 2 }", 'require = ["h % 2 == 0", "w % 2 == 0"]'
+    kernel, contract = make(args, reference, grid="h * w", sizes=sizes, more=require)
+    text = next(kernels_for(trace(contract, tmp_path), kernel, contract)).helpers
+    assert "= x_first_pack.at[2 * j] + x_first_pack.at[2 * j + 1] + x_second_pack.at[2 * j] +" in " ".join(text.split())

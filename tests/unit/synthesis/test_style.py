@@ -10,9 +10,9 @@ import pytest
 
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import contract_for, load_kernel
+from kernelmate.source.folding import folded, width_of, with_locals, wrapped
 from kernelmate.suggest.untrusted import screen
 from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
-from kernelmate.synthesis.folding import folded, width_of, with_locals, wrapped
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed
 from kernelmate.synthesis.trace import trace
@@ -221,3 +221,134 @@ def test_a_guarded_statement_with_calls_is_broken_behind_its_condition() -> None
         "                                   first]) = y_pack;",
         "  }",
     ]
+
+
+NORMS = "def reference(x):\n    mean = x.mean(axis=1, keepdims=True)\n    centred = x - mean\n    var = (centred**2).mean(axis=1, keepdims=True)\n    return centred / np.sqrt(var + 1e-5) * centred"
+
+
+def test_passes_over_a_kept_row_share_one_loop_and_the_references_names(make: Any, tmp_path: Path) -> None:
+    text = first(*make(NORM, NORMS, sizes=LONG), tmp_path).helpers
+    assert text.count("for (int first = 0;") == 1
+    assert text.count("over_row([&](int i, int") == 3
+    assert text.count("const float centred = x_packs[i].at[j] - mean;") == 2  # of the second pass and of the last one
+    assert "centred_2" not in text
+
+
+def test_an_element_of_a_result_is_called_after_it(make: Any, tmp_path: Path) -> None:
+    args = {
+        "x": "in float32[rows, cols]",
+        "total": "out float32[rows, cols]",
+        "y": "out float32[rows]",
+        "rows": "int32",
+        "cols": "int32",
+    }
+    reference = "def reference(x):\n    total = x * 3\n    return total, (total * total).sum(axis=1)"
+    text = first(*make(args, reference, sizes=LONG), tmp_path).helpers
+    assert "const float total_i = x_" in text
+
+
+def test_tiles_of_a_product_are_loaded_by_one_function(make: Any, tmp_path: Path) -> None:
+    args = {
+        "a": "in float32[m, k]",
+        "b": "in float32[k, n]",
+        "c": "out float32[m, n]",
+        "m": "int32",
+        "n": "int32",
+        "k": "int32",
+    }
+    text = first(
+        *make(args, "a @ b", sizes="{ m = 64, n = 64, k = 64 }, { m = 5, n = 7, k = 3 }", grid="m"), tmp_path
+    ).definition
+    assert text.count("*reinterpret_cast<const Pack*>(") == 1
+    loads = re.findall(r"const Pack (\w) ?\w*_next = load\(", text) or re.findall(
+        r"const Pack (\w)_next = load\(", text
+    )
+    assert loads == ["a", "b"]
+
+
+def test_a_counter_takes_another_letter_and_no_number(make: Any, tmp_path: Path) -> None:
+    body = "const int j = blockIdx.x * blockDim.x + threadIdx.x;\nconst int i = blockIdx.y * blockDim.y + threadIdx.y;"
+    kernel, contract = make(
+        *STENCIL,
+        sizes="{ h = 4096, w = 4096 }, { h = 1, w = 1 }",
+        grid='cdiv(w, 16)", "cdiv(h, 16)',
+        body=body,
+        block="[16, 16]",
+    )
+    texts = [one.definition for one in kernels_for(trace(contract, tmp_path), kernel, contract)]
+    assert any("for (int k = 0; k < kRows; ++k)" in one for one in texts)
+    assert not any(re.search(r"\b[ijk]_2\b", one) for one in texts)
+
+
+def test_numbers_of_rows_are_called_as_in_the_reference_and_rows_have_pointers(make: Any, tmp_path: Path) -> None:
+    reference = (
+        "def reference(x, rows, cols):\n    low = np.floor(np.maximum((np.arange(2 * rows) + 0.5) / 2 - 0.5, 0)).astype(int)\n"
+        "    high = np.minimum(low + 1, rows - 1)\n    return x[low] + x[high] * 0.5"
+    )
+    args = {**NORM, "y": "out float32[2 * rows, cols]"}
+    text = first(*make(args, reference, sizes=LONG, grid="2 * rows"), tmp_path)
+    text_ = text.helpers + text.definition
+    assert "const int high = min(low + 1, rows - 1);" in text_
+    assert "long long" not in text_
+    assert "fmaxf(" in text_
+
+
+def test_a_comment_on_a_grid_goes_above_it_where_the_line_has_no_room(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in uint8[n]", "counts": "inout uint32[256] ~ zeros", "n": "int32"}
+    reference = "def reference(x, counts):\n    return counts + np.bincount(x, minlength=256).astype(np.uint32)"
+    kernel, contract = make(
+        args, reference, sizes="{ n = 100000 }, { n = 1 }", grid="cdiv(n, 128)", body="atomicAdd(&counts[x[0]], 1u);"
+    )
+    lines = file_of(kernel, contract, tmp_path).unit.text.split("\n")
+    grid = next(place for place, line in enumerate(lines) if line.startswith("// grid ="))
+    assert lines[grid - 1].startswith("// # ")
+    assert max(map(len, lines)) <= width_of(kernel.unit.text)
+
+
+def test_long_comments_are_wrapped() -> None:
+    assert folded("  // Rows of many elements are read part by part.", 30) == [
+        "  // Rows of many elements are",
+        "  // read part by part.",
+    ]
+
+
+def test_whole_numbers_among_floats_are_converted_by_the_language(make: Any, tmp_path: Path) -> None:
+    args = {
+        "q": "in int8[rows, cols]",
+        "zero": "in int8[rows]",
+        "y": "out float32[rows, cols]",
+        "rows": "int32",
+        "cols": "int32",
+    }
+    reference = "def reference(q, zero):\n    return (q.astype(np.float32) - zero.astype(np.float32)[:, None]) * 0.5"
+    text = first(*make(args, reference, sizes=LONG), tmp_path)
+    assert (text.helpers + text.definition).count("static_cast<float>(") == 1, (
+        "of the first one, before both are floats"
+    )
+
+
+def test_a_window_tests_the_position_that_it_reads(make: Any, tmp_path: Path) -> None:
+    reference = (
+        "def reference(x, h, w):\n    view = np.lib.stride_tricks.sliding_window_view(np.pad(x, 1), (3, 3))\n"
+        "    return view.sum(axis=(2, 3))"
+    )
+    kernel, contract = make(STENCIL[0], reference, sizes=SIDES, grid="h")
+    texts = [one.definition for one in kernels_for(trace(contract, tmp_path), kernel, contract)]
+    assert any(re.search(r"row \+ \w+ - 1 >= 0 && row \+ \w+ - 1 < h", one) for one in texts)
+
+
+def test_packs_of_several_types_are_called_after_what_they_hold(make: Any, tmp_path: Path) -> None:
+    args = {
+        "x": "in uint8[rows, cols]",
+        "s": "in bfloat16[rows, cols]",
+        "y": "out int8[rows, cols]",
+        "rows": "int32",
+        "cols": "int32",
+    }
+    reference = "def reference(x, s):\n    return np.where(s > 0, x.astype(np.int8), np.int8(0))"
+    text = first(*make(args, reference, sizes=LONG), tmp_path)
+    assert {*re.findall(r"\b\w+Pack(?= \{)", text.helpers + text.definition)} == {
+        "BytePack",
+        "Bfloat16Pack",
+        "Int8Pack",
+    }

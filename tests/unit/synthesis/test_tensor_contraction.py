@@ -187,6 +187,18 @@ def test_large_tiles_copy_asynchronously_multiply_on_tensor_cores_and_do_not_spi
             assert any(wanted in one for one in opcodes), wanted
 
 
+def test_both_operands_are_copied_by_one_function_and_no_position_is_always_zero(make: Any, tmp_path: Path) -> None:
+    kernel, contract = product(make)
+    texts = texts_of(kernel, contract, tmp_path)
+    for name, text in texts.items():
+        if not name.startswith("tensor-"):
+            continue
+        assert text.definition.count("copy_tile<kThreads>(tiles[stage].") == 2
+        assert "held" not in text.definition
+        assert " = 0;\n" not in text.definition.partition("for (int step = 0;")[0]
+    assert any("inner = warp * kStep" in text.definition for text in texts.values()), "warps that share sums"
+
+
 def test_tiles_follow_the_shape() -> None:
     def first(m: int, n: int, k: int, *, fixed: bool = False) -> tuple[int, int]:
         tile = ranked(m, n, k, 1, 2, fixed=fixed)[0]

@@ -11,7 +11,7 @@ from kernelmate.source import apply_edits, find_kernels, text_unit
 from kernelmate.suggest.recipes import ALL
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.sentences import corrected
-from kernelmate.suggest.recipes.techniques import ENDED, ended_by
+from kernelmate.suggest.recipes.techniques import ENDED, REWRITTEN, ended_by
 
 CONTRACT = """// /// kernelmate
 // sizes = [{ n = 64 }]
@@ -202,3 +202,19 @@ def test_the_length_of_a_block_follows_the_launch(block, now, text: str, correct
 def test_offsets_hold_in_a_file_with_letters_beyond_ascii(after) -> None:
     head = "// Größe n: Summe über x. Sum with a tree in shared memory.\n"
     assert after(head) == "// Größe n: Summe über x. Sum by warp shuffles.\n" + CHANGED
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("Layer normalisation, one block per row. Mean and variance in two passes (no E[x^2], which loses digits).", "Layer normalisation."),
+        ("Attention of a single head, one block per query. All scores of a query wait in shared memory.", "Attention of a single head."),
+        ("Normalisation of groups. NCHW, one block per group; the group is read three times: for its mean, and the result.", "Normalisation of groups. NCHW."),
+        ("Matrix transpose through a tile in shared memory: loads walk along rows.", "Matrix transpose."),
+    ],
+)  # fmt: skip
+def test_how_a_replaced_kernel_worked_is_not_told_in_parts_of_sentences(before: str, now: str) -> None:
+    text = before
+    for one in REWRITTEN:
+        text = corrected(text, [one], (), "k")
+    assert text == now

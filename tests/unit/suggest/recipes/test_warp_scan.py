@@ -67,6 +67,7 @@ def test_a_scan_keeps_a_value_per_warp(judged, body, reference, dtype, kind, dra
     text = one.candidate.kernel.source
     assert "__shfl_up_sync" in text
     assert text.count("__syncthreads();") == 1
+    assert text.count("for (int w = 0;") == 1, "one loop over the warps for all that is taken from them"
     assert one.verdict.objective.after == bytes_
     assert one.verdict.accepted is True
 

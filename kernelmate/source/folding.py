@@ -1,9 +1,10 @@
-"""Long lines of written kernels, broken as clang-format's Google style breaks them, at the width that the file keeps."""
+"""Long lines of written text, broken as clang-format's Google style breaks them, at the width that the file keeps."""
 
 from __future__ import annotations
 
 import itertools
 import re
+import textwrap
 from collections.abc import Sequence
 
 WIDTHS = (80, 100, 120)
@@ -62,7 +63,7 @@ def with_locals(lines: Sequence[str]) -> list[str]:
 
 
 def folded(line: str, width: int) -> list[str]:
-    """Wrap a statement to `width` columns; a trailing comment goes above it.
+    """Wrap a statement, or a comment, to `width` columns; a trailing comment goes above its statement.
 
     Lines break outside parentheses unless that leaves a short rest; continuation lines align with the innermost open
     parenthesis, or are indented by four columns.
@@ -70,9 +71,13 @@ def folded(line: str, width: int) -> list[str]:
     if len(line) <= width or line.startswith("#"):
         return [line]
     lead = line[: len(line) - len(line.lstrip())]
+    if line.startswith(f"{lead}// "):
+        return textwrap.wrap(
+            line, width, subsequent_indent=f"{lead}// ", break_long_words=False, break_on_hyphens=False
+        )
     statement, mark, comment = line.partition("  //")
     if mark:
-        return [f"{lead}//{comment}", *(folded(statement.rstrip(), width) if statement.strip() else [])]
+        return [*folded(f"{lead}//{comment}", width), *(folded(statement.rstrip(), width) if statement.strip() else [])]
     condition = _condition_end(line)
     guarded = re.fullmatch(r" ([^;{}]+;)", line[condition:]) if condition else None
     if guarded is not None:
@@ -116,3 +121,29 @@ def _broken(line: str, deeper: str, width: int) -> list[str]:
         indent = below if not opened else " " * opened[-1] if 2 * opened[-1] < width else deeper
         line = indent + line[best.end() :]
     return [*lines, line]
+
+
+def filled(parts: Sequence[str], column: int, width: int, end: str) -> str:
+    """Returns a list's elements over as many lines as they need, each below the first.
+
+    Args:
+        parts: the elements, each on one line.
+        column: of the first element, and of each further line.
+        width: columns of a line.
+        end: the text directly behind the list.
+    """
+    lines, at, broken = [""], column, False
+    for number, part in enumerate(parts):
+        piece = part + (end if number + 1 == len(parts) else ",")
+        if number and (broken or at + 1 + len(piece) > width):
+            lines.append(" " * column)
+            at = column
+        elif number:
+            lines[-1] += " "
+            at += 1
+        pieces = folded(" " * at + piece, width)
+        broken = len(pieces) > 1
+        lines[-1] += pieces[0][at:]
+        lines += pieces[1:]
+        at = len(pieces[-1])
+    return "\n".join(lines)
