@@ -87,7 +87,7 @@ class CaseJudge:
         Raises:
             ReferenceFailed: the reference's file cannot be loaded.
         """
-        return self._settling.other.vary
+        return self._settling.safe_scalars
 
     def foresee(self, sizes: Sequence[PlannedSize]) -> None:
         """Announces to the bench all launches that judging these sizes in order takes if nothing goes wrong."""

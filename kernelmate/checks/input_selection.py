@@ -73,8 +73,14 @@ class InputSelection:
         if not style.wary or self._bench.seen_first(size):
             return style
         # A stride or length that the kernel was never meant for can destroy the GPU's context.
-        vary = tuple(name for name in style.vary if name not in self._unsafe())
+        vary = self.safe_scalars
         return replace(style, vary=vary, wary=False) if vary or style.planted else NORMAL
+
+    @property
+    def safe_scalars(self) -> tuple[str, ...]:
+        """Returns scalars that may have other values at any size, also where a GPU launches first."""
+        style = self._varied()
+        return tuple(name for name in style.vary if not style.wary or name not in self._unsafe())
 
     def _unsafe(self) -> frozenset[str]:
         """Returns integer scalars that decide whether a launch stays within its arrays."""

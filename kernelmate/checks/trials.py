@@ -284,7 +284,7 @@ class Bench:
             total_limit=self._task.instruction_limit,
             key=(tuple(sorted(size.items())), shot),
             executed=self._task.executed,
-            wary=shot.style.wary or shot.style.name == "integers",
+            wary=shot.style.wary or bool(shot.style.given) or shot.style.name == "integers",
         )
         limit = run.step_limit if others_longest is None else max(HUNG_FROM, HUNG_FACTOR * others_longest)
         if limit >= run.step_limit:
