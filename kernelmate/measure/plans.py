@@ -118,9 +118,9 @@ def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_u
 
 
 def graph_launches(time_us: float) -> int:
-    """Returns the number of launches in a graph of a version with the given time; one or two for very long kernels."""
+    """Returns the number of launches in a graph of a version with the given time; one for very long kernels."""
     wanted = math.ceil(GRAPH_US / max(time_us, 0.1))
-    fewest = FEWEST_IN_GRAPH if time_us < SLOW_US else 2
+    fewest = FEWEST_IN_GRAPH if time_us < SLOW_US else 1
     return max(fewest, min(MOST_IN_GRAPH, wanted))
 
 

@@ -45,11 +45,11 @@ def read_text(path: Path) -> str:
             hint="Use the %%kernelmate magic in it, or move the kernel to a .cu file.",
         )
     try:
-        if path.is_file() and path.stat().st_size > LARGEST_FILE:
-            size = path.stat().st_size / 1e6
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)  # a device may have no end
+        if len(data) > LARGEST_FILE:
             hint = "Move the kernel to a file of its own."
-            raise SourceError(f"The file has {size:.1f} MB, which is over the limit of 5 MB.", file=name, hint=hint)
-        data = path.read_bytes()
+            raise SourceError("The file is over the limit of 5 MB.", file=name, hint=hint)
     except FileNotFoundError:
         raise SourceError("There is no such file.", file=name, hint=_near_file(path)) from None
     except IsADirectoryError:

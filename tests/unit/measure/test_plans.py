@@ -25,7 +25,7 @@ def test_a_plan_is_within_its_bounds(time_us: float, budget_s: float, versions: 
     assert 1 <= one.counted <= plans.MOST_LAUNCHES * max(1, budget_s / 0.2) + 1
     assert (one.warm_up, one.lead) in ((0, 0), (plans.WARM_UP, 0), (plans.WARM_UP, plans.LEAD))
     assert one.turns in (plans.FEWEST_TURNS, plans.TURNS)
-    assert all(2 <= launches <= plans.MOST_IN_GRAPH for launches in one.in_graph)
+    assert all(1 <= launches <= plans.MOST_IN_GRAPH for launches in one.in_graph)
     assert (one.cold > 0) == (one.period_rounds > 0) == (full and time_us < plans.LONG_US)
 
 
@@ -77,6 +77,6 @@ def test_a_single_version_has_two_turns_in_a_block() -> None:
     assert len(one.order(0, 1)) == one.lead + one.turns * (one.warm_up + one.counted)
 
 
-@pytest.mark.parametrize(("time_us", "launches"), [(0.0, 500), (2.0, 500), (10.0, 100), (1e3, 10), (1e5, 2)])
+@pytest.mark.parametrize(("time_us", "launches"), [(0.0, 500), (2.0, 500), (10.0, 100), (1e3, 10), (1e5, 1)])
 def test_graphs_take_about_a_millisecond(time_us: float, launches: int) -> None:
     assert plans.graph_launches(time_us) == launches

@@ -415,3 +415,10 @@ def test_a_python_file_is_written_back_too(tmp_path: Path) -> None:
     kernel = load_kernel(f"{path}::k")
     write_back(kernel, changed(kernel, " n; "))
     assert path.read_text() == f"import cupy as cp\n\nk = cp.RawKernel(r'''\n{K.replace('{}', '{ n; }')}''', 'k')\n"
+
+
+def test_a_device_without_an_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.symlink_to("/dev/zero")
+    with pytest.raises(SourceError, match="over the limit of 5 MB"):
+        read_units(path)
