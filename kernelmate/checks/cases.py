@@ -31,7 +31,7 @@ from kernelmate.checks.oracle import CASES_STAGE, GUARDS_STAGE, Oracle
 from kernelmate.checks.precision import Arrays, is_inexact, module_of
 from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.sizes import MOST_ELEMENTS
-from kernelmate.checks.styles import NORMAL
+from kernelmate.checks.styles import NORMAL, InputStyle
 from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.trials import (
     FIRST,
@@ -87,7 +87,11 @@ class CaseJudge:
         Raises:
             ReferenceFailed: the reference's file cannot be loaded.
         """
-        return self._settling.safe_scalars
+        return self._settling.varied_scalars
+
+    def may_try(self, style: InputStyle, size: Size) -> bool:
+        """Returns False for inputs at a size where they could destroy a GPU's context."""
+        return self._settling.may_try(style, size)
 
     def foresee(self, sizes: Sequence[PlannedSize]) -> None:
         """Announces to the bench all launches that judging these sizes in order takes if nothing goes wrong."""

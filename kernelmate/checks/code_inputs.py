@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from kernelmate.checks.size_plan import PlannedSize
 from kernelmate.checks.styles import InputStyle, is_free
 from kernelmate.checks.trials import CHEAP_ELEMENTS, elements_of
 from kernelmate.errors import ContractError
-from kernelmate.records import Argument, Contract, Version
+from kernelmate.records import Argument, Contract, Size, Version
 from kernelmate.source import argument_shapes, numpy_dtype, scalar_value
 
 MOST_CONSTANTS = 16
@@ -73,20 +73,26 @@ def suggested_styles(
     return tuple(found)
 
 
-def with_styles(contract: Contract, sizes: Sequence[PlannedSize], styles: Sequence[InputStyle]) -> list[PlannedSize]:
+def with_styles(
+    contract: Contract,
+    sizes: Sequence[PlannedSize],
+    styles: Sequence[InputStyle],
+    may_try: Callable[[InputStyle, Size], bool],
+) -> list[PlannedSize]:
     """Adds each style to the largest of the sizes at which it is affordable, and telling.
 
     Args:
         contract: gives the shapes.
         sizes: the plan.
         styles: from `suggested_styles`.
+        may_try: False for a style that cannot be launched at a size.
     """
     held = [_extent(contract, one) for one in sizes]
     whole = not any(is_inexact(numpy_dtype(a.dtype)) for a in contract.args if a.shape is not None)
     planned = list(sizes)
     for style in styles:
         least, most = COUNTED if style.equal else 1, MOST_EQUAL if style.equal or whole else CHEAP_ELEMENTS
-        fitting = [place for place, (elements, _) in enumerate(held) if least <= elements <= most]
+        fitting = [place for place, (elements, _) in enumerate(held) if least <= elements <= most and may_try(style, sizes[place].size)]
         longest = [(held[place][1] if style.name == "late" else 0, held[place][0], -place) for place in fitting]
         place = -max(longest)[2] if longest else None
         if place is not None:

@@ -73,14 +73,19 @@ class InputSelection:
         if not style.wary or self._bench.seen_first(size):
             return style
         # A stride or length that the kernel was never meant for can destroy the GPU's context.
-        vary = self.safe_scalars
+        vary = tuple(name for name in style.vary if name not in self._unsafe())
         return replace(style, vary=vary, wary=False) if vary or style.planted else NORMAL
 
     @property
-    def safe_scalars(self) -> tuple[str, ...]:
-        """Returns scalars that may have other values at any size, also where a GPU launches first."""
-        style = self._varied()
-        return tuple(name for name in style.vary if not style.wary or name not in self._unsafe())
+    def varied_scalars(self) -> tuple[str, ...]:
+        """Returns scalars that may have other values, at the sizes that the emulator launches first at least."""
+        return self._varied().vary
+
+    def may_try(self, style: InputStyle, size: Size) -> bool:
+        """Returns False for values of scalars at a size where they could destroy a GPU's context."""
+        if not self._bench.on_hardware or self._bench.seen_first(size):
+            return True
+        return self._unsafe().isdisjoint(name for name, _ in style.given)
 
     def _unsafe(self) -> frozenset[str]:
         """Returns integer scalars that decide whether a launch stays within its arrays."""

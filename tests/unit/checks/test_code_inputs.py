@@ -157,13 +157,13 @@ def test_each_style_is_tried_once_where_it_tells_most() -> None:
     sizes = [PlannedSize({"rows": r, "cols": c}, "own") for r, c in ((8, 64), (200, 100), (1, 4097), (9, 20000))]
     late, plain = InputStyle("late"), InputStyle("normal", constants=(("x", (7.5,)),))
     equal = InputStyle("integers", equal=True)
-    assert [one.styles for one in with_styles(POSITIONS, sizes, (late, plain, equal))] == [
+    assert [one.styles for one in with_styles(POSITIONS, sizes, (late, plain, equal), ANYWHERE)] == [
         (),
         (plain,),
         (late,),
         (equal,),
     ]
-    assert with_styles(POSITIONS, sizes[:3], (equal,)) == sizes[:3]
+    assert with_styles(POSITIONS, sizes[:3], (equal,), ANYWHERE) == sizes[:3]
 
 
 def test_integers_alone_are_tried_at_larger_sizes_and_wide_sums_on_large_ones() -> None:
@@ -174,7 +174,7 @@ def test_integers_alone_are_tried_at_larger_sizes_and_wide_sums_on_large_ones() 
     (high,) = suggested_styles(words, BASELINE, version("y[i] = x[i];"), ())
     assert high.high
     sizes = [PlannedSize({"n": n}, "own") for n in (1000, 100_000, 2_000_000)]
-    assert [one.styles for one in with_styles(words, sizes, (high,))] == [(), (high,), ()]
+    assert [one.styles for one in with_styles(words, sizes, (high,), ANYWHERE)] == [(), (high,), ()]
 
 
 def test_large_constants_are_left_out_where_the_baseline_does_not_bear_them() -> None:
