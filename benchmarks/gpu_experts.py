@@ -56,14 +56,24 @@ def main() -> int:
 
 
 def beside_expert(session: Session, task: Task) -> dict[str, Any]:
-    """The row of `gpu_synthesis` with `ours_us`, `expert_us` (None where not right or not timed), `expert_correct`, `expert_why`."""
-    row = _row(session, task)
+    """The row of `gpu_synthesis` with `ours_us`, `expert_us` (None where not right or not timed), `expert_correct`, `expert_why`.
+
+    An exception of either half is said in the row's `why` or `expert_why`, so that one kernel does not end the table.
+    """
+    try:
+        row = _row(session, task)
+    except Exception as error:  # noqa: BLE001 - said in the row
+        row = {"kernel": task.kernel, "tried": [], "why": _why(error)}
     right = [one["us"] for one in row["tried"] if one["correct"] and one["us"]]
     row |= {"ours_us": min(right, default=None), "expert_us": None, "expert_correct": False, "expert_why": ""}
     try:
         return row | judge_expert(session, task)
-    except KernelmateError as error:
-        return row | {"expert_why": error.message}
+    except Exception as error:  # noqa: BLE001 - said in the row
+        return row | {"expert_why": _why(error)}
+
+
+def _why(error: Exception) -> str:
+    return error.message if isinstance(error, KernelmateError) else f"{type(error).__name__}: {error}"
 
 
 def judge_expert(session: Session, task: Task) -> dict[str, Any]:

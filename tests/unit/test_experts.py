@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.gpu_experts import EXPERTS, judge_expert, summary
+from benchmarks import gpu_experts
+from benchmarks.gpu_experts import EXPERTS, beside_expert, judge_expert, summary
 from benchmarks.gpu_synthesis import NAIVE, Task
 from benchmarks.large_set import listed
 from kernelmate.config import load_settings
@@ -26,6 +27,17 @@ def test_an_expert_version_is_right_at_small_sizes(session: Session, name: str) 
     task = Task(NAIVE.name, one.kernel.unit.path, name, dict(one.contract.sizes[0]), True, 1)
     found = judge_expert(session, task)
     assert found["expert_correct"], found["expert_why"]
+
+
+def test_an_exception_of_one_kernel_is_said_in_its_row(monkeypatch: pytest.MonkeyPatch, session: Session) -> None:
+    def fail(session: Session, task: Task) -> dict[str, object]:
+        raise ZeroDivisionError("no sizes")
+
+    for name in ("_row", "judge_expert"):
+        monkeypatch.setattr(gpu_experts, name, fail)
+    row = beside_expert(session, Task(NAIVE.name, "", "matvec", {}, True, 1))
+    assert (row["kernel"], row["ours_us"], row["expert_correct"]) == ("matvec", None, False)
+    assert row["why"] == row["expert_why"] == "ZeroDivisionError: no sizes"
 
 
 def test_a_summary_counts_a_slower_schedule_as_the_naive_kernel() -> None:
