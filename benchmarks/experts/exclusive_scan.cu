@@ -11,7 +11,8 @@
 // rows = "int32"
 // cols = "int32"
 // ///
-__global__ void exclusive_scan(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
+__global__ void __launch_bounds__(256, 4)
+exclusive_scan(const float* __restrict__ x, float* __restrict__ out, int rows, int cols) {
   int r = blockIdx.x * 8 + threadIdx.x / 32, lane = threadIdx.x % 32;
   if (r >= rows) return;
   x += (size_t)r * cols;
