@@ -6,7 +6,8 @@
 Needs an NVIDIA GPU and CuPy; `--backend emulator --scale small` tries the script without, and its times are predicted. Every schedule
 that applies and the expert version are judged by the naive kernel's contract in one session: at the headline and the judge's own
 small sizes, or at the other listed sizes alone. A line per kernel has microseconds of the naive kernel, of the fastest right
-schedule and of the expert version, and the second over the third.
+schedule and of the expert version, and the second over the third. On a GPU at headline sizes a second table has torch's times,
+eager and compiled, measured after all others so that no other process uses the GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from benchmarks.gpu_synthesis import NAIVE, Task, _row
 from benchmarks.large_set import ROOT, listed
 from benchmarks.machine import describe, save
 from benchmarks.pool import spread
+from kernelmate.checks.inputs import draw
+from kernelmate.checks.styles import NORMAL
 from kernelmate.errors import KernelmateError
 from kernelmate.session import Session
 from kernelmate.source import load_kernels
@@ -48,6 +51,10 @@ def main() -> int:
     for row in spread(beside_expert, tasks, settings, jobs=options.jobs, limit_s=options.limit):
         rows.append(row)
         print(_line(row), flush=True)
+        if options.out is not None:
+            save(options.out, {"rows": rows}, backend=options.backend, scale=options.scale)
+    if options.backend == "cuda" and not small:
+        add_torch(rows)
         if options.out is not None:
             save(options.out, {"rows": rows}, backend=options.backend, scale=options.scale)
     left = sorted(set(names) - {row["kernel"] for row in rows})
@@ -93,6 +100,35 @@ def judge_expert(session: Session, task: Task) -> dict[str, Any]:
         "expert_correct": verdict.correct is True and not wrong,
         "expert_why": "; ".join(wrong),
     }
+
+
+def add_torch(rows: Sequence[dict[str, Any]]) -> None:
+    """Add `torch_us` and `compiled_us` at the headline, or `torch_why`, to the rows and print them; a note without torch."""
+    try:
+        from benchmarks.experts import torch_versions
+    except ImportError as error:
+        print(f"No times of torch: {error}.")
+        return
+    print(f"{'kernel':24}{'expert us':>12}{'torch us':>12}{'compiled us':>12}", flush=True)
+    for row in rows:
+        row["torch_why"] = ""
+        try:
+            row |= torch_versions.times(row["kernel"], torch_inputs(row["kernel"]))
+        except Exception as error:  # noqa: BLE001 - said in the row
+            row["torch_why"] = _why(error)
+        figures = "".join(f"{row.get(key) or math.nan:>12.1f}" for key in ("expert_us", "torch_us", "compiled_us"))
+        print(f"{row['kernel']:24}{figures}  {row['torch_why']}"[:230], flush=True)
+
+
+def torch_inputs(name: str, size: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """NumPy arrays that a kernel reads, by argument, as its contract draws them at a size; at the headline without one.
+
+    Raises:
+        ReferenceFailed: the contract's `inputs` function failed.
+    """
+    (one,) = (found for found in listed(NAIVE) if found.kernel.name == name)
+    drawn = draw(one.contract, size or one.contract.sizes[0], (7,), NORMAL, NAIVE)
+    return {arg.name: drawn[arg.name] for arg in one.contract.args if arg.shape is not None and arg.direction != "out"}
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:

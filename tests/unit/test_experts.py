@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from benchmarks import gpu_experts
-from benchmarks.gpu_experts import EXPERTS, beside_expert, judge_expert, summary
+from benchmarks.gpu_experts import EXPERTS, beside_expert, judge_expert, summary, torch_inputs
 from benchmarks.gpu_synthesis import NAIVE, Task
 from benchmarks.large_set import listed
+from kernelmate.checks.reference import python_reference
 from kernelmate.config import load_settings
 from kernelmate.session import Session
 
@@ -57,6 +60,31 @@ def test_an_expert_version_is_right_at_small_sizes(session: Session, name: str) 
 def test_an_expert_version_is_right_where_rows_are_whole_packs(session: Session, name: str) -> None:
     found = judge_expert(session, _task(name, WIDE[name]))
     assert found["expert_correct"], found["expert_why"]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in EXPERTS.glob("*.cu")))
+def test_a_torch_version_computes_the_reference(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    from benchmarks.experts.torch_versions import VERSIONS
+
+    (one,) = listed(NAIVE, (name,))
+    size = dict(one.contract.sizes[1])
+    arrays = torch_inputs(name, size)
+    found = VERSIONS[name](**{key: torch.from_numpy(array) for key, array in arrays.items()})
+    reference = python_reference(one.contract, NAIVE)
+    assert reference is not None
+    wanted = reference(arrays, size).values()
+    results = found if isinstance(found, tuple) else (found,)
+    for result, want in zip(results, wanted, strict=True):
+        assert tuple(result.shape) == want.shape
+        np.testing.assert_allclose(result.numpy().astype(float), np.asarray(want, float), rtol=2e-3, atol=2e-3)
+
+
+def test_without_torch_the_table_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "benchmarks.experts.torch_versions", None)
+    monkeypatch.delattr("benchmarks.experts.torch_versions", raising=False)
+    gpu_experts.add_torch([{"kernel": "matvec", "expert_us": 1.0}])
+    assert capsys.readouterr().out.startswith("No times of torch: ")
 
 
 def test_an_exception_of_one_kernel_is_said_in_its_row(monkeypatch: pytest.MonkeyPatch, session: Session) -> None:
