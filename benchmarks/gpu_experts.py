@@ -6,7 +6,8 @@
 Needs an NVIDIA GPU and CuPy; `--backend emulator --scale small` tries the script without, and its times are predicted. Every schedule
 that applies and the expert version are judged by the naive kernel's contract in one session: at the headline and the judge's own
 small sizes, or at the other listed sizes alone. A line per kernel has microseconds of the naive kernel, of the fastest right
-schedule and of the expert version, and the second over the third.
+schedule and of the expert version, and the second over the third. On a GPU at headline sizes a second table has torch's times,
+eager and compiled, measured after all others so that no other process uses the GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from benchmarks.gpu_synthesis import NAIVE, Task, _row
 from benchmarks.large_set import ROOT, listed
 from benchmarks.machine import describe, save
 from benchmarks.pool import spread
+from kernelmate.checks.inputs import draw
+from kernelmate.checks.styles import NORMAL
 from kernelmate.errors import KernelmateError
 from kernelmate.session import Session
 from kernelmate.source import load_kernels
@@ -50,20 +53,34 @@ def main() -> int:
         print(_line(row), flush=True)
         if options.out is not None:
             save(options.out, {"rows": rows}, backend=options.backend, scale=options.scale)
+    if options.backend == "cuda" and not small:
+        add_torch(rows)
+        if options.out is not None:
+            save(options.out, {"rows": rows}, backend=options.backend, scale=options.scale)
     left = sorted(set(names) - {row["kernel"] for row in rows})
     print(summary(rows) + (f" Not reached: {', '.join(left)}." if left else ""))
     return int(bool(left) or any(not row["expert_correct"] for row in rows))
 
 
 def beside_expert(session: Session, task: Task) -> dict[str, Any]:
-    """The row of `gpu_synthesis` with `ours_us`, `expert_us` (None where not right or not timed), `expert_correct`, `expert_why`."""
-    row = _row(session, task)
+    """The row of `gpu_synthesis` with `ours_us`, `expert_us` (None where not right or not timed), `expert_correct`, `expert_why`.
+
+    An exception of either half is said in the row's `why` or `expert_why`, so that one kernel does not end the table.
+    """
+    try:
+        row = _row(session, task)
+    except Exception as error:  # noqa: BLE001 - said in the row
+        row = {"kernel": task.kernel, "tried": [], "why": _why(error)}
     right = [one["us"] for one in row["tried"] if one["correct"] and one["us"]]
     row |= {"ours_us": min(right, default=None), "expert_us": None, "expert_correct": False, "expert_why": ""}
     try:
         return row | judge_expert(session, task)
-    except KernelmateError as error:
-        return row | {"expert_why": error.message}
+    except Exception as error:  # noqa: BLE001 - said in the row
+        return row | {"expert_why": _why(error)}
+
+
+def _why(error: Exception) -> str:
+    return error.message if isinstance(error, KernelmateError) else f"{type(error).__name__}: {error}"
 
 
 def judge_expert(session: Session, task: Task) -> dict[str, Any]:
@@ -83,6 +100,35 @@ def judge_expert(session: Session, task: Task) -> dict[str, Any]:
         "expert_correct": verdict.correct is True and not wrong,
         "expert_why": "; ".join(wrong),
     }
+
+
+def add_torch(rows: Sequence[dict[str, Any]]) -> None:
+    """Add `torch_us` and `compiled_us` at the headline, or `torch_why`, to the rows and print them; a note without torch."""
+    try:
+        from benchmarks.experts import torch_versions
+    except ImportError as error:
+        print(f"No times of torch: {error}.")
+        return
+    print(f"{'kernel':24}{'expert us':>12}{'torch us':>12}{'compiled us':>12}", flush=True)
+    for row in rows:
+        row["torch_why"] = ""
+        try:
+            row |= torch_versions.times(row["kernel"], torch_inputs(row["kernel"]))
+        except Exception as error:  # noqa: BLE001 - said in the row
+            row["torch_why"] = _why(error)
+        figures = "".join(f"{row.get(key) or math.nan:>12.1f}" for key in ("expert_us", "torch_us", "compiled_us"))
+        print(f"{row['kernel']:24}{figures}  {row['torch_why']}"[:230], flush=True)
+
+
+def torch_inputs(name: str, size: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """NumPy arrays that a kernel reads, by argument, as its contract draws them at a size; at the headline without one.
+
+    Raises:
+        ReferenceFailed: the contract's `inputs` function failed.
+    """
+    (one,) = (found for found in listed(NAIVE) if found.kernel.name == name)
+    drawn = draw(one.contract, size or one.contract.sizes[0], (7,), NORMAL, NAIVE)
+    return {arg.name: drawn[arg.name] for arg in one.contract.args if arg.shape is not None and arg.direction != "out"}
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> str:

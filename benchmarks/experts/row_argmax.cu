@@ -1,4 +1,4 @@
-// A warp per row with 16-byte loads; the smaller position wins a tie.
+// A warp per row with eight 16-byte loads in flight; the smaller position wins a tie.
 
 // /// kernelmate
 // sizes = [{ rows = 16384, cols = 1024 }, { rows = 37, cols = 61 }, { rows = 1, cols = 1 }]
@@ -19,13 +19,20 @@ __global__ void row_argmax(const float* __restrict__ x, int* __restrict__ out, i
   float m = -INFINITY;
   int best = 0x7fffffff;
   if (cols % 4 == 0 && (size_t)x % 16 == 0) {
-#pragma unroll 4
-    for (int c = lane * 4; c < cols; c += 128) {
-      float4 v = *reinterpret_cast<const float4*>(x + c);
-      if (v.x > m || best > c) m = v.x, best = c;
-      if (v.y > m) m = v.y, best = c + 1;
-      if (v.z > m) m = v.z, best = c + 2;
-      if (v.w > m) m = v.w, best = c + 3;
+    for (int start = lane * 4; start < cols; start += 1024) {
+      float4 v[8];
+#pragma unroll
+      for (int k = 0; k < 8; k++)
+        if (start + k * 128 < cols) v[k] = __ldcs(reinterpret_cast<const float4*>(x + start + k * 128));
+#pragma unroll
+      for (int k = 0; k < 8; k++) {
+        int c = start + k * 128;
+        if (c >= cols) break;
+        if (v[k].x > m || best > c) m = v[k].x, best = c;
+        if (v[k].y > m) m = v[k].y, best = c + 1;
+        if (v[k].z > m) m = v[k].z, best = c + 2;
+        if (v[k].w > m) m = v[k].w, best = c + 3;
+      }
     }
   } else {
     for (int c = lane; c < cols; c += 32)
