@@ -92,7 +92,11 @@ def with_styles(
     planned = list(sizes)
     for style in styles:
         least, most = COUNTED if style.equal else 1, MOST_EQUAL if style.equal or whole else CHEAP_ELEMENTS
-        fitting = [place for place, (elements, _) in enumerate(held) if least <= elements <= most and may_try(style, sizes[place].size)]
+        fitting = [
+            place
+            for place, (elements, _) in enumerate(held)
+            if least <= elements <= most and may_try(style, sizes[place].size)
+        ]
         longest = [(held[place][1] if style.name == "late" else 0, held[place][0], -place) for place in fitting]
         place = -max(longest)[2] if longest else None
         if place is not None:

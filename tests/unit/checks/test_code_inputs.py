@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -153,17 +155,23 @@ def test_rows_late_are_suggested_where_an_output_may_hold_positions() -> None:
     assert suggested_styles(CONTRACT, BASELINE, BASELINE, ()) == ()
 
 
+def anywhere(style: InputStyle, size: Mapping[str, int]) -> bool:
+    return True
+
+
 def test_each_style_is_tried_once_where_it_tells_most() -> None:
     sizes = [PlannedSize({"rows": r, "cols": c}, "own") for r, c in ((8, 64), (200, 100), (1, 4097), (9, 20000))]
     late, plain = InputStyle("late"), InputStyle("normal", constants=(("x", (7.5,)),))
     equal = InputStyle("integers", equal=True)
-    assert [one.styles for one in with_styles(POSITIONS, sizes, (late, plain, equal), ANYWHERE)] == [
+    assert [one.styles for one in with_styles(POSITIONS, sizes, (late, plain, equal), anywhere)] == [
         (),
         (plain,),
         (late,),
         (equal,),
     ]
-    assert with_styles(POSITIONS, sizes[:3], (equal,), ANYWHERE) == sizes[:3]
+    assert with_styles(POSITIONS, sizes[:3], (equal,), anywhere) == sizes[:3]
+    small = with_styles(POSITIONS, sizes, (plain,), lambda _, size: size["rows"] == 8)
+    assert [one.styles for one in small] == [(plain,), (), (), ()]
 
 
 def test_integers_alone_are_tried_at_larger_sizes_and_wide_sums_on_large_ones() -> None:
@@ -174,7 +182,7 @@ def test_integers_alone_are_tried_at_larger_sizes_and_wide_sums_on_large_ones() 
     (high,) = suggested_styles(words, BASELINE, version("y[i] = x[i];"), ())
     assert high.high
     sizes = [PlannedSize({"n": n}, "own") for n in (1000, 100_000, 2_000_000)]
-    assert [one.styles for one in with_styles(words, sizes, (high,), ANYWHERE)] == [(), (high,), ()]
+    assert [one.styles for one in with_styles(words, sizes, (high,), anywhere)] == [(), (high,), ()]
 
 
 def test_large_constants_are_left_out_where_the_baseline_does_not_bear_them() -> None:
