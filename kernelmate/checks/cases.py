@@ -46,7 +46,7 @@ from kernelmate.checks.trials import (
     plan,
 )
 from kernelmate.errors import ContractError, ReferenceFailed
-from kernelmate.records import Contract, FindingCode, Severity
+from kernelmate.records import Contract, FindingCode, Severity, Size
 from kernelmate.source import argument_shapes, size_allowed
 
 REPEATED_LARGE_ELEMENTS = 1 << 22
