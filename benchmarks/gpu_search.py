@@ -84,7 +84,8 @@ def _line(row: dict[str, Any]) -> str:
     if "error" in row:
         return f"{name:<20}{'-':>9}{'-':>10}{'-':>8}{'-':>9}{'-':>10}  {row['error']}"
     first, speedup = ("-" if row[key] is None else f"{row[key]:.2f}" for key in ("first_s", "best_speedup"))
-    return f"{name:<20}{first:>9}{row['binaries']:>10}{row['candidates']:>8}{row['s']:>9.1f}{speedup:>10}  {row['best'] or '-'}"
+    why = next((f"{one['author']}: {'; '.join(one['reasons'])}" for one in row["judged"]), "-")
+    return f"{name:<20}{first:>9}{row['binaries']:>10}{row['candidates']:>8}{row['s']:>9.1f}{speedup:>10}  {row['best'] or why}"
 
 
 def _summary(rows: list[dict[str, Any]], budget_s: float) -> int:

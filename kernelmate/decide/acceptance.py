@@ -156,11 +156,20 @@ def decide(
                 objective, baseline, candidate, pair_sizes(baseline_sizes, candidate_sizes), times, slowdown
             )
     if broken or unmet:
-        return Decision(result, False, broken + unmet, traded, times, mean)
+        hint = _hint(broken, notes, contract) if result is not None and result.met and not unmet else ()
+        return Decision(result, False, broken + unmet + hint, traded, times, mean)
     doubts = tuple(_doubts(candidate, result, contract is not None and contract.inferred))
     if result is not None and result.basis == "predicted" and result.met is None:
         return Decision(result, None, notes + doubts, traded, times, mean)
     return Decision(result, None if doubts else True, doubts + notes, traded, times, mean)
+
+
+def _hint(broken: Sequence[str], notes: Sequence[str], contract: Contract | None) -> tuple[str, ...]:
+    """Returns how to accept what is faster at the first size, and rejected for nothing but other sizes."""
+    if contract is None or contract.weights or not all(one.startswith("slower at ") for one in broken):
+        return ()
+    weights = ", ".join(["1", *("0" for _ in contract.sizes[1:])])
+    return (f"{'; '.join(notes)} at the first size, which alone decides with `weights = [{weights}]` in the contract",)
 
 
 def _broken(verdict: Verdict) -> Iterator[str]:

@@ -258,7 +258,11 @@ def test_a_headline_4_8_times_as_fast_is_accepted_though_a_size_of_one_element_i
 def test_a_listed_size_slower_by_more_than_the_slowdown_rejects(judged) -> None:
     decision = judged([measured(4.8), measured(1 / 1.12)])
     assert decision.accepted is False
-    assert decision.reasons == ("slower at n=2: measured 0.893x [0.884, 0.902]",)
+    assert decision.reasons == (
+        "slower at n=2: measured 0.893x [0.884, 0.902]",
+        "measured 4.8x [4.75, 4.85] as fast at the first size, which alone decides with `weights = [1, 0]` in the contract",
+    )
+    assert len(judged([measured(0.9), measured(1 / 1.12)]).reasons) == 2, "slower everywhere"
 
 
 def test_a_size_that_is_slower_within_its_interval_is_neither_a_reason_nor_a_trade_off(judged) -> None:
@@ -338,7 +342,7 @@ def test_a_launch_bound_size_vetoes_only_where_the_difference_is_1_us_or_more(ju
     assert small.trade_offs == ("slower at n=2: measured 0.7x [0.693, 0.707], where both versions mostly launch",)
     large = judged([measured(2.0), measured(0.6)], us=2.2, launching=(2,))
     assert large.accepted is False
-    assert large.reasons == ("slower at n=2: measured 0.6x [0.594, 0.606], where both versions mostly launch",)
+    assert large.reasons[0] == "slower at n=2: measured 0.6x [0.594, 0.606], where both versions mostly launch"
 
 
 def test_a_small_difference_vetoes_where_a_version_does_more_than_launch(judged) -> None:
