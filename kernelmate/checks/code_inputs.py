@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from kernelmate.checks.positions import Comparison, comparisons_of
+from kernelmate.checks.positions import ConstantComparison, comparisons_of
 from kernelmate.checks.precision import is_float, is_inexact
 from kernelmate.checks.scalars import nearby
 from kernelmate.checks.size_plan import PlannedSize
@@ -130,7 +130,7 @@ def _more(pattern: re.Pattern[str], mine: str, theirs: str) -> bool:
     return len(pattern.findall(mine)) > len(pattern.findall(theirs))
 
 
-def _constants(contract: Contract, own: Sequence[Comparison]) -> Iterator[tuple[str, tuple[float, ...]]]:
+def _constants(contract: Contract, own: Sequence[ConstantComparison]) -> Iterator[tuple[str, tuple[float, ...]]]:
     """Yields each array with the values that its elements are compared with, as its type holds them."""
     for argument in contract.args:
         if argument.shape is None or argument.direction == "out":
@@ -161,7 +161,7 @@ def _bits(pattern: int) -> float:
     return float(np.array(pattern & 0xFFFFFFFF, np.uint32).view(np.float32))
 
 
-def _scalar_styles(contract: Contract, own: Sequence[Comparison], names: frozenset[str]) -> list[InputStyle]:
+def _scalar_styles(contract: Contract, own: Sequence[ConstantComparison], names: frozenset[str]) -> list[InputStyle]:
     """Returns styles with a scalar beyond each constant that it is compared with, or equal to it."""
     known: Mapping[str, Argument] = {a.name: a for a in contract.args if a.name in names and a.value is not None}
     found: list[InputStyle] = []
@@ -174,7 +174,7 @@ def _scalar_styles(contract: Contract, own: Sequence[Comparison], names: frozens
     return found
 
 
-def _beyond(argument: Argument, compared: Comparison) -> float | None:
+def _beyond(argument: Argument, compared: ConstantComparison) -> float | None:
     """Returns the value of a scalar on the other side of a constant; None if it is far, or varied so anyway."""
     usual, constant = scalar_value(argument, {}), compared.value
     whole = not is_float(numpy_dtype(argument.dtype))

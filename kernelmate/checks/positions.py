@@ -47,7 +47,7 @@ def uses_of(version: Version, contract: Contract) -> ArgumentUses:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ConstantComparison:
     """A constant that elements of an array, or a scalar, are compared with.
 
     Attributes:
@@ -65,7 +65,7 @@ HUGE_DIVISOR = 1.5 * 2.0**126
 """Magnitude beyond which approximate division gives zero (PTX ISA, div.approx)."""
 
 
-def comparisons_of(version: Version, contract: Contract) -> tuple[Comparison, ...]:
+def comparisons_of(version: Version, contract: Contract) -> tuple[ConstantComparison, ...]:
     """Returns the constants that a version compares arguments with, in the order of its code; none without PTX.
 
     Functions that are called count as comparing with all arrays.
@@ -73,7 +73,7 @@ def comparisons_of(version: Version, contract: Contract) -> tuple[Comparison, ..
     names = {place: a.name for place, a in enumerate(contract.args)}
     arrays = [place for place, a in enumerate(contract.args) if a.shape is not None]
     found = [
-        Comparison(names[place], value, equal)
+        ConstantComparison(names[place], value, equal)
         for value, equal, places in _compared(version.compiled.ptx, version.compiled.lowered_name)
         for place in (arrays if places is None else sorted(places))
         if place in names
