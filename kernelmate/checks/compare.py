@@ -1,4 +1,4 @@
-"""ConstantComparison of actual with expected outputs: largest error in units of the tolerance, and the first wrong element."""
+"""Comparison of actual with expected outputs: largest error in units of the tolerance, and the first wrong element."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GLANCED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """ConstantComparison of one output with its expected values.
+    """Comparison of one output with its expected values.
 
     Attributes:
         error: the largest |got - want| over its tolerance; infinite if only one of the two is NaN or infinite, or if
