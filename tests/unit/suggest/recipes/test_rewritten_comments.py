@@ -22,7 +22,7 @@ NEW = OLD.replace("2 * x[i]", "x[i] + x[i]")
         ("Stores the log-sum-exp of each row for the backward pass.", "Stores the log-sum-exp of each row for the backward pass."),
         ("Averages neighbouring pixels; borders stay as they are.", "Averages neighbouring pixels; borders stay as they are."),
         ("Exclusive scan of each block of 256 elements. Two passes, barriers between them.", "Exclusive scan of each block of 256 elements."),
-        ("Layer norm, one block per row. Mean and variance in two passes (no E[x^2] - E[x]^2).", "Layer norm. Mean and variance (no E[x^2] - E[x]^2)."),
+        ("Layer norm, one block per row. Mean and variance in two passes (no E[x^2] - E[x]^2).", "Layer norm."),
         ("A gate per channel, in half storage, as in DiT blocks.", "A gate per channel, in half storage, as in DiT blocks."),
         ("Scales x. Mapping: one warp per row.", "Scales x."),
         ("Scales x.\n//   x     [n] inputs\n// One thread per element.", "Scales x.\n//   x     [n] inputs"),
