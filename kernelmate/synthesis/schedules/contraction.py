@@ -164,7 +164,7 @@ class _Contraction(ContractionText):
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
             f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
             *self.structs,
-            f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned, and what is stored by column meets different banks.",
+            f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned, and what is stored by column meets more banks.",
             *self._shared(),
             *self._block(),
             *self.untouched(),
