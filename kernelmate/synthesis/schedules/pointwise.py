@@ -301,7 +301,8 @@ class _ByRows:
         block = row_block(_headline(plan, kernel), packs.width)
         return WrittenKernel(
             "pointwise-rows",
-            _why(packs, "one block per row, so that no index is divided") + kernel.promise(self.elements.inputs),
+            _why(packs, "one block per row, whose index comes without a division")
+            + kernel.promise(self.elements.inputs),
             kernel.definition(kernel.head(), body),
             "",
             (plan.row_count,),

@@ -94,8 +94,8 @@ class _Threads:
         lines += self._stores(text, values, lines)
         return WrittenKernel(
             "windows",
-            "Written from the reference: one thread per element of the result, which finds its neighbours in the L1 cache and "
-            "tests for the border once." + self.kernel.promise(self._read()),
+            "Written from the reference: one thread per element of the result; what threads read in common comes from the L1 "
+            "cache." + self.kernel.promise(self._read()),
             self.kernel.definition(self.kernel.head(), with_locals(lines)),
             "",
             self._grid(),
@@ -346,8 +346,8 @@ class _WindowRows(_Threads):
         )
         return WrittenKernel(
             "windows-rows",
-            f"Written from the reference: a thread for {ROWS} neighbouring rows of a column, which reads what they share into registers once "
-            "and decides the border there." + self.kernel.promise(self._read()),
+            f"Written from the reference: a thread for {ROWS} neighbouring rows of a column, which reads what they share into registers "
+            "once." + self.kernel.promise(self._read()),
             self.kernel.definition(self.kernel.head(), [constant, *with_locals([*lines, *text.before, *loop])]),
             "",
             self._grid(),
@@ -390,8 +390,8 @@ class _Grid(_Threads):
         loop = block_of(f"for (int {column} = threadIdx.x; {column} < {length}; {column} += blockDim.x)", body)
         return WrittenKernel(
             "windows-grid",
-            "Written from the reference: one block per row of the result, which finds its neighbours in the L1 cache and tests for the border once "
-            "per position." + kernel.promise(self._read()),
+            "Written from the reference: one block per row of the result; what threads read in common comes from the L1 "
+            "cache." + kernel.promise(self._read()),
             kernel.definition(kernel.head(), with_locals([*lines, *loop])),
             "",
             kernel.contract.grid,
