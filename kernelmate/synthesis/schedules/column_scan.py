@@ -7,6 +7,7 @@ are bit-stable.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from kernelmate.source import evaluate
@@ -242,7 +243,7 @@ class Tiles(ColumnScan):
             f"const int {names.lane} = threadIdx.x % {names.kWidth}, {names.group} = threadIdx.x / {names.kWidth};",
             *self._end(length),
             *self._places(),
-            *self.expressions.outer,
+            *map(self._guarded, self.expressions.outer),
             *self._each("{ctype} {carry} = {start};"),
             *block_of(
                 f"for (int {names.start} = 0; {names.start} < {length}; {names.start} += {names.kGroups} * {names.kRows})",
@@ -313,6 +314,18 @@ class Tiles(ColumnScan):
             )
             for kind, sums, prefix, carry, before in groups
         ]
+
+    def _guarded(self, line: str) -> str:
+        """Returns a line that declares a constant, which threads without a column do not load."""
+        found = re.fullmatch(r"const ([\w ]+) (\w+) = (.*\[.*);", line)
+        if (
+            found is None or len(self.layout.single) > 1
+        ):  # else the first column stands in for those that there are none of
+            return line
+        kind, name, value = found.groups()
+        inside = f"{self.names.column} < {self.kernel.count([self.layout.axes.sides[int(self.layout.single[0])]])}"
+        zero = self.expressions.number(0.0) if kind == self.kernel.real else "0"
+        return f"const {kind} {name} = {inside} ? {value} : {zero};"
 
     def _end(self, length: str) -> list[str]:
         """Returns the end of a thread's rows; without a column it has none, and stays for the barriers."""
