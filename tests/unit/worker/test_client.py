@@ -216,7 +216,7 @@ def test_a_users_file_named_like_a_module_is_not_imported(
 
 
 def test_closing_ends_the_child_and_what_it_started(
-    worker: Worker, task: MakeTask, group_members: Callable[[int], list[int]]
+    worker: Worker, task: MakeTask, group_members: Callable[[int], list[int]], gone: Callable[[int], bool]
 ) -> None:
     worker.judge(task("import subprocess; subprocess.Popen(['sleep', '1000'])"))
     group = worker.pid
@@ -224,7 +224,8 @@ def test_closing_ends_the_child_and_what_it_started(
     # The worker, the process of references, and what was started.
     assert len(group_members(group)) == 3
     worker.close()
-    assert group_members(group) == []
+    # What is killed may be scheduled once more before it is gone.
+    assert all(gone(pid) for pid in group_members(group))
     worker.close()
     assert worker.state is WorkerState.CLOSED
     with pytest.raises(WorkerUnavailable, match="closed"):
