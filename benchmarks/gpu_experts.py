@@ -16,10 +16,9 @@ import argparse
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_synthesis import NAIVE, Task, _row
+from benchmarks.gpu_synthesis import NAIVE, Task, add_options, row_of
 from benchmarks.large_set import ROOT, listed
 from benchmarks.machine import describe, save
 from benchmarks.pool import spread
@@ -68,7 +67,7 @@ def beside_expert(session: Session, task: Task) -> dict[str, Any]:
     An exception of either half is said in the row's `why` or `expert_why`, so that one kernel does not end the table.
     """
     try:
-        row = _row(session, task)
+        row = row_of(session, task)
     except Exception as error:  # noqa: BLE001 - said in the row
         row = {"kernel": task.kernel, "tried": [], "why": _why(error)}
     right = [one["us"] for one in row["tried"] if one["correct"] and one["us"]]
@@ -161,13 +160,7 @@ def _line(row: dict[str, Any]) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernels", nargs="*", help="names of kernels; all without")
-    parser.add_argument("--backend", choices=("cuda", "emulator"), default="cuda")
-    parser.add_argument("--scale", choices=("full", "small"), default="full", help="the headline, or the other sizes")
-    parser.add_argument("--jobs", type=int, default=4, help="processes; timings take turns on the GPU")
-    parser.add_argument("--most", type=int, default=12, help="schedules of a kernel that are judged at most")
-    parser.add_argument("--limit", type=float, default=240.0, help="seconds for all of it")
-    parser.add_argument("--out", type=Path, help="where to write the table as JSON")
+    add_options(parser, limit_s=240.0)
     return parser.parse_args()
 
 

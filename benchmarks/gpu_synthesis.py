@@ -57,7 +57,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         tasks = list(_tasks(options, Path(scratch)))
         settings = {"backend": options.backend, "seed": 7}
-        for row in spread(_row, tasks, settings, jobs=options.jobs, limit_s=options.limit):
+        for row in spread(row_of, tasks, settings, jobs=options.jobs, limit_s=options.limit):
             rows.append(row)
             print(_line(row), flush=True)
             if options.out is not None:
@@ -94,7 +94,7 @@ def _task(
     return Task(folder, one.kernel.unit.path, one.kernel.name, size, options.scale == "small", options.most, human)
 
 
-def _row(session: Session, task: Task) -> dict[str, Any]:
+def row_of(session: Session, task: Task) -> dict[str, Any]:
     """The baseline's time and every candidate of a search by schedules alone."""
     kernels = [kernel for kernel in load_kernels(Path(task.path)) if kernel.name == task.kernel]
     one = Listed(kernels[0], contract_for(kernels[0]))
@@ -161,17 +161,22 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kernels", nargs="*", help="names of kernels; all without")
     parser.add_argument("--ladders", type=Path, help="a folder of ladders")
+    add_options(parser, limit_s=600.0)
+    return parser.parse_args()
+
+
+def add_options(parser: argparse.ArgumentParser, limit_s: float) -> None:
+    """Add what this script and `gpu_experts` are asked alike."""
+    parser.add_argument("kernels", nargs="*", help="names of kernels; all without")
     parser.add_argument("--backend", choices=("cuda", "emulator"), default="cuda")
     parser.add_argument(
         "--scale", choices=("full", "small"), default="full", help="the headline too, or the other sizes alone"
     )
     parser.add_argument("--jobs", type=int, default=4, help="processes; timings take turns on the GPU")
     parser.add_argument("--most", type=int, default=12, help="schedules of a kernel that are judged at most")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for all of it")
+    parser.add_argument("--limit", type=float, default=limit_s, help="seconds for all of it")
     parser.add_argument("--out", type=Path, help="where to write the table as JSON")
-    return parser.parse_args()
 
 
 if __name__ == "__main__":

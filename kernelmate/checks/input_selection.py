@@ -70,10 +70,10 @@ class InputSelection:
         Varied scalars, and array values equal to scalars.
         """
         style = self._varied()
-        if not style.wary or self._bench.seen_first(size):
+        fixed = self._fixed(size)
+        if fixed.isdisjoint(style.vary):
             return style
-        # A stride or length that the kernel was never meant for can destroy the GPU's context.
-        vary = tuple(name for name in style.vary if name not in self._unsafe())
+        vary = tuple(name for name in style.vary if name not in fixed)
         return replace(style, vary=vary, wary=False) if vary or style.planted else NORMAL
 
     @property
@@ -83,11 +83,17 @@ class InputSelection:
 
     def may_try(self, style: InputStyle, size: Size) -> bool:
         """Returns False for values of scalars at a size where they could destroy a GPU's context."""
-        if not self._bench.on_hardware or self._bench.seen_first(size):
-            return True
-        return self._unsafe().isdisjoint(name for name, _ in style.given)
+        return self._fixed(size).isdisjoint(name for name, _ in style.given)
 
-    def _unsafe(self) -> frozenset[str]:
+    def _fixed(self, size: Size) -> frozenset[str]:
+        """Returns scalars that keep the contract's values at a size: those that bound accesses, where a GPU launches first.
+
+        A stride or length that the kernel was never meant for can destroy the GPU's context.
+        """
+        first = self._bench.on_hardware and not self._bench.seen_first(size)
+        return self._bounding() if first else frozenset()
+
+    def _bounding(self) -> frozenset[str]:
         """Returns integer scalars that decide whether a launch stays within its arrays."""
         used = self._used()
         return (used.addresses | used.guards) & {
@@ -100,7 +106,7 @@ class InputSelection:
             if style.vary and self._bench.on_hardware:
                 # A step of 0 makes a loop endless.
                 zeros = style.zeros and self._used().loops.isdisjoint(style.vary)
-                style = replace(style, zeros=zeros, wary=not self._unsafe().isdisjoint(style.vary))
+                style = replace(style, zeros=zeros, wary=not self._bounding().isdisjoint(style.vary))
             if style.planted:
                 style = replace(style, positions=tuple(sorted(self._positions())))
             if style.vary and not self._bench.on_hardware and not self.has_positions:

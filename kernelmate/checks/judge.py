@@ -27,7 +27,7 @@ from kernelmate.checks.guards import assumptions, persistent_variables, surround
 from kernelmate.checks.later_launches import later_findings
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
-from kernelmate.checks.other_surroundings import surroundings_findings
+from kernelmate.checks.other_surroundings import with_surroundings
 from kernelmate.checks.scratch import scratch_sizes
 from kernelmate.checks.size_plan import PlannedSize, tried_sizes
 from kernelmate.checks.sizes import holding_size
@@ -148,7 +148,10 @@ class _Judge:
                 break
         self.cases.foresee(())
         self._explain()
-        self._surroundings()
+        if not (self.task.glance or self.backend.poisoned):
+            self.findings = with_surroundings(
+                self.findings, self.task, self.bench, self.baseline, self.oracle, self.records
+            )
         told = assumptions.find(
             self.version.contract, self.conditions, self.records, self.version.unit.text, compared=self.compared
         )
@@ -169,21 +172,6 @@ class _Judge:
             self._printed(),
             tuple(self.reasons),
         )
-
-    def _surroundings(self) -> None:
-        """Adds what the emulator finds of values that a launch only happens to meet.
-
-        On a GPU a register that nothing has written shows as a difference between launches; the emulator names it.
-        """
-        errors = [f for f in self.findings if f.severity == "error"]
-        wrong = any(record.correct is False for record in self.records) and not errors
-        others = any(finding.code is not FindingCode.STATEFUL for finding in errors)
-        if self.task.glance or self.backend.poisoned or wrong or others:
-            return
-        found = list(surroundings_findings(self.task, self.bench, self.baseline, self.oracle, self.records))
-        if any(f.severity == "error" for f in found):
-            self.findings = [f for f in self.findings if f not in errors]
-        self.findings += found
 
     def _sizes(self, listed: tuple[Size, ...]) -> list[PlannedSize]:
         if not self.task.own_sizes:

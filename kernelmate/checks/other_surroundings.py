@@ -18,7 +18,7 @@ from kernelmate.checks.guards import surroundings
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.precision import on_host
 from kernelmate.checks.trials import CHEAP_ELEMENTS, Bench, elements_of
-from kernelmate.records import Contract, Finding, JudgeTask
+from kernelmate.records import Contract, Finding, FindingCode, JudgeTask
 from kernelmate.source import argument_shapes
 
 MOST_CASES = 2
@@ -28,7 +28,30 @@ MOST_ELEMENTS = 1 << 20
 """Maximum of elements over all arrays of a case that is launched again in the emulator."""
 
 
-def surroundings_findings(
+def with_surroundings(
+    findings: Sequence[Finding],
+    task: JudgeTask,
+    bench: Bench,
+    baseline: Bench | None,
+    oracle: Oracle,
+    records: Sequence[CaseRecord],
+) -> list[Finding]:
+    """Returns the findings with those of environment values, if nothing else explains a wrong result.
+
+    On a GPU a register that nothing has written shows as a difference between launches; the emulator names it, which
+    replaces the difference.
+    """
+    errors = [f for f in findings if f.severity == "error"]
+    wrong = any(record.correct is False for record in records)
+    if any(f.code is not FindingCode.STATEFUL for f in errors) or (wrong and not errors):
+        return list(findings)
+    found = list(_surroundings_findings(task, bench, baseline, oracle, records))
+    if any(f.severity == "error" for f in found):
+        return [*(f for f in findings if f not in errors), *found]
+    return [*findings, *found]
+
+
+def _surroundings_findings(
     task: JudgeTask, bench: Bench, baseline: Bench | None, oracle: Oracle, records: Sequence[CaseRecord]
 ) -> Iterator[Finding]:
     """Yields findings for environment values that a correct version depends on and its baseline does not."""

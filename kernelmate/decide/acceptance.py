@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from kernelmate.decide.metrics import METRICS, WORDS, better, format_value, global_bytes, metric_value
@@ -156,20 +156,21 @@ def decide(
                 objective, baseline, candidate, pair_sizes(baseline_sizes, candidate_sizes), times, slowdown
             )
     if broken or unmet:
-        hint = _hint(broken, notes, contract) if result is not None and result.met and not unmet else ()
+        hint: tuple[str, ...] = ()
+        if contract is not None and not contract.weights and not unmet:
+            alone = replace(contract, weights=(1.0, *(0.0 for _ in contract.sizes[1:])))
+            if decide(
+                objective, baseline, candidate, baseline_sizes, candidate_sizes, contract=alone, error=error
+            ).accepted:
+                weights = ", ".join(f"{weight:g}" for weight in alone.weights)
+                hint = (
+                    f"{'; '.join(notes)} at the first size, which alone decides with `weights = [{weights}]` in the contract",
+                )
         return Decision(result, False, broken + unmet + hint, traded, times, mean)
     doubts = tuple(_doubts(candidate, result, contract is not None and contract.inferred))
     if result is not None and result.basis == "predicted" and result.met is None:
         return Decision(result, None, notes + doubts, traded, times, mean)
     return Decision(result, None if doubts else True, doubts + notes, traded, times, mean)
-
-
-def _hint(broken: Sequence[str], notes: Sequence[str], contract: Contract | None) -> tuple[str, ...]:
-    """Returns how to accept what is faster at the first size, and rejected for nothing but other sizes."""
-    if contract is None or contract.weights or not all(one.startswith("slower at ") for one in broken):
-        return ()
-    weights = ", ".join(["1", *("0" for _ in contract.sizes[1:])])
-    return (f"{'; '.join(notes)} at the first size, which alone decides with `weights = [{weights}]` in the contract",)
 
 
 def _broken(verdict: Verdict) -> Iterator[str]:

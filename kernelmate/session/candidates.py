@@ -16,7 +16,7 @@ REWRITES = "recipe:"
 """Author prefix of built-in rewrites."""
 
 OWN = (REWRITES, "synthesis:")
-"""Author prefixes of everything that is written here."""
+"""Author prefixes of the built-in suggesters: rewrites, and kernels written from references."""
 
 TRUSTED = (*OWN, "user")
 """Authors whose text may be compiled before it is screened."""

@@ -14,7 +14,6 @@ from kernelmate.measure.roofline import place
 from kernelmate.measure.statistics import ANY, EDITED
 from kernelmate.records import (
     BackendName,
-    BuildVariant,
     Contract,
     FindingCode,
     Judgement,
@@ -221,13 +220,11 @@ class JudgingContext:
         metrics: tuple[SizeMetrics, ...] = ()
         if not prepared.findings:
             try:
-                if quick:
-                    task = self._glance(prepared, baseline, objective)
-                else:
-                    task = replace(
-                        self._task(prepared, None if alone else baseline), twins=self._twins(prepared, baseline)
-                    )
-                outcome = self._run(task)
+                outcome = self._run(
+                    self._glance(prepared, baseline, objective)
+                    if quick
+                    else self._whole(prepared, baseline, alone=alone)
+                )
             except LaunchTooLarge as refused:
                 if not alone:
                     raise
@@ -317,10 +314,14 @@ class JudgingContext:
             executed=self.executed and (self.backend == "emulator" or self.profile),
         )
 
-    def _twins(self, prepared: Prepared, baseline: Trial | None) -> tuple[BuildVariant, ...]:
+    def _whole(self, prepared: Prepared, baseline: Trial | None, *, alone: bool) -> JudgeTask:
+        """Returns the task of a full verdict."""
+        task = self._task(prepared, None if alone else baseline)
         if not self.variants:
-            return ()
-        return twins_of(prepared, None if baseline is None else baseline.prepared.kernel, self.preparer)
+            return task
+        return replace(
+            task, twins=twins_of(prepared, None if baseline is None else baseline.prepared.kernel, self.preparer)
+        )
 
     def _glance(self, prepared: Prepared, baseline: Trial | None, objective: Objective | None) -> JudgeTask:
         """Returns the task of a quick evaluation; with a GPU, counters are only emulated if the objective needs them."""

@@ -315,19 +315,24 @@ class Search:
                 break
             try:
                 with self.budget.spent_on("final"):
-                    context.worker.renew()
+                    if context is not self.context:
+                        context.worker.renew()
                     baselines = baselines or self._baselines_again(context)
                     one = self._judged[key].candidate
                     verdict = judged_by(context, one, baselines, self.objective, self._prepared(key, one, baselines))
             except KernelmateError as error:
                 # The search's results stay: a reference may fail on some inputs and not on others.
                 self.notes.append(f"The best could not be judged again on other inputs: {error.message}")
-                break
+                if context is self.context or self._context_of(best.candidate).variants:
+                    break
+                # Its builds are still to be judged, on the inputs of the search.
+                context, baselines = self.context, self.baselines
+                continue
             again.add(key)
             self._judged[key] = Judged(one, verdict)
             for twin in (twin for twin, other in self._twins.items() if other == key and twin in self._judged):
                 self._judged[twin] = Judged(self._judged[twin].candidate, shared(verdict, one.author))
-        if again:
+        if again and context is not self.context:
             self.notes.append(
                 "The best was judged and timed again in a fresh process, on other inputs; its figures are from there."
             )

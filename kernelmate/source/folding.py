@@ -37,31 +37,6 @@ def wrapped(front: str, parts: Sequence[str], width: int) -> str:
     return "\n".join([*lines, line])
 
 
-def with_locals(lines: Sequence[str]) -> list[str]:
-    """Replaces repeated extents and row offsets by their declared names, in lines of one block."""
-    found: list[str] = []
-    known: list[tuple[re.Pattern[str], str]] = []
-    for line in lines:
-        for pattern, instead in known:
-            line = pattern.sub(instead, line)
-        found.append(line)
-        length = re.fullmatch(r"const int (\w+) = (\w+(?: [*/] \w+)+);", line)
-        row = re.fullmatch(r"(?:const )?[\w ]+\* (\w+) = (\w+) \+ (.+);", line)
-        if length is not None:
-            text = re.escape(length[2])
-            known.append(
-                (
-                    re.compile(
-                        rf"\({text}\)|(?<=[(\[=<>+-] ){text}(?=[;)\]]| [<>+-])|(?<=[(\[]){text}(?=[;)\]]| [<>+-])"
-                    ),
-                    length[1],
-                )
-            )
-        if row is not None and "?" not in row[3]:
-            known.append((re.compile(rf"\b{row[2]}\[{re.escape(row[3])} \+ "), f"{row[1]}["))
-    return found
-
-
 def folded(line: str, width: int) -> list[str]:
     """Wrap a statement, or a comment, to `width` columns; a trailing comment goes above its statement.
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.int_ranges import fits_int, needs_no_cast
-from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, KernelText, bound, c_type
+from kernelmate.synthesis.kernel_text import KernelText, c_type
 from kernelmate.synthesis.names import RESERVED
 from kernelmate.synthesis.plan import Key, Plan, Refused
+from kernelmate.synthesis.size_text import ATOM, LOOSE, PRODUCT, SUM, bound
 
 _BINARY = {"add": ("+", SUM), "subtract": ("-", SUM), "multiply": ("*", PRODUCT), "divide": ("/", PRODUCT)}
 _COMPARISONS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
 import re
@@ -18,9 +17,7 @@ from kernelmate.synthesis.identities import always_equal
 from kernelmate.synthesis.launch_names import file_constant, named_numbers
 from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
-
-ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
-"""How tightly an expression binds: names and calls, products, sums, anything looser."""
+from kernelmate.synthesis.size_text import size_text
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4,
@@ -37,14 +34,6 @@ _FROM_FLOAT = {"float16": "__float2half({})", "bfloat16": "__float2bfloat16({})"
 
 _WIDENED = re.compile(r"static_cast<size_t>\(static_cast<long long>\(([\w\[\]]+)\)\)")
 """An integer that is widened twice; the second cast suffices."""
-
-
-class MissingSize(Refused):
-    """A size is needed that no parameter of the kernel holds; `size` is its name."""
-
-    def __init__(self, size: str) -> None:
-        super().__init__(f"the kernel does not get the size {size}")
-        self.size = size
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,72 +90,6 @@ def those_written(
             yield replace(make(), another=True)
         except Refused:
             continue
-
-
-def size_text(expression: str, parameters: Mapping[str, str]) -> str:
-    """Return a size's expression in C++.
-
-    Args:
-        expression: of the contract's language.
-        parameters: the kernel's parameters that hold sizes, by size.
-
-    Raises:
-        MissingSize: the kernel does not get a size.
-    """
-    return _size_text(ast.parse(expression, mode="eval").body, parameters)[0]
-
-
-def _size_text(node: ast.expr, parameters: Mapping[str, str]) -> tuple[str, int]:
-    match node:
-        case ast.Constant(value=int() as number):
-            return str(number), ATOM
-        case ast.Name(id=name):
-            if name not in parameters:
-                raise MissingSize(name)
-            return parameters[name], ATOM
-        case ast.BinOp(left=left, op=op, right=right):
-            sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}.get(type(op))
-            level = SUM if sign in ("+", "-") else PRODUCT
-            if sign is not None:
-                return (
-                    f"{bound(_size_text(left, parameters), level)} {sign} {bound(_size_text(right, parameters), level + 1)}",
-                    level,
-                )
-        case ast.Call(func=ast.Name(id="max" | "min" as name), args=args):
-            return f"{name}({', '.join(_size_text(arg, parameters)[0] for arg in args)})", ATOM
-    raise Refused("a size's expression cannot be written in C++")
-
-
-def blocks_text(grid: str, kernel: KernelText) -> str:
-    """Return a number of blocks in C++.
-
-    Args:
-        grid: a side of a grid, of sizes, products and `cdiv` by numbers.
-        kernel: gives the parameters.
-
-    Raises:
-        Refused: it cannot be written, or the kernel does not get a size.
-    """
-    return _blocks_text(ast.parse(grid, mode="eval").body, kernel)[0]
-
-
-def _blocks_text(node: ast.expr, kernel: KernelText) -> tuple[str, int]:
-    match node:
-        case ast.Call(func=ast.Name(id="cdiv"), args=[length, ast.Constant(value=int() as step)]):
-            return f"({_blocks_text(length, kernel)[0]} + {step - 1}) / {step}", PRODUCT
-        case ast.BinOp(left=left, op=ast.Mult(), right=right) if "cdiv" in ast.unparse(node):
-            # A quotient on the right would be multiplied before it is divided.
-            first, second = (_blocks_text(one, kernel) for one in (left, right))
-            return f"{bound(first, PRODUCT)} * {bound(second, ATOM)}", PRODUCT
-        case _ if "cdiv" not in ast.unparse(node):
-            text = kernel.size(ast.unparse(node))
-            return text, ATOM if text.isidentifier() or text.isdigit() else LOOSE
-    raise Refused("a number of blocks cannot be written in C++")
-
-
-def bound(text: tuple[str, int], level: int) -> str:
-    """Returns an expression, in parentheses if it binds less tightly than `level`."""
-    return text[0] if text[1] >= level else f"({text[0]})"
 
 
 def c_type(dtype: str, real: str) -> str:

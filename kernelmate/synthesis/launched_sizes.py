@@ -7,8 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, blocks_text
+from kernelmate.source.folding import folded
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
 from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.size_text import blocks_text
 
 _LETTERS = "xyz"
 
@@ -23,8 +25,9 @@ def with_launched_sizes(written: WrittenKernel, kernel: KernelText) -> WrittenKe
     Raises:
         Refused: its grid has several sides, so that there is no room for more.
     """
-    if len(written.grid) != 1 or re.search(r"\bgridDim\b|\bblockIdx\.[yz]", written.definition + written.helpers):
-        raise Refused("its grid has several sides already")
+    several = re.search(r"\bgridDim\b|\bblockIdx\.[yz]", written.definition)
+    if len(written.grid) != 1 or several or re.search(r"\bgridDim\b|\bblockIdx\b", written.helpers):
+        raise Refused("its grid has several sides already, or its helpers take their block from it")
     (whole,) = written.grid
     rest, exact = _without(whole, kernel.launched)
     given = [side for side in kernel.contract.grid if side in kernel.launched]
@@ -37,10 +40,10 @@ def with_launched_sizes(written: WrittenKernel, kernel: KernelText) -> WrittenKe
     ]
     lines.append(f"const int {block} = {_block_number(len(sides))};")
     if not exact:
-        lines.append(f"if ({block} >= {blocks_text(whole, kernel)}) return;  // the grid may have more than there are")
+        lines.append(f"if ({block} >= {blocks_text(whole, kernel.size)}) return;  // the grid may have more")
     opening, brace, body = written.definition.partition("{\n")
     body = re.sub(r"\bblockIdx\.x\b", block, body)
-    head = "".join(f"{kernel.indent}{line}\n" for line in lines)
+    head = "".join(f"{kernel.styled(piece)}\n" for line in lines for piece in folded(f"  {line}", kernel.width))
     return replace(written, definition=f"{opening}{brace}{head}{body}", grid=tuple(sides))
 
 

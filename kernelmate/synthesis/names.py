@@ -207,9 +207,7 @@ def position_name(side: str) -> str:
     """Returns a name for the position along an outer axis: of rows and columns of an image, else as of one of several."""
     words = set(re.findall(r"[A-Za-z_]\w*", side))
     word = words.pop() if len(words) == 1 else ""
-    return {"height": "out_row", "width": "out_col", "n": "batch", "batch": "batch"}.get(word) or singular(
-        word, "outer"
-    )
+    return {"height": "out_row", "width": "out_col", "batch": "batch"}.get(word) or singular(word, "outer")
 
 
 def without_comments(text: str) -> str:

@@ -36,6 +36,7 @@ __device__ __forceinline__ void {name}(Element (&to)[kRows][kWidth], const Eleme
     return;
   }}
   constexpr int kHeld = kRows * kWidth / kThreads < {flight} ? kRows * kWidth / kThreads : {flight};  // elements whose loads overlap
+  static_assert(kRows * kWidth % (kHeld * kThreads) == 0, "threads share a tile evenly");
 #pragma unroll 1
   for (int j = threadIdx.x; j < kRows * kWidth; j += kHeld * kThreads) {{
     Element held[kHeld] = {{}};

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from kernelmate.synthesis.elements import number_name
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.index_maps import Linear, never_negative
-from kernelmate.synthesis.kernel_text import ATOM, PRODUCT, SUM, KernelText, bound
+from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.size_text import ATOM, PRODUCT, SUM, bound
 from kernelmate.synthesis.window_plan import UNROLLED, Windows, parsed, valued
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import Linear, never_negative
-from kernelmate.synthesis.kernel_text import ATOM, LOOSE, PRODUCT, SUM, block_of, bound
+from kernelmate.synthesis.kernel_text import block_of
 from kernelmate.synthesis.plan import Key, Refused
+from kernelmate.synthesis.size_text import ATOM, LOOSE, PRODUCT, SUM, bound
 from kernelmate.synthesis.window_elements import WindowElements
 from kernelmate.synthesis.window_plan import parsed, walked
 

@@ -12,7 +12,7 @@ from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph, Node, pruned
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
-from kernelmate.synthesis.kernel_text import KernelText, MissingSize, WrittenKernel, those_written
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
 from kernelmate.synthesis.parts import with_parts
@@ -38,6 +38,7 @@ from kernelmate.synthesis.schedules import (
     total,
     windows,
 )
+from kernelmate.synthesis.size_text import MissingSize
 from kernelmate.synthesis.window_plan import output_shapes
 
 

@@ -91,7 +91,7 @@ def test_an_exception_of_one_kernel_is_said_in_its_row(monkeypatch: pytest.Monke
     def fail(session: Session, task: Task) -> dict[str, object]:
         raise ZeroDivisionError("no sizes")
 
-    for name in ("_row", "judge_expert"):
+    for name in ("row_of", "judge_expert"):
         monkeypatch.setattr(gpu_experts, name, fail)
     row = beside_expert(session, Task(NAIVE.name, "", "matvec", {}, True, 1))
     assert (row["kernel"], row["ours_us"], row["expert_correct"]) == ("matvec", None, False)

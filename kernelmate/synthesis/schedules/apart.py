@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kernelmate.records import Argument, Contract, Kernel
 from kernelmate.synthesis.graph import Graph, pruned
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, blocks_text
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of
 from kernelmate.synthesis.names import Names, words_of
 from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.size_text import blocks_text
 
 THREADS = 256
 """Threads per block for every result's schedule."""
@@ -79,7 +80,7 @@ def _chosen(texts: Iterator[WrittenKernel]) -> WrittenKernel:
 def _blocks(grid: str, kernel: KernelText) -> str | None:
     """Returns the number of blocks in C++; None if the kernel has no parameter for a size."""
     try:
-        return blocks_text(grid, kernel)
+        return blocks_text(grid, kernel.size)
     except Refused:
         return None
 

@@ -185,14 +185,22 @@ class ColumnScan(Passes):
         names, layout = self.names, self.layout
         count = self.kernel.count([layout.axes.sides[int(axis)] for axis in layout.single])
         if len(layout.single) == 1:
-            column = f"const int {names.column} = blockIdx.x * blockDim.x + threadIdx.x;"
-            return [*self.opening, column, f"if ({names.column} >= {count}) return;"]
+            place = "blockIdx.x * blockDim.x + threadIdx.x"
+            return [*self.opening, self._column(place), f"if ({names.column} >= {count}) return;"]
         return [
             *self.opening,
             f"const size_t {names.i} = static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x;",
             f"if ({names.i} >= {count}) return;",
             *self._places(),
         ]
+
+    def _column(self, place: str) -> str:
+        """The declaration of the only axis' position, whose type holds the number of columns."""
+        side = self.layout.axes.sides[int(self.layout.single[0])]
+        count = self.kernel.arguments.get(self.kernel.size(side))
+        if count is not None and count.dtype == "int32":
+            return f"const int {self.names.column} = {place};"
+        return f"const size_t {self.names.column} = static_cast<size_t>({place.replace(' * ', ') * ', 1)};"
 
     def _places(self) -> list[str]:
         """Returns the positions of the column with number `i`."""
@@ -318,9 +326,8 @@ class Tiles(ColumnScan):
     def _guarded(self, line: str) -> str:
         """Returns a line that declares a constant, which threads without a column do not load."""
         found = re.fullmatch(r"const ([\w ]+) (\w+) = (.*\[.*);", line)
-        if (
-            found is None or len(self.layout.single) > 1
-        ):  # else the first column stands in for those that there are none of
+        # Of several axes, such threads have the place of the first column.
+        if found is None or len(self.layout.single) > 1:
             return line
         kind, name, value = found.groups()
         inside = f"{self.names.column} < {self.kernel.count([self.layout.axes.sides[int(self.layout.single[0])]])}"
@@ -335,7 +342,7 @@ class Tiles(ColumnScan):
         comment = "// Threads without a column have no rows; they stay for the barriers."
         if len(self.layout.single) == 1:
             return [
-                f"const int {names.column} = blockIdx.x * {names.kWidth} + {names.lane};",
+                self._column(f"blockIdx.x * {names.kWidth} + {names.lane}"),
                 comment,
                 f"const int {names.end} = {names.column} < {count} ? {some} : {none};",
             ]

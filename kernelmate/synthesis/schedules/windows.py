@@ -13,7 +13,6 @@ from functools import partial
 from kernelmate.errors import ContractError
 from kernelmate.records import Size
 from kernelmate.source import evaluate, launch_shape
-from kernelmate.source.folding import with_locals
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import existing
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
@@ -413,3 +412,28 @@ def _hoisted(body: Sequence[str], column: str) -> tuple[list[str], list[str]]:
         inside.append(line)
         moving |= {declared[1]} if declared else set()
     return outside, inside
+
+
+def with_locals(lines: Sequence[str]) -> list[str]:
+    """Replaces repeated extents and row offsets by their declared names, in lines of one block."""
+    found: list[str] = []
+    known: list[tuple[re.Pattern[str], str]] = []
+    for line in lines:
+        for pattern, instead in known:
+            line = pattern.sub(instead, line)
+        found.append(line)
+        length = re.fullmatch(r"const int (\w+) = (\w+(?: [*/] \w+)+);", line)
+        row = re.fullmatch(r"(?:const )?[\w ]+\* (\w+) = (\w+) \+ (.+);", line)
+        if length is not None:
+            text = re.escape(length[2])
+            known.append(
+                (
+                    re.compile(
+                        rf"\({text}\)|(?<=[(\[=<>+-] ){text}(?=[;)\]]| [<>+-])|(?<=[(\[]){text}(?=[;)\]]| [<>+-])"
+                    ),
+                    length[1],
+                )
+            )
+        if row is not None and "?" not in row[3]:
+            known.append((re.compile(rf"\b{row[2]}\[{re.escape(row[3])} \+ "), f"{row[1]}["))
+    return found

@@ -423,10 +423,20 @@ def test_a_speedup_beyond_what_changed_is_a_warning_and_no_rejection(
     assert slower.findings == ()
 
 
-@pytest.mark.parametrize(("author", "builds"), [("recipe:unroll", [0, 1]), ("test:proposer", [1, 1])])
+@pytest.mark.parametrize(
+    ("author", "refused", "builds"),
+    [
+        ("recipe:unroll", False, [0, 1]),
+        ("test:proposer", False, [1, 1]),
+        ("recipe:unroll", True, [0, 1]),
+        ("test:proposer", True, [1]),
+    ],
+)
 def test_of_built_in_rewrites_the_best_alone_is_judged_in_variants_of_its_build(
-    author: str, builds: list[int], load: Load, scale: str, scripted: Make, answer: Callable[..., Any]
+    author: str, refused: bool, builds: list[int], load: Load, scale: str, scripted: Make, answer: Callable[..., Any]
 ) -> None:
+    """Also where the reference refuses the inputs on which the best is judged again."""
+
     class Unassigned:
         name = "unassigned"
 
@@ -437,6 +447,8 @@ def test_of_built_in_rewrites_the_best_alone_is_judged_in_variants_of_its_build(
             yield Candidate(author, "", kernel, contract_for(kernel))
 
     def measured(task: JudgeTask) -> Judgement:
+        if refused and task.seed != 7:
+            raise ReferenceFailed("The reference raised.")
         judgement = answer(task)
         metrics = [replace(one, timing=replace(one.timing, kind="measured")) for one in judgement.metrics]
         return replace(judgement, metrics=tuple(metrics))

@@ -1,0 +1,85 @@
+"""Sizes and numbers of blocks in C++, from expressions of the contract's language."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+
+from kernelmate.synthesis.plan import Refused
+
+ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
+"""How tightly an expression binds: names and calls, products, sums, anything looser."""
+
+
+class MissingSize(Refused):
+    """A size is needed that no parameter of the kernel holds; `size` is its name."""
+
+    def __init__(self, size: str) -> None:
+        super().__init__(f"the kernel does not get the size {size}")
+        self.size = size
+
+
+def size_text(expression: str, parameters: Mapping[str, str]) -> str:
+    """Return a size's expression in C++.
+
+    Args:
+        expression: of the contract's language.
+        parameters: the kernel's parameters that hold sizes, by size.
+
+    Raises:
+        MissingSize: the kernel does not get a size.
+    """
+    return _size_text(ast.parse(expression, mode="eval").body, parameters)[0]
+
+
+def _size_text(node: ast.expr, parameters: Mapping[str, str]) -> tuple[str, int]:
+    match node:
+        case ast.Constant(value=int() as number):
+            return str(number), ATOM
+        case ast.Name(id=name):
+            if name not in parameters:
+                raise MissingSize(name)
+            return parameters[name], ATOM
+        case ast.BinOp(left=left, op=op, right=right):
+            sign = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"}.get(type(op))
+            level = SUM if sign in ("+", "-") else PRODUCT
+            if sign is not None:
+                return (
+                    f"{bound(_size_text(left, parameters), level)} {sign} {bound(_size_text(right, parameters), level + 1)}",
+                    level,
+                )
+        case ast.Call(func=ast.Name(id="max" | "min" as name), args=args):
+            return f"{name}({', '.join(_size_text(arg, parameters)[0] for arg in args)})", ATOM
+    raise Refused("a size's expression cannot be written in C++")
+
+
+def blocks_text(grid: str, size: Callable[[str], str]) -> str:
+    """Return a number of blocks in C++.
+
+    Args:
+        grid: a side of a grid, of sizes, products and `cdiv` by numbers.
+        size: gives the text of an expression of sizes.
+
+    Raises:
+        Refused: it cannot be written, or the kernel does not get a size.
+    """
+    return _blocks_text(ast.parse(grid, mode="eval").body, size)[0]
+
+
+def _blocks_text(node: ast.expr, size: Callable[[str], str]) -> tuple[str, int]:
+    match node:
+        case ast.Call(func=ast.Name(id="cdiv"), args=[length, ast.Constant(value=int() as step)]):
+            return f"({_blocks_text(length, size)[0]} + {step - 1}) / {step}", PRODUCT
+        case ast.BinOp(left=left, op=ast.Mult(), right=right) if "cdiv" in ast.unparse(node):
+            # A quotient on the right would be multiplied before it is divided.
+            first, second = (_blocks_text(one, size) for one in (left, right))
+            return f"{bound(first, PRODUCT)} * {bound(second, ATOM)}", PRODUCT
+        case _ if "cdiv" not in ast.unparse(node):
+            text = size(ast.unparse(node))
+            return text, ATOM if text.isidentifier() or text.isdigit() else LOOSE
+    raise Refused("a number of blocks cannot be written in C++")
+
+
+def bound(text: tuple[str, int], level: int) -> str:
+    """Returns an expression, in parentheses if it binds less tightly than `level`."""
+    return text[0] if text[1] >= level else f"({text[0]})"
