@@ -218,8 +218,13 @@ def reason_of(verdict: Mapping[str, Any]) -> str:
         return str(errors[0])
     if not verdict["compiled"]:
         return FindingCode.COMPILE_ERROR
-    deciding = [reason for reason in verdict["reasons"] if not reason.startswith(INFORMATION)]
-    return deciding[0] if deciding else "wrong" if verdict["correct"] is False else "no reason given"
+    found = deciding(verdict["reasons"])
+    return found[0] if found else "wrong" if verdict["correct"] is False else "no reason given"
+
+
+def deciding(reasons: Sequence[str]) -> list[str]:
+    """The reasons of a verdict that decide."""
+    return [reason for reason in reasons if not reason.startswith(INFORMATION)]
 
 
 def entry_of(kernel: str, version: str, by: str, verdict: Mapping[str, Any]) -> Entry:

@@ -21,6 +21,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.acceptance_table import deciding
 from benchmarks.large_set import LARGE, Listed, copy_of, listed, write_edited
 from benchmarks.machine import describe, save
 from benchmarks.tree_session import ROOT, TreeSession
@@ -84,7 +85,7 @@ def _line(row: dict[str, Any]) -> str:
     if "error" in row:
         return f"{name:<20}{'-':>9}{'-':>10}{'-':>8}{'-':>9}{'-':>10}  {row['error']}"
     first, speedup = ("-" if row[key] is None else f"{row[key]:.2f}" for key in ("first_s", "best_speedup"))
-    why = next((f"{one['author']}: {'; '.join(one['reasons'])}" for one in row["judged"]), "-")
+    why = next((f"{one['author']}: {'; '.join(deciding(one['reasons']))}" for one in row["judged"]), "-")
     return f"{name:<20}{first:>9}{row['binaries']:>10}{row['candidates']:>8}{row['s']:>9.1f}{speedup:>10}  {row['best'] or why}"
 
 

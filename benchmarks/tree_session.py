@@ -241,7 +241,7 @@ def _optimize(
         judged.append({
             "at_s": time.perf_counter() - began, "author": one.candidate.author, "binary": verdict.binary,
             "accepted": verdict.accepted, "worth_taking": verdict.worth_taking, "correct": verdict.correct,
-            "speedup": None if verdict.speedup is None else verdict.speedup.median, "reasons": verdict.reasons[:1],
+            "speedup": None if verdict.speedup is None else verdict.speedup.median, "reasons": verdict.reasons,
         })  # fmt: skip
 
     found = session.optimize(kernel, prompt, sizes, 1000, on_judged, budget_s=budget_s)

@@ -29,6 +29,7 @@ from kernelmate.checks.inputs import DeviceMaker, draw
 from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, words
 from kernelmate.checks.styles import NORMAL, InputStyle, narrow_inputs, styles_of
 from kernelmate.compiler.ptx_text import own_launches
+from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Finding, FindingCode, JudgeTask, LaunchShape, Size, Version
 from kernelmate.source import argument_shapes, launch_shape, numpy_dtype, scalar_values
 
@@ -292,13 +293,19 @@ class Bench:
         return replace(run, step_limit=limit, limited_by=f"the baseline's longest takes {others_longest}")
 
     def seen_first(self, size: Size) -> bool:
-        """Returns True if the emulator runs risky inputs at this size before a GPU does."""
+        """Returns True if the emulator runs risky inputs at this size before a GPU does.
+
+        False where there is no launch, for instance of a grid without blocks at a size of zero.
+        """
         contract = self.version.contract
         shapes = argument_shapes(contract, size)
         held = sum(
             math.prod(shapes[a.name]) * numpy_dtype(a.dtype).itemsize for a in contract.args if a.shape is not None
         )
-        return small(self.shape(size), held)
+        try:
+            return small(self.shape(size), held)
+        except ContractError:
+            return False
 
     def foresee(self, launches: Callable[[], Iterable[Run]]) -> None:
         """Announces coming launches to a module that can use that; none of them is made here."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address, order_of
 from kernelmate.synthesis.expressions import Expressions
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, indented
 from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.plan import Key, Plan, Refused, walk
 from kernelmate.synthesis.reductions import WARP, Reductions, Team
@@ -230,29 +230,33 @@ class Tiles(ColumnScan):
         words = sum(2 if ctype in ("double", "long long") else 1 for _, ctype in self.kinds)
         self.rows = max(TILE_WORDS // words, 4)
         more = fresh_names(
-            kernel, "kWidth", "kGroups", "kRows", "group", "lane", "end", "start", "k", "earlier", "place"
+            kernel, "kWidth", "kGroups", "kRows", "group", "lane", "end", "start", "k", "earlier", "place", "first", "load_rows"
         )  # fmt: skip
         self.names.__dict__.update(more.__dict__)
-        self.sums, self.prefixes, self.carries, self.befores = (
+        self.sums, self.nexts, self.prefixes, self.carries, self.befores = (
             [kernel.names.fresh(one) for one in names]
-            for names in zip(*((f"{NAMES[kind]}s", "prefix", "carry", "before") for kind, _ in self.kinds), strict=True)
+            for names in zip(
+                *((f"{NAMES[kind]}s", "next", "prefix", "carry", "before") for kind, _ in self.kinds), strict=True
+            )
         )
 
     def written(self) -> WrittenKernel:
         """The text."""
         kernel, names, length = self.kernel, self.names, self.lengths[self.along]
-        tile = self._tile()
+        loads, tile = self._loads(), self._tile()
         lines = [
             f"constexpr int {names.kWidth} = {self.width};  // columns of a block",
             f"constexpr int {names.kGroups} = {self.groups};  // groups of threads, each with its own rows of a tile",
-            f"constexpr int {names.kRows} = {self.rows};  // of a group in a tile: as many loads are under way at once",
+            f"constexpr int {names.kRows} = {self.rows};  // rows of a group in a tile",
             *self._each("__shared__ {ctype} {sums}[kGroups][kWidth];"),
             *self.opening,
             f"const int {names.lane} = threadIdx.x % {names.kWidth}, {names.group} = threadIdx.x / {names.kWidth};",
             *self._end(length),
             *self._places(),
             *map(self._guarded, self.expressions.outer),
+            *loads,
             *self._each("{ctype} {carry} = {start};"),
+            f"{names.load_rows}(0);",
             *block_of(
                 f"for (int {names.start} = 0; {names.start} < {length}; {names.start} += {names.kGroups} * {names.kRows})",
                 tile,
@@ -261,17 +265,52 @@ class Tiles(ColumnScan):
         return WrittenKernel(
             self.schedule,
             f"Written from the reference: {self.groups} groups of threads scan {self.rows} rows each side by side and add what was "
-            "before them, so that many loads are under way at once." + kernel.promise(self.inputs),
+            "before them, while the next rows are loaded." + kernel.promise(self.inputs),
             "\n".join([*self.reductions.texts(), kernel.definition(kernel.head(), lines)]),
             "",
             (f"cdiv({self.count}, {self.width})",),
             TILE_THREADS,
         )
 
+    def _loads(self) -> list[str]:
+        """Returns the function that loads a group's rows of the tile that begins at a row."""
+        names = self.names
+        lines: list[str] = []
+        roots = [self.plan.operands(key)[0] for key in self.scans]
+        texts = self.expressions.locals_for(roots, lines)
+        position, inside = self._row(names.first)
+        neutrals = [neutral(self.expressions, *kind) for kind in self.kinds]
+        if lines:
+            into = [f"{one}[{names.k}] = {text};" for one, text in zip(self.nexts, texts, strict=True)]
+            body = [f"{one}[{names.k}] = {none};" for one, none in zip(self.nexts, neutrals, strict=True)]
+            body += block_of(f"if ({inside})", [*lines, *into])
+        else:
+            body = [
+                f"{one}[{names.k}] = {inside} ? {text} : {none};"
+                for one, text, none in zip(self.nexts, texts, neutrals, strict=True)
+            ]
+        return [
+            *self._each("{ctype} {next}[kRows];"),
+            f"const auto {names.load_rows} = [&](int {names.first}) {{",
+            "#pragma unroll",
+            *indented(block_of(self._rows(), [position, *body])),
+            "};",
+        ]
+
+    def _row(self, start: str) -> tuple[str, str]:
+        """Returns the declaration of row `k` of a group in the tile at `start`, and the condition that there is one."""
+        names = self.names
+        row = f"{start} + {names.group} * {names.kRows} + {names.k}"
+        if self.backwards:
+            return f"const int {names.row} = {self.lengths[self.along]} - 1 - ({row});", f"{names.row} >= {names.end}"
+        return f"const int {names.row} = {row};", f"{names.row} < {names.end}"
+
+    def _rows(self) -> str:
+        return f"for (int {self.names.k} = 0; {self.names.k} < {self.names.kRows}; ++{self.names.k})"
+
     def _tile(self) -> list[str]:
         """Returns the loop's body: a group's rows by themselves, the preceding prefix, and the results."""
         names = self.names
-        running, begun, take = self.running()
         kept, self.expressions.outer = self.expressions.outer, []
         # Locals of the first loop over a group's rows are unknown in the second.
         known = self.expressions.known
@@ -286,41 +325,50 @@ class Tiles(ColumnScan):
         ]
         last += self.results()
         self.expressions.outer = [*kept, *self.expressions.outer]
-        row = f"{names.start} + {names.group} * {names.kRows} + {names.k}"
-        inside = f"{names.row} < {names.end}"
-        if self.backwards:
-            row, inside = f"{self.lengths[self.along]} - 1 - ({row})", f"{names.row} >= {names.end}"
-        position = f"const int {names.row} = {row};"
-        rows = f"for (int {names.k} = 0; {names.k} < {names.kRows}; ++{names.k})"
-        prefixes = [f"{prefix}[{names.k}] = {run};" for prefix, run in zip(self.prefixes, running, strict=True)]
+        position, inside = self._row(names.start)
+        running = [self.kernel.names.fresh(NAMES[kind]) for kind, _ in self.kinds]
+        begun = [
+            f"{kind[1]} {run} = {neutral(self.expressions, *kind)};"
+            for kind, run in zip(self.kinds, running, strict=True)
+        ]
+        sums = [
+            line
+            for (kind, _), run, one, prefix in zip(self.kinds, running, self.nexts, self.prefixes, strict=True)
+            for line in (
+                self.reductions.combined(kind, run, f"{one}[{names.k}]"),
+                f"{prefix}[{names.k}] = {run};",
+            )
+        ]
         return [
             *self._each("{ctype} {prefix}[kRows];"),
             *begun,
             "#pragma unroll",
-            *block_of(rows, [position, *block_of(f"if ({inside})", take), *prefixes]),
+            *block_of(self._rows(), sums),
+            f"{names.load_rows}({names.start} + {names.kGroups} * {names.kRows});  // on their way while these are stored",
             "__syncthreads();  // the last tile may still be read",
             *(f"{one}[{names.group}][{names.lane}] = {run};" for one, run in zip(self.sums, running, strict=True)),
             "__syncthreads();",
             *self._before(),
             "#pragma unroll",
-            *block_of(rows, [position, *block_of(f"if ({inside})", last)]),
+            *block_of(self._rows(), [position, *block_of(f"if ({inside})", last)]),
         ]
 
     def _each(self, line: str) -> list[str]:
         """A line for each scan."""
         line = line.replace("[kGroups][kWidth]", f"[{self.names.kGroups}][{self.names.kWidth}]")
         line = line.replace("[kRows]", f"[{self.names.kRows}]")
-        groups = zip(self.kinds, self.sums, self.prefixes, self.carries, self.befores, strict=True)
+        groups = zip(self.kinds, self.sums, self.nexts, self.prefixes, self.carries, self.befores, strict=True)
         return [
             line.format(
                 ctype=kind[1],
                 start=neutral(self.expressions, *kind),
                 sums=sums,
+                next=one,
                 prefix=prefix,
                 carry=carry,
                 before=before,
             )
-            for kind, sums, prefix, carry, before in groups
+            for kind, sums, one, prefix, carry, before in groups
         ]
 
     def _guarded(self, line: str) -> str:

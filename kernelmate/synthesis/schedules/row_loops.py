@@ -63,7 +63,7 @@ class RowLoops(RowElements):
         comment = "elements of a row that a thread keeps in registers"
         self.names.kAhead, declared = self.kernel.constant("Kept", self.ahead, comment)
         self.constants += declared
-        for one in ("loaded", "first", "last", "use", "each_pack", "over_row", "i", "kRow"):
+        for one in ("loaded", "first", "load_part", "i", "kRow"):
             setattr(self.names, one, names.fresh(one))
         for one in self.kept:
             self.packs.locals[one] = f"{names.fresh(f'{one}_packs')}[{self.names.i}]"
@@ -83,50 +83,34 @@ class RowLoops(RowElements):
             return []
         names, packs, kpack = self.names, self.packs, self._kpack
         count = names.kAhead if kpack == "1" else f"{names.kAhead} / {kpack}"
-        place = f"({names.i} * {self.threads} + {names.rank}) * {kpack}"
-        place = place.removesuffix(" * 1")[1:-1] if kpack == "1" else place
-        last, given, passed = self._most(), "", ""
-        if self.end is not None:  # passes end at different columns
-            last, given, passed = names.last, f"int {names.last}, ", f"{names.last}, "
         loads = [
             f"{packs.locals[one]} = *reinterpret_cast<const {packs.type_of(one)}*>({self.pointers[one]} + {names.c});"
             for one in self.kept
         ]
-        most = f"{self._most()}, " if passed else ""
         return [
             f"constexpr int {names.kRow} = {self.threads} * {names.kAhead};",
             *(f"{packs.type_of(one)} {packs.locals[one].partition('[')[0]}[{count}];" for one in self.kept),
-            f"// This thread's packs of the part of the row that begins at column `{names.first}`.",
-            f"const auto {names.each_pack} = [&](int {names.first}, {given}auto {names.use}) {{",
-            "#pragma unroll",
-            *indented(
-                block_of(
-                    f"for (int {names.i} = 0; {names.i} < {count}; ++{names.i})",
-                    [
-                        f"const int {names.c} = {names.first} + {place};",
-                        f"if ({names.c} < {last}) {names.use}({names.i}, {names.c});",
-                    ],
-                )
-            ),
-            "};",
             f"// A part of up to {names.kRow} elements stays in registers, so that a row of no more is read once for all passes.",
             f"int {names.loaded} = -1;",
-            f"const auto {names.over_row} = [&]({given}auto {names.use}) {{",
-            *indented(
-                block_of(
-                    f"for (int {names.first} = 0; {names.first} < {last}; {names.first} += {names.kRow})",
-                    [
-                        f"if ({names.loaded} != {names.first}) {{",
-                        f"  {names.each_pack}({names.first}, {most}[&](int {names.i}, int {names.c}) {{",
-                        *indented(loads, 2),
-                        "  });",
-                        f"  {names.loaded} = {names.first};",
-                        "}",
-                        f"{names.each_pack}({names.first}, {passed}{names.use});",
-                    ],
-                )
-            ),
+            f"const auto {names.load_part} = [&](int {names.first}) {{",
+            f"  if ({names.loaded} == {names.first}) return;",
+            f"  {names.loaded} = {names.first};",
+            *indented(self._each_kept(self._most(), loads)),
             "};",
+        ]
+
+    def _each_kept(self, last: str, lines: Sequence[str]) -> list[str]:
+        """Returns a loop over this thread's packs of a part of the row, which ends at column `last` at most."""
+        names, kpack = self.names, self._kpack
+        count = names.kAhead if kpack == "1" else f"{names.kAhead} / {kpack}"
+        turn = f"{names.i} * {self.threads} + {names.rank}"
+        place = turn if kpack == "1" else f"({turn}) * {kpack}"
+        return [
+            "#pragma unroll",
+            *block_of(
+                f"for (int {names.i} = 0; {names.i} < {count}; ++{names.i})",
+                [f"const int {names.c} = {names.first} + {place};", *block_of(f"if ({names.c} < {last})", lines)],
+            ),
         ]
 
     def _most(self) -> str:
@@ -184,10 +168,11 @@ class RowLoops(RowElements):
             before = [*before, *declared]
             lines = [*block_of(f"if ({names.c} < {last})", lines)[:-1], *block_of("} else", filled)]
             last = names.columns
-        text = "\n".join(lines)
-        given = ", ".join(f"int {one}" if re.search(rf"\b{one}\b", text) else "int" for one in (names.i, names.c))
-        passed = "" if self.end is None else f"{last}, "
-        return [*before, f"{names.over_row}({passed}[&]({given}) {{", *indented(lines), "});"]
+        head = f"for (int {names.first} = 0; {names.first} < {last}; {names.first} += {names.kRow})"
+        return [
+            *before,
+            *block_of(head, [f"{names.load_part}({names.first});", *self._each_kept(last, lines)]),
+        ]
 
     def _pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:
         """A pass that reads the row."""
