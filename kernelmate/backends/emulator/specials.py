@@ -93,7 +93,8 @@ class Specials:
         if base == "%tid":
             return lanes.thread_index[axis] if lanes.block_shape[axis] > 1 else 0
         if base in {"%ctaid", "%clusterid"}:
-            return lanes.block_index[axis] if lanes.grid_shape[axis] > 1 else 0
+            # An array even of one block, so that launches of other grids run the same compiled program.
+            return lanes.block_index[axis]
         if base == "%ntid":
             return lanes.block_shape[axis]
         if base in {"%nctaid", "%nclusterid"}:

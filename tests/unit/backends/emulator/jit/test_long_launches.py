@@ -138,11 +138,19 @@ def test_native_code_is_compiled_quickly_until_its_launches_have_taken_as_long_a
     chooser = Chooser(decoded, frozenset(), Any, "k")
     assert chooser.is_soon_done(100)
     assert not chooser.is_soon_done(1_000_000)
-    for seconds in (0.5, 0.5):
+    for seconds in (0.8, 0.8):
         chooser.spend_native(seconds)
         assert chooser.is_soon_done(100)
     chooser.spend_native(0.5)
     assert not chooser.is_soon_done(100)
+
+
+def test_loops_of_an_earlier_launch_do_not_make_a_large_kernel_compile_for_speed() -> None:
+    """A sum of 4097 products ran before: its threads' instructions are not those of a launch with many threads."""
+    decoded: Any = SimpleNamespace(steps=range(3000))
+    chooser = Chooser(decoded, frozenset(), Any, "k")
+    chooser._per_thread = 4097.0 * 3000
+    assert chooser.is_soon_done(200_000)
 
 
 @pytest.mark.parametrize(("instructions", "issued", "seconds"), [(1e8, 100, 2.0), (3e4, 2000, 0.05), (1e6, 1e3, 1e-3)])
