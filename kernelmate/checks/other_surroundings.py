@@ -85,15 +85,24 @@ def _as_well(task: JudgeTask, baseline: Bench, contract: Contract, run: Run, jud
 
 
 def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -> list[CaseRecord]:
-    """Returns the largest cases that are cheap to emulate, listed ones first, else the smallest others."""
+    """Returns the largest cases that are cheap to emulate, right and listed ones first, else the smallest others.
+
+    On a GPU a version that depends on its environment may be wrong at once; the emulator's own first launch has to be
+    right.
+    """
     sized = [
-        (record.origin == "contract", elements_of(argument_shapes(contract, record.size).values()), -number)
+        (
+            record.seen[0].right,
+            record.origin == "contract",
+            elements_of(argument_shapes(contract, record.size).values()),
+            -number,
+        )
         for number, record in enumerate(records)
-        if record.seen and record.seen[0].plain and record.seen[0].right and not oracle.large(record.size)
+        if record.seen and record.seen[0].plain and record.seen[0].right is not None and not oracle.large(record.size)
     ]
-    cheap = sorted((one for one in sized if one[1] <= CHEAP_ELEMENTS), reverse=True)
-    others = sorted((one for one in sized if one[1] <= MOST_ELEMENTS), key=lambda one: one[1])
-    return [records[-number] for _, _, number in cheap[:MOST_CASES] or others[:1]]
+    cheap = sorted((one for one in sized if one[2] <= CHEAP_ELEMENTS), reverse=True)
+    others = sorted((one for one in sized if one[2] <= MOST_ELEMENTS), key=lambda one: (not one[0], one[2]))
+    return [records[-number] for *_, number in cheap[:MOST_CASES] or others[:1]]
 
 
 class _OutputCheck:

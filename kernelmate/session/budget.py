@@ -6,13 +6,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-Step: TypeAlias = Literal["quick", "full", "final"]
-"""A quick evaluation; a full verdict; the last verdict on the best version, by a fresh process on other inputs."""
+Step: TypeAlias = Literal["quick", "full", "slow", "final"]
+"""A quick evaluation; a full verdict; one on a kernel that the emulator has no native code for; the last verdict on the best version, by
+a fresh process on other inputs."""
 
 RECENT = 3
 """The longest of this many recent evaluations is the estimate for the next one of its kind."""
+
+SLOW_FACTOR = 3.0
+"""Initial estimate of a slow verdict, relative to others: 11.5 s beside 3.5 s for matrix products with and without tensor cores."""
 
 WARM_SHARE = 0.5
 """Initial estimate of a candidate's evaluation, as a fraction of the kernel's own verdict, which may have included starting the worker and computing the reference."""
@@ -39,7 +43,7 @@ class TimeBudget:
         self._clock = clock
         self._began = clock() if began is None else began
         self._first_s = WARM_SHARE * baseline_s
-        self._seen: dict[Step, deque[float]] = {kind: deque(maxlen=RECENT) for kind in ("quick", "full", "final")}
+        self._seen: dict[Step, deque[float]] = {kind: deque(maxlen=RECENT) for kind in get_args(Step)}
 
     def elapsed_s(self) -> float:
         """Returns the seconds since the search started."""
@@ -64,4 +68,6 @@ class TimeBudget:
             return max(seen)
         if kind == "quick":
             return 0.0
+        if kind == "slow":
+            return SLOW_FACTOR * self._expected_s("full")
         return self._first_s if kind == "full" else max(self._first_s, self._expected_s("full"))

@@ -46,6 +46,9 @@ MOST_TIMED_AGAIN = 3
 SEEDED: frozenset[MetricName] = frozenset({"accuracy", "global_bytes"})
 """Metrics that depend on the inputs."""
 
+NO_NATIVE_CODE = re.compile(r"\b(?:w?mma|ldmatrix|wgmma)\.")
+"""Instructions in PTX that the emulator executes by NumPy, of kernels with thousands of others."""
+
 OnJudged = Callable[[Judged], None]
 OnTrying = Callable[[SearchState], None]
 
@@ -271,7 +274,7 @@ class Search:
             if known is not None:
                 return known
             self._by_code[code] = key
-            with self.budget.spent_on("full"):
+            with self.budget.spent_on(_step_of(prepared)):
                 return judged_by(self._context_of(candidate), candidate, self.baselines, self.objective, prepared)
         except KernelmateError as error:
             # These errors are not the candidate's fault, and a suggester that swallows them must not hide them.
@@ -287,13 +290,25 @@ class Search:
         """Gives a full verdict, as long as there is time, to candidates that a quick evaluation found better than all judged ones."""
         while not (self.stopped() or self._enough()) and self.budget.fits("full", *self._final()):
             waiting = [one for key, one in self._evaluated_quickly.items() if key not in self._judged]
-            ranked = sorted((rank(one.verdict, self.objective), n) for n, one in enumerate(waiting))
             best = next(iter(self.versions()), None)
-            if not ranked or not waiting[ranked[0][1]].verdict.worth_taking:
+            better = [
+                (rank(one.verdict, self.objective), number)
+                for number, one in enumerate(waiting)
+                if one.verdict.worth_taking
+                and (best is None or rank(one.verdict, self.objective) < rank(best.verdict, self.objective))
+            ]
+            fitting = (
+                waiting[number].candidate for _, number in sorted(better) if self._fits(waiting[number].candidate)
+            )
+            candidate = next(fitting, None)
+            if candidate is None:
                 return
-            if best is not None and rank(best.verdict, self.objective) <= ranked[0][0]:
-                return
-            self.judge(waiting[ranked[0][1]].candidate)
+            self.judge(candidate)
+
+    def _fits(self, candidate: Candidate) -> bool:
+        """Returns True if a full verdict on a candidate is expected to end in time."""
+        prepared = self._prepared(content_key(candidate.kernel, candidate.contract), candidate, self.baselines)
+        return self.budget.fits(_step_of(prepared), *self._final())
 
     def _time_best_again(self) -> None:
         """Replace the best version's figures by those of a fresh process, on inputs of an unused seed.
@@ -392,6 +407,11 @@ class Search:
             )
         elif not self._judged and not self._evaluated_quickly and not self.notes:
             self.notes.append("No suggestion applies to this kernel and this objective.")
+
+
+def _step_of(prepared: Sequence[Prepared]) -> Step:
+    """Returns `slow` for kernels that the emulator has no native code for."""
+    return "slow" if any(NO_NATIVE_CODE.search(one.compiled.ptx) for one in prepared) else "full"
 
 
 def _not_worth_changing(baseline: Verdict, objective: Objective) -> str | None:

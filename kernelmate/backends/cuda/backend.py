@@ -146,7 +146,7 @@ class CudaBackend:
         try:
             with self.device:
                 function = load_function(compiled)
-                for disagreement in resource_disagreements(compiled, function):
+                for disagreement in resource_disagreements(compiled, target, function):
                     self.remark(f"{compiled.lowered_name}: {disagreement}")
         except cupy.cuda.driver.CUDADriverError as error:
             raise UnsupportedInstruction(load_failure(compiled, int(error.status), str(error))) from None

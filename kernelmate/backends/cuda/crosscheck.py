@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from kernelmate.compiler import occupancy
-from kernelmate.records import Compiled, LaunchShape, Target
+from kernelmate.records import Compiled, LaunchShape, Resources, Target
 
 
-def resource_disagreements(compiled: Compiled, function: Any) -> Iterator[str]:
-    """Returns differences of registers, memory or largest block from the attributes of a loaded cupy.RawKernel."""
+def resource_disagreements(compiled: Compiled, target: Target, function: Any) -> Iterator[str]:
+    """Returns differences of registers, memory or largest block from the attributes of a loaded cupy.RawKernel.
+
+    The driver's largest block is one whose registers fit, so ours is computed with the target's register file.
+    """
     ours = compiled.resources
     if ours is None:
         return
@@ -18,11 +21,20 @@ def resource_disagreements(compiled: Compiled, function: Any) -> Iterator[str]:
         ("registers", ours.registers, function.num_regs),
         ("static shared bytes", ours.shared_bytes, function.shared_size_bytes),
         ("local bytes per thread", ours.local_bytes, function.local_size_bytes),
-        ("largest block", ours.max_threads, function.max_threads_per_block),
+        ("largest block", _largest_block(target, ours), function.max_threads_per_block),
     )
     for name, read, told in pairs:
         if read != told:
             yield f"{name}: {read} by the compiled code, {told} by the driver"
+
+
+def _largest_block(target: Target, resources: Resources) -> int:
+    """Returns the most threads, in whole warps, of a block that a multiprocessor can hold; those of the launch bounds else."""
+    sizes = range(resources.max_threads, 0, -32)
+    fitting = (
+        size for size in sizes if occupancy(target, resources, LaunchShape((1, 1, 1), (size, 1, 1))).blocks_per_sm
+    )
+    return next(fitting, resources.max_threads)
 
 
 def occupancy_disagreement(

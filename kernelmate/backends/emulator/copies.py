@@ -78,17 +78,14 @@ def _gather(addressing: Addressing, lanes: Array, data: Array, places: Array, ki
 
 def bind_group(operation: AsyncGroup, machine: Machine) -> Bound | None:
     """Closes a group, waits for groups, or both; matters only for race detection."""
-    order = machine.order
-    if order is None:
+    watchers = machine.copy_watchers
+    if not watchers:
         return None
-    copies = order.copies
 
     def run(group: Group | None, active: Group) -> None:
         del group
         lanes = machine.lanes_of(active)
-        if operation.commits:
-            copies.commit(lanes)
-        if operation.left is not None:
-            copies.wait(lanes, operation.left, order.now)
+        for watcher in watchers:
+            watcher(lanes, operation)
 
     return run

@@ -276,6 +276,7 @@ class Launch:
         machine = self.machine
         machine.order = order = Order(self.lanes, machine.live, patterns=self.facts.patterns)
         machine.barrier_watchers.append(order.barrier)
+        machine.copy_watchers.append(order.copy_group)
         if machine.shared.limit:
             shared = SharedWatch(machine, order, waits=self.facts.waits)
             machine.shared.monitors.append(shared)

@@ -12,6 +12,7 @@ from kernelmate.backends.base import Surroundings
 from kernelmate.backends.emulator.findings import Findings
 from kernelmate.backends.emulator.lanes import Group, Lanes
 from kernelmate.backends.emulator.memory import GlobalMemory
+from kernelmate.backends.emulator.operations import AsyncGroup
 from kernelmate.backends.emulator.order import Order
 from kernelmate.backends.emulator.program import Position
 from kernelmate.backends.emulator.registers import Registers
@@ -103,6 +104,7 @@ class Machine:
     Attributes:
         live: lanes with a running thread.
         barrier_watchers: called with the block slots (as booleans) that pass a barrier.
+        copy_watchers: called with the lanes that close or await groups of asynchronous copies, and the operation.
         changes: number of events that may release a waiting thread: stores, atomics, exits, barriers.
         ticks: issued instructions, the clock that kernels read.
         some_ended: True if some thread of the batch has ended.
@@ -122,6 +124,7 @@ class Machine:
     live: Array
     global_monitors: list[Monitor] = field(default_factory=list)
     barrier_watchers: list[Callable[[Array], None]] = field(default_factory=list)
+    copy_watchers: list[Callable[[Array, AsyncGroup], None]] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
     printed_bytes: int = 0
     changes: int = 0

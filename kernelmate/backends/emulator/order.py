@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernelmate.backends.emulator.lanes import Lanes
+from kernelmate.backends.emulator.operations import AsyncGroup
 from kernelmate.backends.emulator.types import Array
 from kernelmate.backends.emulator.visibility import Visibility
 
@@ -162,6 +163,13 @@ class Order:
         """Records a synchronising event: later accesses get a new stamp."""
         self.now += 1
         return self.now
+
+    def copy_group(self, lanes: Array, operation: AsyncGroup) -> None:
+        """Lanes close or await groups of asynchronous copies."""
+        if operation.commits:
+            self.copies.commit(lanes)
+        if operation.left is not None:
+            self.copies.wait(lanes, operation.left, self.now)
 
     def barrier(self, blocks: Array) -> None:
         """All threads of these block slots (booleans) have met."""

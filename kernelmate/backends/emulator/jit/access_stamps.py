@@ -14,6 +14,8 @@ from kernelmate.backends.emulator.operations import (
     WARP_OPERATIONS,
     ActiveMask,
     Assert,
+    AsyncCopy,
+    AsyncGroup,
     Atomic,
     Barrier,
     Branch,
@@ -21,8 +23,6 @@ from kernelmate.backends.emulator.operations import (
     Compute,
     Exit,
     Load,
-    MatrixLoad,
-    MatrixStore,
     Nothing,
     Print,
     ReadClock,
@@ -34,7 +34,7 @@ from kernelmate.backends.emulator.types import SIZES, Array
 MOST_SHADOW_BYTES = 160 << 20
 """Maximum bytes of stamps for global memory; launches with larger arrays use the exact checks."""
 _KNOWN = (
-    *WARP_OPERATIONS, ActiveMask, Assert, Atomic, Branch, BranchTable, Compute, Exit, Load, Nothing, Print, ReadClock,
+    *WARP_OPERATIONS, ActiveMask, Assert, AsyncCopy, AsyncGroup, Atomic, Branch, BranchTable, Compute, Exit, Load, Nothing, Print, ReadClock,
     Store, Trap,
 )  # fmt: skip
 
@@ -50,7 +50,7 @@ def may_watch(decoded: Decoded) -> bool:
         if isinstance(operation, Barrier):
             if operation.mode == "arrive" or operation.count is not None or _is_register(operation.number):
                 return False
-        elif not isinstance(operation, _KNOWN) or isinstance(operation, MatrixLoad | MatrixStore):
+        elif not isinstance(operation, _KNOWN):
             return False
         if isinstance(operation, Atomic) and not {"cta", "cluster"}.isdisjoint(step.opcode.split(".")):
             # Atomic for some threads only; for others it is a race, which stamps cannot distinguish.
@@ -69,6 +69,8 @@ def granule_shift(decoded: Decoded, spaces: frozenset[str]) -> int:
         for step in decoded.steps
         if isinstance(step.operation, Load | Store | Atomic) and step.operation.space in spaces
     ]
+    if "shared" in spaces:
+        sizes += [step.operation.size for step in decoded.steps if isinstance(step.operation, AsyncCopy)]
     return min(sizes, default=4).bit_length() - 1
 
 
@@ -99,6 +101,7 @@ class StampWatch:
         self.shared = (np.zeros(granules, np.int64), np.zeros(granules, np.int64))
         self.local_written = np.zeros(machine.local.data.size, np.uint8)
         self._buffers: dict[int, tuple[Array, Array]] = {}
+        self._copies = _PendingCopies(lanes.count)
         self.suspect = False
 
     def attach(self) -> None:
@@ -108,6 +111,7 @@ class StampWatch:
         machine.shared.monitors.append(_SharedSide(self))
         machine.local.monitors.append(_LocalSide(self))
         machine.barrier_watchers.append(self.barrier)
+        machine.copy_watchers.append(self.copy_group)
 
     def buffer(self, buffer: Buffer) -> tuple[Array, Array] | None:
         """Returns writers and readers of a buffer; None if it is read-only."""
@@ -127,6 +131,7 @@ class StampWatch:
         self._time.fill(0)
         self.stamps[:] = ((blocks + 1) << Stamp.BLOCK_SHIFT) | lanes.thread[first]
         self.local_written.fill(0)
+        self._copies.begin()
 
     def barrier(self, blocks: Array) -> None:
         """These block slots have passed a barrier."""
@@ -135,6 +140,38 @@ class StampWatch:
             self.suspect = True
             return
         self.stamps += np.repeat(blocks.astype(np.int64) << Stamp.TIME_SHIFT, self._machine.lanes.width // 32)
+        for lanes, places in self._copies.pending():
+            self._forbid(lanes, places)
+
+    def copy_group(self, lanes: Array, operation: AsyncGroup) -> None:
+        """Lanes close or await groups of asynchronous copies; awaited ones count as written now."""
+        if operation.commits:
+            self._copies.commit(lanes)
+        if operation.left is None:
+            return
+        writers, readers = self.shared
+        for writing, places in self._copies.awaited(lanes, operation.left):
+            writers[places] = self._own(writing)
+            readers[places] = 0
+
+    def _own(self, lanes: Array) -> Array:
+        """Returns the lanes' stamps."""
+        return np.asarray(self.stamps[lanes >> 5] | (lanes & 31))
+
+    def _forbid(self, lanes: Array, places: Array) -> None:
+        """Gives granules stamps that clash with every access of the block until its next barrier.
+
+        To a load they are unwritten; to a store, read by several threads just now.
+        """
+        writers, readers = self.shared
+        writers[places] = Stamp.BLOCK
+        readers[places] = self._own(lanes) | np.int64(-(1 << 63))
+
+    def _copied(self, places: Array, lanes: Array) -> None:
+        """Checks a copy's store like any other; nothing orders it until it is awaited."""
+        self._plain("store", places, self._own(lanes), self.shared, anywhere=False)
+        self._forbid(lanes, places)
+        self._copies.add(lanes, places)
 
     # --------------------------------------------------------------------------------- accesses by NumPy
 
@@ -142,10 +179,12 @@ class StampWatch:
         self, site: Site, lanes: Array, first: Array, stamps: tuple[Array, Array], shift: int, *, anywhere: bool
     ) -> None:
         """Some lanes access granules from `first` on."""
-        me = self.stamps[lanes >> 5] | (lanes & 31)
+        me = self._own(lanes)
         for granule in range(max(1, site.size >> shift)):
             places = first + granule
-            if site.action == "atomic":
+            if site.asynchronous:
+                self._copied(places, lanes)
+            elif site.action == "atomic":
                 self._atomic(places, me, stamps, anywhere)
             else:
                 self._plain(site.action, places, me, stamps, anywhere)
@@ -190,6 +229,51 @@ class StampWatch:
             mixed = ((writers[places] ^ mark) & Stamp.BLOCK) != 0
             writers[places[mixed]] = -1
         self.suspect |= bool(wrong)
+
+
+class _PendingCopies:
+    """Granules of shared memory that asynchronous copies write, by the group of the lane that they are in.
+
+    Groups are numbered per lane in the order in which they are committed.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._open_group = np.zeros(count, np.int64)
+        self._finished = np.zeros(count, np.int64)
+        self._entries: list[tuple[Array, Array, Array]] = []
+
+    def begin(self) -> None:
+        """Starts a batch."""
+        self._open_group.fill(0)
+        self._finished.fill(0)
+        self._entries.clear()
+
+    def add(self, lanes: Array, places: Array) -> None:
+        """Records a copy of each lane to a granule, in its open group."""
+        self._entries.append((lanes.copy(), self._open_group[lanes], places.copy()))
+
+    def commit(self, lanes: Array) -> None:
+        """Lanes close their groups."""
+        self._open_group[lanes] += 1
+
+    def pending(self) -> list[tuple[Array, Array]]:
+        """Returns lanes and granules of all copies that were not awaited."""
+        return [(lanes, places) for lanes, _, places in self._entries]
+
+    def awaited(self, lanes: Array, left: int) -> list[tuple[Array, Array]]:
+        """Takes out the copies that are complete when at most `left` groups of these lanes are pending."""
+        self._finished[lanes] = np.maximum(self._finished[lanes], self._open_group[lanes] - left)
+        done: list[tuple[Array, Array]] = []
+        kept: list[tuple[Array, Array, Array]] = []
+        for writing, groups, places in self._entries:
+            complete = groups < self._finished[writing]
+            if complete.any():
+                done.append((writing[complete], places[complete]))
+            if not complete.all():
+                rest = ~complete
+                kept.append((writing[rest], groups[rest], places[rest]))
+        self._entries = kept
+        return done
 
 
 class _GlobalSide:

@@ -72,3 +72,42 @@ def test_a_copy_is_there_for_its_thread_after_the_wait_and_for_others_after_a_ba
     assert [finding.code for finding in done.findings] == ["shared-race"] * raced
     if raced:
         assert "wait for the copy" in done.findings[0].message
+
+
+ACTIONS = (
+    "COPY({slot}, threadIdx.x);", "COPY({slot}, 63 - threadIdx.x);", "if (threadIdx.x < 40) COPY({slot}, threadIdx.x);", COMMIT,
+    WAIT.format(left=0), WAIT.format(left=1), WAIT_ALL, "__syncthreads();", "__syncthreads();", "total += rows[{slot}][threadIdx.x];",
+    "total += rows[{slot}][63 - threadIdx.x];", "rows[{slot}][threadIdx.x] = total;", "rows[{slot}][threadIdx.x ^ 1] = total;",
+    "if (threadIdx.x > 50) total += rows[{slot}][threadIdx.x];", "if (threadIdx.x < 32) asm volatile(\"cp.async.wait_all;\" ::: \"memory\");",
+)  # fmt: skip
+ORDERED = (
+    ("COPY(0, threadIdx.x);", WAIT_ALL, "__syncthreads();"),
+    ("COPY(1, threadIdx.x);", COMMIT, WAIT.format(left=0), "__syncthreads();"),
+    ("rows[0][threadIdx.x] = 1; rows[1][threadIdx.x] = 2;", "__syncthreads();"),
+)
+BESIDE_COPIES = """#define COPY(slot, place) asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: \\
+  "r"((unsigned)__cvta_generic_to_shared(&rows[slot][place])), "l"(x + place) : "memory")
+__global__ void k(const unsigned* x, unsigned* y) {
+  __shared__ unsigned rows[2][64];
+  unsigned total = 0;
+  {lines}
+  y[threadIdx.x] = total;
+}"""
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_native_checks_of_copies_find_what_the_exact_ones_find(
+    cuda: Kernels, run_cuda: Kernels, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+    drawn = random.choice(len(ACTIONS), 7)
+    begun = [*ORDERED[seed % 3]]
+    lines = begun + [ACTIONS[one].replace("{slot}", str(random.integers(2))) for one in drawn]
+    text = BESIDE_COPIES.replace("{lines}", "\n  ".join(lines))
+    code, x = cuda(text), np.arange(64, dtype=np.uint32)
+    found = []
+    for mode in ("never", "always"):
+        monkeypatch.setenv("KERNELMATE_EMULATOR_JIT", mode)
+        done = run_cuda(code, ("x", x), ("y", np.zeros(64, np.uint32)), block=(64,))
+        found.append(([(finding.code, finding.message) for finding in done.findings], done.arrays["y"].tolist()))
+    assert found[0] == found[1], text
