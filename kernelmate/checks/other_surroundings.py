@@ -13,7 +13,7 @@ from kernelmate.checks.answers import ExpectedOutputs
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import compare
-from kernelmate.checks.findings import placed
+from kernelmate.checks.findings import VALUE_CODES, placed
 from kernelmate.checks.guards import surroundings
 from kernelmate.checks.oracle import Oracle
 from kernelmate.checks.precision import on_host
@@ -38,12 +38,14 @@ def with_surroundings(
 ) -> list[Finding]:
     """Returns the findings with those of environment values, if nothing else explains a wrong result.
 
-    On a GPU a register that nothing has written shows as a difference between launches; the emulator names it, which
-    replaces the difference.
+    On a GPU a version that depends on its environment, or on a register that nothing has written, may show as wrong values
+    or as a difference between launches; the emulator names the cause, which replaces them.
     """
     errors = [f for f in findings if f.severity == "error"]
     wrong = any(record.correct is False for record in records)
-    if any(f.code is not FindingCode.STATEFUL for f in errors) or (wrong and not errors):
+    explained = {f.code for f in errors} - VALUE_CODES
+    by_chance = bench.on_hardware or any(f.code is FindingCode.STATEFUL for f in errors)
+    if explained or ((errors or wrong) and not by_chance):
         return list(findings)
     found = list(_surroundings_findings(task, bench, baseline, oracle, records))
     if any(f.severity == "error" for f in found):
