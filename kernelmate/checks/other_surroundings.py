@@ -6,6 +6,7 @@ On another SM, at another time, at other addresses, over other leftovers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from kernelmate.backends.base import Run, RunResult
 from kernelmate.checks import ties
@@ -21,8 +22,8 @@ from kernelmate.checks.trials import CHEAP_ELEMENTS, Bench, elements_of
 from kernelmate.records import Contract, Finding, FindingCode, JudgeTask
 from kernelmate.source import argument_shapes
 
-MOST_CASES = 2
-"""Number of cases that are launched again."""
+MOST_CASES, MOST_SMALLER = 2, 3
+"""Number of cases that are launched again, and of smaller ones for unoptimised code that takes too long at those."""
 
 MOST_ELEMENTS = 1 << 20
 """Maximum of elements over all arrays of a case that is launched again in the emulator."""
@@ -61,18 +62,29 @@ def _surroundings_findings(
     found = surroundings.reached(version, contract)
     if found is None and not task.twins:
         return
-    for number, record in enumerate(_suited(contract, oracle, records)):
+    suited = _suited(contract, oracle, records)
+    unoptimised = [twin for twin in task.twins if twin.arch is None]
+    for number, record in enumerate(suited):
         size, shot = record.size, record.seen[0].outcome.shot
+        if number >= MOST_CASES and not unoptimised:
+            return
         given = oracle.inputs(size, shot)
         answer = oracle.answer(size, shot, given, oracle.theirs(size, shot, given))
         if answer is None:
             continue
         here = {name: on_host(array) for name, array in given.items()}
         judge, run = _OutputCheck(answer), bench.launch(size, shot, here)
-        said = None if found is None else surroundings.find(version, found, run, task.target, judge)
+        said = None
+        if number < MOST_CASES:
+            said = None if found is None else surroundings.find(version, found, run, task.target, judge)
+            for twin in task.twins:
+                if twin.arch is not None:
+                    said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)
         # Unoptimised code takes up to forty times the instructions, and reads what it reads at any size.
-        for twin in [one for one in task.twins if not number or one.arch is not None]:
-            said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)
+        for twin in list(unoptimised):
+            with suppress(surroundings.TooLong):
+                said = said or surroundings.find_in_twin(version, twin, run, task.target, judge)
+                unoptimised.remove(twin)
         if said is not None:
             if baseline is None or not _as_well(task, baseline, contract, baseline.launch(size, shot, here), judge):
                 message = f"at {size_text(size)}: {said.message}"
@@ -104,7 +116,9 @@ def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -
     ]
     cheap = sorted((one for one in sized if one[2] <= CHEAP_ELEMENTS), reverse=True)
     others = sorted((one for one in sized if one[2] <= MOST_ELEMENTS), key=lambda one: (not one[0], one[2]))
-    return [records[-number] for *_, number in cheap[:MOST_CASES] or others[:1]]
+    rest = [one for one in cheap[MOST_CASES:] if one[2]]
+    smaller = [rest[len(rest) * part // MOST_SMALLER] for part in range(1, MOST_SMALLER)] + rest[-1:] if rest else []
+    return [records[-number] for *_, number in [*cheap[:MOST_CASES], *smaller] or others[:1]]
 
 
 class _OutputCheck:

@@ -33,6 +33,8 @@ _MOST_FORCED = 16
 _MOST_COMBINED = 3
 _MOST_STEPS = 100_000
 _TIMES_STEPS = 16
+MOST_TWIN_STEPS = 100_000
+"""Maximum instructions of a thread in unoptimised code, which NumPy executes in about a second; they read what they read at any size."""
 _FAR_SLOTS = (888, 3, 1500)
 """First slots, in the emulator's address space, of launches with arrays at other addresses; 888 starts at 0x7f << 40."""
 _FILLS = (0xFF, 0x5A)
@@ -84,6 +86,10 @@ def _dependence(ptx: str, name: str, arrays: tuple[int, ...]) -> Dependence | No
         return None
 
 
+class TooLong(Exception):
+    """A launch does not end within its limit of steps."""
+
+
 def find(version: Version, found: Dependence, run: Run, target: Target, judge: Judge) -> SurroundingsFinding | None:
     """Search for environment values on which the outputs of a launch depend.
 
@@ -127,9 +133,16 @@ def find(version: Version, found: Dependence, run: Run, target: Target, judge: J
 def find_in_twin(
     version: Version, twin: BuildVariant, run: Run, target: Target, judge: Judge
 ) -> SurroundingsFinding | None:
-    """Searches a build variant: code for other architectures may differ, or may read uninitialised variables."""
+    """Searches a build variant: code for other architectures may differ, or may read uninitialised variables.
+
+    Raises:
+        TooLong: unoptimised code does not end within `MOST_TWIN_STEPS` of a thread; a smaller size may.
+    """
     other = replace(version, compiled=twin.compiled)
-    first = _launched(other, run, target, _ProbeLaunch(Surroundings(), frozenset()), None)
+    limit = None if twin.arch is not None else MOST_TWIN_STEPS
+    first = _launched(other, run, target, _ProbeLaunch(Surroundings(), frozenset()), limit)
+    if first is None and limit is not None:
+        raise TooLong
     if first is None:
         return None
     if twin.arch is not None:

@@ -151,7 +151,8 @@ class Native:
             if len(standing) < len(where):
                 where[standing] = place
         whole = len(lanes) == len(where)
-        warps = self._all_warps if whole else np.unique(lanes >> 5)
+        warps = lanes >> 5
+        warps = self._all_warps if whole else warps[np.flatnonzero(np.diff(warps, prepend=-1))]  # of sorted lanes
         noted = self._note_before()
         table[Slot.WARPS_AT], table[Slot.WARPS], table[Slot.CHANGES] = _address(warps), len(warps), 0
         before = self._entered.copy()
