@@ -31,7 +31,7 @@ from kernelmate.backends.emulator.operations import (
 )
 from kernelmate.backends.emulator.types import SIZES, Array
 
-MOST_SHADOW_BYTES = 160 << 20
+MOST_SHADOW_BYTES = 320 << 20
 """Maximum bytes of stamps for global memory; launches with larger arrays use the exact checks."""
 _KNOWN = (
     *WARP_OPERATIONS, ActiveMask, Assert, AsyncCopy, AsyncGroup, Atomic, Branch, BranchTable, Compute, Exit, Load, Nothing, Print, ReadClock,
