@@ -257,6 +257,7 @@ class Tiles(ColumnScan):
             *loads,
             *self._each("{ctype} {carry} = {start};"),
             f"{names.load_rows}(0);",
+            "// Each group scans its rows of a tile by itself, then adds what the groups before it sum to.",
             *block_of(
                 f"for (int {names.start} = 0; {names.start} < {length}; {names.start} += {names.kGroups} * {names.kRows})",
                 tile,
