@@ -331,8 +331,12 @@ class Rows(RowLoops):
                 f"if ({names.row} >= {rows}) return;",
             ]
         else:
-            lines = [f"const size_t {names.row} = blockIdx.x;"]
-            lines += self.kernel.row_guard(names.row, self.plan.domain[: self.plan.split], passed)
+            guard_lines = self.kernel.row_guard(names.row, self.plan.domain[: self.plan.split], passed)
+            limit = re.search(rf"if \({names.row} >= (\w+)\)", "\n".join(guard_lines))
+            held = None if limit is None else self.kernel.arguments.get(limit[1])
+            # A comparison of size_t with an int converts a negative number of rows to a large one.
+            kind = "int" if held is not None and held.dtype == "int32" else "size_t"
+            lines = [f"const {kind} {names.row} = blockIdx.x;", *guard_lines]
         if width == 1:
             return [*lines, f"{self.function}({arguments});"]
         columns = length if re.fullmatch(r"\w+", length) else f"({length})"
