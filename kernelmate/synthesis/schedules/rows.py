@@ -331,11 +331,11 @@ class Rows(RowLoops):
                 f"if ({names.row} >= {rows}) return;",
             ]
         else:
-            guard_lines = self.kernel.row_guard(names.row, self.plan.domain[: self.plan.split], passed)
-            limit = re.search(rf"if \({names.row} >= (\w+)\)", "\n".join(guard_lines))
-            held = None if limit is None else self.kernel.arguments.get(limit[1])
+            sides = self.plan.domain[: self.plan.split]
+            guard_lines = self.kernel.row_guard(names.row, sides, passed)
+            count = self.kernel.arguments.get(self.kernel.count(sides)) if guard_lines else None
             # A comparison of size_t with an int converts a negative number of rows to a large one.
-            kind = "int" if held is not None and held.dtype == "int32" else "size_t"
+            kind = "int" if count is not None and count.dtype == "int32" else "size_t"
             lines = [f"const {kind} {names.row} = blockIdx.x;", *guard_lines]
         if width == 1:
             return [*lines, f"{self.function}({arguments});"]

@@ -210,5 +210,12 @@ def test_on_a_gpu_a_limit_is_varied_only_where_the_emulator_launches_first(
     assert not any(varied for n, _, varied, _ in seen if n > 1000)
 
 
+def test_a_size_without_blocks_is_not_seen_first(python_backend, contract_of, tmp_path) -> None:
+    version = python_backend.version(contract_of(SCALED, SIGNATURE), body(right), "candidate")
+    bench = Bench(python_backend, task_of(version, None, tmp_path), version)
+    assert bench.seen_first({"n": 33})
+    assert not bench.seen_first({"n": 0})
+
+
 def _scalar(run, name):
     return next(float(a.value) for a in run.arguments if isinstance(a, ScalarArgument) and a.name == name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from kernelmate.decide.objective import read_objective
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Candidate, Judged, Judgement, JudgeTask, Kernel, SearchState, Speedup, Timing
 from kernelmate.session.budget import TimeBudget
-from kernelmate.session.searching import Search
+from kernelmate.session.searching import Search, _step_of
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
 
@@ -222,3 +223,23 @@ def test_another_launch_of_the_same_binary_is_judged(
     session, worker = scripted()
     session.optimize(load(scale), "make it faster", suggesters=(Blocks(),))
     assert len([task for task in worker.tasks if task.baseline is not None]) == 2
+
+
+def test_a_kernel_with_tensor_cores_is_expected_to_take_longer_until_one_was_judged() -> None:
+    clock = Clock()
+    budget = TimeBudget(10.0, clock=clock)
+    with budget.spent_on("full"):
+        clock.now += 3.0
+    assert budget.fits("full")
+    assert not budget.fits("slow")
+    with budget.spent_on("slow"):
+        clock.now += 2.0
+    assert budget.fits("slow")
+
+
+@pytest.mark.parametrize(
+    ("ptx", "step"), [("mma.sync.aligned.m16n8k16", "slow"), ("cp.async.ca.shared.global", "full"), ("mad.f32", "full")]
+)
+def test_instructions_without_native_code_make_a_verdict_slow(ptx: str, step: str) -> None:
+    prepared: Any = [SimpleNamespace(compiled=SimpleNamespace(ptx=ptx))]
+    assert _step_of(prepared) == step

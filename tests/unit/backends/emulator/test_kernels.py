@@ -276,3 +276,17 @@ def test_planted_faults_are_found(run: Callable[..., RunResult]) -> None:
     assert [(f.code, f.buffer, f.line) for f in result.findings] == [
         ("uninitialised-shared", "s", line_of("y[threadIdx.x]=s[threadIdx.x];"))
     ]
+
+
+def test_launches_of_other_grids_run_one_native_program(
+    cuda: Callable[..., Any], run_cuda: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernelmate.backends.emulator.jit.program import forget, loaded_keys
+
+    monkeypatch.setenv("KERNELMATE_EMULATOR_JIT", "always")
+    forget()
+    code = cuda("__global__ void k(float* y) { y[blockIdx.x * 32 + threadIdx.x] = blockIdx.x; }")
+    for blocks in (1, 3):
+        done = run_cuda(code, ("y", np.zeros(32 * blocks, np.float32)), grid=(blocks,))
+        np.testing.assert_array_equal(done.arrays["y"], np.repeat(np.arange(blocks), 32))
+    assert len(loaded_keys()) == 1

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
+from kernelmate.checks.guards import surroundings
 from kernelmate.checks.guards.surroundings import SurroundingsFinding, find, find_in_twin, reached
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Argument, BuildVariant, Compiled, CompileOptions, Contract, LaunchShape, Target, Version
@@ -78,6 +79,15 @@ def test_a_register_without_a_value_is_found(gpu: Target) -> None:
     found = said("float t; for (int j = i; j < i + 2; ++j) t += x[i]; y[i] = t;", gpu)
     assert found is not None
     assert found.code == "uninitialised-local"
+
+
+def test_code_without_optimisation_that_takes_too_long_is_left_to_a_smaller_size(
+    gpu: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(surroundings, "MOST_TWIN_STEPS", 5)
+    code, version = compiled("for (int k = 0; k < n * n; ++k) y[i] = 2 * x[i] + (k - k);", gpu, "--device-debug")
+    with pytest.raises(surroundings.TooLong):
+        find_in_twin(version, BuildVariant(code), RUN, gpu, doubled)
 
 
 def test_a_read_only_load_of_what_is_written_is_found_at_its_line(gpu: Target) -> None:
