@@ -5,6 +5,7 @@
 
 // /// kernelmate
 // sizes = [{ queries = 8192, keys = 8192, dim = 512 }, { queries = 5, keys = 67, dim = 64 }, { queries = 1, keys = 1, dim = 1 }]
+// weights = [1, 0, 0]
 // grid = "queries"
 // block = 256
 // shared = "keys * 4"

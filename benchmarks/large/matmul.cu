@@ -2,6 +2,7 @@
 
 // /// kernelmate
 // sizes = [{ m = 2048, n = 2048, k = 2048 }, { m = 37, n = 53, k = 61 }, { m = 1, n = 1, k = 1 }]
+// weights = [1, 0, 0]
 // grid = ["cdiv(n, 16)", "cdiv(m, 16)"]
 // block = [16, 16]
 // reference = "reference.py:matmul"

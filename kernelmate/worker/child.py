@@ -116,11 +116,14 @@ def _take_streams() -> tuple[BinaryIO, io.RawIOBase]:
 
 
 def _prepare_environment() -> None:
-    """Reduces the environment to the allow-list, and keeps linear algebra libraries from using every core."""
+    """Reduces the environment to the allow-list, and configures array libraries: few threads, small pages."""
     for name in os.environ.keys() - allowed(os.environ).keys():
         del os.environ[name]
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ[name] = LIBRARY_THREADS
+    # A verdict's arrays are large and short-lived. Where a virtual machine gives freed pages back to its host, the kernel
+    # takes six times as long for huge pages as for small ones (benchmarks/results/cpu_large.txt).
+    os.environ["NUMPY_MADVISE_HUGEPAGE"] = "0"
 
 
 def _runner(hello: protocol.Hello, requests: BinaryIO, answers: io.RawIOBase) -> Runner | None:
