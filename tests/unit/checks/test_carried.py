@@ -215,8 +215,16 @@ def test_whole_numbers_beside_rounded_outputs_stay_exact(contract_of, tmp_path) 
     assert error["y"].max() < 1e-4
 
 
-def test_a_carried_tolerance_that_is_just_exceeded_is_derived_in_full(contract_of, tmp_path) -> None:
-    """Few of many elements cancel by far more than those they are pooled with; an honest order of operations passes there."""
+@pytest.mark.parametrize("estimated_s", [None, 60.0])
+def test_a_carried_tolerance_that_is_just_exceeded_is_derived_in_full(
+    contract_of, tmp_path, monkeypatch, estimated_s
+) -> None:
+    """Few of many elements cancel by far more than those they are pooled with; an honest order of operations passes there.
+
+    So it does where a busy machine makes the reference look slow at small sizes.
+    """
+    if estimated_s is not None:
+        monkeypatch.setattr("kernelmate.checks.oracle.seconds_of", lambda *_: estimated_s)
     (tmp_path / "reference.py").write_text(
         "import numpy as np\n\n\ndef f(x, y):\n    return np.exp(x) - np.exp(-y * y) * 20\n"
     )
