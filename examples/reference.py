@@ -11,8 +11,8 @@ import numpy as np
 
 def softmax(x):
     """Softmax along the last axis."""
-    shifted = np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf))
-    return shifted / shifted.sum(axis=-1, keepdims=True)
+    exponentials = np.exp(x - x.max(axis=-1, keepdims=True, initial=-np.inf))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def transpose(in_):

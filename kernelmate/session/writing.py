@@ -142,8 +142,7 @@ def _new(session: Session, kernel: Kernel, contract: Contract, written: WrittenK
 
 def _explained(kernel: Kernel, written: WrittenKernel) -> Kernel:
     """Returns the kernel's file with a comment, below its first line, that describes the computation."""
-    how = written.why.removeprefix("Written from the reference: ").split(". ")[0].rstrip(".")
-    lines = textwrap.wrap(f"{how[:1].upper()}{how[1:]}.", 107)
+    lines = textwrap.wrap(written.method, 107)
     place = kernel.unit.text.index("\n") + 1
     return apply_edits(kernel, [(place, place, "".join(f"// {line}\n" for line in lines))])
 

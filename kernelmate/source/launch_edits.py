@@ -14,6 +14,7 @@ from kernelmate.source.contract_edits import write_contract
 from kernelmate.source.expressions import names_in
 from kernelmate.source.folding import filled, width_of
 from kernelmate.source.host_code import Untranslatable, to_host
+from kernelmate.source.launch import launch_shape
 from kernelmate.source.launches import ParsedLaunch, find_launches
 from kernelmate.source.python import with_python_file
 from kernelmate.source.python_launches import PythonLaunch, find_python_launches, to_python
@@ -309,11 +310,13 @@ _CAPPED = re.compile(r"min\((.+), (\d+)\)")
 def _host_grid(text: str, old: Contract, new: Contract, names: Mapping[str, str]) -> str:
     """Returns the new grid of a launch.
 
-    A launch that spelled out the limit of `min(cdiv(n, block), 64)` keeps that form.
+    A launch that spelled out the limit of `min(cdiv(n, block), 64)` keeps a number: that of the headline size if it reached the
+    old limit, else the new limit.
     """
     was, now = (_CAPPED.fullmatch(contract.grid[0]) if len(contract.grid) == 1 else None for contract in (old, new))
     if was is not None and now is not None and text.strip() == was[2]:
-        return now[2]
+        at_limit = launch_shape(old, old.sizes[0]).grid[0] == int(was[2])
+        return str(launch_shape(new, new.sizes[0]).grid[0]) if at_limit else now[2]
     return _host_sides(new.grid, names)
 
 

@@ -82,7 +82,7 @@ class Synthesis:
             self.notes.append(f"The schedule {written.schedule} was left out: {error.message}")
             return
         kernel = without_unused_numbers(request.kernel, kernel)
-        kernel = without_stale_comments(request.kernel, kernel, REWRITTEN)
+        kernel = without_stale_comments(request.kernel, kernel, REWRITTEN, written.method)
         kernel = with_kept_comments(request.kernel, kernel)
         why = written.why + changed_values(request.kernel, kernel, request.compiled.ptx)
         yield Candidate(f"{self.name}:{written.schedule}", why, kernel, contract)

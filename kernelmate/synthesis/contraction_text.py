@@ -100,9 +100,10 @@ class ContractionText:
         self.total = self.expressions.type_of(shape.reduction)
         if self.total not in (kernel.real, "int", "unsigned int", "long long"):
             raise Refused(f"the sum of {self.plan.node(shape.reduction).dtype}")
-        shared = ("kTileM", "kTileN", "kTileK", "kPack", "i", "j", "across", "down", "place")
+        shared = ("kTileM", "kTileN", "kTileK", "kPack", "i", "j", "place")
         self.names = fresh_names(kernel, *shared, *wanted)
         self.names.sum = kernel.names.fresh("sums")
+        self.names.across, self.names.down = (kernel.names.fresh(f"tiles_{one}") for one in ("across", "down"))
         for side, name in (("m", "row"), ("n", "column"), ("k", "inner")):
             more = {side: name, f"{side}_first": f"{name}_first", f"{side}_thread": f"{name}_thread"}
             self.names.__dict__.update({one: kernel.names.fresh(wanted) for one, wanted in more.items()})
@@ -214,7 +215,7 @@ class ContractionText:
                     else f"({count} * sizeof({self.kernel.element(name)}))"
                 )
                 tests.append(f"reinterpret_cast<size_t>({name}) % {bytes_} == 0")
-            self.whole[name] = self.kernel.names.fresh(f"{name}_whole")
+            self.whole[name] = self.kernel.names.fresh(f"{name}_aligned")
             lines.append(f"const bool {self.whole[name]} = {' && '.join(tests)};")
         return [*(["// Packed accesses need aligned rows."] if lines else []), *lines]
 

@@ -277,6 +277,8 @@ class Expressions:
         name = _NAMES.get(str(node.data[0]) if node.data else node.op, "value")
         if name in ("difference", "sum") and self.plan.kind == "free" and not self.varies(key):
             return "shift"
+        if name == "sum" and any(self._viewed(one).data[:1] == ("multiply",) for one in node.args):
+            return "affine"  # `sum` would read as one of the kernel's reductions
         if node.op == "map" and node.data[0] == "divide" and self.plan.kind != "free":
             summed = self._viewed(node.args[0])
             of = re.match(r"sum_(?!sq\b)(\w+) /", text)

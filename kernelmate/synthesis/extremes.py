@@ -80,7 +80,7 @@ class Extremes:
             f"return {beyond} || ({names.index} < {names.place} && {equal});",
         ]
         parameters = f"{ctype} {value}, {index} {names.index}, {ctype} {best}, {index} {names.place}"
-        return [comment, self._kernel.definition(f"__device__ __forceinline__ bool {name}({parameters})", body)]
+        return [comment, self._kernel.definition(f"static __device__ __forceinline__ bool {name}({parameters})", body)]
 
     def _combined(self, kind: str, ctype: str, index: str, name: str) -> str:
         names, team, test = self._names, self._reductions, self._tests[kind, ctype]
@@ -118,7 +118,7 @@ class Extremes:
                     kept(f"{names.values}[{warp}]{team.slot}", f"{names.indices}[{warp}]{team.slot}"),
                 ),
             ]
-        return self._kernel.definition(f"__device__ __forceinline__ void {name}({ctype}& {value}, {index}& {at})", body)
+        return self._kernel.definition(f"static __device__ __forceinline__ void {name}({ctype}& {value}, {index}& {at})", body)
 
 
 def is_extreme(kind: object) -> bool:

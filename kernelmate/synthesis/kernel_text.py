@@ -64,6 +64,13 @@ class WrittenKernel:
     shared: int = 0
     capability: int = 0
 
+    @property
+    def method(self) -> str:
+        """How the kernel works, as a sentence of a comment: the reason without its figures."""
+        sentence = self.why.removeprefix("Written from the reference: ").partition(". ")[0].rstrip(".")
+        sentence = re.sub(r"^((?:one|an?|each) block) of \d+ threads\b", r"\1", sentence)
+        return f"{sentence[:1].upper()}{sentence[1:]}."
+
 
 def those_written(
     makers: Iterable[Callable[[], WrittenKernel]], others: Iterable[Callable[[], WrittenKernel]] = ()

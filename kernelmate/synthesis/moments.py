@@ -184,4 +184,4 @@ class Moments:
         ]
 
     def _device(self, signature: str, body: Sequence[str]) -> list[str]:
-        return [self.kernel.definition(f"__device__ __forceinline__ {self.type} {signature}", body), ""]
+        return [self.kernel.definition(f"static __device__ __forceinline__ {self.type} {signature}", body), ""]

@@ -68,7 +68,7 @@ def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple
     """A written kernel and its helpers without those that the file has already, as from another kernel written before."""
     above = kernel.unit.text[: kernel.start]
     for piece in helpers.split("\n\n"):
-        numbered = re.search(r"^__device__ [^\n(]*?\b((\w+?)_\d+)\(", piece, re.MULTILINE)
+        numbered = re.search(r"^(?:static )?__device__ [^\n(]*?\b((\w+?)_\d+)\(", piece, re.MULTILINE)
         if numbered is None or not piece.endswith("\n}"):
             continue
         plain = re.sub(rf"\b{numbered[1]}\b", numbered[2], piece)
@@ -154,10 +154,17 @@ def _is_seen(kernel: Kernel) -> bool:
 
 
 def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kernel:
-    """Launches that write the block as a number, by the constant that the kernel has for its threads."""
+    """Launches that write the block as a number, or name one, by the constant that the kernel has for its threads."""
     text = kernel.unit.text
-    spans = {site.block_span for site in kernel.launches if text[slice(*site.block_span)].strip() == block[0]}
-    if not name or not spans:
+    spans: set[tuple[int, int]] = set()
+    for site in kernel.launches if name else ():
+        given = text[slice(*site.block_span)].strip()
+        if given == block[0]:
+            spans.add(site.block_span)
+        elif given.isidentifier():
+            numbers = re.finditer(rf"\b(?:int|unsigned|auto)[ \t]+{given}[ \t]*=[ \t]*({block[0]})[ \t]*[;,]", text)
+            spans |= {found.span(1) for found in numbers if found.start() > kernel.end}
+    if not spans:
         return kernel
     return with_launches_in_style(kernel, apply_edits(kernel, [(*span, name) for span in sorted(spans)]))
 

@@ -137,6 +137,8 @@ class Reductions:
             warp = name if self.team.name == "warp" else self.kernel.names.outermost(f"warp_{kind}")
             lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind, ctype)), ""]
             if self.team.name == "block":
+                once = f"// Called once: no barrier lets `{self.names.partial}` be written again."
+                lines += [] if self._calls[kind, ctype] > 1 else [once]
                 lines += [self._device(f"{ctype} {name}({ctype} {value})", self._across(kind, warp, ctype)), ""]
         return lines
 
@@ -168,4 +170,4 @@ class Reductions:
         ]
 
     def _device(self, signature: str, body: Sequence[str]) -> str:
-        return self.kernel.definition(f"__device__ __forceinline__ {signature}", body)
+        return self.kernel.definition(f"static __device__ __forceinline__ {signature}", body)

@@ -9,7 +9,7 @@ from kernelmate.synthesis.plan import Refused
 _KINDS = {"float16": "f16", "bfloat16": "bf16", "int8": "s8", "uint8": "u8"}
 _COPY = """\
 // Starts a copy of {count} bytes from global to shared memory, which are zeros unless they are inside of the array.
-__device__ __forceinline__ void {name}(void* to, const void* from, bool inside) {{
+static __device__ __forceinline__ void {name}(void* to, const void* from, bool inside) {{
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.{cache}.shared.global [%0], [%1], {count}, %2;"
                ::"r"(address), "l"(from), "r"(inside ? {count} : 0) : "memory");
@@ -18,7 +18,7 @@ _TILE = """\
 // Copies a tile to shared memory, zeros outside of `rows` x `width` elements, asynchronously where rows are aligned.
 // Chunks of 16 bytes change places by their row, so that ldmatrix meets different banks.
 template <int kThreads, typename Element, int kRows, int kWidth>
-__device__ __forceinline__ void {name}(Element (&to)[kRows][kWidth], const Element* from, size_t pitch, int rows,
+static __device__ __forceinline__ void {name}(Element (&to)[kRows][kWidth], const Element* from, size_t pitch, int rows,
                                           int width, bool aligned) {{
   constexpr int kPack = 16 / sizeof(Element);  // elements of a chunk
   constexpr int kChunks = kWidth / kPack;  // of a row
@@ -56,7 +56,7 @@ IN_FLIGHT = 8
 """Elements that a thread loads before it stores the first, if it cannot copy chunks."""
 _LOAD = """\
 // Reads four matrices of 8 rows of 16 bytes from shared memory: lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void {name}(unsigned (&to)[4], const void* from) {{
+static __device__ __forceinline__ void {name}(unsigned (&to)[4], const void* from) {{
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(from));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {{%0, %1, %2, %3}}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -64,7 +64,7 @@ __device__ __forceinline__ void {name}(unsigned (&to)[4], const void* from) {{
 }}"""
 _TURN = """\
 // Reads four matrices of 8 x 8 elements likewise, each transposed.
-__device__ __forceinline__ void {name}(unsigned (&to)[4], const void* from) {{
+static __device__ __forceinline__ void {name}(unsigned (&to)[4], const void* from) {{
   const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(from));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {{%0, %1, %2, %3}}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -72,7 +72,7 @@ __device__ __forceinline__ void {name}(unsigned (&to)[4], const void* from) {{
 }}"""
 _MULTIPLY = """\
 // Adds the product of 16 rows of a and 8 columns of b over {deep} elements to 16 x 8 sums, all of them spread over a warp.
-__device__ __forceinline__ void {name}({total} (&sum)[4], const unsigned (&a)[4], unsigned b_low, unsigned b_high) {{
+static __device__ __forceinline__ void {name}({total} (&sum)[4], const unsigned (&a)[4], unsigned b_low, unsigned b_high) {{
   asm("mma.sync.aligned.m16n8k{deep}.row.col.{out}.{left}.{right}.{out} "
       "{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%8, %9}}, {{%0, %1, %2, %3}};"
       : "+{register}"(sum[0]), "+{register}"(sum[1]), "+{register}"(sum[2]), "+{register}"(sum[3])

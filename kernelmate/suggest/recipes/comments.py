@@ -16,7 +16,7 @@ import tree_sitter
 
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
-from kernelmate.suggest.recipes.sentences import EndedTechnique, corrected
+from kernelmate.suggest.recipes.sentences import EndedTechnique, corrected, tells_apart
 from kernelmate.suggest.syntax import Edit, Node, Tree, language, read_tree
 
 KEPT = re.compile(
@@ -44,8 +44,18 @@ class Comment:
     trailing: bool
 
 
-def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique]) -> Kernel:
-    """The changed kernel with the comments corrected that were true of the old one alone."""
+def without_stale_comments(
+    old: Kernel, new: Kernel, ended: Sequence[EndedTechnique], method: str = ""
+) -> Kernel:
+    """The changed kernel with the comments corrected that were true of the old one alone.
+
+    Args:
+        old: before the change.
+        new: after it.
+        ended: techniques that it ends.
+        method: a sentence that says how the changed kernel works, put where the first comment outside of it said how the
+            old one did.
+    """
     before, after = read_tree(old), read_tree(new)
     if before is None or after is None or old.source == new.source:
         return new
@@ -60,8 +70,9 @@ def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[EndedTechni
         inside = new.start <= comment.start < new.end
         if inside and _lost_its_code(old, new, comment):
             edits.append(_taken_out(new.unit.text, comment))
-        elif (text := _rewritten(new, comment, ended, gone, inside)) != comment.text:
+        elif (text := _rewritten(new, comment, ended, gone, "" if inside else method)) != comment.text:
             edits.append((comment.start, comment.end, text) if text else _taken_out(new.unit.text, comment))
+            method = method if inside else ""
     return apply_edits(new, edits) if edits else new
 
 
@@ -198,9 +209,13 @@ def _taken_out(text: str, comment: Comment) -> Edit:
 
 
 def _rewritten(
-    kernel: Kernel, comment: Comment, ended: Sequence[EndedTechnique], gone: Iterable[str], inside: bool
+    kernel: Kernel, comment: Comment, ended: Sequence[EndedTechnique], gone: Iterable[str], method: str
 ) -> str:
-    """The comment's text with its paragraphs corrected; those that need it are reflowed, the others stay as they are."""
+    """The comment's text with its paragraphs corrected; those that need it are reflowed, the others stay as they are.
+
+    `method` ends the first paragraph that lost something.
+    """
+    inside = kernel.start <= comment.start < kernel.end
     lines = comment.text.split("\n")
     block = comment.text.startswith("/*")
     closing = ""
@@ -213,7 +228,8 @@ def _rewritten(
     parts = [_split(line, block, first=number == 0) for number, line in enumerate(lines)]
     kept: list[str] = []
     changed = False
-    others, own = _other_kernels(kernel), inside or _stands_above(kernel, comment)
+    others = _other_kernels(kernel)
+    own = inside or (_stands_above(kernel, comment) and not tells_apart(comment.text, _leaf(kernel.name), others))
     for paragraph in _paragraphs(parts):
         texts = [parts[number][1].strip() for number in paragraph]
         text = " ".join(texts)
@@ -223,6 +239,9 @@ def _rewritten(
             if drawn
             else corrected(text, ended, gone, _leaf(kernel.name), others=() if own else others, head=not inside)
         )
+        if now != text and method:
+            now = " ".join(filter(None, [now, method if own else f"{_leaf(kernel.name)}: {method[0].lower()}{method[1:]}"]))
+            method = ""
         changed = changed or now != text
         if now == text:
             kept += [lines[number] for number in paragraph]

@@ -12,6 +12,7 @@ SENTENCE = re.compile(
 CLAUSE = re.compile(r"([,;:]|\s+--?|\s+—)(?=\s)")
 FOLLOWS = re.compile(r"(?:and |but )?(?:so|which|because|since|hence|thus|therefore|whereas|until|while|as)\b", re.I)
 """A clause that begins so says the reason for the one before it, or its effect."""
+_IT = re.compile(r"\b((?:to|of|with|from|than|against) )it\b")
 _LABEL = re.compile(
     r"(?:implementation|notes?|layout|launch|mapping|strategy|parallel\w*|optimi[sz]\w*|algorithm|approach|how)[.!]?",
     re.I,
@@ -93,6 +94,12 @@ def corrected(
     return " ".join(kept)
 
 
+def tells_apart(text: str, kernel: str, others: Sequence[str]) -> bool:
+    """True if a text has a word of another kernel's name that this one's lacks, so that it is about both."""
+    foreign = set().union(*map(_parts, others)) - _parts(kernel)
+    return bool(foreign & set(re.findall(r"[a-z]+|\d+", text.lower())))
+
+
 def _coded(name: str) -> bool:
     """True if the name cannot be taken for a word of English."""
     return re.search(r"_|\d|[a-z][A-Z]", name.strip("_")) is not None
@@ -109,6 +116,8 @@ def _without(
             continue
         if others and not _means(clauses, place, kernel, others):
             continue
+        if others and one.phrase and _parts(match["what"]) & set().union(*map(_parts, (kernel, *others))):
+            continue  # the word tells the file's kernels apart
         instead = match.expand(one.instead) if one.instead else ""
         instead = f"in {kernel}, {instead}" if instead and others and one.whole else instead
         if instead and instead.lower() in said:
@@ -118,6 +127,8 @@ def _without(
         now = _exchanged(clauses, place, match, one, instead, opens=opens)
         if now is None:
             continue
+        if others and now and clauses[0] not in now:  # what followed spoke of the clause's subject
+            now = [_Clause(one.sign, _IT.sub(rf"\g<1>{kernel}", one.text)) for one in now]
         return _sentence(now, ending, capital=not sentence[:1].islower())
     return sentence
 

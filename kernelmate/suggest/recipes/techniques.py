@@ -202,8 +202,11 @@ _WAYS = (
     r"|double\s+arithmetic|(?:float|double)\s+rate|FLOP\w*|(?:element|row|column|pixel|output)s?\s+(?:per|for|by)\s+(?:one\s+|a\s+|each\s+)?"
     rf"{_WORKERS}|(?:per|by)\s+{_WORKERS}"
 )
+_TWO_PASSES = r"(?:mean|variance).*two[-\s]+pass(?:es)?\b.*|two[-\s]+pass(?:es)?\b.*(?:E\[|digits|cancel|variance).*"
 
 REWRITTEN = (
+    # The variance in two passes is a choice of arithmetic, which written kernels share but for those that join moments.
+    EndedTechnique(_TWO_PASSES, whole=True, explains=True, still=r"\A(?![\s\S]*\bMoments)"),
     EndedTechnique(
         r"\s+(?:through|by|via|using|with|in)\s+(?:[\w-]+\s+){0,5}?(?:tiles?|shared\s+memory|trees?|shuffles?|atomics?)(?:\s+in\s+shared\s+memory)?",
         phrase=True,
@@ -216,7 +219,7 @@ REWRITTEN = (
         )
         for _ in range(2)
     ),
-    *(EndedTechnique(rf"(?:{_MAPPED}|{_WAYS})", whole=True, spares_head=True, explains=True) for _ in range(4)),
+    *(EndedTechnique(rf"(?:{_MAPPED}|{_WAYS})", whole=True, spares_head=True, explains=True, unless=_TWO_PASSES) for _ in range(4)),
 )
 """Patterns of comments that describe how the old kernel worked, for a kernel that was replaced; each matches once per sentence.
 

@@ -95,7 +95,7 @@ def _joined(kernel: KernelText, parts: Sequence[tuple[str, WrittenKernel, str | 
     for name, text, count in parts:
         function = kernel.names.outermost(f"{bare}_{name}")
         head = kernel.wrapped(
-            f"__device__ __forceinline__ void {function}(", [*kernel.declared(passed), f"int {block}"]
+            f"static __device__ __forceinline__ void {function}(", [*kernel.declared(passed), f"int {block}"]
         )
         body = [line.replace("blockIdx.x", block) for line in _body(text.definition, kernel.indent)]
         helpers += [text.helpers] if text.helpers else []

@@ -59,7 +59,7 @@ class _AttentionPacks(AttentionRows):
         self.lane_names = [fresh("kGroups"), self.lane_names[1]]
         self.packs = [fresh("query_pack"), fresh("key_packs"), fresh("value_packs")]
         self.rows = [fresh("query_at"), fresh("keys_at"), fresh("values_at")]
-        self.group, self.whole = fresh("group"), fresh("whole")
+        self.group, self.whole = fresh("group"), fresh("aligned")
         self.which, self.first_lane = self.group, names.rank
         self.kept = f"{names.rank} * {names.kColumns} + {names.j}"
 
@@ -80,12 +80,12 @@ class _AttentionPacks(AttentionRows):
             f"const {self.element_type}* const (&rows)[kCount]",
             "int at",
             "int end",
-            "bool whole",
+            "bool aligned",
         ]
         head = ["template <int kCount>", self.kernel.wrapped(f"__device__ void {self.load}(", parts) + " {"]
         each = "for (int n = 0; n < kCount; ++n)"
         inner = [
-            "if (whole && at < end) {",
+            "if (aligned && at < end) {",
             "#pragma unroll",
             f"  {each} packs[n] = *reinterpret_cast<const {self.type}*>(rows[n] + at);",
             "  return;",
@@ -98,11 +98,11 @@ class _AttentionPacks(AttentionRows):
         ]  # fmt: skip
         lines = [
             *self.own,
-            f"constexpr int {self.names.kColumns} = {self.pack};  // elements of {WIDEST} bytes",
+            f"constexpr int {self.names.kColumns} = {self.pack};  // elements of an access of {WIDEST} bytes",
             "",
             *pack_struct(self.type, self.element_type, self.names.kColumns),
             "",
-            "// Neighbouring elements of several rows; zero past the end.",
+            "// A pack of each row from element `at` on, zero from `end` on; of aligned rows in one access.",
         ]
         body = [line if line.startswith("#") else f"  {line}" for line in inner]
         return self.kernel.styled("\n".join([*lines, *head, *body, "}"]))
@@ -111,7 +111,7 @@ class _AttentionPacks(AttentionRows):
         """Constants and shared memory."""
         names, (groups, lanes), low = self.names, self.lane_names, self.partial
         return [
-            f"constexpr int {lanes} = {self.lanes}, {names.kKeys} = {KEYS};  // lanes per key, and keys of theirs at a time",
+            f"constexpr int {lanes} = {self.lanes}, {names.kKeys} = {KEYS};  // lanes that share a key, and keys that they read at a time",
             f"constexpr int {groups} = {self.thread_constant} / {lanes};  // groups of lanes per block",
             f"constexpr int {names.kValues} = {lanes} * {names.kColumns};  // columns of the result per block",
             f"__shared__ float {low[0]}[{groups}], {low[1]}[{groups}], {low[2]}[{groups}][{names.kValues}];",
@@ -194,14 +194,14 @@ class _AttentionPacks(AttentionRows):
             ]),
             f"{self.type} {packs[2]}[{names.kKeys}], {packs[1]}[{names.kKeys}], {packs[0]}[1];",
             f"{self.load}({packs[2]}, {rows[2]}, {column}{names.rank} * {names.kColumns}, {self.columns}, {self.whole});",
-            "// Each lane has its own columns of the products.",
+            "// A lane sums the products of its own columns.",
             f"float {names.scores}[{names.kKeys}] = {{}};",
             *block_of(f"for (int {names.c} = {names.rank} * {names.kColumns}; {names.c} < {self.depth}; {names.c} += {lanes} * {names.kColumns})", [
                 f"{self.load}({packs[1]}, {rows[1]}, {names.c}, {self.depth}, {self.whole});",
                 f"{self.load}({packs[0]}, {rows[0]}, {names.c}, {self.depth}, {self.whole});",
                 *unrolled(i, names.kKeys, unrolled(e, names.kColumns, [f"{product} += {element[0]} * {element[1]};"])),
             ]),
-            "// The lanes' sums together are the scores.",
+            "// Scores: the sums of a group's lanes.",
             f"float {names.bound} = {names.largest};",
             *unrolled(i, names.kKeys, [
                 *chosen,

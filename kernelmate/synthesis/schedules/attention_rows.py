@@ -215,7 +215,7 @@ class AttentionRows(AttentionText):
         factor = f"const float {names.factor} = expf({largest}[{names.i}] - {names.shift});"
         once = "threadIdx.x == 0" + (" && blockIdx.y == 0" if self.several else "")
         return [
-            f"// Results of all {self.sharers} relative to the largest score of all.",
+            f"// The {self.sharers} hold results relative to their own largest scores; now all are relative to the largest of all.",
             *block_of(f"if ({self.first_lane} == 0)", [
                 f"{largest}[{self.which}] = {names.largest};",
                 f"{summed}[{self.which}] = {names.sum};",
@@ -226,11 +226,10 @@ class AttentionRows(AttentionText):
             *unrolled(names.i, warps, [f"{names.bound} = fmaxf({names.bound}, {largest}[{names.i}]);"]),
             f"const float {names.shift} = {names.bound} == {low} ? 0.0f : {names.bound};",
             *unrolled(names.i, warps, [f"{names.weights} += {summed}[{names.i}] * expf({largest}[{names.i}] - {names.shift});"]),
-            *block_of(f"for (int {names.n} = threadIdx.x; {names.n} < {names.kValues}; {names.n} += blockDim.x)", [
-                f"const int {names.column} = {first}{names.n};",
-                f"if ({names.column} >= {self.columns}) break;",
+            f"const int {names.column} = {first}threadIdx.x;",
+            *block_of(f"if (threadIdx.x < {names.kValues} && {names.column} < {self.columns})", [
                 f"float {names.product} = 0.0f;",
-                *unrolled(names.i, warps, [factor, f"{names.product} += {total}[{names.i}][{names.n}] * {names.factor};"]),
+                *unrolled(names.i, warps, [factor, f"{names.product} += {total}[{names.i}][threadIdx.x] * {names.factor};"]),
                 *lines,
             ]),
             *(block_of(f"if ({once})", single) if single else []),

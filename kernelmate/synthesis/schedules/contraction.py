@@ -163,19 +163,32 @@ class _Contraction(ContractionText):
             f"constexpr int {names.kTileK} = {tile.k};  // elements of the sum at a time",
             f"constexpr int {names.kSide} = {tile.side};  // results of a thread, along each side",
             f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
+            *self._asserted(),
             *self.structs,
-            f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned, and what is stored by column meets more banks.",
+            f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned, and stores by column have fewer bank conflicts.",
             *self._shared(),
             *self._block(),
             *self.untouched(),
             *whole,
             *self.expressions.outer,
             f"{self.total} {names.sum}[{names.kSide}][{names.kSide}] = {{}};",
+            f"// One turn more than tiles of {names.kTileK}: each computes the products of the tile that the turn before loaded.",
             *block_of(
                 loop, [f"const int {names.stage} = {names.k_first} / {names.kTileK} % 2;", *self._turn(products)]
             ),
             *results,
         ]
+
+    def _asserted(self) -> list[str]:
+        """How the constants depend on each other: a pack of each tile and a square of results for each thread."""
+        names, threads = self.names, self.kernel.thread_constant or str(BLOCK)
+        results = f"{names.kTileM} * {names.kTileN} == {threads} * {names.kSide} * {names.kSide}"
+        lines = [f'static_assert({results}, "a square of results per thread");']
+        sides = {self._side(name): self.tile.m if name in self.shape.left else self.tile.n for name in self.tiles}
+        if all(side * self.tile.k == BLOCK * PACK for side in sides.values()):
+            packs = " && ".join(f"{side} * {names.kTileK} == {threads} * {names.kPack}" for side in sides)
+            lines.append(f'static_assert({packs}, "a pack of each array per thread");')
+        return lines
 
     def _in_packs(self) -> list[str]:
         """Returns the operands that are read in packs if their rows allow it."""
@@ -264,7 +277,7 @@ class _Contraction(ContractionText):
     def _loader(self, name: str) -> list[str]:
         """The declaration of the function that loads packs of an array's type."""
         names, i, pack = self.names, self.names.i, self.packs[name]
-        row, at, end, whole, held = (self.kernel.names.fresh(one) for one in ("line", "at", "end", "whole", "pack"))
+        row, at, end, whole, held = (self.kernel.names.fresh(one) for one in ("line", "first", "end", "aligned", "pack"))
         lines = [
             f"// {names.kPack} neighbouring elements from `{at}` on; zeros from `{end}` on.",
             f"const auto {self.loads[pack]} = [](const {self.kernel.element(name)}* {row}, int {at}, int {end}, bool {whole}) {{",
@@ -446,6 +459,10 @@ class _AsyncContraction(_Contraction):
     def _in_packs(self) -> list[str]:
         """Returns operands contiguous along their tile's rows; others are transposed element by element."""
         return [name for name in self.operands if self.along(name) != self.shape.k]
+
+    def _asserted(self) -> list[str]:
+        """Copies take turns, so that only the results depend on the number of threads."""
+        return super()._asserted()[:1]
 
     def _own_packs(self) -> list[str]:
         """Declares nothing: no pack is held in registers."""

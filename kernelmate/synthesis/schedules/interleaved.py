@@ -239,7 +239,7 @@ class _Interleaved(WindowText):
         inner = self._function()
         passed = kernel.used(inner)
         head = kernel.wrapped(
-            f"__device__ __forceinline__ void {function}(",
+            f"static __device__ __forceinline__ void {function}(",
             [*kernel.declared(passed), *outer, f"{kind} {local.i}"],
         )
         comment = f"// {local.kResults} neighbouring results, from whole packs of each array where they are several."

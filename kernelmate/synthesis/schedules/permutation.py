@@ -393,7 +393,7 @@ class _Packs(_Free):
         ]
         passed = kernel.used(inner)
         declared = [*kernel.declared(passed), f"size_t {names.row}", f"int {names.column}"]
-        front = kernel.wrapped(f"__device__ __forceinline__ void {helper}(", declared)
+        front = kernel.wrapped(f"static __device__ __forceinline__ void {helper}(", declared)
         head = f"template <int {names.kPack}>\n{front}"
         comment = "// kPack neighbouring elements of one row of the result."
         return self.launched(helper, passed, "\n".join([comment, kernel.definition(head, inner)]))

@@ -90,7 +90,7 @@ class RowLoops(RowElements):
         return [
             f"constexpr int {names.kRow} = {self.threads} * {names.kAhead};",
             *(f"{packs.type_of(one)} {packs.locals[one].partition('[')[0]}[{count}];" for one in self.kept),
-            f"// A part of up to {names.kRow} elements stays in registers, so that a row of no more is read once for all passes.",
+            f"// All passes share the part that was read last: a row of up to {names.kRow} elements is read once, a longer one by each pass.",
             f"int {names.loaded} = -1;",
             f"const auto {names.load_part} = [&](int {names.first}) {{",
             f"  if ({names.loaded} == {names.first}) return;",

@@ -146,7 +146,7 @@ class RowRecurrence(RowScan):
         return [
             "\n".join([f"struct {step} {{  // takes a value to scale * value + shift", f"  {ctype} scale, shift;", "};"]),
             "",
-            self.kernel.definition(f"__device__ __forceinline__ {step} {self.joined}({step} {first}, {step} {second})", [joined]),
+            self.kernel.definition(f"static __device__ __forceinline__ {step} {self.joined}({step} {first}, {step} {second})", [joined]),
             "",
             *super().helpers(),
         ]  # fmt: skip

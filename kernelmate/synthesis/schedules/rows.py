@@ -203,7 +203,7 @@ class Rows(RowLoops):
         width = self.packs.width
         passed = kernel.used(body)
         template = [f"template <int {names.kPack}>"] if width > 1 else []
-        inline = "__device__ __forceinline__ void "
+        inline = "static __device__ __forceinline__ void "
         head = "\n".join(
             [*template, kernel.wrapped(f"{inline}{self.function}(", [*kernel.declared(passed), f"size_t {names.row}"])]
         )

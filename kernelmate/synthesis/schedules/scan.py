@@ -228,7 +228,7 @@ class RowScan(Rows):
                 f"return {before};",
             ]
         comment = f"// {how.comment.format(total=total, team=self.team.name)}"
-        head = f"__device__ __forceinline__ {how.ctype} {name}({how.ctype} {value}, {how.ctype}& {total})"
+        head = f"static __device__ __forceinline__ {how.ctype} {name}({how.ctype} {value}, {how.ctype}& {total})"
         return [comment, self.kernel.definition(head, body), ""]
 
     def results(self) -> list[str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -281,6 +282,14 @@ def test_a_written_out_cap_of_the_grid_is_replaced_by_the_new_cap() -> None:
     changed = change_launch(kernel_of(text), grid="min(cdiv(n, block), 132)").unit.text
     assert "k<<<132, 256>>>" in changed
     assert kernel.launches
+
+
+def test_a_written_out_cap_that_the_headline_reaches_becomes_its_number_of_blocks() -> None:
+    block = re.sub(r"sizes = .*", "sizes = [{ n = 131072, m = 1 }]", BLOCK)
+    capped = change_launch(kernel_of(block + KERNEL), grid="min(cdiv(n, block), 64)")
+    text = capped.unit.text + host("k<<<64, 256>>>(p, count, 3)")
+    changed = change_launch(kernel_of(text), grid="min(cdiv(n, block * 4), 1024)").unit.text
+    assert "k<<<128, 256>>>" in changed
 
 
 def test_bytes_of_shared_memory_are_counted_by_sizeof_where_they_were() -> None:

@@ -22,7 +22,7 @@ NEW = OLD.replace("2 * x[i]", "x[i] + x[i]")
         ("Stores the log-sum-exp of each row for the backward pass.", "Stores the log-sum-exp of each row for the backward pass."),
         ("Averages neighbouring pixels; borders stay as they are.", "Averages neighbouring pixels; borders stay as they are."),
         ("Exclusive scan of each block of 256 elements. Two passes, barriers between them.", "Exclusive scan of each block of 256 elements."),
-        ("Layer norm, one block per row. Mean and variance in two passes (no E[x^2] - E[x]^2).", "Layer norm."),
+        ("Layer norm, one block per row. Mean and variance in two passes (no E[x^2] - E[x]^2).", "Layer norm. Mean and variance in two passes (no E[x^2] - E[x]^2)."),
         ("A gate per channel, in half storage, as in DiT blocks.", "A gate per channel, in half storage, as in DiT blocks."),
         ("Scales x. Mapping: one warp per row.", "Scales x."),
         ("Scales x.\n//   x     [n] inputs\n// One thread per element.", "Scales x.\n//   x     [n] inputs"),
@@ -33,3 +33,32 @@ NEW = OLD.replace("2 * x[i]", "x[i] + x[i]")
 def test_a_comment_keeps_what_is_computed(before: str, after: str) -> None:
     old, new = (find_kernels(text_unit(f"// {before}\n{text}"))[0] for text in (OLD, NEW))
     assert without_stale_comments(old, new, REWRITTEN).unit.text == f"// {after}\n{NEW}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Softmax over rows, one block per row. Three passes.", "Softmax over rows. One warp per row."),
+        ("One block per row.", "One warp per row."),
+        ("Softmax over rows.\n//\n// One block per row.", "Softmax over rows.\n//\n// One warp per row."),
+        ("Softmax over rows.", "Softmax over rows."),
+    ],
+)
+def test_a_comment_that_told_of_the_old_method_tells_of_the_new_one(before: str, after: str) -> None:
+    old, new = (find_kernels(text_unit(f"// {before}\n{text}"))[0] for text in (OLD, NEW))
+    assert without_stale_comments(old, new, REWRITTEN, "One warp per row.").unit.text == f"// {after}\n{NEW}"
+
+
+def test_moments_that_are_joined_are_no_second_pass() -> None:
+    joined = NEW.replace("int i", "int i = 0;\n  Moments found;\n  const int unused")
+    old, new = (find_kernels(text_unit(f"// Variance in two passes.\n{text}"))[0] for text in (OLD, joined))
+    assert "two passes" not in without_stale_comments(old, new, REWRITTEN, "A warp per row.").unit.text
+
+
+def test_a_comment_on_two_kernels_keeps_their_names_and_what_is_said_of_the_other() -> None:
+    head = "// Two products. The naive one gives neighbouring threads neighbouring rows; the tiled one is judged against it.\n"
+    other = "\n__global__ void k_tiled(float* x) {}\n"
+    old, new = (find_kernels(text_unit(head + text.replace("void k", "void k_naive") + other))[0] for text in (OLD, NEW))
+    changed = without_stale_comments(old, new, REWRITTEN, "One warp per row.").unit.text
+    said = " ".join(line.removeprefix("// ") for line in changed.split("\n") if line.startswith("//"))
+    assert said == "Two products. The tiled one is judged against k_naive. k_naive: one warp per row."
