@@ -205,8 +205,8 @@ def thorough(answer: ExpectedOutputs, task: Task, seed: tuple[int, ...], seconds
         seed: seed of the perturbations.
         seconds: duration of one evaluation of the reference.
     """
-    # A draw takes one evaluation for the sensitivity and two for the inner loss.
-    draws = min(MOST_DRAWS, int(LONGEST_S / (3 * seconds))) if seconds else MOST_DRAWS
+    # A draw takes one evaluation for the sensitivity and three for the inner loss.
+    draws = min(MOST_DRAWS, int(LONGEST_S / (4 * seconds))) if seconds else MOST_DRAWS
     if draws < FEWEST_DRAWS:
         return answer
     contract, reference, given, size = task

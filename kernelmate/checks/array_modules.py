@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from kernelmate.checks.device_arrays import module_like
+from kernelmate.checks.precision import is_fused
 
 SOURCES = ("numpy", "scipy")
 """Packages whose modules are replaced."""
@@ -31,15 +32,32 @@ _MAKERS = frozenset({"asarray", "array", "ascontiguousarray", "asanyarray"})
 class Narrow(np.ndarray[Any, Any]):
     """An array whose operations never promote to float64: float64 results and operands are cast to `working`.
 
-    `working` is a class attribute of the subclass that `narrow_type` creates for each type.
+    `working` is a class attribute of the subclass that `narrow_type` creates for each type. `product` is the exact value of a
+    product in fused arithmetic.
     """
 
     working: np.dtype[Any] = np.dtype(np.float32)
+    product: np.ndarray[Any, Any] | None = None
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         """Applies the ufunc to plain arrays and casts float64 results."""
         plain = {name: _plain(value) for name, value in keywords.items()}
-        return self._narrowed(getattr(ufunc, method)(*(_operand(one) for one in inputs), **plain))
+        operands = [_operand(one) for one in inputs]
+        if is_fused(type(self).working) and method == "__call__" and not keywords:
+            return self._fused(ufunc, inputs, operands)
+        return self._narrowed(getattr(ufunc, method)(*operands, **plain))
+
+    def _fused(self, ufunc: np.ufunc, inputs: Sequence[Any], operands: Sequence[Any]) -> Any:
+        """Applies the ufunc; a product keeps its exact value for the sum or difference that may follow."""
+        fusing = next((n for n, one in enumerate(inputs) if isinstance(one, Narrow) and one.product is not None), None)
+        if ufunc in (np.add, np.subtract) and fusing is not None:
+            exact = [_exact(one) for one in operands]
+            exact[fusing] = inputs[fusing].product
+            return self._narrowed(ufunc(*exact))
+        result = self._narrowed(ufunc(*operands))
+        if ufunc is np.multiply and isinstance(result, Narrow) and result.dtype == np.float32:
+            result.product = np.multiply(*(_exact(one) for one in operands))
+        return result
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Applies a NumPy function to plain arrays and casts float64 results."""
@@ -57,6 +75,8 @@ def narrowed(result: Any, working: np.dtype[Any]) -> Any:
         plain = result.view(np.ndarray)
         if plain.dtype in (np.float64, np.complex128):
             plain = plain.astype(np.result_type(working, np.complex64) if plain.dtype.kind == "c" else working)
+        if type(result) is narrow_type(working) and plain.dtype == result.dtype:
+            return result  # with its product
         return plain.view(narrow_type(working)) if plain.dtype.kind in "biufc" else plain
     return weak(result)
 
@@ -100,14 +120,15 @@ def rounded_number(working: np.dtype[Any] | None) -> Callable[[float], float] | 
     return _rounded_to_float32 if working == np.float32 else None
 
 
-_NARROW_TYPES: dict[np.dtype[Any], type[Narrow]] = {}
+_NARROW_TYPES: dict[tuple[np.dtype[Any], bool], type[Narrow]] = {}
 
 
 def narrow_type(working: np.dtype[Any]) -> type[Narrow]:
     """Returns the subclass of `Narrow` for a floating type."""
-    if working not in _NARROW_TYPES:
-        _NARROW_TYPES[working] = type(f"Narrow_{working}", (Narrow,), {"working": working})
-    return _NARROW_TYPES[working]
+    key = working, is_fused(working)
+    if key not in _NARROW_TYPES:
+        _NARROW_TYPES[key] = type(f"Narrow_{working}", (Narrow,), {"working": working})
+    return _NARROW_TYPES[key]
 
 
 def _plain(value: Any) -> Any:
@@ -116,6 +137,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple | list) and type(value) in (tuple, list):
         return type(value)(_plain(one) for one in value)
     return {name: _plain(one) for name, one in value.items()} if type(value) is dict else value
+
+
+def _exact(value: Any) -> Any:
+    """An operand of float32 arithmetic in float64, in which the product of two is exact."""
+    return np.asarray(value, np.float32).astype(np.float64) if not np.iscomplexobj(value) else value
 
 
 def _operand(value: Any) -> Any:

@@ -31,6 +31,15 @@ def on_host(array: Any) -> Array:
     return np.asarray(array.get() if on_device(array) else array)
 
 
+FUSED = np.dtype(np.float32, metadata={"fused": True})
+"""float32 in which sums of a product are fused multiply-adds, rounded once, as compilers contract them on GPUs."""
+
+
+def is_fused(working: np.dtype[Any] | None) -> bool:
+    """Returns True for `FUSED`, which compares equal to float32."""
+    return working is not None and bool(working.metadata) and "fused" in (working.metadata or {})
+
+
 BLOCK_ELEMENTS = 1 << 15
 """Elements per block, such that several arrays of that length fit into a core's cache."""
 

@@ -18,7 +18,7 @@ from kernelmate.checks import reference_process
 from kernelmate.checks.array_modules import module_for, narrow_type, rebuilt, rounded_number
 from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
 from kernelmate.checks.evaluations import Expected, Reference
-from kernelmate.checks.precision import Array, Arrays, is_float, is_inexact, module_of, on_device, wide
+from kernelmate.checks.precision import Array, Arrays, is_float, is_fused, is_inexact, module_of, on_device, wide
 from kernelmate.checks.reference_messages import Call
 from kernelmate.checks.trials import Bench, LaunchOutcome, PlannedLaunch, errors_of
 from kernelmate.checks.userfiles import call_user, load_function, note_helpers
@@ -166,7 +166,7 @@ class _UserFunction:
         """As `_Callable.__call__`."""
         contract = self._contract
         given = named(contract, self._parameters, values)
-        key = device, working
+        key = device, working, is_fused(working)
         if key not in self._rebuilt:
             folder = (self._directory / (contract.reference or "").rpartition(":")[0]).parent
             self._rebuilt[key] = _with_module(

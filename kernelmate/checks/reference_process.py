@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 import msgspec
 import numpy as np
 
-from kernelmate.checks.precision import Array, Arrays, is_inexact
+from kernelmate.checks.precision import FUSED, Array, Arrays, is_fused, is_inexact
 from kernelmate.checks.reference_messages import (
     Answer,
     ArraysMade,
@@ -239,9 +239,18 @@ def _shared(calls: Sequence[Call]) -> tuple[Arrays, tuple[tuple[str | None, dict
         for array in given.values():
             arrays[names.setdefault(id(array), str(len(names)))] = array
     return arrays, tuple(
-        (None if working is None else working.name, {name: names[id(array)] for name, array in given.items()})
+        (_spelled(working), {name: names[id(array)] for name, array in given.items()})
         for given, working in calls
     )
+
+
+def _spelled(working: np.dtype[Any] | None) -> str | None:
+    return None if working is None else "fused" if is_fused(working) else working.name
+
+
+def working_dtype(spelled: str | None) -> np.dtype[Any] | None:
+    """Returns the dtype that a call names, in which the reference computes."""
+    return None if spelled is None else FUSED if spelled == "fused" else np.dtype(spelled)
 
 
 def _signal(number: int) -> str:

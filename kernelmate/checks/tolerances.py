@@ -18,7 +18,7 @@ part: small results are held to as many digits as large ones.
   once, and it is large where terms cancel. Moves are normally distributed and not just up or down by one unit, since two
   equal terms would hide each other's moves in every other draw.
 * `inner` is what the reference itself loses when it is computed in the accumulating dtype, on a few sets of inputs near the
-  given ones: terms that cancel inside, as in the `1 + tanh(v)` of a GELU far from zero, cost digits that moves of the
+  given ones, in float32 also with products and sums fused: terms that cancel inside, as in the `1 + tanh(v)` of a GELU far from zero, cost digits that moves of the
   inputs do not show. INNER_FACTOR leaves room for other orders of the same few operations.
 * `growth` is what accumulating adds. Let n inputs go into an output, one rounding each, the rounding errors independent
   with standard deviation 0.4 u to 0.6 u (Higham and Mary, A new approach to probabilistic rounding error analysis, 2019,
@@ -55,6 +55,7 @@ import numpy as np
 from kernelmate.checks.evaluations import Expected, Reference, evaluations
 from kernelmate.checks.perturbation import PerturbedInputs, at_edges, movable, with_one_moved
 from kernelmate.checks.precision import (
+    FUSED,
     Array,
     Arrays,
     blocks_of,
@@ -324,9 +325,11 @@ def _sensitivity(
         # GPUs have no type wider than float64, so the reference's loss in float64 is not measured there.
         finer = np.dtype(np.longdouble if double and not on_device(arrays[names[0]]) else np.float64)
         nearby = _near(inputs, names, working, rng, draws[1])
-        both = evaluations(reference, ((near, dtype) for near in nearby for dtype in (finer, working)), size)
-        for answer in both:
-            _keep_largest(inner, next(both), answer, unit_roundoff(working))
+        passes = (working,) if double or on_device(arrays[names[0]]) else (working, FUSED)
+        answers = evaluations(reference, ((near, dtype) for near in nearby for dtype in (finer, *passes)), size)
+        for answer in answers:
+            for _ in passes:
+                _keep_largest(inner, next(answers), answer, unit_roundoff(working))
     return moves, inner
 
 

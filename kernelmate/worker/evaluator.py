@@ -47,6 +47,7 @@ from kernelmate.checks.reference_process import (
     read_arrays,
     read_header,
     write,
+    working_dtype,
 )
 from kernelmate.checks.userfiles import helpers_of
 from kernelmate.errors import KernelmateError, ReferenceFailed
@@ -146,7 +147,7 @@ def _evaluated(reference: Reference, request: EvaluateReference, arrays: Arrays)
     for index, (working, named) in enumerate(request.calls):
         given = {name: arrays[key] for name, key in named.items()}
         # The type may be wider than any array's type.
-        outputs = reference(given, request.size, None if working is None else np.dtype(working))
+        outputs = reference(given, request.size, working_dtype(working))
         made.update({answer_name(index, name): array for name, array in outputs.items()})
     return made
 

@@ -165,3 +165,26 @@ def test_where_a_reference_gives_exactly_zero_a_rounding_of_the_input_there_pass
     assert found[0] == 40 * 2.0**-53
     assert found[1:].tolist() == [1e-30, 1e-30, 1e-30]
     assert with_vanished(contract, none, want, {"x": x[:, :2]}).error["y"].tolist() == none.error["y"].tolist()
+
+
+@pytest.mark.parametrize(
+    "expression", ["d * w - (d * w).mean(axis=1, keepdims=True)", "d * w + (0 - (d * w).mean(axis=1, keepdims=True))"]
+)
+def test_a_product_that_cancels_its_own_rounding_may_be_fused(contract_of, expression) -> None:
+    """The mean of one element is that element, and a fused multiply-add leaves the rounding of the product."""
+    contract = contract_of(
+        f'sizes = [{{ n = 64, m = 1 }}]\ngrid = 1\nblock = 32\nreference = "300 * ({expression})"\n[args]\n'
+        'd = "in float32[n, m] ~ normal"\nw = "in float32[m] ~ normal"\ny = "out float32[n, m]"\nn = "int32"\nm = "int32"\n',
+        "const float* d, const float* w, float* y, int n, int m",
+    )
+    size = {"n": 64, "m": 1}
+    arrays = draw(contract, size, (4,), InputStyle("normal"), Path())
+    reference = python_reference(contract, Path())
+    want = reference(arrays, size)
+    assert not want["y"].any()
+    d, w = arrays["d"], arrays["w"]
+    fused = (d.astype(np.float64) * w - (d * w)).astype(np.float32) * np.float32(300)
+    allowed = derive(contract, reference, arrays, size, want, (1,)).error["y"]
+    assert fused.any()
+    assert (np.abs(fused) <= allowed).all()
+    assert (allowed < 1e-3).all()
