@@ -239,8 +239,7 @@ def _shared(calls: Sequence[Call]) -> tuple[Arrays, tuple[tuple[str | None, dict
         for array in given.values():
             arrays[names.setdefault(id(array), str(len(names)))] = array
     return arrays, tuple(
-        (_spelled(working), {name: names[id(array)] for name, array in given.items()})
-        for given, working in calls
+        (_spelled(working), {name: names[id(array)] for name, array in given.items()}) for given, working in calls
     )
 
 

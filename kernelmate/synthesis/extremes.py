@@ -118,7 +118,9 @@ class Extremes:
                     kept(f"{names.values}[{warp}]{team.slot}", f"{names.indices}[{warp}]{team.slot}"),
                 ),
             ]
-        return self._kernel.definition(f"static __device__ __forceinline__ void {name}({ctype}& {value}, {index}& {at})", body)
+        return self._kernel.definition(
+            f"static __device__ __forceinline__ void {name}({ctype}& {value}, {index}& {at})", body
+        )
 
 
 def is_extreme(kind: object) -> bool:

@@ -46,8 +46,8 @@ from kernelmate.checks.reference_process import (
     described,
     read_arrays,
     read_header,
-    write,
     working_dtype,
+    write,
 )
 from kernelmate.checks.userfiles import helpers_of
 from kernelmate.errors import KernelmateError, ReferenceFailed

@@ -44,9 +44,7 @@ class Comment:
     trailing: bool
 
 
-def without_stale_comments(
-    old: Kernel, new: Kernel, ended: Sequence[EndedTechnique], method: str = ""
-) -> Kernel:
+def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique], method: str = "") -> Kernel:
     """The changed kernel with the comments corrected that were true of the old one alone.
 
     Args:
@@ -240,7 +238,9 @@ def _rewritten(
             else corrected(text, ended, gone, _leaf(kernel.name), others=() if own else others, head=not inside)
         )
         if now != text and method:
-            now = " ".join(filter(None, [now, method if own else f"{_leaf(kernel.name)}: {method[0].lower()}{method[1:]}"]))
+            now = " ".join(
+                filter(None, [now, method if own else f"{_leaf(kernel.name)}: {method[0].lower()}{method[1:]}"])
+            )
             method = ""
         changed = changed or now != text
         if now == text:

@@ -219,7 +219,10 @@ REWRITTEN = (
         )
         for _ in range(2)
     ),
-    *(EndedTechnique(rf"(?:{_MAPPED}|{_WAYS})", whole=True, spares_head=True, explains=True, unless=_TWO_PASSES) for _ in range(4)),
+    *(
+        EndedTechnique(rf"(?:{_MAPPED}|{_WAYS})", whole=True, spares_head=True, explains=True, unless=_TWO_PASSES)
+        for _ in range(4)
+    ),
 )
 """Patterns of comments that describe how the old kernel worked, for a kernel that was replaced; each matches once per sentence.
 

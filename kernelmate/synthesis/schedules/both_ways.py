@@ -86,7 +86,9 @@ def _joined(kernel: KernelText, rows: WrittenKernel, columns: WrittenKernel, wid
     function, block = kernel.names.outermost(f"{bare}_columns"), kernel.names.fresh("block")
     blocks, passed = kernel.names.fresh("column_blocks"), list(kernel.parameters)
     length = length if length.isidentifier() else f"({length})"
-    head = kernel.wrapped(f"static __device__ __forceinline__ void {function}(", [*kernel.declared(passed), f"int {block}"])
+    head = kernel.wrapped(
+        f"static __device__ __forceinline__ void {function}(", [*kernel.declared(passed), f"int {block}"]
+    )
     body = [line.replace("blockIdx.x", block) for line in _body(columns.definition)]
     own = [line.replace("blockIdx.x", f"blockIdx.x - {blocks}") for line in _body(rows.definition)]
     text = [

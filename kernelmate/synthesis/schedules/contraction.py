@@ -277,7 +277,9 @@ class _Contraction(ContractionText):
     def _loader(self, name: str) -> list[str]:
         """The declaration of the function that loads packs of an array's type."""
         names, i, pack = self.names, self.names.i, self.packs[name]
-        row, at, end, whole, held = (self.kernel.names.fresh(one) for one in ("line", "first", "end", "aligned", "pack"))
+        row, at, end, whole, held = (
+            self.kernel.names.fresh(one) for one in ("line", "first", "end", "aligned", "pack")
+        )
         lines = [
             f"// {names.kPack} neighbouring elements from `{at}` on; zeros from `{end}` on.",
             f"const auto {self.loads[pack]} = [](const {self.kernel.element(name)}* {row}, int {at}, int {end}, bool {whole}) {{",

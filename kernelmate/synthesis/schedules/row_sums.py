@@ -232,7 +232,8 @@ class _RowSums:
             *block_of(head, [*loads, "#pragma unroll", *each, f"*reinterpret_cast<{pack}*>({place}) = {own};"]),
         ]
         front = kernel.wrapped(
-            f"static __device__ __forceinline__ void {name}(", [*kernel.declared(list(kernel.parameters)), *places.split(", ")]
+            f"static __device__ __forceinline__ void {name}(",
+            [*kernel.declared(list(kernel.parameters)), *places.split(", ")],
         )
         comment = f"// {'Adds one row to' if adds else 'Begins'} a row of {self.output}."
         template = f"template <int {names.kPack}>\n" if wide else ""

@@ -58,7 +58,9 @@ def test_moments_that_are_joined_are_no_second_pass() -> None:
 def test_a_comment_on_two_kernels_keeps_their_names_and_what_is_said_of_the_other() -> None:
     head = "// Two products. The naive one gives neighbouring threads neighbouring rows; the tiled one is judged against it.\n"
     other = "\n__global__ void k_tiled(float* x) {}\n"
-    old, new = (find_kernels(text_unit(head + text.replace("void k", "void k_naive") + other))[0] for text in (OLD, NEW))
+    old, new = (
+        find_kernels(text_unit(head + text.replace("void k", "void k_naive") + other))[0] for text in (OLD, NEW)
+    )
     changed = without_stale_comments(old, new, REWRITTEN, "One warp per row.").unit.text
     said = " ".join(line.removeprefix("// ") for line in changed.split("\n") if line.startswith("//"))
     assert said == "Two products. The tiled one is judged against k_naive. k_naive: one warp per row."
