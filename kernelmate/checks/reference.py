@@ -156,7 +156,9 @@ class _UserFunction:
 
     def __init__(self, contract: Contract, function: Callable[..., Any], directory: Path) -> None:
         self._contract, self._function, self._directory = contract, function, directory
-        self._rebuilt: dict[tuple[bool, np.dtype[Any] | None, bool], Callable[..., Any]] = {(False, None, False): function}
+        self._rebuilt: dict[tuple[bool, np.dtype[Any] | None, bool], Callable[..., Any]] = {
+            (False, None, False): function
+        }
 
     @cached_property
     def _parameters(self) -> Parameters:
