@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException
 from pygls.lsp.server import LanguageServer
 
 from kernelmate.version import VERSION
@@ -18,6 +19,7 @@ from kernelmate_lsp.configuration import SECTION, Configuration, read_configurat
 from kernelmate_lsp.document_state import DocumentState
 from kernelmate_lsp.job_queue import JobQueue
 from kernelmate_lsp.judging import EditorJudge
+from kernelmate_lsp.protocol import AnsweringProtocol
 from kernelmate_lsp.reading import Reading, path_of, read
 from kernelmate_lsp.texts import ExactWorkspace
 
@@ -44,7 +46,7 @@ class KernelmateServer(LanguageServer):
     """One client's server.
 
     Attributes:
-        configuration: the client's latest configuration.
+        configuration: the client's latest configuration of the window; `configuration_of` gives a document's.
         known: state of each open document, by URI.
         can_consent: True if the client can show a text and ask whether it may leave this machine. checker, judge:
             compile and judge; used only in the threads of `checks` and `judging`.
@@ -54,10 +56,12 @@ class KernelmateServer(LanguageServer):
         super().__init__(
             "kernelmate",
             VERSION,
+            protocol_cls=AnsweringProtocol,
             text_document_sync_kind=types.TextDocumentSyncKind.Incremental,
             notebook_document_sync=_NOTEBOOKS,
         )
         self.configuration = Configuration()
+        self._of_folders: dict[Path, Configuration] = {}
         self.known: dict[str, DocumentState] = {}
         self.checker, self.judge = Checker(), EditorJudge()
         self.checks = JobQueue("kernelmate-checks", self.checker.kill)
@@ -67,7 +71,7 @@ class KernelmateServer(LanguageServer):
         self.can_consent = False
         self._configured = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[Any]] = {}
-        self._readings: dict[str, asyncio.Task[Reading]] = {}
+        self._readings: dict[str, asyncio.Task[None]] = {}
         self._told: set[str] = set()
 
     # ------------------------------------------------------------------------------------------- the client
@@ -84,15 +88,32 @@ class KernelmateServer(LanguageServer):
             made.root_uri, types.TextDocumentSyncKind.Incremental, list(made.folders.values()), made.position_encoding
         )
 
-    def configure(self, configuration: Configuration) -> None:
-        """Applies new settings, and reports invalid ones, each sentence once."""
-        self.configuration = configuration
-        for problem in configuration.problems:
+    def report_server_error(self, error: Exception, source: Any) -> None:
+        """Logs an error of the protocol; its user can do nothing about it. A message that is no JSON is answered."""
+        log.warning("a message could not be handled: %s", error)
+        if source is JsonRpcException and isinstance(error, ValueError | RecursionError):
+            self.protocol.refuse_text()
+
+    def configure(self, configuration: Configuration, of_folders: Mapping[Path, Configuration]) -> None:
+        """Applies new settings, and reports invalid ones, each sentence once.
+
+        Args:
+            configuration: the window's.
+            of_folders: those of each workspace folder.
+        """
+        self.configuration, self._of_folders = configuration, dict(of_folders)
+        for problem in [one for each in (configuration, *of_folders.values()) for one in each.problems]:
             if problem not in self._told:
                 self._told.add(problem)
                 self.say(problem, types.MessageType.Warning)
         self.checker.forget()
         self._configured.set()
+
+    def configuration_of(self, uri: str) -> Configuration:
+        """Returns the configuration of a document: that of the innermost workspace folder which holds it."""
+        path = Path(path_of(uri))
+        holding = [folder for folder in self._of_folders if path.is_relative_to(folder)]
+        return self._of_folders[max(holding, key=lambda one: len(one.parts))] if holding else self.configuration
 
     async def configured(self) -> None:
         """Waits until the client's settings are known, with a time limit."""
@@ -103,15 +124,21 @@ class KernelmateServer(LanguageServer):
         """Requests the client's settings if it supports that."""
         workspace = self.client_capabilities.workspace
         if workspace is None or not workspace.configuration:
-            self.configure(self.configuration)
+            self.configure(self.configuration, {})
             return
-        asked = types.ConfigurationParams([types.ConfigurationItem(section=SECTION)])
+        folders = list(self.workspace.folders.values())
+        items = [types.ConfigurationItem(section=SECTION)]
+        items += [types.ConfigurationItem(scope_uri=one.uri, section=SECTION) for one in folders]
         try:
-            sent = await self.workspace_configuration_async(asked)
+            sent = await self.workspace_configuration_async(types.ConfigurationParams(items))
+            first, *others = sent or [None]
         except Exception as error:  # noqa: BLE001 -- whatever a client answers, the server goes on with what it has
             log.warning("the client did not send its settings: %s", error)
+            self._configured.set()
             return
-        self.configure(read_configuration(sent[0] if sent else None, trusted=self.trusted))
+        made = [read_configuration(one, trusted=self.trusted) for one in others]
+        paths = [Path(path_of(one.uri)) for one in folders]
+        self.configure(read_configuration(first, trusted=self.trusted), dict(zip(paths, made, strict=False)))
 
     def say(self, message: str, kind: types.MessageType = types.MessageType.Info) -> None:
         """Show the user one message."""
@@ -151,28 +178,28 @@ class KernelmateServer(LanguageServer):
 
     async def reading(self, uri: str) -> Reading | None:
         """Returns the newest version of a document; None if it is not open."""
-        known = self.known.get(uri)
-        if known is None:
-            return None
-        document = self.workspace.get_text_document(uri)
-        version = document.version or 0
-        if known.reading is not None and known.reading.version == version:
-            return known.reading
-        codec = self.workspace.position_codec
-        if len(document.source) < LARGE:
-            known.reading = read(uri, version, known.language, document.source, codec)
-            return known.reading
-        name = f"{uri}@{version}"
-        if name not in self._readings:
-            for other in [other for other in self._readings if other.startswith(f"{uri}@")]:
-                del self._readings[other]
-            making = asyncio.to_thread(read, uri, version, known.language, document.source, codec)
-            self._readings[name] = asyncio.ensure_future(making)
-        reading = await asyncio.shield(self._readings[name])
-        self._readings.pop(name, None)
-        if known.reading is None or known.reading.version < reading.version:
-            known.reading = reading
-        return reading
+        while (known := self.known.get(uri)) is not None:
+            document = self.workspace.get_text_document(uri)
+            version = document.version or 0
+            if known.reading is not None and known.reading.version == version:
+                return known.reading
+            if len(document.source) < LARGE:
+                known.reading = read(uri, version, known.language, document.source, self.workspace.position_codec)
+                return known.reading
+            # One reading at a time: of the versions that come meanwhile, as one types, only the newest is read.
+            if uri not in self._readings:
+                self._readings[uri] = asyncio.ensure_future(self._read_large(known))
+            await asyncio.shield(self._readings[uri])
+        return None
+
+    async def _read_large(self, known: DocumentState) -> None:
+        """Reads the newest version of a document in a thread."""
+        document = self.workspace.get_text_document(known.uri)
+        codec, version = self.workspace.position_codec, document.version or 0
+        try:
+            known.reading = await asyncio.to_thread(read, known.uri, version, known.language, document.source, codec)
+        finally:
+            self._readings.pop(known.uri, None)
 
     def folder_of(self, uri: str) -> Path:
         """The folder that a document is in."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from urllib.parse import unquote
 
 from lsprotocol import types
 from pygls.workspace import PositionCodec, TextDocument, Workspace
@@ -51,6 +52,18 @@ class ExactWorkspace(Workspace):
             sync_kind=self._sync_kind,
             position_codec=self._position_codec,
         )
+
+    def update_text_document(
+        self, text_doc: types.VersionedTextDocumentIdentifier, change: types.TextDocumentContentChangeEvent
+    ) -> None:
+        """Changes a document; one that is not open has no text to change."""
+        if unquote(text_doc.uri) in self._text_documents:
+            super().update_text_document(text_doc, change)
+
+    def update_notebook_document(self, params: types.DidChangeNotebookDocumentParams) -> None:
+        """Changes a notebook and its cells; one that is not open has none."""
+        if unquote(params.notebook_document.uri) in self._notebook_documents:
+            super().update_notebook_document(params)
 
 
 class TextPositions:

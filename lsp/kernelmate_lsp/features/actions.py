@@ -17,7 +17,7 @@ from kernelmate.source import infer_contract, write_contract
 from kernelmate_lsp.document_state import DocumentState, is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import writing
-from kernelmate_lsp.features.commands import CHIPS, CommandTarget, as_mapping, edit_of, follow, place_of
+from kernelmate_lsp.features.commands import CHIPS, CommandTarget, candidate_of, edit_of, follow, place_of
 from kernelmate_lsp.features.diagnostics import COMPILER, JUDGE
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
@@ -40,7 +40,7 @@ async def actions(server: KernelmateServer, params: types.CodeActionParams) -> l
     found = list(_fixes(reading, params.context.diagnostics))
     line, column = reading.positions.place(params.range.start)
     spot = reading.spot_at(line, column)
-    if server.configuration.trusted:
+    if server.trusted:
         found += writing.actions_at(reading, line)
     if spot is not None:
         found += _repairs(server, known, spot, params.context.diagnostics)
@@ -79,7 +79,7 @@ def _repairs(
     wrong = [
         one for one in diagnostics if one.severity == types.DiagnosticSeverity.Error and one.source in {COMPILER, JUDGE}
     ]
-    if wrong and server.configuration.trusted:
+    if wrong and server.trusted:
         command = types.Command("Fix", "kernelmate.fix", arguments=[{"uri": known.uri, "kernel": spot.id}])
         title = f"KernelMate: Fix {spot.kernel.name} (repairs are judged before they are shown)"
         yield types.CodeAction(title, types.CodeActionKind.QuickFix, diagnostics=wrong, command=command)
@@ -90,7 +90,7 @@ def _of_kernel(
 ) -> Iterator[types.CodeAction]:
     data = {"uri": known.uri, "kernel": spot.id, "version": reading.version}
     yield from _contract(reading, spot)
-    if not server.configuration.trusted:
+    if not server.trusted:
         return
     found = known.found.get(spot.id)
     if found is not None and is_current(found.kernel, spot):
@@ -130,18 +130,17 @@ def _contract(reading: Reading, spot: DocumentKernel) -> Iterator[types.CodeActi
 
 async def resolve(server: KernelmateServer, action: types.CodeAction) -> types.CodeAction:
     """The edit of an action that was chosen: a judged candidate's, or a rewrite's once it is judged."""
-    data: Mapping[str, Any] = as_mapping((action.data,))
-    if action.edit is not None or not data:
+    data = action.data
+    if action.edit is not None or not isinstance(data, Mapping):
         return action
     try:
         place = await place_of(server, data)
-        if place.reading.version != data["version"]:
+        if place.reading.version != data.get("version"):
             server.say("The text changed since these actions were listed; open the list again.")
         elif "candidate" in data:
-            found = place.known.found[place.spot.id]
-            action.edit = edit_of(server, place, found, found.optimization.candidates[int(data["candidate"])])
+            action.edit = edit_of(server, place, *candidate_of(place, data["candidate"]))
         else:
-            action.edit = await _judged_edit(server, place, str(data["recipe"]))
+            action.edit = await _judged_edit(server, place, str(data.get("recipe")))
     except KernelmateError as error:
         server.say(f"{error.message} {error.hint or ''}".strip(), types.MessageType.Warning)
     return action
@@ -153,7 +152,7 @@ async def _judged_edit(server: KernelmateServer, place: CommandTarget, recipe: s
         return None
 
     def work(job: QueuedJob, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
-        return server.judge.compare(job, place.spot.kernel, candidate.kernel, server.configuration, tell)
+        return server.judge.compare(job, place.spot.kernel, candidate.kernel, server.configuration_of(place.known.uri), tell)
 
     title = f"{place.spot.kernel.name}: judging {recipe}"
     judged = await follow(server, place.key, title, {}, work)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidParams
 
 from kernelmate.errors import KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization, Verdict
@@ -34,6 +36,15 @@ LINE = 100
 """Characters of a model's text that progress shows."""
 
 TELL_EVERY_S = 0.1
+
+_TEXTS = ("uri", "kernel", "prompt", "objective", "author", "baseline", "function", "arrays")
+KEYS: Mapping[str, tuple[type | UnionType, str]] = {
+    **dict.fromkeys(_TEXTS, (str, "a text")),
+    **dict.fromkeys(("candidate", "maxCandidates"), (int, "a whole number")),
+    "propose": (bool, "true or false"),
+    "workDoneToken": (str | int, "a text or a whole number"),
+}
+"""Keys of the commands' objects, with the type of each."""
 
 Run = Callable[[KernelmateServer, Mapping[str, Any]], Awaitable[Any]]
 
@@ -98,7 +109,7 @@ async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     demand_trust(server)
 
     def work(job: QueuedJob, tell: OnStage) -> tuple[Verdict, ...]:
-        return server.judge.bench(job, place.spot.kernel, server.configuration, tell)
+        return server.judge.bench(job, place.spot.kernel, server.configuration_of(place.known.uri), tell)
 
     verdicts = await follow(server, place.key, f"Benchmark {place.spot.kernel.name}", given, work)
     if verdicts is None:
@@ -115,7 +126,7 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     prompt = given.get("prompt") or await _ask_for_prompt(server, place)
     if not isinstance(prompt, str):
         return None
-    author, most, ask = str(given.get("author") or "auto"), int(given.get("maxCandidates") or 32), _consent(server)
+    author, most, ask = given.get("author") or "auto", given.get("maxCandidates", 32), _consent(server)
 
     def work(job: QueuedJob, tell: OnStage) -> Optimization:
         count = 0
@@ -126,7 +137,7 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
             count += 1
             tell(f"candidate {count}, {one.candidate.author}: {candidate_phrase(one.verdict)}", 0, 0)
 
-        return server.judge.optimize(job, place.spot.kernel, server.configuration, wanted, tell, judged)
+        return server.judge.optimize(job, place.spot.kernel, server.configuration_of(place.known.uri), wanted, tell, judged)
 
     found = await follow(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
     if found is None:
@@ -151,12 +162,20 @@ async def fix(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 async def apply(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     """Applies one candidate of the last search to the text; the client asks the user first if it can."""
     place = await place_of(server, given)
+    found, judged = candidate_of(place, given.get("candidate", 0))
+    return {"applied": await propose(server, place, found, judged)}
+
+
+def candidate_of(place: CommandTarget, index: object) -> tuple[SearchOutcome, Judged]:
+    """Return the last search of a kernel, and one candidate of it.
+
+    Raises:
+        UsageError: there is no candidate of this number.
+    """
     found = place.known.found.get(place.spot.id)
-    index = given.get("candidate", 0)
     if found is None or not isinstance(index, int) or not 0 <= index < len(found.optimization.candidates):
         raise UsageError("There is no such candidate.", hint="Run Optimize on this kernel first.")
-    judged = found.optimization.candidates[index]
-    return {"applied": await propose(server, place, found, judged)}
+    return found, found.optimization.candidates[index]
 
 
 async def propose(server: KernelmateServer, place: CommandTarget, found: SearchOutcome, judged: Judged) -> bool:
@@ -282,7 +301,7 @@ def demand_trust(server: KernelmateServer) -> None:
     Raises:
         UsageError: the workspace is not trusted.
     """
-    if not server.configuration.trusted:
+    if not server.trusted:
         raise UsageError(UNTRUSTED, hint="Trust the workspace to judge its kernels.")
 
 
@@ -299,7 +318,23 @@ def offer(server: KernelmateServer, name: str, run: Run) -> None:
 
     @server.command(name)
     async def command(*given: Any) -> Any:
-        return await answered(server, run, as_mapping(given))
+        return await answered(server, run, _checked(name, given))
+
+
+def _checked(name: str, given: tuple[Any, ...]) -> Mapping[str, Any]:
+    """Return a command's one object, without keys that are null.
+
+    Raises:
+        JsonRpcInvalidParams: it is no object, or the value of a key has the wrong type.
+    """
+    if len(given) > 1 or (given and not isinstance(given[0], Mapping)):
+        raise JsonRpcInvalidParams(f"{name} takes one object.")
+    found = {key: value for key, value in given[0].items() if value is not None} if given else {}
+    for key, (kind, told) in KEYS.items():
+        value = found.get(key)
+        if value is not None and (not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)):
+            raise JsonRpcInvalidParams(f"{key} must be {told}.")
+    return found
 
 
 async def answered(server: KernelmateServer, run: Run, given: Mapping[str, Any]) -> Any:
@@ -309,11 +344,6 @@ async def answered(server: KernelmateServer, run: Run, given: Mapping[str, Any])
     except KernelmateError as error:
         server.say(f"{error.message} {error.hint or ''}".strip(), types.MessageType.Warning)
         return error_json(error)
-
-
-def as_mapping(given: tuple[Any, ...]) -> Mapping[str, Any]:
-    """A command's one argument, as the client sent it."""
-    first = given[0] if given else {}
-    if isinstance(first, Mapping):
-        return first
-    return {name: getattr(first, name) for name in getattr(first, "_fields", ())} or vars(first) if first else {}
+    except JsonRpcException as error:
+        # The client's own answer to a question or an edit, which failed there.
+        return error_json(UsageError(f"The editor did not answer: {error.message}"))

@@ -49,7 +49,7 @@ async def check(server: KernelmateServer, uri: str, delay_s: float, near: int) -
         loop.call_soon_threadsafe(_learn, server, known, reading, spot_id, checked)
 
     def work(job: QueuedJob) -> dict[str, CompileResult]:
-        return server.checker.check(job, reading, server.configuration, near, told)
+        return server.checker.check(job, reading, server.configuration_of(uri), near, told)
 
     try:
         found = await server.checks.submit(uri, work)
@@ -72,7 +72,7 @@ async def _collect_offers(server: KernelmateServer, known: DocumentState, readin
             continue
 
         def work(job: QueuedJob, checked: CompileResult = checked) -> dict[str, Candidate]:
-            return server.checker.offers(job, checked, reading, server.configuration)
+            return server.checker.offers(job, checked, reading, server.configuration_of(known.uri))
 
         try:
             offers = await server.checks.submit((known.uri, "offers"), work)

@@ -20,7 +20,7 @@ def opened(server: KernelmateServer, uri: str, language: str | None) -> None:
 
 def changed(server: KernelmateServer, uri: str, changes: Sequence[types.TextDocumentContentChangeEvent]) -> None:
     """Compiles a document again after a delay without changes."""
-    own = server.configuration.own
+    own = server.configuration_of(uri).own
     if uri in server.known and own.check_on_type:
         schedule(server, uri, delay_s=own.debounce_ms / 1000, near=_edited_line(changes))
 
@@ -48,11 +48,15 @@ def register(server: KernelmateServer) -> None:
         for uri in tuple(server.known):
             schedule(server, uri, delay_s=0)
 
+    @server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
+    async def did_change_folders(_: types.DidChangeWorkspaceFoldersParams) -> None:
+        await did_change_configuration(types.DidChangeConfigurationParams(None))
+
     @server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
     def did_change_watched(_: types.DidChangeWatchedFilesParams) -> None:
         server.checker.forget()  # headers, settings or build may have changed
         for uri in tuple(server.known):
-            schedule(server, uri, delay_s=server.configuration.own.debounce_ms / 1000)
+            schedule(server, uri, delay_s=server.configuration_of(uri).own.debounce_ms / 1000)
 
 
 def _register_files(server: KernelmateServer) -> None:
@@ -69,7 +73,7 @@ def _register_files(server: KernelmateServer) -> None:
         uri = params.text_document.uri
         if uri in server.known:
             schedule(server, uri, delay_s=0)
-            if server.configuration.own.benchmark_on_save and server.configuration.trusted:
+            if server.configuration_of(uri).own.benchmark_on_save and server.trusted:
                 server.start(f"benchmark {uri}", benchmark_saved(server, uri))
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)

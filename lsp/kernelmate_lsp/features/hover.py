@@ -219,12 +219,12 @@ async def _with_others(
     server: KernelmateServer, known: DocumentState, reading: Reading, spot: DocumentKernel, checked: CompileResult
 ) -> CompileResult:
     """Returns the compiled kernel, with the other GPUs of the settings if they are ready in time."""
-    names = server.configuration.own.other_targets
+    names = server.configuration_of(known.uri).own.other_targets
     if checked.others or not names or not checked.verdicts or not checked.verdicts[0].compiled:
         return checked
 
     def work(job: QueuedJob) -> tuple[TargetFit, ...]:
-        return server.checker.others(job, checked, reading, server.configuration)
+        return server.checker.others(job, checked, reading, server.configuration_of(known.uri))
 
     waited = asyncio.ensure_future(server.checks.submit((known.uri, spot.id, "others"), work))
     try:

@@ -18,7 +18,7 @@ async def hints(server: KernelmateServer, params: types.InlayHintParams) -> list
     uri = params.text_document.uri
     reading = await server.reading(uri)
     known = server.known.get(uri)
-    if reading is None or known is None or not server.configuration.own.inlay_hints:
+    if reading is None or known is None or not server.configuration_of(uri).own.inlay_hints:
         return []
     first, last = params.range.start.line, params.range.end.line
     found = []

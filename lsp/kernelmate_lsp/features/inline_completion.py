@@ -18,7 +18,7 @@ from kernelmate_lsp.server import KernelmateServer
 
 async def inline(server: KernelmateServer, params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
     """Returns the model's continuation in a kernel of a trusted workspace; none without a model."""
-    configuration = server.configuration
+    configuration = server.configuration_of(params.text_document.uri)
     if not (configuration.own.inline_completion and configuration.trusted):
         return []
     reading = await server.reading(params.text_document.uri)

@@ -18,7 +18,7 @@ async def lenses(server: KernelmateServer, uri: str) -> list[types.CodeLens]:
     """Returns the lenses of a document."""
     reading = await server.reading(uri)
     known = server.known.get(uri)
-    if reading is None or known is None or not server.configuration.own.code_lens:
+    if reading is None or known is None or not server.configuration_of(uri).own.code_lens:
         return []
     return [lens for spot in reading.spots for lens in _of_kernel(server, known, reading, spot)]
 
@@ -30,7 +30,7 @@ def _of_kernel(
     arguments = [{"uri": known.uri, "kernel": spot.id}]
     said = figures_phrase(known, reading, spot)
     yield types.CodeLens(span, types.Command(said, RESULTS, arguments=arguments))
-    if server.configuration.trusted:
+    if server.trusted:
         yield types.CodeLens(span, types.Command("Benchmark", BENCHMARK, arguments=arguments))
         yield types.CodeLens(span, types.Command("Optimize...", OPTIMIZE, arguments=arguments))
 

@@ -89,7 +89,7 @@ async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     before = await asyncio.to_thread(_baseline, place, of)
 
     def work(job: QueuedJob, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
-        return server.judge.compare(job, before, place.spot.kernel, server.configuration, tell)
+        return server.judge.compare(job, before, place.spot.kernel, server.configuration_of(place.known.uri), tell)
 
     judged = await follow(server, place.key, f"{place.spot.kernel.name} against {of}", given, work)
     if judged is None:

@@ -69,7 +69,7 @@ async def write(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     asked = await _asked(server, given)
 
     def work(job: QueuedJob, tell: OnStage) -> WriteOutcome:
-        return server.judge.write(job, asked, server.configuration, tell)
+        return server.judge.write(job, asked, server.configuration_of(str(given["uri"])), tell)
 
     name = asked.function.name
     made = await follow(

@@ -1,0 +1,137 @@
+"""JSON-RPC protocol of the server: every request is answered, malformed ones with the error code for their fault."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from cattrs import transform_error
+from lsprotocol import types
+from pygls.exceptions import (
+    JsonRpcException,
+    JsonRpcInvalidParams,
+    JsonRpcInvalidRequest,
+    JsonRpcMethodNotFound,
+    JsonRpcParseError,
+)
+from pygls.protocol import (
+    JsonRPCNotification,
+    JsonRPCRequestMessage,
+    JsonRPCResponseMessage,
+    LanguageServerProtocol,
+)
+from pygls.protocol.json_rpc import MsgId
+
+NOT_INITIALIZED = -32002
+_EXPLAINED = 3
+"""Wrong places of a message's parameters that its answer names."""
+_SNAKE = re.compile(r"(?<=[a-z])_([a-z])")
+"""Pygls' names of parameters have underscores where the protocol's have capitals."""
+
+log = logging.getLogger(__name__)
+
+
+class AnsweringProtocol(LanguageServerProtocol):
+    """Protocol that answers malformed messages.
+
+    Pygls drops a request whose parameters do not have their types and shows the user an error; the client waits forever.
+    """
+
+    def structure_message(self, data: Any) -> Any:
+        """Returns an object as it was parsed; `handle_message` gives whole messages their types.
+
+        Pygls calls it for every object of a message, and those within one may have the keys of a message by chance.
+        """
+        return data
+
+    def handle_message(self, message: Any) -> None:
+        """Handles one parsed message: a malformed request is answered, a malformed notification is logged."""
+        if not isinstance(message, Mapping):
+            self._refuse({}, JsonRpcInvalidRequest("A message must be an object."))
+            return
+        try:
+            structured = self._structured(message)
+        except JsonRpcException as error:
+            self._refuse(message, error)
+        else:
+            super().handle_message(structured)
+
+    def refuse_text(self) -> None:
+        """Answers a message that is no JSON."""
+        self._refuse({}, JsonRpcParseError("The message is no JSON."))
+
+    def _structured(self, message: Mapping[str, Any]) -> Any:
+        """Returns a message of its method's type.
+
+        Raises:
+            JsonRpcException: the message is malformed, or comes before `initialize` or after `shutdown`.
+        """
+        if message.get("jsonrpc") != self.VERSION:
+            raise JsonRpcInvalidRequest('"jsonrpc" must be "2.0".')
+        if "id" in message and not _is_id(message["id"]):
+            raise JsonRpcInvalidRequest('"id" must be a number or a string.')
+        if "method" in message:
+            self._expect(message["method"], request="id" in message)
+        elif "id" not in message:
+            raise JsonRpcInvalidRequest('A message must have "method" or "id".')
+        try:
+            return self._converter.structure(message, self._type_of(message))
+        except Exception as error:  # noqa: BLE001 -- the converter's errors are of many classes
+            raise JsonRpcInvalidParams(f"Invalid parameters: {_faults(error)}") from error
+
+    def _type_of(self, message: Mapping[str, Any]) -> type[Any]:
+        if "method" in message:
+            fallback = JsonRPCRequestMessage if "id" in message else JsonRPCNotification
+            return self.get_message_type(message["method"]) or fallback
+        if "error" in message:
+            return types.ResponseErrorMessage
+        return self._result_types.pop(message["id"], None) or JsonRPCResponseMessage
+
+    def _send_handler_result(self, future: Future[Any], *, msg_id: MsgId) -> None:
+        """Answers a request; an error that a handler answers by is its client's matter and no failure of the server."""
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, JsonRpcException):
+            self._request_futures.pop(msg_id, None)
+            self._send_response(msg_id, None, error.to_response_error())
+        else:
+            super()._send_handler_result(future, msg_id=msg_id)
+
+    def _expect(self, method: object, *, request: bool) -> None:
+        """Raise unless a method can be called now.
+
+        Raises:
+            JsonRpcException: there is no such method, or it comes too early or too late.
+        """
+        if not isinstance(method, str):
+            raise JsonRpcInvalidRequest('"method" must be a string.')
+        if self._workspace is None and method not in {types.INITIALIZE, types.EXIT}:
+            raise JsonRpcException("The server is not initialized.", NOT_INITIALIZED)
+        if request and self._shutdown:
+            raise JsonRpcInvalidRequest("The server was shut down.")
+        known = method in self.fm.features or method in self.fm.builtin_features
+        if not known and method != types.CANCEL_REQUEST:
+            raise JsonRpcMethodNotFound.of(method)
+
+    def _refuse(self, message: Mapping[str, Any], error: JsonRpcException) -> None:
+        """Answers a malformed request, fails the request that a malformed response is for, and logs anything else."""
+        log.info("%s: %s", message.get("method", "a message"), error.message)
+        number = message.get("id")
+        waiting = self._request_futures.get(number) if "method" not in message and _is_id(number) else None
+        if waiting is not None:
+            self._handle_response(number, None, error.to_response_error())  # type: ignore[arg-type]
+        elif "id" in message or "method" not in message:
+            self._send_response(number if _is_id(number) else None, None, error.to_response_error())  # type: ignore[arg-type]
+
+
+def _is_id(number: object) -> bool:
+    return isinstance(number, str | int) and not isinstance(number, bool)
+
+
+def _faults(error: Exception) -> str:
+    """Returns what is wrong, and where, in a message that does not have its method's type."""
+    told = [_SNAKE.sub(lambda match: match[1].upper(), one) for one in transform_error(error, path="message")]
+    found = list(dict.fromkeys(told))
+    return "; ".join(found[:_EXPLAINED]) + (f"; and {len(found) - _EXPLAINED} more" if len(found) > _EXPLAINED else "")
