@@ -34,10 +34,12 @@ def make_server() -> KernelmateServer:
     @server.feature(types.INITIALIZE)
     def on_initialize(params: types.InitializeParams) -> None:
         server.begin(params)
+        inline_completion.begin(server)
 
     @server.feature(types.INITIALIZED)
     async def on_initialized(_: types.InitializedParams) -> None:
         await server.fetch_configuration()
+        await inline_completion.announce(server)
         # If there is no compiler, the first document reports it.
         with contextlib.suppress(KernelmateError):
             server.checker.start()

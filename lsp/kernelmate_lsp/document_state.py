@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
@@ -42,19 +43,21 @@ class CompileResult:
     others: tuple[TargetFit, ...] = ()
 
 
+KEPT_TEXTS = 64
+"""Judged texts of a kernel that are remembered: a search's candidates and some earlier ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class Benched:
-    """A kernel as it was judged last.
+    """One text of a kernel and its verdicts.
 
     Attributes:
-        at: seconds since 1970. version: of the document. of: which text it was ("saved", "HEAD", "pinned"), None for the
-            document's own.
+        at: seconds since 1970. of: which text it was ("saved", "HEAD", "pinned"), None for the document's own.
     """
 
     kernel: Kernel
     verdicts: tuple[Verdict, ...]
     at: float
-    version: int
     of: str | None = None
 
 
@@ -66,6 +69,15 @@ class SearchOutcome:
     optimization: Optimization
     at: float
 
+    def taken(self, spot: DocumentKernel) -> int | None:
+        """Returns the number of the candidate that the present text is; None if it is none of them."""
+        texts = enumerate(judged.candidate.kernel for judged in self.optimization.candidates)
+        return next((index for index, kernel in texts if is_current(kernel, spot)), None)
+
+    def holds(self, spot: DocumentKernel) -> bool:
+        """Returns True if the search is about the present text: its baseline or one of its candidates."""
+        return is_current(self.kernel, spot) or self.taken(spot) is not None
+
 
 @dataclass(slots=True)
 class DocumentState:
@@ -76,7 +88,9 @@ class DocumentState:
         language: the client's language id.
         reading: the newest version that was read.
         checked: compile results by kernel, of `checked_version`.
-        benched, found: benchmark and search results by kernel, of the text at that time.
+        benched: the last verdicts by kernel of a text that the document had.
+        judged: verdicts by kernel of that and other texts, the newest last.
+        found: the last search by kernel, for the text at that time.
         pinned: texts to compare with.
         compared: the last comparison and its verdicts.
         offers: applicable rewrites by kernel, of `checked_version`.
@@ -88,10 +102,33 @@ class DocumentState:
     checked: dict[str, CompileResult] = field(default_factory=dict)
     checked_version: int = -1
     benched: dict[str, Benched] = field(default_factory=dict)
+    judged: dict[str, deque[Benched]] = field(default_factory=dict)
     found: dict[str, SearchOutcome] = field(default_factory=dict)
     pinned: dict[str, Kernel] = field(default_factory=dict)
     compared: dict[str, Benched] = field(default_factory=dict)
     offers: dict[str, Mapping[str, Candidate]] = field(default_factory=dict)
+
+    def learn(self, spot_id: str, own: Benched | None, others: Iterable[Benched] = ()) -> None:
+        """Keeps verdicts of a kernel.
+
+        Args:
+            spot_id: the kernel's identifier.
+            own: those of a text that the document had; None if there are none.
+            others: those of texts that it may get: a search's candidates.
+        """
+        kept = self.judged.setdefault(spot_id, deque(maxlen=KEPT_TEXTS))
+        kept.extend(others)
+        if own is not None:
+            kept.append(own)
+            self.benched[spot_id] = own
+
+    def benchmark_of(self, spot: DocumentKernel) -> Benched | None:
+        """Returns the newest verdicts of a kernel's present text, so that an accepted or restored text has its own.
+
+        If that was not judged, the last verdicts of another text that the document had.
+        """
+        kept = reversed(self.judged.get(spot.id, ()))
+        return next((one for one in kept if is_current(one.kernel, spot)), self.benched.get(spot.id))
 
 
 def is_current(then: Kernel, spot: DocumentKernel) -> bool:

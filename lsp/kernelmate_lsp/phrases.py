@@ -9,6 +9,7 @@ from kernelmate.report.words import (
     LIMITER_WORDS,
     byte_words,
     correctness_words,
+    not_judged,
     objective_words,
     percent,
     shared_bytes,
@@ -35,8 +36,15 @@ def resource_phrase(verdict: Verdict) -> str:
     return " · ".join(parts)
 
 
-def time_phrase(verdict: Verdict, at: float, *, stale: bool) -> str:
-    """`12.1 us measured 2 min ago`, `~3.72 us predicted just now, before the last change`."""
+def time_phrase(verdict: Verdict, at: float, *, stale: bool, guessed: bool = False) -> str:
+    """`12.1 us measured 2 min ago`, `~3.72 us predicted just now, NOT VERIFIED: no reference, before the last change`.
+
+    Args:
+        verdict: the verdict.
+        at: when it was reached, in seconds since 1970.
+        stale: True if the text was changed since.
+        guessed: True if there was no contract, so that launch and arrays were inferred.
+    """
     said = correctness_words(verdict)[0]
     if verdict.accepted is False or verdict.timing is None:
         shown = said
@@ -44,7 +52,18 @@ def time_phrase(verdict: Verdict, at: float, *, stale: bool) -> str:
         shown = f"{time_words(verdict.timing.median_us)} measured"
     else:
         shown = f"~{time_words(verdict.timing.median_us)} predicted"
-    return f"{shown} {ago(at)}" + (", before the last change" if stale else "")
+    doubts = [*_missing(verdict), *(["guessed contract"] if guessed else [])]
+    unsure = f", NOT VERIFIED: {', '.join(doubts)}" if doubts and verdict.accepted is not False else ""
+    return f"{shown} {ago(at)}" + unsure + (", before the last change" if stale else "")
+
+
+def _missing(verdict: Verdict) -> list[str]:
+    """What keeps a version that was run from being known to be right."""
+    if verdict.correct is None and verdict.timing is not None:
+        return ["not judged" if not_judged(verdict) or verdict.unreached else "no reference"]
+    if verdict.correct and all(case.held_against != "reference" for case in verdict.cases):
+        return ["agrees with the earlier text, which has no reference"]
+    return []
 
 
 def candidate_phrase(verdict: Verdict) -> str:

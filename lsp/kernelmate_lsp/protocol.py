@@ -79,7 +79,7 @@ class AnsweringProtocol(LanguageServerProtocol):
             raise JsonRpcInvalidRequest('A message must have "method" or "id".')
         try:
             return self._converter.structure(message, self._type_of(message))
-        except Exception as error:  # noqa: BLE001 -- the converter's errors are of many classes
+        except Exception as error:
             raise JsonRpcInvalidParams(f"Invalid parameters: {_faults(error)}") from error
 
     def _type_of(self, message: Mapping[str, Any]) -> type[Any]:

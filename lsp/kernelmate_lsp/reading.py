@@ -90,6 +90,11 @@ def span_lines(kernel: Kernel) -> tuple[int, int]:
     return unit.locate(first, 1)[0], unit.locate(last, 1)[0]
 
 
+def has_contract(kernel: Kernel) -> bool:
+    """Returns True if a contract is written for a kernel."""
+    return kernel.contract_span is not None or kernel.unit.contract_text is not None
+
+
 def name_place(kernel: Kernel) -> tuple[int, int | None]:
     """Returns line and column, in the document, of a kernel's name."""
     return kernel.unit.locate(kernel.line, kernel.column)

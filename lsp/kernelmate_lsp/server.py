@@ -48,7 +48,8 @@ class KernelmateServer(LanguageServer):
     Attributes:
         configuration: the client's latest configuration of the window; `configuration_of` gives a document's.
         known: state of each open document, by URI.
-        can_consent: True if the client can show a text and ask whether it may leave this machine. checker, judge:
+        can_consent: True if the client can show a text and ask whether it may leave this machine.
+        completes: True while inline completion is registered with the client. checker, judge:
             compile and judge; used only in the threads of `checks` and `judging`.
     """
 
@@ -69,6 +70,7 @@ class KernelmateServer(LanguageServer):
         self.completing = JobQueue("kernelmate-completing", lambda: None)
         self.trusted = True
         self.can_consent = False
+        self.completes = False
         self._configured = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._readings: dict[str, asyncio.Task[None]] = {}
@@ -108,6 +110,10 @@ class KernelmateServer(LanguageServer):
                 self.say(problem, types.MessageType.Warning)
         self.checker.forget()
         self._configured.set()
+
+    def configurations(self) -> tuple[Configuration, ...]:
+        """Returns the window's configuration and those of the workspace folders."""
+        return self.configuration, *self._of_folders.values()
 
     def configuration_of(self, uri: str) -> Configuration:
         """Returns the configuration of a document: that of the innermost workspace folder which holds it."""

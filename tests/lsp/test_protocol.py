@@ -180,7 +180,10 @@ def test_an_object_that_looks_like_a_message_may_stand_within_one(wire: Wire) ->
     wire.begin()
     answer = wire.asked(
         "workspace/executeCommand",
-        {"command": "kernelmate.results", "arguments": [{"uri": "x", "more": {"jsonrpc": "2.0", "id": 1, "method": "shutdown"}}]},
+        {
+            "command": "kernelmate.results",
+            "arguments": [{"uri": "x", "more": {"jsonrpc": "2.0", "id": 1, "method": "shutdown"}}],
+        },
     )
     assert "not open" in answer["result"]["error"]["message"]
     wire.end()

@@ -6,15 +6,15 @@ A rewrite is judged only when it is chosen; its edit is then created, with the v
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from lsprotocol import types
 
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Verdict
 from kernelmate.source import infer_contract, write_contract
-from kernelmate_lsp.document_state import DocumentState, is_current
+from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import writing
 from kernelmate_lsp.features.commands import CHIPS, CommandTarget, candidate_of, edit_of, follow, place_of
@@ -22,7 +22,7 @@ from kernelmate_lsp.features.diagnostics import COMPILER, JUDGE
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
 from kernelmate_lsp.phrases import candidate_phrase
-from kernelmate_lsp.reading import DocumentKernel, Reading, name_place
+from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_place
 from kernelmate_lsp.server import KernelmateServer
 
 REWRITE = "refactor.rewrite.kernelmate"
@@ -93,9 +93,10 @@ def _of_kernel(
     if not server.trusted:
         return
     found = known.found.get(spot.id)
-    if found is not None and is_current(found.kernel, spot):
+    if found is not None and found.holds(spot):
+        taken = found.taken(spot)
         for index, judged in enumerate(found.optimization.candidates):
-            if judged.verdict.worth_taking:
+            if judged.verdict.worth_taking and index != taken:
                 title = f"Take candidate {index + 1}, {judged.candidate.author}: {candidate_phrase(judged.verdict)}"
                 yield types.CodeAction(title, f"{REWRITE}.candidate", data={**data, "candidate": index})
     for chip in CHIPS:
@@ -111,7 +112,7 @@ def _of_kernel(
 
 
 def _contract(reading: Reading, spot: DocumentKernel) -> Iterator[types.CodeAction]:
-    if spot.kernel.contract_span is not None or spot.kernel.unit.contract_text is not None:
+    if has_contract(spot.kernel):
         return
     if spot.kernel.unit.language == "python":
         return
@@ -152,13 +153,17 @@ async def _judged_edit(server: KernelmateServer, place: CommandTarget, recipe: s
         return None
 
     def work(job: QueuedJob, tell: OnStage) -> tuple[tuple[Verdict, ...], tuple[Verdict, ...]]:
-        return server.judge.compare(job, place.spot.kernel, candidate.kernel, server.configuration_of(place.known.uri), tell)
+        return server.judge.compare(
+            job, place.spot.kernel, candidate.kernel, server.configuration_of(place.known.uri), tell
+        )
 
     title = f"{place.spot.kernel.name}: judging {recipe}"
     judged = await follow(server, place.key, title, {}, work)
     if judged is None:
         return None
-    after = judged[1][0]
+    after, at = judged[1][0], time.time()
+    of_text = Benched(place.spot.kernel, judged[0], at)
+    place.known.learn(place.spot.id, of_text, [Benched(candidate.kernel, judged[1], at)])
     if after.accepted is False:
         why = "; ".join(after.reasons[:2]) or "it was rejected"
         server.say(f"{recipe} was judged and is not offered: {why}", types.MessageType.Warning)

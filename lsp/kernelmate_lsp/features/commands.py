@@ -19,7 +19,7 @@ from kernelmate.errors import KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization, Verdict
 from kernelmate.report.json import error_json, optimization_json, verdicts_json
 from kernelmate.session.authors import Outgoing
-from kernelmate_lsp.document_state import Benched, DocumentState, SearchOutcome, is_current
+from kernelmate_lsp.document_state import Benched, DocumentState, SearchOutcome
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import diagnostics
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
@@ -114,7 +114,7 @@ async def benchmark(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     verdicts = await follow(server, place.key, f"Benchmark {place.spot.kernel.name}", given, work)
     if verdicts is None:
         return None
-    place.known.benched[place.spot.id] = Benched(place.spot.kernel, verdicts, time.time(), place.reading.version)
+    place.known.learn(place.spot.id, Benched(place.spot.kernel, verdicts, time.time()))
     await show_again(server, place)
     return verdicts_json(verdicts)
 
@@ -137,7 +137,9 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
             count += 1
             tell(f"candidate {count}, {one.candidate.author}: {candidate_phrase(one.verdict)}", 0, 0)
 
-        return server.judge.optimize(job, place.spot.kernel, server.configuration_of(place.known.uri), wanted, tell, judged)
+        return server.judge.optimize(
+            job, place.spot.kernel, server.configuration_of(place.known.uri), wanted, tell, judged
+        )
 
     found = await follow(server, place.key, f"{place.spot.kernel.name}: {prompt}", given, work)
     if found is None:
@@ -146,8 +148,12 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     # other.
     now = time.time()
     place.known.found[place.spot.id] = SearchOutcome(place.spot.kernel, found, now)
-    if found.baseline.correct is not None or found.baseline.findings:
-        place.known.benched[place.spot.id] = Benched(place.spot.kernel, (found.baseline,), now, place.reading.version)
+    was_judged = found.baseline.correct is not None or bool(found.baseline.findings)
+    place.known.learn(
+        place.spot.id,
+        Benched(place.spot.kernel, (found.baseline,), now) if was_judged else None,
+        [Benched(one.candidate.kernel, (one.verdict,), now) for one in found.candidates],
+    )
     await show_again(server, place)
     if given.get("propose", True):
         await _propose_best(server, place, found)
@@ -198,7 +204,7 @@ def edit_of(
     Raises:
         UsageError: the kernel changed since it was judged.
     """
-    if not is_current(found.kernel, place.spot):
+    if not found.holds(place.spot):
         raise UsageError(
             f"{place.spot.kernel.name} was changed after its candidates were judged.", hint="Run Optimize again."
         )

@@ -124,8 +124,8 @@ def diagnostics_of(known: DocumentState, reading: Reading) -> Iterator[types.Dia
         checked = known.checked.get(spot.id)
         if checked is not None and known.checked_version == reading.version:
             yield from _of_check(reading, spot, checked)
-        benched = known.benched.get(spot.id)
-        if benched is not None and benched.of is None:
+        benched = known.benchmark_of(spot)
+        if benched is not None:
             yield from _of_benchmark(reading, spot, benched)
 
 

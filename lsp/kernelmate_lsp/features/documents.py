@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lsprotocol import types
 
+from kernelmate_lsp.features import inline_completion
 from kernelmate_lsp.features.diagnostics import schedule
 from kernelmate_lsp.features.results import benchmark_saved
 from kernelmate_lsp.reading import path_of
@@ -45,6 +46,7 @@ def register(server: KernelmateServer) -> None:
     @server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)
     async def did_change_configuration(_: types.DidChangeConfigurationParams) -> None:
         await server.fetch_configuration()
+        await inline_completion.announce(server)
         for uri in tuple(server.known):
             schedule(server, uri, delay_s=0)
 

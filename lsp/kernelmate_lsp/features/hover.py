@@ -67,7 +67,7 @@ async def hover(server: KernelmateServer, params: types.HoverParams) -> types.Ho
     if word == spot.kernel.name.rpartition("::")[2] and _names(spot, line):
         if checked is not None:
             checked = await _with_others(server, known, reading, spot, checked)
-        shown = kernel_text(spot, checked, known.benched.get(spot.id))
+        shown = kernel_text(spot, checked, known.benchmark_of(spot))
     elif word == "__launch_bounds__":
         shown = bounds_text(spot, checked)
     elif word is not None:

@@ -23,8 +23,8 @@ async def hints(server: KernelmateServer, params: types.InlayHintParams) -> list
     first, last = params.range.start.line, params.range.end.line
     found = []
     for spot in reading.spots:
-        benched = known.benched.get(spot.id)
-        if benched is not None and benched.of is None:
+        benched = known.benchmark_of(spot)
+        if benched is not None:
             found += [hint for hint in of_kernel(reading, spot, benched) if first <= hint.position.line <= last]
     return found
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from lsprotocol import types
+from pygls.exceptions import JsonRpcException
 
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Kernel
@@ -13,7 +15,13 @@ from kernelmate.suggest.codec import CHAT
 from kernelmate.suggest.local.completing import complete
 from kernelmate_lsp.configuration import Configuration
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
+from kernelmate_lsp.reading import CUDA_LANGUAGES
 from kernelmate_lsp.server import KernelmateServer
+
+_ID = "kernelmate-inline-completion"
+_DOCUMENTS = tuple(
+    types.TextDocumentFilterLanguage(language=language) for language in sorted({*CUDA_LANGUAGES, "python"})
+)
 
 
 async def inline(server: KernelmateServer, params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
@@ -57,10 +65,38 @@ def _asked(job: QueuedJob, kernel: Kernel, configuration: Configuration, before:
         return ""
 
 
-def register(server: KernelmateServer) -> None:
-    """Registers inline completion; clients request nothing while it is switched off."""
+def begin(server: KernelmateServer) -> None:
+    """Announces inline completion to a client that cannot be told of it later; it gets nothing while it is off."""
+    if not _dynamic(server):
+        server.protocol.fm.feature_options[types.TEXT_DOCUMENT_INLINE_COMPLETION] = types.InlineCompletionOptions()
 
-    # pygls advertises it only if registered with options.
-    @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION, types.InlineCompletionOptions())
+
+async def announce(server: KernelmateServer) -> None:
+    """Registers inline completion where the settings have it, and takes it back where they do not."""
+    wanted = server.trusted and any(one.own.inline_completion for one in server.configurations())
+    if wanted == server.completes or not _dynamic(server):
+        return
+    server.completes = wanted
+    with contextlib.suppress(JsonRpcException):  # a client that refuses does without
+        if wanted:
+            options = types.InlineCompletionRegistrationOptions(document_selector=list(_DOCUMENTS))
+            made = types.Registration(_ID, types.TEXT_DOCUMENT_INLINE_COMPLETION, options)
+            await server.client_register_capability_async(types.RegistrationParams([made]))
+        else:
+            gone = types.Unregistration(_ID, types.TEXT_DOCUMENT_INLINE_COMPLETION)
+            await server.client_unregister_capability_async(types.UnregistrationParams([gone]))
+
+
+def _dynamic(server: KernelmateServer) -> bool:
+    """True if the client takes registrations of inline completion while it runs."""
+    document = server.client_capabilities.text_document
+    own = None if document is None else document.inline_completion
+    return own is not None and bool(own.dynamic_registration)
+
+
+def register(server: KernelmateServer) -> None:
+    """Serves inline completion; `begin` and `announce` tell clients of it, since they ask for it at every key."""
+
+    @server.feature(types.TEXT_DOCUMENT_INLINE_COMPLETION)
     async def on_inline(params: types.InlineCompletionParams) -> list[types.InlineCompletionItem]:
         return await inline(server, params)

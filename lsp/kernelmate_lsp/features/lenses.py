@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from lsprotocol import types
 
-from kernelmate_lsp.document_state import DocumentState, is_current
+from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.phrases import resource_phrase, time_phrase
-from kernelmate_lsp.reading import DocumentKernel, Reading, name_place
+from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_place
 from kernelmate_lsp.server import KernelmateServer
 
 BENCHMARK, OPTIMIZE, RESULTS = "kernelmate.benchmark", "kernelmate.optimize", "kernelmate.results"
@@ -47,10 +47,16 @@ def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel)
         parts.append("does not compile")
     elif checked.verdicts:
         parts.append(resource_phrase(checked.verdicts[0]))
-    benched = known.benched.get(spot.id)
+    benched = known.benchmark_of(spot)
     if benched is not None and benched.verdicts:
-        parts.append(time_phrase(benched.verdicts[0], benched.at, stale=not is_current(benched.kernel, spot)))
+        parts.append(benchmark_phrase(benched, spot))
     return " · ".join(part for part in parts if part)
+
+
+def benchmark_phrase(benched: Benched, spot: DocumentKernel) -> str:
+    """Result of the last benchmark, and why it may not hold."""
+    stale = not is_current(benched.kernel, spot)
+    return time_phrase(benched.verdicts[0], benched.at, stale=stale, guessed=not has_contract(benched.kernel))
 
 
 def register(server: KernelmateServer) -> None:

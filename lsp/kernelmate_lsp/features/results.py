@@ -28,7 +28,7 @@ from kernelmate_lsp.features.commands import (
 )
 from kernelmate_lsp.job_queue import QueuedJob
 from kernelmate_lsp.judging import OnStage
-from kernelmate_lsp.reading import read
+from kernelmate_lsp.reading import has_contract, read
 from kernelmate_lsp.server import KernelmateServer
 
 KEPT = ("pinned", "saved", "HEAD")
@@ -38,14 +38,19 @@ KEPT = ("pinned", "saved", "HEAD")
 async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     """Returns all results of a kernel: the last benchmark's verdicts, and the last search's candidates."""
     place = await place_of(server, given)
-    benched, found = place.known.benched.get(place.spot.id), place.known.found.get(place.spot.id)
+    benched, found = place.known.benchmark_of(place.spot), place.known.found.get(place.spot.id)
     benchmark, search = None, None
     if benched is not None:
         stale = not is_current(benched.kernel, place.spot)
         benchmark = {**verdicts_json(benched.verdicts), "at": benched.at, "stale": stale}
     if found is not None:
-        stale = not is_current(found.kernel, place.spot)
-        search = {**optimization_json(found.optimization), "at": found.at, "stale": stale}
+        taken = found.taken(place.spot)
+        search = {
+            **optimization_json(found.optimization),
+            "at": found.at,
+            "stale": not found.holds(place.spot),
+            "taken": taken,
+        }
     return {"kernel": place.spot.kernel.name, "benchmark": benchmark, "search": search}
 
 
@@ -62,7 +67,7 @@ async def charts(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 def _versions(place: CommandTarget) -> list[ChartVersion]:
     """Versions that are drawn side by side: the last search's, else the baseline and the version judged last."""
     found = place.known.found.get(place.spot.id)
-    benched = place.known.benched.get(place.spot.id)
+    benched = place.known.benchmark_of(place.spot)
     if found is not None and (benched is None or found.at >= benched.at):
         return versions_of(found.optimization)
     shown = []
@@ -94,9 +99,9 @@ async def compare(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     judged = await follow(server, place.key, f"{place.spot.kernel.name} against {of}", given, work)
     if judged is None:
         return None
-    at, version = time.time(), place.reading.version
-    place.known.compared[place.spot.id] = Benched(before, judged[0], at, version, of)
-    place.known.benched[place.spot.id] = Benched(place.spot.kernel, judged[1], at, version)
+    at = time.time()
+    place.known.compared[place.spot.id] = Benched(before, judged[0], at, of)
+    place.known.learn(place.spot.id, Benched(place.spot.kernel, judged[1], at))
     await show_again(server, place)
     return {**verdicts_json(judged[1]), "baseline": verdicts_json(judged[0])["verdicts"], "of": of}
 
@@ -170,8 +175,8 @@ async def benchmark_saved(server: KernelmateServer, uri: str) -> None:
     if reading is None or known is None:
         return
     for spot in reading.spots:
-        benched = known.benched.get(spot.id)
-        if spot.kernel.contract_span is None and spot.kernel.unit.contract_text is None:
+        benched = known.benchmark_of(spot)
+        if not has_contract(spot.kernel):
             continue  # a verdict by an inferred contract proves little, and none was requested
         if benched is None or not is_current(benched.kernel, spot):
             await answered(server, benchmark, {"uri": uri, "kernel": spot.id})
