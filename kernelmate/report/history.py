@@ -67,7 +67,7 @@ def versions_view(recorded: Sequence[Recorded]) -> Table:
     made.columns[6].min_width = 18
     before = None
     for one in recorded:
-        word, tone = _standing(one)
+        word, tone = standing_of(one)
         verdict = verdict_of(one.judged.verdict)
         timing = None if verdict is None else verdict.timing
         prompt = one.judged.prompt
@@ -103,7 +103,7 @@ def version_view(one: Recorded, *, source: bool) -> Group:
     rows += [("how", step) for step in one.judged.steps]
     rows += [("cost", _cost(one))] if one.judged.cost.input_tokens is not None else []
     rows += _figures(verdict)
-    parts: list[RenderableType] = [heading(f"{one.name}, version {one.version}", _standing(one)), pairs(rows)]
+    parts: list[RenderableType] = [heading(f"{one.name}, version {one.version}", standing_of(one)), pairs(rows)]
     if verdict is not None and verdict.findings:
         parts += ["", lines([f"{finding.severity} {finding.code}: {finding.message}" for finding in verdict.findings])]
     if verdict is not None and (verdict.reasons or verdict.trade_offs):
@@ -131,7 +131,8 @@ def _figures(verdict: Verdict | None) -> list[tuple[str, str]]:
     return rows
 
 
-def _standing(one: Recorded) -> tuple[str, Tone]:
+def standing_of(one: Recorded) -> tuple[str, Tone]:
+    """Returns a version's verdict in one or two words."""
     verdict = verdict_of(one.judged.verdict)
     if verdict is None:
         return "unreadable", "doubt"

@@ -49,6 +49,15 @@ def restored(recorded: Recorded, file: Path | None = None) -> RestoredVersion:
     if before is None:
         what = f"There is no kernel {recorded.name} any more to put version {recorded.version} in the place of."
         raise SourceError(what, file=str(path), hint=hint)
+    return restored_in(before, recorded)
+
+
+def restored_in(before: Kernel, recorded: Recorded) -> RestoredVersion:
+    """Return a version of the history within the text of a kernel that it is put in the place of.
+
+    Raises:
+        SourceError: the version's text does not hold a kernel of this name.
+    """
     old = same_kernel(before, text_unit(recorded.text))
     if _rest(old) == _rest(before):
         return RestoredVersion(before, same_kernel(before, with_text(before.unit, recorded.text)), whole=True)

@@ -16,6 +16,7 @@ from kernelmate_lsp.features import (
     inlay_hints,
     inline_completion,
     lenses,
+    pages,
     results,
     structure,
     writing,
@@ -23,7 +24,7 @@ from kernelmate_lsp.features import (
 from kernelmate_lsp.server import KernelmateServer
 
 FEATURES = (
-    documents, hover, lenses, inlay_hints, structure, completion, commands, results, writing, actions, inline_completion,
+    documents, hover, lenses, inlay_hints, structure, completion, commands, results, pages, writing, actions, inline_completion,
 )  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from kernelmate.compiler import find_target, occupancy, what_would_lift
 from kernelmate.compiler.process import Abandoned, CompilerProcess
 from kernelmate.config import Settings
 from kernelmate.decide.objective import read_objective
-from kernelmate.errors import ContractError, KernelmateError
-from kernelmate.records import Candidate, Contract, Judged, Kernel
+from kernelmate.errors import ContractError, KernelmateError, UsageError
+from kernelmate.records import Candidate, Contract, Judged, Kernel, Listing
 from kernelmate.session import Session
 from kernelmate.source import contract_for, launch_shape
 from kernelmate.suggest.base import SuggestRequest
@@ -161,6 +161,29 @@ class Checker:
             raise JobUnwanted from None
         except KernelmateError:
             return {}
+
+    def listings(
+        self, job: QueuedJob, kernel: Kernel, reading: Reading, configuration: Configuration
+    ) -> tuple[Listing, ...]:
+        """Return PTX and SASS of a kernel, one listing per instance.
+
+        Raises:
+            JobUnwanted: the text has changed. KernelmateError: it does not compile, or nvdisasm is missing.
+        """
+        # Disassembling is not needed for anything else that the checker does.
+        from kernelmate.compiler.listing import read_listing
+
+        found = []
+        try:
+            for prepared in self._session(reading, configuration).prepare(kernel):
+                job.check()
+                if not prepared.compiled.ok:
+                    hint = "Correct what the diagnostics say first."
+                    raise UsageError(f"{kernel.name} does not compile, so there is no code to show.", hint=hint)
+                found.append(read_listing(prepared.compiled, kernel.unit))
+        except Abandoned:
+            raise JobUnwanted from None
+        return tuple(found)
 
     def _check(self, spot: DocumentKernel, reading: Reading, configuration: Configuration) -> CompileResult:
         try:

@@ -118,15 +118,16 @@ class AnsweringProtocol(LanguageServerProtocol):
     def _refuse(self, message: Mapping[str, Any], error: JsonRpcException) -> None:
         """Answers a malformed request, fails the request that a malformed response is for, and logs anything else."""
         log.info("%s: %s", message.get("method", "a message"), error.message)
-        number = message.get("id")
-        waiting = self._request_futures.get(number) if "method" not in message and _is_id(number) else None
-        if waiting is not None:
-            self._handle_response(number, None, error.to_response_error())  # type: ignore[arg-type]
+        number: Any = message.get("id")
+        if not _is_id(number):
+            number = None
+        if "method" not in message and number in self._request_futures:
+            self._handle_response(number, None, error.to_response_error())
         elif "id" in message or "method" not in message:
-            self._send_response(number if _is_id(number) else None, None, error.to_response_error())  # type: ignore[arg-type]
+            self._send_response(number, None, error.to_response_error())
 
 
-def _is_id(number: object) -> bool:
+def _is_id(number: Any) -> bool:
     return isinstance(number, str | int) and not isinstance(number, bool)
 
 

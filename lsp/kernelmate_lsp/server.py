@@ -53,6 +53,8 @@ class KernelmateServer(LanguageServer):
             compile and judge; used only in the threads of `checks` and `judging`.
     """
 
+    protocol: AnsweringProtocol
+
     def __init__(self) -> None:
         super().__init__(
             "kernelmate",

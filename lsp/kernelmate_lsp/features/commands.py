@@ -40,7 +40,7 @@ TELL_EVERY_S = 0.1
 _TEXTS = ("uri", "kernel", "prompt", "objective", "author", "baseline", "function", "arrays")
 KEYS: Mapping[str, tuple[type | UnionType, str]] = {
     **dict.fromkeys(_TEXTS, (str, "a text")),
-    **dict.fromkeys(("candidate", "maxCandidates"), (int, "a whole number")),
+    **dict.fromkeys(("candidate", "maxCandidates", "version"), (int, "a whole number")),
     "propose": (bool, "true or false"),
     "workDoneToken": (str | int, "a text or a whole number"),
 }

@@ -1,0 +1,146 @@
+"""Pages about one kernel: what limits it, its PTX and SASS, and its judged versions, of which one can be restored.
+
+Each command returns the document of the command line's `--json`, with the same page as text under `text`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lsprotocol import types
+
+from kernelmate.errors import UsageError
+from kernelmate.history import History
+from kernelmate.records import Listing, Recorded
+from kernelmate.report.json import listings_json
+from kernelmate.session.restoring import restored_in
+from kernelmate.suggest.diagnosis import diagnose
+from kernelmate_lsp.document_state import is_current
+from kernelmate_lsp.edits import document_text, workspace_edit
+from kernelmate_lsp.features.commands import CommandTarget, benchmark, offer, place_of
+from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
+from kernelmate_lsp.server import KernelmateServer
+
+WIDTH = 110
+"""Columns of a page."""
+
+MOST_VERSIONS = 200
+
+
+async def explain(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Says what limits a kernel, by line; benchmarks the present text first if it was not judged. Null if cancelled."""
+    place = await place_of(server, given)
+    benched = place.known.benchmark_of(place.spot)
+    if benched is None or not is_current(benched.kernel, place.spot):
+        if await benchmark(server, given) is None:
+            return None
+        place = await place_of(server, given)
+        benched = place.known.benchmark_of(place.spot)
+    assert benched is not None
+    from kernelmate.report.causes import causes_json, causes_view  # as all imports below, loads rich
+    from kernelmate.report.tables import verdict_view
+
+    explained = [(verdict, diagnose(verdict)) for verdict in benched.verdicts]
+    sources = _sources(place)
+    views = [
+        verdict_view(verdict, sources)
+        if verdict.accepted is False
+        else causes_view(verdict, causes, place.reading.path, sources)
+        for verdict, causes in explained
+    ]
+    return {**causes_json(explained), "text": _text(*views)}
+
+
+async def sass(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Returns PTX and SASS below each source line of a kernel. Runs nothing; null if the text changed meanwhile."""
+    place = await place_of(server, given)
+
+    def work(job: QueuedJob) -> tuple[Listing, ...]:
+        configuration = server.configuration_of(place.known.uri)
+        return server.checker.listings(job, place.spot.kernel, place.reading, configuration)
+
+    try:
+        listings = await server.checks.submit((place.known.uri, place.spot.id, "sass"), work)
+    except JobUnwanted:
+        return None
+    from kernelmate.report.code import ListingView, code_view, listing_head
+
+    sources = _sources(place)
+    parts = [
+        part
+        for listing in listings
+        for part in (listing_head(listing), "", code_view(listing, sources, ListingView(width=WIDTH)))
+    ]
+    return {**listings_json(listings), "text": _text(*parts)}
+
+
+async def history(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Returns the last judged versions of a kernel, the newest first."""
+    place = await place_of(server, given)
+    recorded = await asyncio.to_thread(_versions, server, place)
+    from kernelmate.report.history import versions_json, versions_view
+
+    lines = [{"version": one.version, "label": _label(one), "at": one.at_us / 1e6} for one in recorded]
+    return {**versions_json(recorded), "lines": lines, "text": _text(versions_view(recorded))}
+
+
+async def restore(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Sends a version of the history as an edit of the document, which the client confirms with the user."""
+    place = await place_of(server, given)
+    number = given.get("version")
+    if not isinstance(number, int):
+        raise UsageError("No version is named.", hint="Give its number in the history as version.")
+    recorded = next((one for one in await asyncio.to_thread(_versions, server, place) if one.version == number), None)
+    if recorded is None:
+        raise UsageError(f"The history has no version {number} of {place.spot.kernel.name}.")
+    found = restored_in(place.spot.kernel, recorded)
+    described = f"{_label(recorded)}." + ("" if found.whole else " The rest of the file has changed since; its launches may need another grid or block.")  # fmt: skip
+    label = f"KernelMate: version {number}"
+    changed = document_text(place.reading, found.after)
+    edit = workspace_edit(place.reading, changed, label, described, annotated=server.annotates)
+    answer = await server.workspace_apply_edit_async(types.ApplyWorkspaceEditParams(edit, label))
+    return {"applied": bool(answer.applied)}
+
+
+def _versions(server: KernelmateServer, place: CommandTarget) -> list[Recorded]:
+    """Judged versions of a kernel, each once, the newest first."""
+    settings = server.configuration_of(place.known.uri).settings(Path(place.reading.path).parent)
+    if not settings.history:
+        raise UsageError("No history is kept.", hint="Set kernelmate.history to true.")
+    with History(settings.history_file) as kept:
+        number = kept.find(place.spot.kernel)
+        recorded = [] if number is None else kept.latest_of(number, MOST_VERSIONS)
+    return list({one.version: one for one in reversed(recorded)}.values())[::-1]
+
+
+def _label(one: Recorded) -> str:
+    from kernelmate.report.history import standing_of, when
+
+    prompt = f' for "{one.judged.prompt}"' if one.judged.prompt else ""
+    return f"{one.judged.author}: {standing_of(one)[0]}, {when(one.at_us)}{prompt}"
+
+
+def _sources(place: CommandTarget) -> Any:
+    from kernelmate.report.excerpt import SourceLines
+
+    return SourceLines({place.reading.path: place.reading.text})
+
+
+def _text(*parts: Any) -> str:
+    from kernelmate.report.console import make_console, show
+
+    stream = io.StringIO()
+    show(make_console(stream, color=False, width=WIDTH), *parts)
+    return stream.getvalue()
+
+
+def register(server: KernelmateServer) -> None:
+    """Offer the commands."""
+    offer(server, "kernelmate.explain", explain)
+    offer(server, "kernelmate.sass", sass)
+    offer(server, "kernelmate.history", history)
+    offer(server, "kernelmate.restore", restore)
