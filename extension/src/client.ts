@@ -117,7 +117,12 @@ export class Server implements vscode.Disposable {
       },
       middleware: {
         ...this.hooks.middleware,
-        workspace: { configuration: (params) => params.items.map(() => serverSettings(this.context)) },
+        workspace: {
+          configuration: (params) =>
+            params.items.map(({ scopeUri }) =>
+              serverSettings(this.context, scopeUri === undefined ? undefined : vscode.Uri.parse(scopeUri)),
+            ),
+        },
       },
       initializationFailedHandler: () => false,
       errorHandler: {
@@ -150,9 +155,9 @@ export class Server implements vscode.Disposable {
   }
 }
 
-/** The settings that the server is sent. */
-export function serverSettings(context: vscode.ExtensionContext): Record<string, unknown> {
-  const resource = vscode.workspace.workspaceFolders?.[0]?.uri;
+/** The settings that the server is sent, for a workspace folder, else for the window. */
+export function serverSettings(context: vscode.ExtensionContext, folder?: vscode.Uri): Record<string, unknown> {
+  const resource = folder ?? vscode.workspace.workspaceFolders?.[0]?.uri;
   const config = vscode.workspace.getConfiguration(SECTION, resource);
   const known = context.extension.packageJSON as { contributes: { configuration: { properties: object }[] } };
   const names = known.contributes.configuration

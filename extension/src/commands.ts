@@ -1,5 +1,6 @@
 /** Commands: those of the server with what their user leaves out filled in, and the extension's own. */
 
+import * as path from "node:path";
 import * as vscode from "vscode";
 import {
   type CodeAction as ServerAction,
@@ -11,6 +12,7 @@ import type { Server } from "./client";
 import { suggestionOf } from "./edits";
 import { newExample } from "./example";
 import type { Previews } from "./preview";
+import type { Pages } from "./pages";
 import type { Kernel, Requests, Search } from "./requests";
 import type { Results } from "./results";
 
@@ -24,6 +26,9 @@ const CHIPS = [
   { label: "Make it more accurate", description: "error against the reference" },
 ];
 
+/** Seconds after which a repair that was not found is given up, unless it is asked for with another limit. */
+const FIX_BUDGET_S = 60;
+
 const BASELINES = [
   { label: "Saved file", baseline: "saved" },
   { label: "Last commit", baseline: "HEAD" },
@@ -36,6 +41,7 @@ export class Commands {
     private readonly requests: Requests,
     private readonly previews: Previews,
     private readonly results: Results,
+    private readonly pages: Pages,
   ) {}
 
   /** The client's middleware: what the editor calls by the server's names comes here first. */
@@ -47,6 +53,9 @@ export class Commands {
         return written;
       }
       const [first] = args as unknown[];
+      if (command === "kernelmate.addIncludePath") {
+        return addIncludePath(first as { uri: string; folder: string });
+      }
       const given = isKernel(first) ? first : await this.kernelHere();
       if (given === undefined) {
         return undefined;
@@ -57,6 +66,15 @@ export class Commands {
       if (command === "kernelmate.optimize") {
         return this.optimize(given);
       }
+      if (command === "kernelmate.explain" || command === "kernelmate.sass") {
+        return this.pages.open(command.slice("kernelmate.".length), given);
+      }
+      if (command === "kernelmate.history") {
+        return this.history(given);
+      }
+      if (command === "kernelmate.fix") {
+        return next(command, [{ budgetS: FIX_BUDGET_S, ...given }]);
+      }
       if (command === "kernelmate.compare" && !("baseline" in given)) {
         return this.compare(given);
       }
@@ -64,11 +82,24 @@ export class Commands {
       await this.results.refresh(given);
       return answer;
     },
+    provideInlineCompletionItems: (document, position, context, token, next) =>
+      next(document, position, this.asSent(context), token),
     provideCodeActions: async (document, range, context, token, next) => {
       const found = await next(document, range, context, token);
       return found?.map((action) => (action instanceof vscode.CodeAction ? previewed(action) : action));
     },
     resolveCodeAction: (action, token, next) => (action.command === undefined ? next(action, token) : action),
+  };
+
+  /** After a candidate was taken: its verdict is shown, and a part of it, which has none, is judged. */
+  readonly taken = async (uri: vscode.Uri, line: number, partial: boolean): Promise<void> => {
+    const editor = vscode.window.activeTextEditor;
+    if (partial && editor?.document.uri.toString() === uri.toString()) {
+      editor.selection = new vscode.Selection(line, 0, line, 0);
+      void vscode.window.showInformationMessage("A part of the candidate was taken, which is another version: it is judged now.");
+      await vscode.commands.executeCommand("kernelmate.benchmark");
+    }
+    await this.results.refresh();
   };
 
   /** What the extension registers by itself. */
@@ -100,6 +131,37 @@ export class Commands {
       await this.results.open({ uri, kernel });
     }
     return found;
+  }
+
+  /** Choose among the judged versions of a kernel; the chosen one is shown beside the present text. */
+  private async history(given: Kernel): Promise<void> {
+    const found = await this.requests.history(given);
+    if (found === undefined) {
+      return;
+    }
+    if (found.lines.length === 0) {
+      void vscode.window.showInformationMessage(`${nameOf(given.kernel)} was not judged yet. Run Benchmark first.`);
+      return;
+    }
+    const items = found.lines.map(({ version, label }) => ({ label: `${version}`, description: label, version }));
+    const chosen = await vscode.window.showQuickPick(items, {
+      placeHolder: "Which version is to be compared with the present text?",
+      matchOnDescription: true,
+    });
+    if (chosen !== undefined) {
+      await this.requests.send("restore", { ...given, version: chosen.version });
+    }
+  }
+
+  /** A request's context as the protocol has it; the client of vscode-languageclient 9 leaves its range as it is here. */
+  private asSent(context: vscode.InlineCompletionContext): vscode.InlineCompletionContext {
+    const client = this.server.running();
+    const info = context.selectedCompletionInfo;
+    if (client === undefined || info === undefined) {
+      return context;
+    }
+    const range = client.code2ProtocolConverter.asRange(info.range) as unknown as vscode.Range;
+    return { ...context, selectedCompletionInfo: { text: info.text, range } };
   }
 
   private async compare(given: Kernel): Promise<void> {
@@ -186,6 +248,21 @@ function askPrompt(kernel: string): Promise<string | undefined> {
     });
     pick.show();
   });
+}
+
+/** Have a folder's headers found, by the setting of the document's workspace folder; a relative path where it is in it. */
+async function addIncludePath({ uri, folder }: { uri: string; folder: string }): Promise<void> {
+  const root = vscode.workspace.getWorkspaceFolder(vscode.Uri.parse(uri));
+  const config = vscode.workspace.getConfiguration("kernelmate", root?.uri);
+  const under = root !== undefined && (folder === root.uri.fsPath || folder.startsWith(root.uri.fsPath + path.sep));
+  const added = under ? path.relative(root.uri.fsPath, folder) || "." : folder;
+  const folders = config.get<string[]>("includePaths", []);
+  if (!folders.includes(added)) {
+    const several = (vscode.workspace.workspaceFolders ?? []).length > 1;
+    const target = root === undefined ? vscode.ConfigurationTarget.Global
+      : several ? vscode.ConfigurationTarget.WorkspaceFolder : vscode.ConfigurationTarget.Workspace;
+    await config.update("includePaths", [...folders, added], target);
+  }
 }
 
 /** A kernel's name without the number of its place in the document. */

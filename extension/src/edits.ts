@@ -38,9 +38,12 @@ export async function suggestionOf(client: LanguageClient, edit: WorkspaceEdit):
   }
   const uri = client.protocol2CodeConverter.asUri(only.textDocument.uri);
   const document = await vscode.workspace.openTextDocument(uri);
+  const version = only.textDocument.version;
+  if (version !== null && version !== document.version) {
+    return undefined; // the edit's places are those of an earlier text
+  }
   return {
     uri,
-    version: only.textDocument.version ?? document.version,
     text: changed(document.getText(), only.edits as Parameters<typeof changed>[1]),
     label: annotation.label,
     description: annotation.description ?? "",

@@ -7,10 +7,12 @@ import { Commands } from "./commands";
 import { askConsent, type Outgoing } from "./consent";
 import { showDebugInformation } from "./debug";
 import { applyEdit } from "./edits";
+import { Pages } from "./pages";
 import { Previews } from "./preview";
 import { onInterpreterSelected } from "./python";
 import { Requests } from "./requests";
 import { Results } from "./results";
+import { SELECTOR } from "./selector";
 import { forgetKeys, setKey } from "./secrets";
 import { Status } from "./status";
 
@@ -23,12 +25,13 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   const dist = vscode.Uri.joinPath(context.extensionUri, "dist");
   const log = vscode.window.createOutputChannel("KernelMate", { log: true });
   const status = new Status();
-  const previews = new Previews();
+  const previews = new Previews((uri, line, partial) => void commands.taken(uri, line, partial));
   const requests = new Requests(
     () => server.running(),
     (message) => log.error(message),
   );
   const results = new Results(dist, requests);
+  const pages = new Pages(requests);
   const server: Server = new Server(context, log, status, {
     get middleware() {
       return commands.middleware;
@@ -40,7 +43,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
       }));
     },
   });
-  const commands = new Commands(server, requests, previews, results);
+  const commands = new Commands(server, requests, previews, results, pages);
   stop = () => server.stop();
 
   const restart = (): Promise<void> => server.restart();
@@ -57,6 +60,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     status,
     previews,
     results,
+    pages,
     server,
     ...Object.entries(own).map(([name, run]) => vscode.commands.registerCommand(name, run)),
     vscode.workspace.onDidGrantWorkspaceTrust(restart),
@@ -69,7 +73,23 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
   );
   const selected = await onInterpreterSelected(restart);
   context.subscriptions.push(...(selected === undefined ? [] : [selected]));
-  await restart();
+  await whenNeeded(context, restart);
+}
+
+/** Start the server with the first document that it is for: in a window of C++ files there may be none. */
+async function whenNeeded(context: vscode.ExtensionContext, start: () => Promise<void>): Promise<void> {
+  const served = (document: vscode.TextDocument): boolean => vscode.languages.match(SELECTOR, document) > 0;
+  if (vscode.workspace.textDocuments.some(served)) {
+    await start();
+    return;
+  }
+  const waiting = vscode.workspace.onDidOpenTextDocument((document) => {
+    if (served(document)) {
+      waiting.dispose();
+      void start();
+    }
+  });
+  context.subscriptions.push(waiting);
 }
 
 export async function deactivate(): Promise<void> {

@@ -13,8 +13,6 @@ const OPEN = "kernelmate.suggestionOpen";
 /** A changed text of a document, and where it is from. */
 export interface Suggestion {
   uri: vscode.Uri;
-  /** Of the document that it was made for. */
-  version: number;
   text: string;
   /** As in "KernelMate: recipe:pad-shared-tile". */
   label: string;
@@ -25,9 +23,13 @@ export interface Suggestion {
 interface Shown extends Suggestion {
   key: string;
   beforeText: string;
-  /** Changes that were put back, so that what is taken is not what was judged. */
-  partial: boolean;
+  /** The text that was judged; `text` has fewer changes once some were put back. */
+  judged: string;
   taken: boolean;
+  /** Of the document, from 0, where the first change is. */
+  line: number;
+  /** While this writes into the document itself. */
+  writing: boolean;
   done: (taken: boolean) => void;
 }
 
@@ -42,7 +44,8 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
   private readonly disposables: vscode.Disposable[];
   private count = 0;
 
-  constructor() {
+  /** @param onTaken called after a suggestion was taken; `partial` where it was so in part. */
+  constructor(private readonly onTaken: (uri: vscode.Uri, line: number, partial: boolean) => void) {
     const commands: [string, (uri?: unknown, index?: unknown) => unknown][] = [
       ["kernelmate.acceptCandidate", (uri) => this.acceptAll(uri)],
       ["kernelmate.rejectCandidate", (uri) => this.rejectAll(uri)],
@@ -57,6 +60,7 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
         provideCodeLenses: (document) => this.lenses(document),
       }),
       vscode.window.onDidChangeVisibleTextEditors(() => this.decorate()),
+      vscode.workspace.onDidChangeTextDocument(({ document }) => this.textChanged(document)),
       vscode.window.tabGroups.onDidChangeTabs((event) => event.closed.forEach((tab) => this.closed(tab))),
       ...commands.map(([name, run]) => vscode.commands.registerCommand(name, run)),
       this.changed,
@@ -74,9 +78,18 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
     return (uri.scheme === BEFORE ? shown?.beforeText : shown?.text) ?? "";
   }
 
-  /** Show a suggestion; resolves once its user is done with it, true where any of it was taken. */
+  /**
+   * Show a suggestion, after a question where its user is at another document meanwhile; resolves once its user is done with it, true
+   * where any of it was taken.
+   */
   async show(suggestion: Suggestion): Promise<boolean> {
     const document = await vscode.workspace.openTextDocument(suggestion.uri);
+    if (this.elsewhere(suggestion.uri)) {
+      const ready = `${suggestion.label} is ready for ${baseName(suggestion.uri)}. ${suggestion.description}`;
+      if ((await vscode.window.showInformationMessage(ready, "Show", "Discard")) !== "Show") {
+        return false;
+      }
+    }
     for (const other of [...this.shown.values()]) {
       if (other.uri.toString() === suggestion.uri.toString()) {
         await this.close(other);
@@ -85,7 +98,9 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
     const key = String(++this.count);
     return new Promise<boolean>((resolve, reject) => {
       const beforeText = document.getText();
-      this.shown.set(key, { ...suggestion, key, beforeText, partial: false, taken: false, done: resolve });
+      const line = hunksOf(beforeText, suggestion.text)[0]?.before ?? 0;
+      const judged = suggestion.text;
+      this.shown.set(key, { ...suggestion, key, beforeText, judged, taken: false, line, writing: false, done: resolve });
       this.open(key, document).catch(reject);
     });
   }
@@ -107,9 +122,29 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
       preview: false,
     });
     this.decorate();
+    if (!this.shown.has(key)) {
+      return; // its user was faster than this
+    }
     const chosen = await vscode.window.showInformationMessage(`${shown.label}. ${shown.description}`, "Accept", "Reject");
     if (this.shown.has(key)) {
       await (chosen === "Accept" ? this.accept(shown) : chosen === "Reject" ? this.close(shown) : undefined);
+    }
+  }
+
+  /** Whether the active editor shows another document, or a comparison of one. */
+  private elsewhere(uri: vscode.Uri): boolean {
+    const active = vscode.window.activeTextEditor?.document.uri;
+    const compared = active && this.shown.get(keyOf(active))?.uri;
+    return active !== undefined && (compared ?? active).toString() !== uri.toString();
+  }
+
+  /** A comparison with a text that is no longer there, as after an undo, cannot be accepted: its question goes. */
+  private textChanged(document: vscode.TextDocument): void {
+    const stale = [...this.shown.values()].some(
+      (one) => !one.writing && one.uri.toString() === document.uri.toString() && document.getText() !== one.beforeText,
+    );
+    if (stale) {
+      void vscode.commands.executeCommand("notifications.hideToasts");
     }
   }
 
@@ -149,7 +184,6 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
       shown.beforeText = text;
     } else {
       shown.text = withoutHunk(shown.beforeText, shown.text, hunk);
-      shown.partial = true;
     }
     if (shown.text === shown.beforeText) {
       await this.close(shown);
@@ -171,7 +205,7 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
   /** Write a text into the document, as one step that undo takes back; says whether that could be done. */
   private async write(shown: Shown, text: string): Promise<boolean> {
     const document = await vscode.workspace.openTextDocument(shown.uri);
-    if (document.version !== shown.version) {
+    if (document.getText() !== shown.beforeText) {
       void vscode.window.showWarningMessage(
         `${baseName(shown.uri)} was changed after this candidate was judged. Close the comparison and run Optimize again.`,
       );
@@ -182,8 +216,9 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
       const range = new vscode.Range(hunk.before, 0, hunk.beforeEnd, 0);
       edit.replace(shown.uri, range, linesOf(text).slice(hunk.after, hunk.afterEnd).join(""));
     }
+    shown.writing = true;
     const applied = await vscode.workspace.applyEdit(edit);
-    shown.version = document.version;
+    shown.writing = false;
     shown.taken ||= applied;
     return applied;
   }
@@ -201,11 +236,8 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
     }
     if (shown.taken) {
       await reveal(shown.uri);
-      if (shown.partial) {
-        void vscode.window.showInformationMessage(
-          "Only a part of the candidate was taken, and that part was not judged. Run Benchmark to know what it is worth.",
-        );
-      }
+      const document = await vscode.workspace.openTextDocument(shown.uri);
+      this.onTaken(shown.uri, shown.line, document.getText() !== shown.judged);
     }
     shown.done(shown.taken);
   }

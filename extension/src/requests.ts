@@ -12,7 +12,7 @@ export interface Kernel {
 export interface Known {
   kernel: string;
   benchmark: { verdicts: Verdict[]; at: number; stale: boolean } | null;
-  search: (Search & { at: number; stale: boolean }) | null;
+  search: (Search & { at: number; stale: boolean; taken: number | null }) | null;
 }
 
 export interface Search {
@@ -21,6 +21,10 @@ export interface Search {
   candidates: Candidate[];
   best: number | null;
   notes: string[];
+}
+
+export interface Versions {
+  lines: { version: number; label: string }[];
 }
 
 export interface Charts {
@@ -53,6 +57,11 @@ export class Requests {
 
   optimize(kernel: Kernel, prompt: string, more: object = {}): Promise<Search | undefined> {
     return this.send<Search>("optimize", { ...more, ...kernel, prompt, propose: false });
+  }
+
+  /** The judged versions of a kernel, the newest first. */
+  history(kernel: Kernel): Promise<Versions | undefined> {
+    return this.send<Versions>("history", { ...kernel });
   }
 
   /** Have a candidate sent as an edit, which is shown as a comparison. */

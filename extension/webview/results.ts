@@ -56,6 +56,9 @@ function render(now: State): void {
     return;
   }
   parts.push(element("p", "muted", `judged ${ago(known.at, now.now)}`));
+  if (search !== null && known === search && search.taken !== null) {
+    parts.push(element("p", "good", `The text is candidate ${search.taken + 1} of this search.`));
+  }
   if (known.stale) {
     parts.push(element("p", "stale", "The text was changed since: this is of an earlier version."));
   }

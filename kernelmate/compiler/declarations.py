@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
+from kernelmate.caching import text_cache
 from kernelmate.compiler.preprocessor import OPENING, STATEMENTS, directive_lines, find_closers, macros_of
 from kernelmate.compiler.words import words_of
 from kernelmate.source.tokens import Token, closing_angle, lex
@@ -70,7 +70,7 @@ class Parsed:
     declarations: tuple[Declaration, ...]
 
 
-@lru_cache(maxsize=64)
+@text_cache(64)
 def parse(text: str, function_macros: frozenset[str] = frozenset()) -> Parsed:
     """Parse a text. Never raises: unknown constructs become `other`.
 

@@ -21,6 +21,9 @@ from kernelmate.compiler.resources import read_resources
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
 
+MISSING_HEADER = "missing-header"
+"""Code of the diagnostic about a header that was not found; its message begins with the header's name."""
+
 _INTERNAL = re.compile(r"\bstatic\b|\bnamespace\s*\{")
 
 
@@ -229,7 +232,7 @@ def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
             "warning",
             f"{missing.name} was not found and is left out; name its folder by an include path if device code needs it",
             *sources.locate(missing.included_by or UNIT_NAME, missing.line, missing.column),
-            "missing-header",
+            MISSING_HEADER,
         )
         for missing in prepared.part.missing
     )

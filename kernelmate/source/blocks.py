@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
+from kernelmate.caching import text_cache
 from kernelmate.records import Kernel, Unit
 from kernelmate.source.cuda import find_definitions
 from kernelmate.source.tokens import lex
@@ -72,7 +72,7 @@ class ContractBlock:
         return self.unit.locate(line, column)
 
 
-@lru_cache(maxsize=64)
+@text_cache(64)
 def find_blocks(unit: Unit) -> tuple[ContractBlock, ...]:
     """Returns the contract blocks of a unit in order; those above a Python statement come first."""
     outside = _blocks(unit, _hash_runs(unit.contract_text), None) if unit.contract_text else []
@@ -150,7 +150,7 @@ def owner_of(block: ContractBlock, kernels: Sequence[Kernel]) -> Kernel | None:
     return next((kernel for kernel in kernels if kernel.start >= block.span[1]), None)
 
 
-@lru_cache(maxsize=64)
+@text_cache(64)
 def find_kernels(unit: Unit) -> tuple[Kernel, ...]:
     """Return the kernels of a unit in order, each with its signature, launches and contract block.
 

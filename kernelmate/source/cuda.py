@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 
+from kernelmate.caching import text_cache
 from kernelmate.records import Kernel, Signature, Unit
 from kernelmate.source.launches import launch_site, launches_by_kernel
 from kernelmate.source.signature import literal_integers, read_parameters, read_template, spell
@@ -111,7 +111,7 @@ class _Scan:
     heads_until: int = 0
 
 
-@lru_cache(maxsize=32)
+@text_cache(32)
 def read_source(text: str) -> Source:
     """Parses CUDA text. Never raises: incomplete code yields what can be recognised."""
     lexed = lex(text)
@@ -326,7 +326,7 @@ def _statement_end(code: Sequence[Token], index: int) -> int:
 # ------------------------------------------------------------------------------------------------- kernels
 
 
-@lru_cache(maxsize=64)
+@text_cache(64)
 def find_definitions(unit: Unit) -> tuple[Kernel, ...]:
     """Returns the kernels of a unit in order, without contract blocks."""
     source = read_source(unit.text)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
+from kernelmate.caching import text_cache
 from kernelmate.records import LaunchSite
 from kernelmate.source.tokens import Lexed, Token, closing, lex, name_before, split_list
 
@@ -22,7 +22,7 @@ class ParsedLaunch:
     arguments: tuple[tuple[int, int], ...]
 
 
-@lru_cache(maxsize=32)
+@text_cache(32)
 def find_launches(text: str) -> tuple[ParsedLaunch, ...]:
     """Returns every `name<<<grid, block, ...>>>(...)` of the text, also in macros; spans are offsets."""
     tokens = lex(text).tokens

@@ -11,8 +11,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal, NamedTuple
+
+from kernelmate.caching import text_cache
 
 TokenKind = Literal["word", "number", "string", "char", "symbol"]
 
@@ -78,7 +79,7 @@ def line_starts(text: str) -> tuple[int, ...]:
     return (0, *(match.end() for match in re.finditer("\n", text)))
 
 
-@lru_cache(maxsize=32)
+@text_cache(32)
 def lex(text: str) -> Lexed:
     """Splits CUDA text into tokens. Never raises: unknown characters become one-character symbols."""
     tokens: list[Token] = []

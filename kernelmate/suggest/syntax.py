@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import tree_sitter
 import tree_sitter_cuda
 
+from kernelmate.caching import text_cache
 from kernelmate.records import Kernel
 
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
@@ -177,7 +178,7 @@ class Tree:
                 )
 
 
-@lru_cache(maxsize=32)
+@text_cache(32)
 def read_tree(kernel: Kernel) -> Tree | None:
     """The tree of a kernel's definition, or None if the parser meets something it does not know."""
     source = kernel.source
@@ -214,7 +215,7 @@ class IntegerConstant:
     span: tuple[int, int]
 
 
-@lru_cache(maxsize=32)
+@text_cache(32)
 def integer_constants(text: str) -> dict[str, IntegerConstant]:
     """Integers that a unit gives a name to by `#define` or a constant, those defined exactly once."""
     found: dict[str, IntegerConstant] = {}
@@ -227,7 +228,7 @@ def integer_constants(text: str) -> dict[str, IntegerConstant]:
     return {name: constant for name, constant in found.items() if name not in twice}
 
 
-@lru_cache(maxsize=32)
+@text_cache(32)
 def _names_in_scope(text: str, start: int, end: int) -> frozenset[str]:
     """Words of a text outside comments, bodies of functions left out unless they are within two offsets."""
     data = text.encode()

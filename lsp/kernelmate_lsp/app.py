@@ -12,6 +12,7 @@ from kernelmate_lsp.features import (
     commands,
     completion,
     documents,
+    headers,
     hover,
     inlay_hints,
     inline_completion,
@@ -24,7 +25,7 @@ from kernelmate_lsp.features import (
 from kernelmate_lsp.server import KernelmateServer
 
 FEATURES = (
-    documents, hover, lenses, inlay_hints, structure, completion, commands, results, pages, writing, actions, inline_completion,
+    documents, hover, lenses, inlay_hints, structure, completion, commands, results, pages, headers, writing, actions, inline_completion,
 )  # fmt: skip
 
 

@@ -73,6 +73,11 @@ class Configuration:
     trusted: bool = True
     problems: tuple[str, ...] = ()
 
+    def including(self, folder: str) -> Configuration:
+        """Returns the configuration with one more folder on the include path."""
+        present = tuple(self.given.get("include_paths", ()))
+        return replace(self, given={**self.given, "include_paths": (*present, folder)})
+
     def settings(self, folder: Path | None, **overrides: Any) -> Settings:
         """Return the settings in force for documents of a folder.
 

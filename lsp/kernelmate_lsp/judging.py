@@ -32,6 +32,7 @@ class EditorSearch:
         author: the author's name, as on the command line.
         ask: asks for consent before text goes to another machine.
         on_text: called with a model's text as it arrives.
+        budget_s: seconds after which nothing more is tried; None for no limit.
     """
 
     prompt: str
@@ -40,6 +41,7 @@ class EditorSearch:
     max_candidates: int = 32
     ask: Callable[[Outgoing], bool] = lambda outgoing: False
     on_text: Callable[[str], None] = lambda text: None
+    budget_s: float | None = None
 
 
 class EditorJudge:
@@ -109,6 +111,7 @@ class EditorJudge:
                 stop=job.unwanted.is_set,
                 suggesters=authors(session.settings, kernel, options),
                 objective=wanted.objective,
+                budget_s=wanted.budget_s,
                 on_read=lambda aim: on_stage(aim.reading, 0, 0),
                 on_trying=lambda state: on_stage(trying_line(state), 0, 0),
             )

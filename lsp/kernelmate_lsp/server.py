@@ -113,6 +113,12 @@ class KernelmateServer(LanguageServer):
         self.checker.forget()
         self._configured.set()
 
+    def include(self, folder: str) -> None:
+        """Adds a folder to the include path of all documents, until the client's settings come anew."""
+        self.configuration = self.configuration.including(folder)
+        self._of_folders = {path: one.including(folder) for path, one in self._of_folders.items()}
+        self.checker.forget()
+
     def configurations(self) -> tuple[Configuration, ...]:
         """Returns the window's configuration and those of the workspace folders."""
         return self.configuration, *self._of_folders.values()

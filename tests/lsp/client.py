@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Union
@@ -57,6 +57,7 @@ class Editor:
         self.versions: dict[str, int] = {}
         self.published: dict[str, tuple[int | None, list[types.Diagnostic]]] = {}
         self.settings: dict[str, Any] = {}
+        self.scoped: dict[str, dict[str, Any]] = {}
         self.messages: list[str] = []
         self.progress: list[dict[str, Any]] = []
         self.begun: asyncio.Queue[types.ProgressToken] = asyncio.Queue()
@@ -187,19 +188,25 @@ async def editor(
     settings: dict[str, Any] | None = None,
     options: dict[str, Any] | None = None,
     environment: dict[str, str] | None = None,
+    folders: Sequence[Path] = (),
+    scoped: dict[Path, dict[str, Any]] | None = None,
 ) -> AsyncIterator[Editor]:
-    """A server with its client, ended as an editor ends it."""
+    """A server with its client, ended as an editor ends it.
+
+    `folders` are the workspace's, the one folder where none are named; `scoped` are settings of some of them.
+    """
     client = LanguageClient(converter_factory=_converter)
     made = Editor(client)
     made.settings = {"backend": "emulator", **(settings or {})}
+    made.scoped = {path.as_uri(): values for path, values in (scoped or {}).items()}
     _listen(client, made)
     path = os.pathsep.join([str(ROOT), str(ROOT / "lsp")])
     env = {**os.environ, "PYTHONPATH": path, **(environment or {})}
     await client.start_io(sys.executable, "-P", "-m", "kernelmate_lsp", env=env, cwd=str(folder))
-    root = types.WorkspaceFolder(folder.as_uri(), folder.name)
+    roots = [types.WorkspaceFolder(one.as_uri(), one.name) for one in folders or [folder]]
     await client.initialize_session(
         types.InitializeParams(
-            capabilities(), workspace_folders=[root], root_uri=folder.as_uri(), initialization_options=options
+            capabilities(), workspace_folders=roots, root_uri=folder.as_uri(), initialization_options=options
         )
     )
     try:
@@ -271,7 +278,7 @@ def _listen(client: LanguageClient, made: Editor) -> None:
 
     @client.feature(types.WORKSPACE_CONFIGURATION)
     def configuration(params: types.ConfigurationParams) -> list[Any]:
-        return [made.settings for _ in params.items]
+        return [made.settings | made.scoped.get(item.scope_uri or "", {}) for item in params.items]
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

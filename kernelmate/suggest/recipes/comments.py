@@ -10,10 +10,10 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import tree_sitter
 
+from kernelmate.caching import text_cache
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
 from kernelmate.suggest.recipes.sentences import EndedTechnique, corrected, tells_apart
@@ -83,7 +83,7 @@ def code(tree: Tree) -> str:
     return text
 
 
-@lru_cache(maxsize=32)
+@text_cache(32)
 def comments(text: str) -> tuple[Comment, ...]:
     """The comments of a unit, line comments below each other joined."""
     data = text.encode()
@@ -146,7 +146,7 @@ def _beside_contract(kernel: Kernel, comment: Comment, span: tuple[int, int]) ->
             yield Comment(start, start + len(part.strip()), part.strip(), comment.column, False)
 
 
-@lru_cache(maxsize=32)
+@text_cache(32)
 def _functions(text: str) -> tuple[tuple[int, int], ...]:
     """Offsets of the unit's functions."""
     data = text.encode()

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 
+from kernelmate.caching import text_cache
 from kernelmate.records import Contract, Kernel
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
@@ -35,7 +35,7 @@ def with_block_dim(request: SuggestRequest) -> SuggestRequest | None:
     return None if kernel is None else replace(request, kernel=kernel)
 
 
-@lru_cache(maxsize=32)
+@text_cache(32)
 def _with_block_dim(kernel: Kernel, sides: tuple[int, ...]) -> Kernel | None:
     """Kept, since every recipe that does not apply asks for it."""
     tree = read_tree(kernel)

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from lsprotocol import types
 
+from kernelmate.compiler.nvrtc import MISSING_HEADER
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Verdict
 from kernelmate.source import infer_contract, write_contract
 from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
-from kernelmate_lsp.features import writing
+from kernelmate_lsp.features import headers, writing
 from kernelmate_lsp.features.commands import CHIPS, CommandTarget, candidate_of, edit_of, follow, place_of
 from kernelmate_lsp.features.diagnostics import COMPILER, JUDGE
 from kernelmate_lsp.job_queue import QueuedJob
@@ -42,8 +43,14 @@ async def actions(server: KernelmateServer, params: types.CodeActionParams) -> l
     spot = reading.spot_at(line, column)
     if server.trusted:
         found += writing.actions_at(reading, line)
+    diagnostics = params.context.diagnostics
+    at_include = any(one.code == MISSING_HEADER for one in diagnostics)
+    lacking = reading.spots if at_include else [] if spot is None else [spot]
+    added = await headers.actions(server, known, lacking, diagnostics) if server.trusted else []
+    found += added
     if spot is not None:
-        found += _repairs(server, known, spot, params.context.diagnostics)
+        # Where a folder has a header that is missing, no repair of the kernel helps.
+        found += [] if added else _repairs(server, known, spot, diagnostics)
         found += _of_kernel(server, known, reading, spot)
     wanted = params.context.only
     if wanted:

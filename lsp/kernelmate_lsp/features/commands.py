@@ -37,10 +37,11 @@ LINE = 100
 
 TELL_EVERY_S = 0.1
 
-_TEXTS = ("uri", "kernel", "prompt", "objective", "author", "baseline", "function", "arrays")
+_TEXTS = ("uri", "kernel", "prompt", "objective", "author", "baseline", "function", "arrays", "folder")
 KEYS: Mapping[str, tuple[type | UnionType, str]] = {
     **dict.fromkeys(_TEXTS, (str, "a text")),
     **dict.fromkeys(("candidate", "maxCandidates", "version"), (int, "a whole number")),
+    "budgetS": (int | float, "a number of seconds"),
     "propose": (bool, "true or false"),
     "workDoneToken": (str | int, "a text or a whole number"),
 }
@@ -130,7 +131,9 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
     def work(job: QueuedJob, tell: OnStage) -> Optimization:
         count = 0
-        wanted = EditorSearch(prompt, given.get("objective"), author, most, ask, StreamedText(tell).more)
+        wanted = EditorSearch(
+            prompt, given.get("objective"), author, most, ask, StreamedText(tell).more, given.get("budgetS")
+        )
 
         def judged(one: Judged) -> None:
             nonlocal count

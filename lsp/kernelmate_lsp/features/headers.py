@@ -1,0 +1,112 @@
+"""Missing headers: finds the folder of the workspace that has one, and offers it for the include path."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from lsprotocol import types
+
+from kernelmate.compiler.nvrtc import MISSING_HEADER
+from kernelmate.errors import UsageError
+from kernelmate_lsp.document_state import DocumentState
+from kernelmate_lsp.features.commands import demand_trust, offer
+from kernelmate_lsp.features.diagnostics import schedule
+from kernelmate_lsp.reading import DocumentKernel, path_of
+from kernelmate_lsp.server import KernelmateServer
+
+MOST_FOLDERS = 5_000
+"""Folders of a workspace that are searched for a header."""
+OFFERED = 3
+
+_PASSED_OVER = frozenset({"node_modules", "__pycache__", "build"})
+
+
+async def actions(
+    server: KernelmateServer,
+    known: DocumentState,
+    spots: Sequence[DocumentKernel],
+    diagnostics: Sequence[types.Diagnostic],
+) -> list[types.CodeAction]:
+    """Returns an action for each folder that has a header which the compilation of kernels missed, the nearest first.
+
+    Args:
+        server: the server.
+        known: the document.
+        spots: the kernels.
+        diagnostics: those that the actions are for: what a header declares is undefined elsewhere.
+    """
+    checked = [known.checked[spot.id] for spot in spots if spot.id in known.checked]
+    found = [one for result in checked for verdict in result.verdicts for one in verdict.diagnostics]
+    missing = dict.fromkeys(one.message.partition(" was not found")[0] for one in found if one.code == MISSING_HEADER)
+    roots = _roots(server, known.uri)
+    made = []
+    for header in missing:
+        for folder in await asyncio.to_thread(_folders_with, header, known.uri, roots):
+            given = {"uri": known.uri, "folder": str(folder)}
+            command = types.Command("Add", "kernelmate.addIncludePath", arguments=[given])
+            title = f"KernelMate: Add {_shown(folder, roots)} to the include path, which has {header}"
+            action = types.CodeAction(title, types.CodeActionKind.QuickFix, diagnostics=list(diagnostics))
+            action.command, action.is_preferred = command, True
+            made.append(action)
+    return made
+
+
+async def add(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Adds a folder to the include path until the server ends; VS Code keeps it in its settings instead.
+
+    Raises:
+        UsageError: the workspace is not trusted, or there is no such folder.
+    """
+    demand_trust(server)
+    folder, uri = given.get("folder"), given.get("uri")
+    if not isinstance(folder, str) or not isinstance(uri, str) or not Path(folder).is_dir():
+        raise UsageError(f"There is no folder {folder!r}.", hint="The command takes {uri, folder}.")
+    server.include(folder)
+    server.say(f"{folder} is on the include path until this server ends. Set kernelmate.includePaths to keep it.")
+    for other in tuple(server.known):
+        schedule(server, other, delay_s=0)
+    return {"included": folder}
+
+
+def _roots(server: KernelmateServer, uri: str) -> list[Path]:
+    """Folders that are searched: the workspace's, else the document's."""
+    folders = [Path(path_of(one.uri)) for one in server.workspace.folders.values()]
+    root = server.workspace.root_path
+    return folders or [Path(root) if root else Path(path_of(uri)).parent]
+
+
+def _folders_with(header: str, uri: str, roots: Sequence[Path]) -> list[Path]:
+    wanted = PurePosixPath(header).parts
+    if not wanted or ".." in wanted or PurePosixPath(header).is_absolute():
+        return []
+    own = Path(path_of(uri)).parent
+
+    def far(folder: Path) -> tuple[int, str]:
+        common = os.path.commonpath([own, folder]) if own.is_absolute() and folder.is_absolute() else ""
+        return len(own.parts) + len(folder.parts) - 2 * len(Path(common).parts), str(folder)
+
+    found = {folder for root in roots for folder in _walked(root) if folder.joinpath(*wanted).is_file()}
+    return sorted(found, key=far)[:OFFERED]
+
+
+def _walked(root: Path) -> Iterator[Path]:
+    """Folders of a workspace, without hidden ones and those of tools."""
+    for count, (folder, below, _) in enumerate(os.walk(root)):
+        if count >= MOST_FOLDERS:
+            return
+        below[:] = sorted(one for one in below if not one.startswith(".") and one not in _PASSED_OVER)
+        yield Path(folder)
+
+
+def _shown(folder: Path, roots: Sequence[Path]) -> str:
+    root = next((root for root in roots if folder.is_relative_to(root)), None)
+    return str(folder) if root is None or folder == root else folder.relative_to(root).as_posix()
+
+
+def register(server: KernelmateServer) -> None:
+    """Offer the command; the actions are among those of `actions`."""
+    offer(server, "kernelmate.addIncludePath", add)
