@@ -12,6 +12,7 @@ from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Direction, Kernel, Parameter
 from kernelmate.source.dtypes import c_type_dtype
 from kernelmate.source.expressions import RESERVED
+from kernelmate.source.infer_accesses import array_accesses
 from kernelmate.source.infer_launch import guess_launch
 from kernelmate.source.instances import template_arguments, used_instances
 
@@ -30,7 +31,8 @@ _ODD = ((853,), (37, 53), (13, 11, 7), (7, 5, 3, 11))
 def infer_contract(kernel: Kernel) -> Contract:
     """Return a contract for a kernel that has none, with `inferred` set.
 
-    A const pointer is an input, any other pointer is read and written; an integer is a size of its own name; a
+    A const pointer is an input, any other pointer is read and written, unless its subscripts show that each element is
+    written and none read; they give its shape too, where they are sums of bounded indices. An integer is a size of its own name; a
     floating-point scalar is 1. Grid and block come from the first launch in the file that is plain arithmetic.
 
     Raises:
@@ -57,7 +59,7 @@ def infer_contract(kernel: Kernel) -> Contract:
         sizes=sizes_of(extents),
         grid=launch.grid,
         block=launch.block,
-        args=_arguments(kernel, types, whole, extents, matrix),
+        args=_arguments(kernel, types, whole, extents, matrix, launch.grid),
         shared=launch.shared,
         instances=instances,
         inferred=True,
@@ -95,14 +97,17 @@ def _arguments(
     whole: Sequence[str],
     extents: tuple[str, ...],
     matrix: Mapping[str, tuple[str, ...]],
+    grid: Sequence[str],
 ) -> tuple[Argument, ...]:
     args = []
+    used = array_accesses(kernel, extents, grid)
     for parameter in kernel.signature.parameters:
         dtype, vector = types[parameter.name]
         if parameter.pointer:
-            shape = matrix.get(parameter.name, extents)
+            seen = used[parameter.name]
+            shape = seen.shape or matrix.get(parameter.name, extents)
             last = shape[-1] if vector == 1 else f"{shape[-1]} * {vector}"
-            direction: Direction = "in" if parameter.const else "inout"
+            direction: Direction = "in" if parameter.const else seen.direction or "inout"
             drawn = _index_range(extents) if parameter.const and dtype in _INDEX_TYPES and vector == 1 else None
             args.append(Argument(parameter.name, direction, dtype, (*shape[:-1], last), drawn))
         else:

@@ -590,7 +590,7 @@ def test_a_contract_can_be_added_and_what_is_added_is_a_contract(tmp_path: Path)
         async with editor(tmp_path) as it:
             uri = it.open(tmp_path / "scale.cu", bare)
             await it.problems(uri)
-            (add,) = [one for one in await it.actions(uri, 0) if one.kind == "source.kernelmate.addContract"]
+            (add,) = [one for one in await it.actions(uri, 0) if one.kind == "refactor.rewrite.kernelmate.addContract"]
             assert add.edit is not None
             it.change(uri, it.after(add.edit, uri))
             assert it.texts[uri].startswith("// /// kernelmate\n")

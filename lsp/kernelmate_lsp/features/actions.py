@@ -27,7 +27,6 @@ from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_p
 from kernelmate_lsp.server import KernelmateServer
 
 REWRITE = "refactor.rewrite.kernelmate"
-SOURCE = "source.kernelmate"
 _MEANT = re.compile(r"Did you mean ([\w:.-]+)\?")
 
 
@@ -131,9 +130,9 @@ def _contract(reading: Reading, spot: DocumentKernel) -> Iterator[types.CodeActi
     line = name_place(spot.kernel)[0]
     label = f"Write a contract above {spot.kernel.name}"
     edit = workspace_edit(
-        reading, text, label, f"Guessed from the signature at line {line}; correct it.", annotated=False
+        reading, text, label, f"Guessed from signature and subscripts at line {line}; correct it.", annotated=False
     )
-    yield types.CodeAction(label, f"{SOURCE}.addContract", edit=edit)
+    yield types.CodeAction(label, f"{REWRITE}.addContract", edit=edit)
 
 
 async def resolve(server: KernelmateServer, action: types.CodeAction) -> types.CodeAction:
@@ -186,7 +185,7 @@ async def _judged_edit(server: KernelmateServer, place: CommandTarget, recipe: s
 
 def register(server: KernelmateServer) -> None:
     """Offer code actions, resolved when they are chosen."""
-    kinds: list[types.CodeActionKind | str] = [types.CodeActionKind.QuickFix, REWRITE, SOURCE]
+    kinds: list[types.CodeActionKind | str] = [types.CodeActionKind.QuickFix, REWRITE]
     options = types.CodeActionOptions(code_action_kinds=kinds, resolve_provider=True)
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, options)

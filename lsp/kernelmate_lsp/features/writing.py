@@ -26,7 +26,8 @@ from kernelmate_lsp.phrases import candidate_phrase
 from kernelmate_lsp.reading import Reading
 from kernelmate_lsp.server import KernelmateServer
 
-KIND = "source.kernelmate.write"
+KIND = "refactor.rewrite.kernelmate.write"
+"""Menus of `source` actions have no light bulb."""
 _NUMPY = re.compile(r"^\s*(?:import|from)\s+numpy\b", re.MULTILINE)
 
 

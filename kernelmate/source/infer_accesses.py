@@ -1,0 +1,275 @@
+"""Infers shapes and directions of a kernel's pointers from their subscripts.
+
+A subscript is a sum of index variables, each times the product of the extents inside it; a comparison such as `c < cols`
+bounds a variable. `a[r * cols + c]` with `r < rows` is thus `[rows, cols]`, and `x[c]` is `[cols]`. Whatever is not of this
+form leaves the array as `infer` guesses it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelmate.records import Direction, Kernel
+from kernelmate.source.tokens import Token, closing, lex
+
+Poly = dict[tuple[str, ...], int]
+"""Coefficients of products of names; the empty product is the constant."""
+
+_CAST = re.compile(r"\(\s*(?:(?:const|unsigned|signed|long|int|short|size_t|u?int\d*_t)\s*)+\)")
+_BUILTIN = re.compile(r"\b(blockIdx|threadIdx|blockDim|gridDim)\s*\.\s*([xyz])\b")
+_PLACES = ("blockIdx_x", "blockIdx_y", "blockIdx_z")
+_THREADS = re.compile(r"(?:blockIdx|threadIdx|blockDim|gridDim)_[xyz]\Z|warpSize\Z")
+_NESTED = 12
+"""Variables within variables' definitions that are followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayAccesses:
+    """How a kernel accesses one array.
+
+    Attributes:
+        shape: its sides as contract expressions, the outermost first; None if the subscripts do not tell.
+        direction: `out` where each element is written and none is read; None if the text does not tell.
+    """
+
+    shape: tuple[str, ...] | None
+    direction: Direction | None
+
+
+def array_accesses(kernel: Kernel, extents: Sequence[str], grid: Sequence[str]) -> Mapping[str, ArrayAccesses]:
+    """Return the accesses of each pointer of a kernel that is only used with subscripts.
+
+    Args:
+        kernel: the kernel.
+        extents: names of the sizes, the outermost in memory first.
+        grid: the launch's grid, as contract expressions.
+    """
+    body = _Body(kernel, extents, grid)
+    return {p.name: body.accesses(p.name) for p in kernel.signature.parameters if p.pointer}
+
+
+class _Body:
+    """The tokens of a kernel's body, and what they say of its variables."""
+
+    def __init__(self, kernel: Kernel, extents: Sequence[str], grid: Sequence[str]) -> None:
+        tokens = [token for token in lex(kernel.source).tokens if not token.directive]
+        opening = next((i for i, token in enumerate(tokens) if token.text == "{"), len(tokens))
+        self._tokens, self._extents = tokens[opening:], tuple(extents)
+        self._definitions = self._defined()
+        self._conditions = self._conditioned()
+        self._bounds: dict[str, set[tuple[str, ...]]] = {}
+        self._partial = False
+        self._compare()
+        for name, extent in zip(_PLACES, grid, strict=False):
+            if extent in self._extents:
+                self._bounds[name] = {(extent,)}
+
+    def accesses(self, pointer: str) -> ArrayAccesses:
+        """Shape and direction of one pointer."""
+        uses = [
+            index for index, token in enumerate(self._tokens) if token.text == pointer and not self._is_member(index)
+        ]
+        found = [self._access(index) for index in uses]
+        shapes = {None if subscript is None else self._shape(subscript) for subscript, _ in found}
+        shape = shapes.pop() if len(shapes) == 1 else None
+        kinds = {kind for _, kind in found}
+        covered = shape is not None and not self._partial and all(self._is_guarded_by_bounds(use) for use in uses)
+        return ArrayAccesses(shape, "out" if kinds == {"write"} and covered else None)
+
+    def _is_member(self, index: int) -> bool:
+        return (
+            self._tokens[index - 1].text in {".", "->", ">"}
+            and self._tokens[index - 1].end == self._tokens[index].start
+        )
+
+    def _access(self, index: int) -> tuple[str | None, str]:
+        """The subscript of a use of a pointer, and its kind: `read`, `write` or `other`."""
+        tokens = self._tokens
+        end = closing(tokens, index + 1) if index + 1 < len(tokens) and tokens[index + 1].text == "[" else None
+        address = tokens[index - 1].text == "&" and tokens[index - 2].text != "&"
+        if end is None or address:
+            return None, "other"
+        after = [token.text for token in tokens[end + 1 : end + 3]] + ["", ""]
+        kind = "write" if after[0] == "=" else "other" if after[0] in {"[", "."} else "read"
+        if after[0] in set("+-*/%&|^") and after[1] in {"=", after[0]} and after[1] != "&":
+            kind = "other"
+        return _text(tokens[index + 2 : end]), kind
+
+    # ------------------------------------------------------------------------------------------- variables
+
+    def _defined(self) -> dict[str, str]:
+        """Definitions of variables that are given a value once, as text."""
+        found: dict[str, list[str]] = {}
+        tokens = self._tokens
+        for index in range(1, len(tokens) - 1):
+            token, after = tokens[index], tokens[index + 1].text
+            if token.kind != "word":
+                continue
+            if after == "=" and tokens[index + 2 : index + 3] and tokens[index + 2].text != "=":
+                found.setdefault(token.text, []).append(_text(self._until(index + 2, {";", ","})))
+            elif after in set("+-*/%&|^") and tokens[index + 2 : index + 3] and tokens[index + 2].text in {"=", after}:
+                found.setdefault(token.text, []).extend(["", ""])
+        return {name: texts[0] for name, texts in found.items() if len(texts) == 1}
+
+    def _until(self, start: int, ends: set[str]) -> list[Token]:
+        """Tokens up to one of these or the bracket that closes around them."""
+        depth, found = 0, []
+        for token in self._tokens[start:]:
+            depth += (token.text in "([{") - (token.text in ")]}")
+            if depth < 0 or (depth == 0 and token.text in ends):
+                break
+            found.append(token)
+        return found
+
+    def _compare(self) -> None:
+        """Learns bounds of variables from comparisons, and whether some elements are passed over."""
+        for index in range(1, len(self._tokens) - 2):
+            token, sign, before = self._tokens[index], self._tokens[index + 1].text, self._tokens[index - 1].text
+            if token.kind != "word" or sign not in {"<", ">", "<=", ">="} or before not in {"(", "&", "|", ";", "!"}:
+                continue
+            guard = any(first <= index < last for first, last, _ in self._conditions)
+            limit = self._poly(_text(self._until(index + 2, {";", ",", "&", "|", "?", "{"})), bounds=False)
+            if sign in {">", "<="} or limit is None or set(limit) == {()}:
+                self._partial |= guard and sign in {">", ">="}
+                continue
+            products = [product for product in limit if product]
+            self._partial |= () in limit
+            if len(products) == 1 and limit[products[0]] == 1:
+                self._bounds.setdefault(token.text, set()).add(products[0])
+        for name, text in self._definitions.items():
+            remainder = re.search(r"% (\w+)\Z", text)
+            if remainder is not None and remainder[1] in self._extents:
+                self._bounds.setdefault(name, set()).add((remainder[1],))
+        begun = re.findall(r"\bfor \( (?:\w+ )*(\w+) = (?!0\b)\d", _text(self._tokens))
+        self._partial |= any(name in self._bounds for name in begun)
+
+    def _conditioned(self) -> list[tuple[int, int, int]]:
+        """Begin and end of each condition of an `if`, and the end of what it guards; that of an early exit is the body's."""
+        found, tokens = [], self._tokens
+        for index, token in enumerate(tokens):
+            end = closing(tokens, index + 1) if token.text == "if" and index + 1 < len(tokens) else None
+            if end is None:
+                continue
+            last = self._statement(end + 1)
+            if last < len(tokens) and tokens[last].text == "else":
+                last = self._statement(last + 1)
+            leaves = {one.text for one in tokens[end:last]} & {"return", "continue", "break"}
+            found.append((index + 2, end, len(tokens) if leaves else last))
+        return found
+
+    def _statement(self, start: int) -> int:
+        """Index after the statement that begins at a token."""
+        if start < len(self._tokens) and self._tokens[start].text == "{":
+            return (closing(self._tokens, start) or len(self._tokens) - 1) + 1
+        return start + len(self._until(start, {";"})) + 1
+
+    def _is_guarded_by_bounds(self, use: int) -> bool:
+        """True if the conditions around a store compare indices with sizes alone, so that every element is written."""
+        if any(token.text in {"while", "switch", "goto"} for token in self._tokens):
+            return False
+        for first, last, until in self._conditions:
+            if not last <= use < until:
+                continue
+            words = [i for i in range(first, last) if self._tokens[i].kind == "word" and not self._is_member(i)]
+            text = _text(self._tokens[first:last])
+            whole = all(
+                value == "0" and name not in self._bounds for name, value in re.findall(r"(\w+) == (\w+)", text)
+            )
+            indices = all(self._is_index(self._tokens[i].text) for i in words)
+            if "%" in text or "! =" in text or not whole or not indices:
+                return False
+        return True
+
+    def _is_index(self, word: str) -> bool:
+        if word in self._extents or word in self._bounds or word in {"blockIdx", "threadIdx", "blockDim", "gridDim"}:
+            return True
+        text = self._definitions.get(word)
+        words = re.findall(r"[A-Za-z_]\w*", _BUILTIN.sub("0", text)) if text else [""]
+        return not [one for one in words if one != "warpSize" and one not in self._bounds and one not in self._extents]
+
+    # -------------------------------------------------------------------------------------------- subscripts
+
+    def _shape(self, subscript: str) -> tuple[str, ...] | None:
+        poly = self._poly(subscript)
+        if poly is None:
+            return None
+        strides: dict[str, tuple[str, ...]] = {}
+        for product, factor in poly.items():
+            variables = [name for name in product if name not in self._extents]
+            if not variables:
+                if product and min(poly.values()) > 0:
+                    return None  # an offset by a size: a part of a larger array
+                continue
+            if len(variables) > 1 or abs(factor) != 1 or variables[0] in strides:
+                return None
+            strides[variables[0]] = tuple(sorted(name for name in product if name in self._extents))
+        return self._sides(strides) if strides else ("1",) if poly in ({}, {(): 0}) else None
+
+    def _sides(self, strides: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
+        """Sides by the variables' bounds, where each variable's stride is the product of the sides within it."""
+        inner: tuple[str, ...] = ()
+        sides: list[str] = []
+        for name, stride in sorted(strides.items(), key=lambda item: len(item[1])):
+            bounds = self._bounds.get(name, set())
+            if stride != tuple(sorted(inner)) or len(bounds) != 1:
+                return None
+            (bound,) = bounds
+            inner += bound
+            sides = [*sorted(bound, key=self._extents.index), *sides]
+        return tuple(sides)
+
+    def _poly(self, text: str, depth: int = 0, *, bounds: bool = True) -> Poly | None:
+        """A text as a sum of products of extents and index variables; None if it is no such sum."""
+        plain = _CAST.sub(" ", _BUILTIN.sub(r"\1_\2", text)).strip()
+        try:
+            tree = ast.parse(re.sub(r"\b(\d+)[uUlL]+\b", r"\1", plain), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+        return self._sum(tree, depth, bounds=bounds)
+
+    def _sum(self, node: ast.expr, depth: int, *, bounds: bool) -> Poly | None:
+        if isinstance(node, ast.Constant) and isinstance(node.value, int):
+            return {(): int(node.value)}
+        if isinstance(node, ast.Name):
+            return self._variable(node.id, depth, bounds=bounds)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
+            left = self._sum(node.left, depth, bounds=bounds)
+            right = self._sum(node.right, depth, bounds=bounds)
+            if left is None or right is None:
+                return None
+            return _product(left, right) if isinstance(node.op, ast.Mult) else _added(left, right, 1 if isinstance(node.op, ast.Add) else -1)  # fmt: skip
+        return None
+
+    def _variable(self, name: str, depth: int, *, bounds: bool) -> Poly | None:
+        if name in self._extents or (bounds and name in self._bounds):
+            return {(name,): 1}
+        text = self._definitions.get(name)
+        if text is None or depth > _NESTED:
+            return None
+        return self._poly(text, depth + 1, bounds=bounds)
+
+
+def _text(tokens: Sequence[Token]) -> str:
+    return " ".join(token.text for token in tokens)
+
+
+def _added(left: Poly, right: Poly, sign: int) -> Poly:
+    found = dict(left)
+    for product, factor in right.items():
+        found[product] = found.get(product, 0) + sign * factor
+    return {product: factor for product, factor in found.items() if factor}
+
+
+def _product(left: Poly, right: Poly) -> Poly:
+    found: Poly = {}
+    for first, second in _pairs(left, right):
+        product = tuple(sorted((*first[0], *second[0])))
+        found[product] = found.get(product, 0) + first[1] * second[1]
+    return {product: factor for product, factor in found.items() if factor}
+
+
+def _pairs(left: Poly, right: Poly) -> Iterator[tuple[tuple[tuple[str, ...], int], tuple[tuple[str, ...], int]]]:
+    return ((first, second) for first in left.items() for second in right.items())

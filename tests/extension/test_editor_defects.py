@@ -1,0 +1,180 @@
+"""Moments of an hour of work in the editor: other languages, other files meanwhile, suggestions, undo, several folders."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.extension.test_editor import EXAMPLE, WASTEFUL, example
+from tests.extension.vscode import ROOT, Code, Host
+
+expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+
+HEADER = "#pragma once\n__device__ float twice(float v) { return 2.0f * v; }\n"
+TOASTS = ".notifications-toasts .notification-list-item"
+
+
+@pytest.fixture(scope="module")
+def host(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    folder = tmp_path_factory.mktemp("moments")
+    for name in (EXAMPLE, "rawkernel.py", "reference.py"):
+        shutil.copy(ROOT / "examples" / name, folder / name)
+    (folder / WASTEFUL).write_text(example())
+    (folder / "other.cu").write_text(example().replace("row_sum", "other_sum"))
+    (folder / "plain.cuh").write_text(example().replace("row_sum", "plain_sum"))
+    (folder / "lib").mkdir()
+    (folder / "lib" / "twice.cuh").write_text(HEADER)
+    including = example().replace("// ///\n__global__", '// ///\n#include "twice.cuh"\n__global__')
+    (folder / "including.cu").write_text(
+        including.replace("row_sum", "with_header").replace("float sum = 0.0f;", "float sum = twice(0.0f);")
+    )
+    settings = {"kernelmate.inlineCompletion": True, "files.associations": {"plain.cuh": "plaintext", "*.cuh": "cpp"}}
+    host = Host(folder, tmp_path_factory.mktemp("home"), **settings)
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="module")
+def shared(host: Host, window: Callable[[Host], Code]) -> Code:
+    return window(host)
+
+
+@pytest.fixture
+def code(shared: Code) -> Code:
+    shared.alone()
+    return shared
+
+
+@pytest.mark.parametrize("name", [EXAMPLE, "rawkernel.py"])
+def test_an_open_list_of_suggestions_brings_no_message(host: Host, code: Code, name: str) -> None:
+    code.open(name)
+    expect(code.lens(re.compile(r"\d+ regs")).first).to_be_visible()
+    code.go_to(1)
+    code.page.keyboard.press("End")
+    code.page.keyboard.type("\ncoun")
+    code.page.keyboard.press("Control+Space")
+    expect(code.page.locator(".suggest-widget.visible .monaco-list-row").first).to_be_visible()
+    code.page.keyboard.press("ArrowDown")
+    code.page.wait_for_timeout(1500)
+    expect(code.page.locator(TOASTS)).to_have_count(0)
+    assert "inlineCompletion failed" not in host.logged()
+    assert "Invalid" not in host.logged()
+    code.page.keyboard.press("Escape")
+    code.run("File: Revert File")
+
+
+def test_a_cuda_file_is_served_whatever_its_language_is_called(code: Code) -> None:
+    code.open("plain.cuh")
+    expect(code.page.locator(".statusbar-item", has_text="Plain Text")).to_be_visible()
+    expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+    code.lens("Benchmark").click()
+    expect(code.lens(re.compile("predicted just now"))).to_be_visible()
+
+
+def test_after_accept_lens_and_panel_have_the_accepted_verdict_and_after_undo_the_earlier_one(
+    host: Host, code: Code
+) -> None:
+    before = (host.folder / WASTEFUL).read_text()
+    code.open(WASTEFUL)
+    code.lens("Optimize...").click()
+    code.page.locator(".quick-input-list .monaco-list-row", has_text="Reduce memory usage").click()
+    expect(code.button("Accept")).to_be_visible()
+    code.page.keyboard.press("Control+Enter")  # the comparison has the focus
+    expect(code.page.locator(".monaco-diff-editor")).to_have_count(0)
+    expect(code.page.locator(TOASTS)).to_have_count(0)
+    lens = code.lens(re.compile("predicted just now"))
+    expect(lens).to_be_visible()
+    expect(lens).not_to_contain_text("before the last change")
+    taken = lens.inner_text()
+    lens.click()
+    frame = code.frame("table")
+    expect(frame.locator("body")).to_contain_text("The text is candidate")
+    expect(frame.locator("body")).not_to_contain_text("changed since")
+    code.shot("editor-accepted")
+
+    code.page.locator(".editor-group-container .monaco-editor .view-lines").first.click()
+    code.page.keyboard.press("Control+z")
+    expect(lens).not_to_have_text(taken)
+    expect(lens).not_to_contain_text("before the last change")
+    code.page.wait_for_timeout(1000)
+    expect(code.page.locator(TOASTS)).to_have_count(0)
+    code.saved(WASTEFUL, lambda text: text == before)
+
+
+def test_an_undo_under_an_open_comparison_takes_its_question_away(host: Host, code: Code) -> None:
+    code.open(WASTEFUL)
+    expect(code.lens("Optimize...")).to_be_visible()
+    code.go_to(1)
+    code.page.keyboard.type("// one line more\n")
+    expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+    code.lens("Optimize...").click()
+    code.page.locator(".quick-input-list .monaco-list-row", has_text="Reduce memory usage").click()
+    expect(code.button("Accept")).to_be_visible()
+    code.page.locator(f'.tab[data-resource-name="{WASTEFUL}"]').first.click()
+    code.page.keyboard.press("Control+z")
+    expect(code.page.locator(TOASTS)).to_have_count(0)
+    code.run("File: Revert File")
+
+
+def test_a_result_that_comes_while_another_file_is_open_asks_before_it_is_shown(code: Code) -> None:
+    code.open(WASTEFUL)
+    code.lens("Optimize...").click()
+    code.page.locator(".quick-input-list .monaco-list-row", has_text="Reduce memory usage").click()
+    code.open("other.cu")
+    ready = code.page.locator(TOASTS, has_text=f"is ready for {WASTEFUL}")
+    expect(ready).to_be_visible()
+    expect(code.page.locator(".monaco-diff-editor")).to_have_count(0)
+    expect(code.page.locator('.tab.active[data-resource-name="other.cu"]')).to_be_visible()
+    code.button("Show").click()
+    expect(code.page.locator(".monaco-diff-editor").first).to_be_visible()
+    code.button("Reject").click()
+    expect(code.page.locator(".monaco-diff-editor")).to_have_count(0)
+
+
+def test_a_missing_header_is_found_by_the_folder_that_has_it(host: Host, code: Code) -> None:
+    code.open("including.cu")
+    expect(code.page.locator(".squiggly-warning, .squiggly-error").first).to_be_visible()
+    line = next(
+        n for n, text in enumerate((host.folder / "including.cu").read_text().split("\n"), 1) if "#include" in text
+    )
+    code.go_to(line, 12)
+    code.page.keyboard.press("Control+.")
+    offer = code.page.locator(".action-widget .monaco-list-row", has_text="Add lib to the include path")
+    expect(offer).to_be_visible()
+    expect(code.page.locator(".action-widget .monaco-list-row", has_text="Fix with_header")).to_have_count(0)
+    code.page.wait_for_timeout(300)
+    code.page.keyboard.press("Enter")
+    expect(code.page.locator(".squiggly-error")).to_have_count(0)
+    settings = json.loads((host.folder / ".vscode" / "settings.json").read_text())
+    assert settings["kernelmate.includePaths"] == ["lib"]
+    expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
+
+
+def test_pages_about_a_kernel_open_beside_it_and_an_earlier_version_is_restored(host: Host, code: Code) -> None:
+    code.open("other.cu")
+    code.lens("Benchmark").click()
+    expect(code.lens(re.compile("predicted just now"))).to_be_visible()
+    code.go_to(20)
+    code.run("KernelMate: Explain What Limits This Kernel")
+    page = code.page.locator(".editor-group-container", has=code.page.locator('.tab[data-resource-name*="explain"]'))
+    expect(page.locator(".view-lines").first).to_contain_text("what to do")
+    code.shot("editor-explain")
+    code.open("other.cu")
+    code.run("KernelMate: Show PTX and SASS")
+    expect(code.page.locator(".view-lines", has_text="ld.param").first).to_be_visible()
+
+    code.alone()
+    before = (host.folder / "other.cu").read_text()
+    code.open("other.cu")
+    code.go_to(1)
+    code.page.keyboard.type("// another text\n")
+    code.run("KernelMate: Compare with a Judged Version...")
+    code.page.locator(".quick-input-list .monaco-list-row", has_text="user").first.click()
+    expect(code.button("Accept")).to_be_visible()
+    code.button("Accept").click()
+    code.saved("other.cu", lambda text: text == before)

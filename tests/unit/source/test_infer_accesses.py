@@ -1,0 +1,87 @@
+"""Shapes and directions that subscripts show, as they stand in an inferred contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelmate.records import Argument
+from kernelmate.source import find_kernels, infer_contract, text_unit
+
+I = "int i = blockIdx.x * blockDim.x + threadIdx.x;"  # noqa: E741 -- as the kernels call it
+RC = "int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 32 + threadIdx.y;"
+
+
+def inferred(parameters: str, body: str) -> dict[str, str]:
+    """Direction and shape of each array of a kernel."""
+    (kernel,) = find_kernels(text_unit(f"__global__ void k({parameters}) {{ {body} }}"))
+
+    def told(argument: Argument) -> str:
+        return f"{argument.direction} {', '.join(argument.shape)}"
+
+    return {one.name: told(one) for one in infer_contract(kernel).args if one.direction is not None}
+
+
+MATRIX, VECTOR = "const float* x, float* y, int rows, int cols", "const float* x, float* y, int n"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "wanted"),
+    [
+        ("const float* a, const float* x, float* y, int rows, int cols",
+         "int r = blockIdx.x * 16 + threadIdx.x; if (r < rows) { float s = 0; for (int c = 0; c < cols; ++c) s += a[r * cols + c] * x[c]; y[r] = s; }",
+         {"a": "in rows, cols", "x": "in cols", "y": "out rows"}),
+        (VECTOR, I + " if (i >= n) return; y[i] = 2 * x[i];", {"x": "in n", "y": "out n"}),
+        (MATRIX, RC + " if (r < rows && c < cols) y[(size_t)c * rows + r] = x[r * cols + c];", {"x": "in rows, cols", "y": "out cols, rows"}),
+        ("const float* x, const float* b, float* y, int rows, int cols",
+         I + " if (i < rows * cols) { int c = i % cols; y[i] = x[i] + b[c]; }", {"x": "in rows, cols", "b": "in cols", "y": "out rows, cols"}),
+        ("const float* x, float* y, int b, int rows, int cols",
+         "int z = blockIdx.z, r = blockIdx.y, c = threadIdx.x; if (z < b && r < rows && c < cols) { int at = (z * rows + r) * cols + c; y[at] = x[at]; }",
+         {"x": "in b, rows, cols", "y": "out b, rows, cols"}),
+        (VECTOR, I + " if (i < n) y[n - 1 - i] = x[i];", {"x": "in n", "y": "out n"}),
+        (VECTOR, I + " for (; i < n; i += gridDim.x * blockDim.x) y[i] = x[i];", {"x": "in n", "y": "out n"}),
+    ],
+)  # fmt: skip
+def test_sums_of_bounded_indices_give_the_shape_and_stores_alone_an_output(
+    parameters: str, body: str, wanted: dict[str, str]
+) -> None:
+    assert inferred(parameters, body) == wanted
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        "if (i < n) y[i] += x[i];",
+        "if (i < n) y[i] = y[i] + x[i];",
+        "if (i < n) atomicAdd(&y[i], x[i]);",
+        "if (i < n && x[i] > 0) y[i] = x[i];",
+        "if (i < n) { if (x[i] > 0) y[i] = x[i]; }",
+        "if (i < n) { if (x[i] == 0) return; y[i] = x[i]; }",
+        "if (i > 0 && i < n - 1) y[i] = x[i - 1] + x[i + 1];",
+        "if (i < n && i % 2 == 0) y[i] = x[i];",
+        "if (i < n) y[2 * i] = x[i];",
+        "if (i < n && i != 3) y[i] = x[i];",
+        "if (i == 0) y[i] = x[i];",
+        "if (i < n) y[i]++;",
+        "if (i < n) y[(int)x[i]] = 1;",
+        "float* z = y; if (i < n) { z[i] = x[i]; }",
+        "while (i < n) { if (x[i] > 1) break; y[i] = x[i]; i += 1; }",
+        "for (int j = 1; j < n; ++j) y[j] = x[j];",
+    ],
+)  # fmt: skip
+def test_an_array_that_may_keep_or_read_an_element_stays_read_and_written(store: str) -> None:
+    assert inferred(VECTOR, f"{I} {store}")["y"].split()[0] == "inout"
+
+
+@pytest.mark.parametrize("index", ["i + n", "i * n", "i / 2", "i * 3 + n", "x_of(i)", "i + (", "r * cols + c"])
+def test_a_subscript_of_another_form_leaves_the_array_all_sizes(index: str) -> None:
+    body = f"int i = threadIdx.x; if (i < m) y[i] = x[{index}];"
+    assert inferred("const float* x, float* y, int n, int m", body)["x"] == "in n, m"
+
+
+def test_a_member_of_a_parameters_name_is_no_use_of_it() -> None:
+    assert inferred(
+        "const float* x, float* y, int n", "int i = threadIdx.x + threadIdx.y; if (i < n) y[i] = x[i];"
+    ) == {
+        "x": "in n",
+        "y": "out n",
+    }
