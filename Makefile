@@ -46,7 +46,7 @@ demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, wi
 	@$(BIN)/python examples/demo.py
 
 # The tests in an editor wait for what a user would see, so they come last, with nothing beside them.
-EDITOR_TESTS := tests/extension/test_editor.py
+EDITOR_TESTS := tests/extension/test_editor.py tests/extension/test_editor_moments.py
 # A sample of the exhaustive tests, whose seed pytest names, in CI twice as many of them as here. SAMPLE=all runs all of
 # them, which takes over an hour on two cores.
 SAMPLE ?= random
@@ -56,7 +56,7 @@ TEST_TIMEOUT ?= 300
 PYTEST := $(BIN)/python -m pytest --timeout $(TEST_TIMEOUT)
 test: $(VENV)/.installed-dev  ## every test that needs no GPU, and a sample of the exhaustive ones; SAMPLE=all for all
 ifeq ($(strip $(PYTEST_ARGS)),)
-	@$(PYTEST) -n auto --dist worksteal --sample $(SAMPLE) --shares $(SHARES) --ignore=$(EDITOR_TESTS)
+	@$(PYTEST) -n auto --dist worksteal --sample $(SAMPLE) --shares $(SHARES) $(addprefix --ignore=,$(EDITOR_TESTS))
 	@$(MAKE) --no-print-directory editor-test
 else
 	@$(PYTEST) -n auto --dist worksteal $(PYTEST_ARGS)
@@ -89,14 +89,22 @@ extension: extension/node_modules/.installed  ## the VS Code extension as extens
 	@cd extension && npm run --silent package
 	@echo "Built extension/kernelmate.vsix. Install it: code --install-extension extension/kernelmate.vsix"
 
-# code-server builds native modules: that takes some minutes, 800 MB, a C++ compiler and Kerberos' headers.
+# code-server builds native modules: that takes some minutes, 800 MB, a C++ compiler and Kerberos' headers. Node's own
+# headers come with the node package, so that node-gyp need not fetch them.
 tests/extension/editor/node_modules/.installed: tests/extension/editor/package-lock.json
 	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "error: there is no Chromium. Install it (Debian, Ubuntu: apt install chromium) and run make again" >&2; exit 3; }
 	@test -e /usr/include/gssapi/gssapi.h || { echo "error: Kerberos' headers are missing. Install them (Debian, Ubuntu: apt install libkrb5-dev) and run make again" >&2; exit 3; }
 	@echo "Installing code-server for the tests into tests/extension/editor (some minutes the first time) ..."
-	@cd tests/extension/editor/node && npm ci --silent
-	@cd tests/extension/editor && PATH="$$PWD/node/node_modules/node/bin:$$PATH" npm ci --silent
+	@cd tests/extension/editor/node && $(call npm_ci,Node)
+	@cd tests/extension/editor && headers=$$(dirname "$$(find node/node_modules -path '*/include/node/node_api.h' 2>/dev/null | head -1)") && \
+	  PATH="$$PWD/node/node_modules/node/bin:$$PATH" && export PATH && \
+	  if test "$$headers" != .; then npm_config_nodedir="$$PWD/$${headers%/include/node}" && export npm_config_nodedir; fi && \
+	  $(call npm_ci,code-server)
 	@touch $@
+
+# What npm says is shown if it fails: of itself it is quiet, and make says "Error 1".
+npm_ci = { npm ci --loglevel error >install.log 2>&1 || { tail -n 40 install.log >&2; \
+	  echo "error: npm could not install $(1) for the tests; the lines above, and $$PWD/install.log, say why. Check the network and the C++ compiler and run make again" >&2; exit 3; }; }
 
 extension-test: $(VENV)/.installed-dev extension tests/extension/editor/node_modules/.installed  ## the extension in a real VS Code under Chromium
 	@$(BIN)/python -m pytest tests/extension $(PYTEST_ARGS)

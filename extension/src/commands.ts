@@ -124,8 +124,7 @@ export class Commands {
       await this.requests.apply({ uri, kernel }, found.best);
       return found;
     }
-    const why = found.notes.join(" ") || `${found.candidates.length} candidates were judged, none is worth taking.`;
-    const message = `Nothing that does “${prompt}” was found. ${why}`;
+    const message = found.nothing ?? `Nothing that does “${prompt}” was found.`;
     const chosen = await vscode.window.showInformationMessage(message, "Show Results");
     if (chosen !== undefined) {
       await this.results.open({ uri, kernel });

@@ -20,6 +20,8 @@ export interface Search {
   baseline: Verdict;
   candidates: Candidate[];
   best: number | null;
+  /** Why there is no best one, in words. */
+  nothing?: string;
   notes: string[];
 }
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from math import inf
 
-from kernelmate.records import Verdict
+from kernelmate.decide.metrics import better
+from kernelmate.records import Judged, Optimization, Verdict
 from kernelmate.report.words import (
     LIMITER_WORDS,
     byte_words,
@@ -12,12 +14,18 @@ from kernelmate.report.words import (
     not_judged,
     objective_words,
     percent,
+    plural,
+    ratio_words,
     shared_bytes,
     speedup_words,
     standing,
     time_words,
     trade_off_lines,
 )
+from kernelmate.suggest.diagnosis import diagnose
+
+NEAREST = 2
+"""Candidates that are named where none is worth taking."""
 
 
 def resource_phrase(verdict: Verdict) -> str:
@@ -74,6 +82,48 @@ def candidate_phrase(verdict: Verdict) -> str:
     if verdict.speedup is not None:
         parts.append(speedup_words(verdict.speedup))
     return "; ".join((*parts, *trade_off_lines(verdict)))
+
+
+def nothing_phrase(found: Optimization) -> str:
+    """Why a search found nothing worth taking: what limits the kernel, and the candidates that came nearest."""
+    parts = [f'Nothing that does "{found.objective.prompt}" was found.']
+    bound = next(iter(diagnose(found.baseline)), None) if found.objective.metric == "time" else None
+    if bound is not None:
+        parts.append(f"{found.baseline.kernel} is {bound.what}" if bound.code == "bound" else bound.what)
+        parts[-1] = parts[-1].rstrip(".") + "."
+    right = [one for one in found.candidates if one.verdict.compiled and one.verdict.correct is not False]
+    nearest = sorted(right, key=_nearness)[:NEAREST]
+    if nearest:
+        parts.append(f"Nearest of {plural(len(found.candidates), 'candidate')}: {'; '.join(map(_near_miss, nearest))}.")
+    elif found.candidates:
+        wrong = found.candidates[0].verdict.reasons
+        parts.append(f"All {len(found.candidates)} candidates are wrong" + (f", the first because: {wrong[0]}." if wrong else "."))  # fmt: skip
+    else:
+        parts.append("No rewrite applies to it." if not found.notes else " ".join(found.notes))
+    return " ".join(parts)
+
+
+def _nearness(one: Judged) -> float:
+    """Sorts the best first: by the speed-up, else by the objective's own figure."""
+    verdict = one.verdict
+    if verdict.speedup is not None and verdict.speedup.median:
+        return 1 / verdict.speedup.median
+    asked = verdict.objective
+    if asked is None or not asked.before or asked.after is None:
+        return inf
+    return asked.after / asked.before if better(asked.name) == "lower" else asked.before / max(asked.after, 1e-9)
+
+
+def _near_miss(one: Judged) -> str:
+    """`vectorize, ~1.01x predicted: the gain is within the prediction's error`."""
+    verdict, gain = one.verdict, ""
+    if verdict.speedup is not None:
+        gain = f", {ratio_words(verdict.speedup)} {verdict.speedup.kind}"
+    elif verdict.objective is not None:
+        gain = f", {objective_words(verdict.objective)}"
+    why = f": {verdict.reasons[0]}" if verdict.reasons else ""
+    name = one.candidate.author.partition(":")[2] or one.candidate.author
+    return name.replace("-", " ") + gain + why
 
 
 def ago(at: float) -> str:

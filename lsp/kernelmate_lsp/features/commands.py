@@ -24,7 +24,7 @@ from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import diagnostics
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.judging import EditorSearch, OnStage
-from kernelmate_lsp.phrases import candidate_phrase
+from kernelmate_lsp.phrases import candidate_phrase, nothing_phrase
 from kernelmate_lsp.progress import WorkDoneProgress
 from kernelmate_lsp.reading import DocumentKernel, Reading
 from kernelmate_lsp.server import KernelmateServer
@@ -160,7 +160,8 @@ async def optimize(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     await show_again(server, place)
     if given.get("propose", True):
         await _propose_best(server, place, found)
-    return optimization_json(found)
+    document = optimization_json(found)
+    return document if found.best is not None else {**document, "nothing": nothing_phrase(found)}
 
 
 async def fix(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
@@ -248,7 +249,7 @@ async def show_again(server: KernelmateServer, place: CommandTarget) -> None:
 
 async def _propose_best(server: KernelmateServer, place: CommandTarget, found: Optimization) -> None:
     if found.best is None:
-        server.say(f'Nothing that does "{found.objective.prompt}" was found: {_why_none(found)}')
+        server.say(nothing_phrase(found))
         return
     now = await place_of(server, {"uri": place.known.uri, "kernel": place.spot.id})
     kept = place.known.found[place.spot.id]
@@ -262,12 +263,6 @@ async def _propose_best(server: KernelmateServer, place: CommandTarget, found: O
         if answer is None or answer.title != "Apply":
             return
     await propose(server, now, kept, judged)
-
-
-def _why_none(found: Optimization) -> str:
-    if found.notes:
-        return " ".join(found.notes)
-    return f"{len(found.candidates)} candidates were judged, none is worth taking."
 
 
 async def _ask_for_prompt(server: KernelmateServer, place: CommandTarget) -> str | None:
