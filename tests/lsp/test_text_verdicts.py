@@ -88,3 +88,81 @@ def test_a_repair_that_is_not_found_ends_by_its_limit(tmp_path: Path) -> None:
             assert any("time" in note or "limit" in note or "budget" in note for note in found["notes"]), found["notes"]
 
     run(scenario())
+
+
+TRANSPOSE = """\
+// /// kernelmate
+// sizes = [{ rows = 64, cols = 64 }]
+// grid = ["cols // 32", "rows // 32"]
+// block = [32, 32]
+// reference = "x.T"
+// [args]
+// x = "in float32[rows, cols]"
+// y = "out float32[cols, rows]"
+// rows = "int32"
+// cols = "int32"
+// ///
+__global__ void turn(const float* x, float* y, int rows, int cols) {
+    __shared__ float tile[32][32];
+    __shared__ float padded[32][33];
+    int c = blockIdx.x * 32 + threadIdx.x, r = blockIdx.y * 32 + threadIdx.y;
+    tile[threadIdx.y][threadIdx.x] = x[r * cols + c];
+    __syncthreads();
+    padded[threadIdx.x][threadIdx.y] = tile[threadIdx.x][threadIdx.y];
+    __syncthreads();
+    y[c * rows + r] = padded[threadIdx.x][threadIdx.y];
+}
+"""
+
+
+def test_a_hover_says_how_lanes_touch_memory_what_banks_do_and_what_a_barrier_costs(tmp_path: Path) -> None:
+    lines = TRANSPOSE.split("\n")
+
+    def place(word: str, line: str) -> tuple[int, int]:
+        row = next(number for number, text in enumerate(lines) if line in text)
+        return row, lines[row].index(word)
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "turn.cu", TRANSPOSE)
+            await it.problems(uri)
+            assert await it.hover(uri, *place("x[r", "x[r")) is None, "nothing was counted yet"
+            await it.command("kernelmate.benchmark", uri=uri)
+            load = await it.hover(uri, *place("x[r", "x[r")) or ""
+            assert "4 sectors per request" in load
+            assert "coalesced" in load
+            assert "0-7  | 8-15 | 16-23 | 24-31" in load
+            store = await it.hover(uri, *place("y[c", "y[c")) or ""
+            assert "32 sectors per request" in store
+            assert "scattered" in store
+            assert "12.5% of the bytes moved are used" in store
+            banks = await it.hover(uri, *place("tile[threadIdx.x]", "= tile")) or ""
+            assert "32-way bank conflicts" in banks
+            assert "in the same bank" in banks
+            declared = await it.hover(uri, *place("padded", "__shared__ float padded")) or ""
+            assert "rows begin in banks 0, 1, 2, 3" in declared
+            barrier = await it.hover(uri, *place("__syncthreads", "__syncthreads")) or ""
+            assert "4 times per launch" in barrier
+            assert "of the launch's cost" in barrier
+            assert await it.hover(uri, *place("cols + c", "x[r")) is None
+
+            it.change(uri, TRANSPOSE.replace("// ///\n__global__", "// ///\n// moved\n__global__"))
+            await it.problems(uri)
+            row, column = place("y[c", "y[c")
+            assert "before the last change" in (await it.hover(uri, row + 1, column) or "")
+
+    run(scenario())
+
+
+def test_a_search_that_finds_nothing_names_the_limiter_and_what_came_nearest(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            found = await it.command("kernelmate.optimize", uri=uri, prompt="make it faster", author="recipes")
+            assert found["best"] is None
+            assert it.messages[-1] == found["nothing"]
+            assert "scale is bound by" in found["nothing"]
+            assert "token" not in found["nothing"]
+
+    run(scenario())

@@ -22,6 +22,7 @@ from kernelmate.report.words import (
 )
 from kernelmate.source import c_type_dtype, numpy_dtype
 from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, TargetFit, is_current
+from kernelmate_lsp.features.line_hover import line_text
 from kernelmate_lsp.job_queue import JobUnwanted, QueuedJob
 from kernelmate_lsp.phrases import ago
 from kernelmate_lsp.reading import DocumentKernel, Reading
@@ -35,6 +36,8 @@ _SHARED = re.compile(
     r"(?P<type>(?:unsigned\s+|signed\s+)?(?:long\s+long|long\s+double|\w+(?:::\w+)*))\s+"
     r"(?P<name>\w+)\s*(?P<sides>(?:\[[^\]]*\]\s*)*)"
 )
+_ROWS = 8
+"""Rows of a shared array whose banks are listed."""
 _BOUNDS = re.compile(r"__launch_bounds__\s*\(")
 _COUNTERS = (
     "global_load_requests",
@@ -71,7 +74,9 @@ async def hover(server: KernelmateServer, params: types.HoverParams) -> types.Ho
     elif word == "__launch_bounds__":
         shown = bounds_text(spot, checked)
     elif word is not None:
-        shown = shared_text(spot.kernel, word, checked)
+        declared = shared_text(spot.kernel, word, checked)
+        counted = line_text(spot, known.benchmark_of(spot), word, line, shared=declared is not None)
+        shown = "\n\n".join(part for part in (declared, counted) if part) or None
     if shown is None:
         return None
     return types.Hover(types.MarkupContent(types.MarkupKind.Markdown, shown), reading.positions.word(line, column))
@@ -190,6 +195,9 @@ def _banks(item: int, sides: list[str]) -> str:
     if len(sides) != 2:
         return ""
     words = int(sides[1]) * item // 4
+    if words and int(sides[1]) * item % 4 == 0 and words % 32:
+        first = ", ".join(str(row * words % 32) for row in range(min(int(sides[0]), _ROWS)))
+        return f"\n\nIts rows begin in banks {first}{', ...' if int(sides[0]) > _ROWS else ''}."
     if words % 32 == 0 and words:
         return "\n\nThe elements of a column lie in the same bank: 32 lanes that walk down one take 32 wavefronts. One column of padding takes that away."
     return ""
