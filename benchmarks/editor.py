@@ -199,7 +199,8 @@ async def by_lines(client: Client) -> tuple[bool, float]:
 async def keys(client: Client, uri: str, text: str) -> float:
     """Seconds of CPU time for a burst of keys, after each of which the editor asks for what it shows."""
     document = types.TextDocumentIdentifier(uri)
-    begun, asked = client.cpu_s(), []
+    begun = client.cpu_s()
+    asked: list[asyncio.Future[Any]] = []
     for number in range(BURST_KEYS):
         changed, row = edited(text, 1000 + number)
         client.version += 1
@@ -207,10 +208,9 @@ async def keys(client: Client, uri: str, text: str) -> float:
         change = types.TextDocumentContentChangePartial(span, changed.split("\n")[row] + "\n")
         version = types.VersionedTextDocumentIdentifier(client.version, uri)
         client.wire.text_document_did_change(types.DidChangeTextDocumentParams(version, [change]))
-        asked += [
-            client.wire.text_document_code_lens_async(types.CodeLensParams(document)),
-            client.wire.text_document_document_symbol_async(types.DocumentSymbolParams(document)),
-        ]
+        asked.append(asyncio.ensure_future(client.wire.text_document_code_lens_async(types.CodeLensParams(document))))
+        symbols = types.DocumentSymbolParams(document)
+        asked.append(asyncio.ensure_future(client.wire.text_document_document_symbol_async(symbols)))
         await asyncio.sleep(KEY_S)
     await asyncio.gather(*asked)
     await client.problems(client.version)

@@ -43,6 +43,8 @@ class CompileResult:
     others: tuple[TargetFit, ...] = ()
 
 
+DRAWN_TIMES = 10
+"""Benchmarked texts of a kernel whose times the lens draws."""
 KEPT_TEXTS = 64
 """Judged texts of a kernel that are remembered: a search's candidates and some earlier ones."""
 
@@ -90,6 +92,7 @@ class DocumentState:
         checked: compile results by kernel, of `checked_version`.
         benched: the last verdicts by kernel of a text that the document had.
         judged: verdicts by kernel of that and other texts, the newest last.
+        times: by kernel, microseconds of the last texts that the document had and that were benchmarked.
         found: the last search by kernel, for the text at that time.
         pinned: texts to compare with.
         compared: the last comparison and its verdicts.
@@ -103,6 +106,7 @@ class DocumentState:
     checked_version: int = -1
     benched: dict[str, Benched] = field(default_factory=dict)
     judged: dict[str, deque[Benched]] = field(default_factory=dict)
+    times: dict[str, deque[float]] = field(default_factory=dict)
     found: dict[str, SearchOutcome] = field(default_factory=dict)
     pinned: dict[str, Kernel] = field(default_factory=dict)
     compared: dict[str, Benched] = field(default_factory=dict)
@@ -121,6 +125,14 @@ class DocumentState:
         if own is not None:
             kept.append(own)
             self.benched[spot_id] = own
+            timing = own.verdicts[0].timing if own.verdicts else None
+            if timing is not None and timing.median_us is not None:
+                self.times.setdefault(spot_id, deque(maxlen=DRAWN_TIMES)).append(timing.median_us)
+
+    def verdicts_of(self, spot_id: str, kernel: Kernel) -> tuple[Verdict, ...]:
+        """Returns the newest verdicts of one text of a kernel; none if it was not judged."""
+        kept = reversed(self.judged.get(spot_id, ()))
+        return next((one.verdicts for one in kept if _same(one.kernel, kernel)), ())
 
     def benchmark_of(self, spot: DocumentKernel) -> Benched | None:
         """Returns the newest verdicts of a kernel's present text, so that an accepted or restored text has its own.
@@ -133,8 +145,11 @@ class DocumentState:
 
 def is_current(then: Kernel, spot: DocumentKernel) -> bool:
     """Returns True if results for a kernel are still valid: its unit and its contract are unchanged."""
-    now = spot.kernel
-    return then.unit.text == now.unit.text and then.unit.contract_text == now.unit.contract_text
+    return _same(then, spot.kernel)
+
+
+def _same(first: Kernel, second: Kernel) -> bool:
+    return first.unit.text == second.unit.text and first.unit.contract_text == second.unit.contract_text
 
 
 class LineMap:

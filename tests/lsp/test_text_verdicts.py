@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelmate_lsp.features.lenses import BARS
 from tests.lsp.client import ROOT, SCALE, editor, run
 
 pytestmark = pytest.mark.exhaustive(share=0.4)
@@ -137,7 +138,7 @@ def test_a_hover_says_how_lanes_touch_memory_what_banks_do_and_what_a_barrier_co
             assert "scattered" in store
             assert "12.5% of the bytes moved are used" in store
             banks = await it.hover(uri, *place("tile[threadIdx.x]", "= tile")) or ""
-            assert "32-way bank conflicts" in banks
+            assert "16.5-way bank conflicts" in banks, "of the load and of the store to the padded one together"
             assert "in the same bank" in banks
             declared = await it.hover(uri, *place("padded", "__shared__ float padded")) or ""
             assert "rows begin in banks 0, 1, 2, 3" in declared
@@ -164,5 +165,30 @@ def test_a_search_that_finds_nothing_names_the_limiter_and_what_came_nearest(tmp
             assert it.messages[-1] == found["nothing"]
             assert "scale is bound by" in found["nothing"]
             assert "token" not in found["nothing"]
+
+    run(scenario())
+
+
+def test_the_lens_draws_the_last_times_and_compares_with_the_pinned_version(tmp_path: Path) -> None:
+    slower = SCALE.replace("y[i] = a * x[i];", "{ float v = x[i]; for (int k = 0; k < 64; ++k) v = v * 0.5f + 1.0f; y[i] = v > 0.0f ? a * x[i] : a * x[i]; }")  # fmt: skip
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", slower)
+            await it.problems(uri)
+            await it.command("kernelmate.pin", uri=uri)
+            await it.command("kernelmate.benchmark", uri=uri)
+            assert "pinned" not in (await it.lenses(uri))[0]
+            assert not set(BARS) & set((await it.lenses(uri))[0])
+            it.change(uri, SCALE)
+            await it.problems(uri)
+            assert "pinned" not in (await it.lenses(uri))[0], "the present text was not judged"
+            await it.command("kernelmate.benchmark", uri=uri)
+            lens = (await it.lenses(uri))[0]
+            assert "the pinned version's speed" in lens
+            assert len([one for one in lens if one in BARS]) == 2
+            for _ in range(12):
+                await it.command("kernelmate.benchmark", uri=uri)
+            assert len([one for one in (await it.lenses(uri))[0] if one in BARS]) == 10
 
     run(scenario())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lsprotocol import types
 
@@ -11,6 +11,7 @@ from kernelmate_lsp.phrases import resource_phrase, time_phrase
 from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_place
 from kernelmate_lsp.server import KernelmateServer
 
+BARS = "▁▂▃▄▅▆▇█"
 BENCHMARK, OPTIMIZE, RESULTS = "kernelmate.benchmark", "kernelmate.optimize", "kernelmate.results"
 
 
@@ -49,7 +50,8 @@ def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel)
         parts.append(resource_phrase(checked.verdicts[0]))
     benched = known.benchmark_of(spot)
     if benched is not None and benched.verdicts:
-        parts.append(benchmark_phrase(benched, spot))
+        parts += [benchmark_phrase(benched, spot), pinned_phrase(known, spot, benched)]
+        parts.append(spark_line(known.times.get(spot.id, ())))
     return " · ".join(part for part in parts if part)
 
 
@@ -57,6 +59,27 @@ def benchmark_phrase(benched: Benched, spot: DocumentKernel) -> str:
     """Result of the last benchmark, and why it may not hold."""
     stale = not is_current(benched.kernel, spot)
     return time_phrase(benched.verdicts[0], benched.at, stale=stale, guessed=not has_contract(benched.kernel))
+
+
+def pinned_phrase(known: DocumentState, spot: DocumentKernel, benched: Benched) -> str:
+    """How the present text's time compares with the pinned one's; empty if one of them was not judged."""
+    pinned = known.pinned.get(spot.id)
+    before = () if pinned is None else known.verdicts_of(spot.id, pinned)
+    if pinned is None or not before or is_current(pinned, spot) or not is_current(benched.kernel, spot):
+        return ""
+    old, new = before[0].timing, benched.verdicts[0].timing
+    if old is None or new is None or old.kind != new.kind or not old.median_us or not new.median_us:
+        return ""
+    about = "" if new.kind == "measured" else "~"
+    return f"{about}{old.median_us / new.median_us:.2f}x the pinned version's speed"
+
+
+def spark_line(times: Sequence[float]) -> str:
+    """Draw times as bars, the longest the highest: `█▆▃`; empty for fewer than two."""
+    most = max(times, default=0.0)
+    if len(times) < 2 or most <= 0:
+        return ""
+    return "".join(BARS[round(one / most * (len(BARS) - 1))] for one in times)
 
 
 def register(server: KernelmateServer) -> None:
