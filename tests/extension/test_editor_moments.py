@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.extension.test_editor import EXAMPLE, WASTEFUL, example
+from tests.extension.test_editor import EXAMPLE, KERNEL_LINE, WASTEFUL, example
 from tests.extension.vscode import ROOT, Code, Host
 
 expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
@@ -42,6 +42,12 @@ def host(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ho
 @pytest.fixture(scope="module")
 def shared(host: Host, window: Callable[[Host], Code]) -> Code:
     return window(host)
+
+
+def at_kernel(code: Code, name: str) -> None:
+    """Open a file with its kernel in sight; a file that was open before has its earlier place."""
+    code.open(name)
+    code.go_to(KERNEL_LINE)
 
 
 @pytest.fixture
@@ -83,11 +89,12 @@ def test_after_accept_lens_and_panel_have_the_accepted_verdict_and_after_undo_th
     host: Host, code: Code
 ) -> None:
     before = (host.folder / WASTEFUL).read_text()
-    code.open(WASTEFUL)
+    at_kernel(code, WASTEFUL)
     code.lens("Optimize...").click()
     code.page.locator(".quick-input-list .monaco-list-row", has_text="Reduce memory usage").click()
     expect(code.button("Accept")).to_be_visible()
-    code.page.keyboard.press("Control+Enter")  # the comparison has the focus
+    code.page.locator(".monaco-diff-editor .editor.modified .view-line").first.click()
+    code.page.keyboard.press("Control+Enter")
     expect(code.page.locator(".monaco-diff-editor")).to_have_count(0)
     expect(code.page.locator(TOASTS)).to_have_count(0)
     lens = code.lens(re.compile("predicted just now"))
@@ -100,7 +107,7 @@ def test_after_accept_lens_and_panel_have_the_accepted_verdict_and_after_undo_th
     expect(frame.locator("body")).not_to_contain_text("changed since")
     code.shot("editor-accepted")
 
-    code.page.locator(".editor-group-container .monaco-editor .view-lines").first.click()
+    code.run("View: Focus First Editor Group")
     code.page.keyboard.press("Control+z")
     expect(lens).not_to_have_text(taken)
     expect(lens).not_to_contain_text("before the last change")
@@ -110,22 +117,23 @@ def test_after_accept_lens_and_panel_have_the_accepted_verdict_and_after_undo_th
 
 
 def test_an_undo_under_an_open_comparison_takes_its_question_away(host: Host, code: Code) -> None:
-    code.open(WASTEFUL)
+    at_kernel(code, WASTEFUL)
     expect(code.lens("Optimize...")).to_be_visible()
     code.go_to(1)
     code.page.keyboard.type("// one line more\n")
+    code.go_to(KERNEL_LINE)
     expect(code.lens(re.compile(r"\d+ regs"))).to_be_visible()
     code.lens("Optimize...").click()
     code.page.locator(".quick-input-list .monaco-list-row", has_text="Reduce memory usage").click()
     expect(code.button("Accept")).to_be_visible()
-    code.page.locator(f'.tab[data-resource-name="{WASTEFUL}"]').first.click()
+    code.open(WASTEFUL)
     code.page.keyboard.press("Control+z")
     expect(code.page.locator(TOASTS)).to_have_count(0)
     code.run("File: Revert File")
 
 
 def test_a_result_that_comes_while_another_file_is_open_asks_before_it_is_shown(code: Code) -> None:
-    code.open(WASTEFUL)
+    at_kernel(code, WASTEFUL)
     code.lens("Optimize...").click()
     code.page.locator(".quick-input-list .monaco-list-row", has_text="Reduce memory usage").click()
     code.open("other.cu")
@@ -159,7 +167,7 @@ def test_a_missing_header_is_found_by_the_folder_that_has_it(host: Host, code: C
 
 
 def test_pages_about_a_kernel_open_beside_it_and_an_earlier_version_is_restored(host: Host, code: Code) -> None:
-    code.open("other.cu")
+    at_kernel(code, "other.cu")
     code.lens("Benchmark").click()
     expect(code.lens(re.compile("predicted just now"))).to_be_visible()
     code.go_to(20)
@@ -173,9 +181,9 @@ def test_pages_about_a_kernel_open_beside_it_and_an_earlier_version_is_restored(
 
     code.alone()
     before = (host.folder / "other.cu").read_text()
-    code.open("other.cu")
-    code.go_to(1)
-    code.page.keyboard.type("// another text\n")
+    at_kernel(code, "other.cu")
+    code.page.keyboard.press("End")
+    code.page.keyboard.type("\nint more = 1;")
     code.run("KernelMate: Compare with a Judged Version...")
     code.page.locator(".quick-input-list .monaco-list-row", has_text="user").first.click()
     expect(code.button("Accept")).to_be_visible()
