@@ -38,19 +38,20 @@ def laid_out(text: str, pieces: Sequence[tuple[int, str]]) -> str:
         if start < at:
             continue
         out += (_blank(text[at:start]), piece)
-        newlines = piece.count("\n")
         at = start + len(piece)
-        if newlines != text.count("\n", start, at):
+        if not text.startswith(piece, start) and piece.count("\n") != text.count("\n", start, at):
             # A rewritten include may be longer or shorter than the original; the rest of its line is blank anyway.
             at = start
-        end = text.find("\n", start)
         if piece.startswith("#include"):
+            end = text.find("\n", start)
             at = len(text) if end < 0 else end
     out.append(_blank(text[at:]))
     return "\n".join(line.rstrip() for line in "".join(out).split("\n"))
 
 
 def _blank(text: str) -> str:
+    if not text.strip(" \n\t"):
+        return text  # between most tokens
     return re.sub(r"[^\n\t]", " ", text)
 
 

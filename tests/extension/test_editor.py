@@ -193,8 +193,9 @@ def test_a_rejected_candidate_changes_nothing_and_single_changes_can_be_taken(ho
     expect(after.locator(".view-line", has_text="float block_sum(float value)")).to_have_count(0)
     code.page.keyboard.press("Control+Enter")  # the changes that are left
     expect(comparison).to_have_count(0)
-    # What was taken is a version of its own, and is judged at once.
-    expect(code.lens(re.compile("predicted just now$"))).to_be_visible()
+    # What was taken is a version of its own, and is judged at once: it lacks a function.
+    expect(code.page.locator(".notifications-toasts", has_text="it is judged now")).to_be_visible()
+    expect(code.lens(re.compile("does not compile just now"))).to_be_visible()
     code.shot("editor-part")
     code.saved(WASTEFUL, lambda text: "= block_sum(sum);" in text and "float block_sum(float value)" not in text)
     code.page.keyboard.press("Control+z")
