@@ -38,7 +38,7 @@ export function standing(verdict: Verdict, candidate: boolean): [string, Tone] {
     return [candidate ? "rejected" : "not good", "bad"];
   }
   if (verdict.accepted === true) {
-    return [candidate ? "accepted" : "clean", "good"];
+    return [candidate ? "ready to accept" : "clean", "good"];
   }
   return verdict.objective?.met ? ["promising, confirm on a GPU", "doubt"] : ["not settled", "doubt"];
 }

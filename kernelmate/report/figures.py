@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kernelmate.records import Case, Optimization, Verdict
 from kernelmate.report.chart import (
     BASELINE,
-    BLUE,
     GREY,
     ROW_PX,
-    SKY,
     VERMILION,
     ChartVersion,
     Figure,
@@ -36,7 +35,7 @@ from kernelmate.report.words import (
     wrong_words,
 )
 
-MOST_VERSIONS = 9
+MOST_VERSIONS = 4
 """Maximum of versions in a chart: the baseline and the first candidates."""
 MOST_NAMED = 3
 """Number of failing sizes named below the heat map."""
@@ -65,62 +64,65 @@ def figures(versions: Sequence[ChartVersion]) -> dict[str, Figure]:
 
 
 def correctness_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Returns a heat map of sizes by versions: right, wrong, or unknown; None if nothing ran."""
-    sizes: dict[str, None] = {}
-    for version in versions:
-        sizes |= {size_words(case.size): None for case in version.verdict.cases}
-    if not sizes:
+    """Returns each size's largest error, in tolerances, on a logarithmic axis; None if nothing was compared."""
+    compared = [[case for case in version.verdict.cases if case.correct is not None] for version in versions]
+    if not any(compared):
         return None
-    rows = list(sizes)
-    cells = [[_cell(version.verdict, row) for version in versions] for row in rows]
-    failing = [row for row, line in zip(rows, cells, strict=True) if any(cell[0] == 0 for cell in line)]
-    map_of_sizes: Trace = {
-        "type": "heatmap",
-        "x": labels_of(versions),
-        "y": [safe(row) for row in rows],
-        "z": [[cell[0] for cell in line] for line in cells],
-        "text": [[cell[1] for cell in line] for line in cells],
-        "customdata": [[cell[2] for cell in line] for line in cells],
-        "texttemplate": "%{text}",
-        "hovertemplate": "%{x}<br>%{y}<br>%{customdata}<extra></extra>",
-        "zmin": 0,
-        "zmax": 3,
-        "colorscale": _steps((VERMILION, GREY, SKY, BLUE)),
-        "showscale": False,
-        "xgap": 3,
-        "ygap": 3,
-    }
+    data: list[Trace] = [
+        _errors(name, cases, version_color(version))
+        for name, version, cases in zip(labels_of(versions), versions, compared, strict=True)
+        if cases
+    ]
+    sizes = [size_words(case.size) for cases in compared for case in cases if case.correct is False]
+    failing = list(dict.fromkeys(sizes))
     rest = f"; and {len(failing) - MOST_NAMED} more" if len(failing) > MOST_NAMED else ""
     remark = f"wrong at: {safe('; '.join(failing[:MOST_NAMED]))}{rest}" if failing else "no size is wrong"
     return finished(
-        [map_of_sizes],
-        150 + 28 * len(rows),
-        yaxis={"autorange": "reversed", "showgrid": False},
-        xaxis={"side": "top", "showgrid": False},
+        data,
+        150 + ROW_PX * len(versions),
+        yaxis={"autorange": "reversed", "categoryorder": "array", "categoryarray": labels_of(versions)},
+        xaxis={"type": "log", "title": {"text": "largest error, in tolerances: 1 is the limit"}, "range": [-4, _decades(compared)]},
+        shapes=[{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": {"color": VERMILION, "width": 1, "dash": "dash"}}],
+        showlegend=False,
         annotations=[_remark(remark)],
-    )
+    )  # fmt: skip
 
 
-def _steps(colors: Sequence[str]) -> list[list[Any]]:
-    """Returns a colour scale of flat steps, one per integer."""
-    edges = [index / len(colors) for index in range(len(colors) + 1)]
-    return [[edge, color] for low, high, color in zip(edges, edges[1:], colors, strict=False) for edge in (low, high)]
+LEAST_ERROR, MOST_ERROR = 1e-4, 1e4
+"""Errors, in tolerances, beyond which marks stand at the edge of the axis."""
 
 
-def _cell(verdict: Verdict, size: str) -> tuple[int, str, str]:
-    """Returns a size's step of the scale, its word and its details."""
-    case: Case | None = next((one for one in verdict.cases if size_words(one.size) == size), None)
-    if case is None:
-        return 1, "not run", "not run" if verdict.compiled else "does not compile"
-    word = case_words(case)[0]
-    detail = f"{word}, {error_words(case)} at most" + (
-        f"<br>{safe(wrong_words(case.first_wrong))}" if case.first_wrong else ""
-    )
-    if case.correct is False:
-        return (1 if case.baseline_correct is False else 0), word, detail
-    if case.correct is None:
-        return 1, word, detail
-    return (2 if case.baseline_correct is False else 3), word, detail
+def _errors(name: str, cases: Sequence[Case], color: str) -> Trace:
+    """Returns a version's cases as marks: wrong ones as diamonds, grey where the baseline is wrong too."""
+    wrong = [case.correct is False for case in cases]
+    own = [VERMILION if bad and case.baseline_correct is not False else GREY if bad else color for bad, case in zip(wrong, cases, strict=True)]  # fmt: skip
+    details = [
+        f"{safe(size_words(case.size))}<br>{case_words(case)[0]}, {error_words(case)} at most"
+        + (f"<br>{safe(wrong_words(case.first_wrong))}" if case.first_wrong else "")
+        for case in cases
+    ]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "y": [name] * len(cases),
+        "x": [_placed(case) for case in cases],
+        "customdata": details,
+        "hovertemplate": "%{y}<br>%{customdata}<extra></extra>",
+        "marker": {"symbol": ["diamond" if bad else "circle" for bad in wrong], "color": own, "size": 9},
+    }
+
+
+def _placed(case: Case) -> float:
+    """Returns a case's error within the axis; of a wrong case without a finite error, the largest."""
+    error = case.max_error
+    if error is None or not math.isfinite(error):
+        return MOST_ERROR if case.correct is False else LEAST_ERROR
+    return min(max(error, LEAST_ERROR), MOST_ERROR)
+
+
+def _decades(compared: Sequence[Sequence[Case]]) -> float:
+    return math.log10(max(10.0, *(_placed(case) for cases in compared for case in cases))) + 0.2
 
 
 def _remark(text: str) -> dict[str, Any]:

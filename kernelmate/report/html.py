@@ -34,9 +34,14 @@ def pairs(rows: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Returns a table; its cells are HTML already."""
+    """Returns a table; its cells are HTML already. Each names its column, so that a narrow page can show rows as cards."""
     head = "".join(f"<th>{text(one)}</th>" for one in heads)
-    body = ("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    body = (
+        "<tr>"
+        + "".join(f'<td data-label="{text(name)}">{cell}</td>' for name, cell in zip(heads, row, strict=True))
+        + "</tr>"
+        for row in rows
+    )
     return ['<div class="scroll"><table>', f"<thead><tr>{head}</tr></thead><tbody>", *body, "</tbody></table></div>"]
 
 

@@ -20,20 +20,10 @@ from kernelmate.records import Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import Figure, template
 from kernelmate.report.diff import whole_text
+from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures, versions_of
-from kernelmate.report.html import (
-    asked,
-    bullets,
-    case_row,
-    diff,
-    figure_rows,
-    finding_row,
-    message,
-    pairs,
-    table,
-    text,
-    toned,
-)
+from kernelmate.report.html import bullets, case_row, diff, figure_rows, finding_row, message, pairs, table, text, toned
+from kernelmate.report.result import optimization_parts, view
 from kernelmate.version import VERSION
 
 
@@ -62,18 +52,15 @@ def page(optimization: Optimization, baseline: Kernel) -> str:
     Raises:
         EnvironmentFailed: plotly is not installed.
     """
-    charts = figures(versions_of(optimization))
+    drawn = figures(versions_of(optimization))
     parts = [
-        *_head(optimization, baseline),
-        *_candidates(optimization),
-        *_charts(charts, optimization),
+        f"<h1>{text(words.kernel_words(optimization.baseline))}: “{text(optimization.objective.prompt)}”</h1>",
+        f'<div class="auto">{view(optimization_parts(optimization, baseline, draw=svg))}</div>',
+        *_provenance(optimization, baseline),
+        *_charts(drawn, optimization),
         "<h2>Every version</h2>",
         *_version("baseline", optimization.baseline, None, opened=False),
-        *(
-            line
-            for index, judged in enumerate(optimization.candidates)
-            for line in _candidate(index, judged, optimization, baseline)
-        ),
+        *(line for index, judged in enumerate(optimization.candidates) for line in _candidate(index, judged, baseline)),
     ]
     return document(f"{words.kernel_words(optimization.baseline)}: {optimization.objective.prompt}", parts)
 
@@ -147,58 +134,27 @@ def _umask() -> int:
 # ------------------------------------------------------------------------------------------------------- parts
 
 
-def _head(optimization: Optimization, baseline: Kernel) -> list[str]:
-    objective, verdict = optimization.objective, optimization.baseline
-    parts = [
-        f"<h1>{text(words.kernel_words(verdict))}: “{text(objective.prompt)}”</h1>",
-        f'<p class="faint">{text(objective.reading)}</p>',
-        *pairs(
-            [
-                ("file", f"<code>{text(baseline.unit.path)}</code>"),
-                ("target", text(f"{verdict.target} ({verdict.arch})")),
-                ("backend", text(verdict.backend)),
-                ("compiler", f"<code>{text(verdict.compiler)}</code>"),
-                ("seed", f"<code>{verdict.seed}</code>"),
-                ("baseline", toned(*words.correctness_words(verdict))),
-            ]
-        ),
-    ]
+def _provenance(optimization: Optimization, baseline: Kernel) -> list[str]:
+    """Returns where the kernel is from and how it was judged."""
+    verdict = optimization.baseline
+    parts = ["<h2>How it was judged</h2>"]
+    parts += pairs(
+        [
+            ("file", f"<code>{text(baseline.unit.path)}</code>"),
+            ("target", text(f"{verdict.target} ({verdict.arch})")),
+            ("backend", text(verdict.backend)),
+            ("compiler", f"<code>{text(verdict.compiler)}</code>"),
+            ("seed", f"<code>{verdict.seed}</code>"),
+            ("baseline", toned(*words.correctness_words(verdict))),
+        ]
+    )
     if verdict.backend == "emulator":
         parts.append(
             '<div class="box notice"><p>There was no GPU: kernels ran in the emulator. What is counted (registers, shared '
             f"bytes, sectors, findings) holds; every time is predicted for {text(verdict.target)} and must be confirmed on a "
             "GPU.</p></div>"
         )
-    return [*parts, *_best(optimization), *bullets(optimization.notes)]
-
-
-def _best(optimization: Optimization) -> list[str]:
-    if optimization.best is None:
-        tried = len(optimization.candidates)
-        return [f'<div class="box"><p>{toned("No candidate is worth taking", "bad")} ({tried} tried).</p></div>']
-    best = optimization.candidates[optimization.best]
-    return [
-        '<div class="box">',
-        f"<p>{toned(*words.standing(best.verdict))}: <code>{text(best.candidate.author)}</code>, {asked(best.verdict)}</p>",
-        f"<p>{text(best.candidate.why)}</p>",
-        "</div>",
-    ]
-
-
-def _candidates(optimization: Optimization) -> list[str]:
-    if not optimization.candidates:
-        return []
-    rows = []
-    for index, judged in enumerate(optimization.candidates):
-        whys = [
-            f'<span class="faint">{text(judged.candidate.why)}</span>',
-            *map(text, words.telling_reasons(judged.verdict)),
-        ]
-        mark = " (best)" if index == optimization.best else ""
-        word, tone = words.standing(judged.verdict)
-        author = f'<a href="#version-{index + 1}"><code>{text(judged.candidate.author)}</code></a>'
-        rows.append([str(index + 1), author, asked(judged.verdict), toned(word + mark, tone), "<br>".join(whys)])
-    return ["<h2>Candidates</h2>", *table(["#", "author", "asked for", "verdict", "why"], rows)]
+    return parts
 
 
 def _charts(charts: dict[str, Figure], optimization: Optimization) -> list[str]:
@@ -211,13 +167,12 @@ def _charts(charts: dict[str, Figure], optimization: Optimization) -> list[str]:
     return parts
 
 
-def _candidate(index: int, judged: Judged, optimization: Optimization, baseline: Kernel) -> list[str]:
+def _candidate(index: int, judged: Judged, baseline: Kernel) -> list[str]:
     candidate = judged.candidate
     changes = diff(whole_text(baseline), whole_text(candidate.kernel), baseline.unit.path)
     extra = [f"<p>{text(candidate.why)}</p>", *changes]
-    best = index == optimization.best
     return _version(
-        f"{index + 1} {candidate.author}", judged.verdict, extra, opened=best, anchor=f"version-{index + 1}"
+        f"{index + 1} {candidate.author}", judged.verdict, extra, opened=False, anchor=f"version-{index + 1}"
     )
 
 

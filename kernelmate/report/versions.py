@@ -42,6 +42,7 @@ from kernelmate.report.words import (
 
 Row = tuple[str, str, str, str]
 MOST_REASONS = 2
+SIZES_RIGHT = "sizes right"
 
 
 def comparison_view(baseline: Sequence[Verdict], candidate: Sequence[Verdict], sources: SourceLines) -> Group:
@@ -101,8 +102,19 @@ def side_by_side(before: Verdict, after: Verdict, *, every_counter: bool = True)
     return made
 
 
+def changed_rows(before: Verdict, after: Verdict) -> list[Row]:
+    """Returns the figures that differ between two versions, counters last: name, before, after, change."""
+    wrong = any(case.correct is False for case in (*before.cases, *after.cases))
+    return [row for row in all_rows(before, after) if row[1] != row[2] and (wrong or row[0] != SIZES_RIGHT)]
+
+
+def all_rows(before: Verdict, after: Verdict) -> list[Row]:
+    """Returns every figure that is known of two versions: name, before, after, change."""
+    return _figure_rows(before, after) + counter_rows(before.counters, after.counters)
+
+
 def _figure_rows(before: Verdict, after: Verdict) -> list[Row]:
-    rows: list[Row] = [("sizes right", _sizes_right(before), _sizes_right(after), "")]
+    rows: list[Row] = [(SIZES_RIGHT, _sizes_right(before), _sizes_right(after), "")]
     rows += _time_rows(before, after)
     old, new = before.resources, after.resources
     if old is not None and new is not None:

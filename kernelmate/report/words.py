@@ -344,7 +344,7 @@ def _turned_away(verdict: Verdict) -> bool:
 def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
     """Return the verdict in one or two words.
 
-    They are `accepted`, `promising` (met by prediction, to be confirmed on a GPU), `undecided` (its gain is within the
+    They are `ready to accept` (accepted is said of what a person has accepted), `promising` (met by prediction, to be confirmed on a GPU), `undecided` (its gain is within the
     prediction's error), `not settled`, `not judged`, `rejected`.
 
     Args:
@@ -360,12 +360,43 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
     if verdict.accepted and not candidate and any(finding.severity == "warning" for finding in verdict.findings):
         return "has warnings", "doubt"
     if verdict.accepted:
-        return "accepted" if candidate else "clean", "good"
+        return "ready to accept" if candidate else "clean", "good"
     if verdict.objective is not None and verdict.objective.met:
         return "promising", "doubt"
     if verdict.undecided:
         return "undecided", "doubt"
     return "not settled", "doubt"
+
+
+def standing_because(verdict: Verdict) -> tuple[str, Tone]:
+    """Returns a candidate's standing; of a rejected one with its first reason: `rejected: wrong-at-size: ...`."""
+    word, tone = standing(verdict)
+    reasons = telling_reasons(verdict) if tone == "bad" else ()
+    if not reasons:
+        return word, tone
+    why = one_line(reasons[0])
+    return (why if why.startswith(word) else f"{word}: {why}"), tone
+
+
+def gain_sentence(verdict: Verdict) -> str:
+    """Formats a candidate's gain for the first line of a result: `1.42x [1.40, 1.44] faster`, `16,384 B -> 8,192 B`."""
+    result, ratio = verdict.objective, verdict.speedup
+    if ratio is not None and (result is None or result.name == "time"):
+        return speedup_words(ratio)
+    if result is None or result.name == "correct":
+        return ""
+    return f"{METRIC_WORDS[result.name]} {objective_words(result)}"
+
+
+def cases_sentence(verdict: Verdict) -> tuple[str, Tone]:
+    """Formats `right on 14 cases`, `wrong on 3 of 14 cases`; otherwise as `correctness_words`."""
+    judged = [case for case in verdict.cases if case.correct is not None]
+    wrong = sum(case.correct is False for case in judged)
+    if not verdict.compiled or not judged or verdict.correct is None:
+        return correctness_words(verdict)
+    if wrong:
+        return f"wrong on {wrong} of {plural(len(judged), 'case')}", "bad" if verdict.correct is False else "doubt"
+    return (f"right on {plural(len(judged), 'case')}", "good") if verdict.correct else correctness_words(verdict)
 
 
 def further_reasons(verdict: Verdict) -> tuple[str, ...]:

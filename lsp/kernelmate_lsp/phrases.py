@@ -75,7 +75,7 @@ def _missing(verdict: Verdict) -> list[str]:
 
 
 def candidate_phrase(verdict: Verdict) -> str:
-    """`accepted: 16,384 B -> 8,192 B; 1.42x [1.40, 1.44] faster`, and the trade-offs."""
+    """`ready to accept: 16,384 B -> 8,192 B; 1.42x [1.40, 1.44] faster`, and the trade-offs."""
     parts = [standing(verdict)[0] + ": " + correctness_words(verdict)[0]]
     if verdict.objective is not None:
         parts.append(objective_words(verdict.objective))

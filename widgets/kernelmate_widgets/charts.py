@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelmate.report.chart import Figure
-from kernelmate_widgets.drawing import INK, Anchor, LineShape, Mark, Rect, Scene, Shape, TextShape, text_width
+from kernelmate.report.drawing import INK, Anchor, LineShape, Mark, Rect, Scene, Shape, TextShape, shortened, text_width
 
 WIDTH = 600.0
 TOP, BOTTOM, RIGHT = 26.0, 46.0, 16.0
@@ -163,16 +163,16 @@ class _Chart:
                 self.shapes.append(TextShape(x.start - 6, place, words, "end", 11))
         elif labelled:
             for name in y.names:
-                self.shapes.append(TextShape(x.start - 8, y.at(name), _fitting(_clean(name), MOST_LABEL_PX), "end"))
+                self.shapes.append(TextShape(x.start - 8, y.at(name), shortened(_clean(name), MOST_LABEL_PX), "end"))
         title = _clean((self._settings(xs).get("title") or {}).get("text") or "")
         if title:
             self.shapes.append(TextShape(x.start + x.length / 2, bottom + 27, title, "middle", 11))
 
     def _heads(self, x: _Axis, y: _Axis) -> None:
         for name in x.names:
-            self.shapes.append(TextShape(x.at(name), self.top - 12, _fitting(_clean(name), x.step - 4), "middle", 11))
+            self.shapes.append(TextShape(x.at(name), self.top - 12, shortened(_clean(name), x.step - 4), "middle", 11))
         for name in y.names:
-            self.shapes.append(TextShape(x.start - 8, y.at(name), _fitting(_clean(name), MOST_LABEL_PX), "end", 11))
+            self.shapes.append(TextShape(x.start - 8, y.at(name), shortened(_clean(name), MOST_LABEL_PX), "end", 11))
 
     # --------------------------------------------------------------------------------------------------- traces
 
@@ -183,7 +183,7 @@ class _Chart:
                 color = colors[int(trace["z"][row][column])]
                 left, top = x.at(version) - x.step / 2, y.at(name) - y.step / 2
                 self.shapes.append(Rect(left + 1.5, top + 1.5, x.step - 3, y.step - 3, color))
-                words = _fitting(str(trace["text"][row][column]), x.step - 8)
+                words = shortened(str(trace["text"][row][column]), x.step - 8)
                 self.shapes.append(TextShape(x.at(version), y.at(name), words, "middle", 11, _on(color)))
 
     def _bars(self, trace: Mapping[str, Any], x: _Axis, y: _Axis, index: int, of: int) -> None:
@@ -238,7 +238,8 @@ class _Chart:
                 marker = trace["marker"]
                 symbol = marker["symbol"] if isinstance(marker["symbol"], str) else marker["symbol"][place]
                 self._interval(trace, place, trace["x"][place], x, top)
-                self.shapes.append(Mark(left, top, symbol, marker["color"], marker.get("size", 11)))
+                color = marker["color"] if isinstance(marker["color"], str) else marker["color"][place]
+                self.shapes.append(Mark(left, top, symbol, color, marker.get("size", 11)))
             if "text" in mode:
                 self.shapes.append(TextShape(left + 4, top, _clean(trace["text"][place]), "start", 11))
 
@@ -249,7 +250,7 @@ class _Chart:
             words, size = _clean(note["text"]), float((note.get("font") or {}).get("size", 12))
             if note.get("yshift") is not None:
                 if first:
-                    self.shapes.append(TextShape(4, self.height - 14, _fitting(words, WIDTH, size), "start", size))
+                    self.shapes.append(TextShape(4, self.height - 14, shortened(words, WIDTH, size), "start", size))
             elif note.get("xref") == "paper":
                 inner = WIDTH - self.left - RIGHT
                 middle, top = (
@@ -258,7 +259,7 @@ class _Chart:
                 )
                 if abs(middle - (x.start + x.length / 2)) < 2 and abs(top - y.start) < 2:
                     self.shapes.append(
-                        TextShape(middle, top - 9, _fitting(words, x.length + 8), "middle", 11, bold=True)
+                        TextShape(middle, top - 9, shortened(words, x.length + 8), "middle", 11, bold=True)
                     )
             elif note.get("xref", "x") == xs:
                 anchors: dict[str, Anchor] = {"left": "start", "right": "end"}
@@ -305,14 +306,6 @@ class _Chart:
 def _clean(text: str) -> str:
     """Plotly's text without its tags and entities."""
     return html.unescape(re.sub(r"<[^>]*>", " ", str(text))).strip()
-
-
-def _fitting(text: str, room: float, size: float = 11.0) -> str:
-    if text_width(text, size) <= room:
-        return text
-    while text and text_width(text + "…", size) > room:
-        text = text[:-1]
-    return f"{text}…"
 
 
 def _on(color: str) -> str:

@@ -11,11 +11,11 @@ from kernelmate.records import Contract, Cost, FindingCode, Kernel, Optimization
 from kernelmate.report import words
 from kernelmate.report.chart import BASELINE, ChartVersion, template
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
+from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures
 from kernelmate.report.html import case_row, figure_rows, pairs, table
 from kernelmate.source import launch_shape
 from kernelmate_widgets.charts import scene_of
-from kernelmate_widgets.drawing import svg
 from kernelmate_widgets.handle import KernelVersion, reason_not_to_take
 from kernelmate_widgets.listing import ListedVersion
 

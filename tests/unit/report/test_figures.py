@@ -30,7 +30,7 @@ def versions(optimization: Optimization) -> list[ChartVersion]:
 
 def test_versions_are_numbered_as_in_the_tables(versions: list[ChartVersion]) -> None:
     assert [one.label for one in versions] == [
-        "baseline", "1 shrink-shared-tile (best)", "2 block-size", "3 drop-barrier", "4 local:some-model",
+        "baseline", "1 shrink-shared-tile (best)", "2 block-size", "3 drop-barrier",
     ]  # fmt: skip
 
 
@@ -39,12 +39,14 @@ def test_a_chart_holds_no_more_versions_than_can_be_read(optimization: Optimizat
     assert len(versions_of(many)) == MOST_VERSIONS
 
 
-def test_the_heat_map_tells_right_from_wrong_and_names_the_failing_size(versions: list[ChartVersion]) -> None:
+def test_errors_stand_on_a_log_axis_with_wrong_sizes_apart_and_named(versions: list[ChartVersion]) -> None:
     figure = taken(correctness_figure(versions))
-    cells = figure.data[0]
-    row = cells.y.index("rows=37 cols=853")
-    assert list(cells.text[row]) == ["right", "right", "right", "WRONG", "not run"]
-    assert list(cells.z[row]) == [3, 3, 3, 0, 1]
+    assert figure.layout.xaxis.type == "log"
+    good, wrong = figure.data[0], figure.data[3]
+    assert list(good.x) == [0.021] * 4, "a degenerate size has no error"
+    assert set(good.marker.symbol) == {"circle"}
+    assert [symbol for symbol in wrong.marker.symbol if symbol == "diamond"] == ["diamond"]
+    assert "want 0.0011, got nan" in wrong.customdata[1]
     assert figure.layout.annotations[0].text == "wrong at: rows=37 cols=853"
 
 
@@ -89,9 +91,10 @@ def test_occupancy_names_its_limiter(versions: list[ChartVersion]) -> None:
 
 
 def test_versions_that_did_not_compile_are_left_out_of_bars(versions: list[ChartVersion]) -> None:
+    broken = ChartVersion("broken", replace(versions[1].verdict, compiled=False, resources=None, counters=None))
     for maker in (resources_figure, counters_figure):
-        figure = taken(maker(versions))
-        assert all("4 local:some-model" not in trace.y for trace in figure.data)
+        figure = taken(maker([*versions, broken]))
+        assert all("broken" not in trace.y for trace in figure.data)
 
 
 def test_there_is_no_chart_of_nothing(broken: Verdict) -> None:
@@ -101,8 +104,8 @@ def test_there_is_no_chart_of_nothing(broken: Verdict) -> None:
 def test_labels_are_no_markup(make: SimpleNamespace) -> None:
     evil = make.verdict(cases=(make.case({"<a href='http://x'>n</a>": 1}),))
     figure = taken(correctness_figure([ChartVersion("<b>evil</b>", evil)]))
-    assert figure.data[0].x == ("&lt;b&gt;evil&lt;/b&gt;",)
-    assert "<a" not in figure.data[0].y[0]
+    assert figure.data[0].y == ("&lt;b&gt;evil&lt;/b&gt;",)
+    assert "<a" not in figure.data[0].customdata[0]
 
 
 def test_light_and_dark_differ_in_ink_and_share_a_clear_ground() -> None:

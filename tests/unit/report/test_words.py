@@ -102,7 +102,7 @@ def test_the_standing_of_each_kind_of_verdict(
     assert words.standing(wrong, candidate=False)[0] == "not good"
     assert words.standing(wrong)[0] == "rejected"
     assert words.standing(broken)[0] == "does not compile"
-    assert words.standing(make.verdict(objective=met))[0] == "accepted"
+    assert words.standing(make.verdict(objective=met))[0] == "ready to accept"
     assert words.standing(make.verdict(objective=met, accepted=None))[0] == "promising"
     assert words.standing(make.verdict(objective=met, accepted=False))[0] == "rejected"
     assert words.standing(make.verdict(accepted=None))[0] == "not settled"

@@ -13,8 +13,9 @@ import pytest
 from kernelmate.records import Candidate, Judged
 from kernelmate.report.chart import ChartVersion
 from kernelmate.report.figures import figures, versions_of
-from kernelmate_widgets.charts import WIDTH, scene_of
-from kernelmate_widgets.drawing import INK, LineShape, Mark, Rect, Scene, TextShape, hatches, png, svg, text_width
+from kernelmate.report.result_charts import WIDTH as RESULT_WIDTH
+from kernelmate_widgets.charts import scene_of
+from kernelmate.report.drawing import INK, LineShape, Mark, Rect, Scene, TextShape, hatches, png, svg, text_width
 from kernelmate_widgets.output import LARGEST, optimization_bundle, panel_bundle, verdict_bundle
 
 
@@ -45,12 +46,12 @@ def test_an_output_is_html_picture_and_text_without_scripts_or_requests(searched
     assert set(bundle) == {"text/plain", "text/html", "image/png"}
     assert asks_the_network(bundle["text/html"]) == []
     assert "recipe:" in bundle["text/plain"]
-    for words in ("Correctness per size", "Roofline", "reduce memory usage", 'class="added"'):
+    for words in ("Correctness", "Time", "Occupancy", "Roofline", "reduce memory usage", 'class="added"'):
         assert words in bundle["text/html"]
     from PIL import Image
 
     picture = Image.open(io.BytesIO(base64.b64decode(bundle["image/png"])))
-    assert picture.width > WIDTH
+    assert picture.width > RESULT_WIDTH
     assert len(picture.getcolors()) > 5
 
 
@@ -64,7 +65,8 @@ def test_an_output_stays_small_however_many_candidates_there_are(searched) -> No
     many = replace(found, candidates=(big,) * 60)
     bundle = optimization_bundle(many, searched.first.kernel)
     assert size_of(bundle) < LARGEST
-    assert "accepted" in bundle["text/html"]
+    assert "Ready to accept" in bundle["text/html"]
+    assert "more lines" in bundle["text/html"]
 
 
 def test_what_models_and_files_say_is_shown_and_never_run(searched) -> None:
@@ -121,10 +123,10 @@ def test_a_wrong_size_is_named_with_its_first_wrong_element(notebook, arrays) ->
         "%%kernelmate --args x,y,rows,cols --grid rows --block 128 --ref reference\n" + wrong, fails=True
     )
     page = ran.outputs[0]["text/html"]
-    assert "WRONG" in page
-    drawn = re.search(r'alt="Correctness per size".*?base64,([^"]+)"', page)
-    assert "wrong at: rows=37 cols=96" in base64.b64decode(drawn[1]).decode()
-    assert "y[0]: want" in page
+    assert "wrong on" in page
+    assert "at rows=37 cols=96: <code>y[0]: want" in page
+    assert page.index("y[0]: want") < page.index("<details")  # the first finding is in view, charts are folded
+    assert page.index("<details") < page.index('alt="Correctness"')
 
 
 def test_without_pillow_there_is_no_png_and_everything_else(searched, monkeypatch) -> None:

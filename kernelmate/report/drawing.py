@@ -111,6 +111,23 @@ def text_width(text: str, size: float = 12.0) -> float:
     return sum(0.33 if char in "ilj.,:;'|! ()[]" else 0.9 if char in "mwMW%@" else 0.6 for char in text) * size
 
 
+def shortened(text: str, room: float, size: float = 12.0) -> str:
+    """Returns a text that fits into that many pixels, shortened in its middle so that similar names stay distinct."""
+    if text_width(text, size) <= room:
+        return text
+    kept = len(text) - 1
+    while kept > 2 and text_width(text, size) * (kept + 1) / len(text) > room:
+        kept -= 1
+    while kept > 2 and text_width(_without_middle(text, kept), size) > room:
+        kept -= 1
+    return _without_middle(text, kept)
+
+
+def _without_middle(text: str, kept: int) -> str:
+    head = kept // 2
+    return f"{text[:head]}…{text[len(text) - (kept - head) :]}"
+
+
 # ---------------------------------------------------------------------------------------------------------- SVG
 
 

@@ -1,0 +1,349 @@
+"""The result view: one screen that answers a prompt, as HTML that notebook, panel, editor and page share.
+
+From the top: the verdict in words, three charts side by side, the figures that changed beside the changed lines, and
+everything else folded. All text of files and models is escaped here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from importlib import resources
+
+from kernelmate.records import Diagnostic, Finding, FindingCode, Judged, Kernel, Objective, Optimization, Verdict
+from kernelmate.report import words
+from kernelmate.report.chart import BASELINE, ChartVersion
+from kernelmate.report.diff import diff_lines, line_kind, whole_text
+from kernelmate.report.drawing import Scene, picture
+from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.figures import MOST_VERSIONS
+from kernelmate.report.html import bullets, case_row, figure_rows, finding_row, message, pairs, table, text, toned
+from kernelmate.report.result_charts import result_scenes
+from kernelmate.report.tables import provenance
+from kernelmate.report.versions import all_rows, changed_rows
+
+MOST_ROWS = 9
+"""Number of changed figures in the table; the rest is among all figures."""
+
+MOST_LISTED = 40
+"""Number of other candidates that are listed."""
+
+MOST_LINES = 400
+"""Number of changed lines that are shown."""
+
+ALIKE = 0.005
+"""Relative difference of the objective's figure below which two versions are listed as one."""
+
+CASE_HEADS = ("size", "from", "result", "max error", "time", "first wrong")
+ROW_HEADS = ("", BASELINE, "candidate", "change")
+
+Draw = Callable[[Scene], str]
+"""Renders a chart as an element."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Candidates that no figure tells apart: the first in rank stands for all.
+
+    Attributes:
+        numbers: their numbers in the search's order, from 1.
+        first: the first of them.
+    """
+
+    numbers: tuple[int, ...]
+    first: Judged
+
+
+def style() -> str:
+    """Returns the style sheet of the view, for elements of class `kernelmate`."""
+    return resources.files("kernelmate.report").joinpath("result.css").read_text(encoding="utf-8")
+
+
+def view(parts: Iterable[str]) -> str:
+    """Returns the parts with their style sheet as one element."""
+    return "\n".join([f'<div class="kernelmate"><style>{style()}</style>', *parts, "</div>"])
+
+
+# -------------------------------------------------------------------------------------------------- candidates
+
+
+def grouped(candidates: Sequence[Judged]) -> list[Alike]:
+    """Returns the candidates in their order, those with the figures of an earlier one joined to it."""
+    groups: list[Alike] = []
+    for number, judged in enumerate(candidates, 1):
+        place = next((place for place, one in enumerate(groups) if _alike(one.first.verdict, judged.verdict)), None)
+        if place is None:
+            groups.append(Alike((number,), judged))
+        else:
+            groups[place] = replace(groups[place], numbers=(*groups[place].numbers, number))
+    return groups
+
+
+def _alike(one: Verdict, other: Verdict) -> bool:
+    if one.accepted is False or words.standing(one) != words.standing(other):
+        return False
+    left, right = one.objective, other.objective
+    if left is None or right is None or left.after is None or right.after is None:
+        return False
+    return one.resources is not None and other.resources is not None and (
+        abs(left.after - right.after) <= ALIKE * abs(left.after)
+        and (one.resources.registers, words.shared_bytes(one.resources))
+        == (other.resources.registers, words.shared_bytes(other.resources))
+    )  # fmt: skip
+
+
+def charted(optimization: Optimization, shown: int | None = None) -> list[ChartVersion]:
+    """Returns the versions of the charts: the baseline, the shown candidate, and the next different ones.
+
+    Args:
+        optimization: the search's result.
+        shown: number of the candidate in view, from 1; None for the first.
+    """
+    versions = [ChartVersion(BASELINE, optimization.baseline)]
+    numbers = [one.numbers[0] for one in grouped(optimization.candidates)]
+    if shown is not None:
+        numbers = [shown, *(number for number in numbers if number != shown)]
+    for number in numbers[: MOST_VERSIONS - 1]:
+        judged = optimization.candidates[number - 1]
+        versions.append(ChartVersion(label(number, judged.candidate.author), judged.verdict))
+    return versions
+
+
+def label(number: int, author: str) -> str:
+    """Returns a candidate's name in charts and lists, without the kind of its author where that is a recipe."""
+    return f"{number} {author.removeprefix('recipe:')}"
+
+
+# ------------------------------------------------------------------------------------------------- the answer
+
+
+def optimization_parts(
+    optimization: Optimization,
+    baseline: Kernel,
+    *,
+    shown: int | None = None,
+    accepted: int | None = None,
+    draw: Draw = picture,
+    more: Sequence[str] = (),
+) -> list[str]:
+    """Return the view of a search's result.
+
+    Args:
+        optimization: the result.
+        baseline: the original kernel.
+        shown: number of the candidate in view, from 1; None for the best, or where none is worth taking no candidate.
+        accepted: number of the candidate that a person has accepted; None without one.
+        draw: renders a chart.
+        more: parts that are folded below the figures.
+    """
+    number = shown if shown is not None else None if optimization.best is None else optimization.best + 1
+    parts = _headline(optimization, number, accepted)
+    if not optimization.candidates:
+        return [*parts, *_findings_of(optimization.baseline, baseline), *bullets(optimization.notes)]
+    parts += charts(result_scenes(charted(optimization, number)), draw)
+    if number is None:
+        return [*parts, *_others(optimization, None, opened=True), *_folded("Notes", [_provenance(optimization.baseline), *bullets(optimization.notes), *more])]  # fmt: skip
+    judged = optimization.candidates[number - 1]
+    changed = changed_table(optimization.baseline, judged.verdict)
+    why = [f'<p class="why">{text(judged.candidate.why)}</p>', *_trade_offs(judged.verdict)]
+    parts += ['<div class="columns"><div>', *changed, *why, *_others(optimization, number), "</div>"]
+    parts += [*changes(baseline, judged.candidate.kernel), "</div>"]
+    return [*parts, *_everything(optimization, judged, more)]
+
+
+def _headline(optimization: Optimization, number: int | None, accepted: int | None) -> list[str]:
+    """Returns the verdict in words, and how the prompt was read."""
+    objective, baseline = optimization.objective, optimization.baseline
+    if number is None:
+        tried = len(optimization.candidates)
+        said = "No candidate is worth taking" if tried else "Nothing was changed"
+        head = f"{toned(said, 'doubt')} ({tried} tried)" if tried else toned(said, "doubt")
+    else:
+        judged = optimization.candidates[number - 1]
+        head = headline(judged.verdict, label(number, judged.candidate.author), accepted=number == accepted)
+    asked = (
+        f"<strong>{text(words.kernel_words(baseline))}</strong>, “{text(objective.prompt)}”: {text(objective.reading)}"
+    )
+    return [f'<p class="verdict">{head}</p>', f'<p class="faint">{asked}</p>', *_chips(objective)]
+
+
+def headline(verdict: Verdict, name: str, *, accepted: bool = False) -> str:
+    """Returns a candidate's verdict as one line: `Ready to accept: 1.42x [1.40, 1.44] faster, right on 14 cases`."""
+    standing: tuple[str, words.Tone] = ("accepted", "good") if accepted else words.standing_because(verdict)
+    word, tone = standing
+    gain, right = words.gain_sentence(verdict), words.cases_sentence(verdict)
+    facts = [text(gain)] if gain and tone != "bad" else []
+    facts.append(toned(*right) if right[1] == "bad" else text(right[0]))
+    return f'{toned(word[:1].upper() + word[1:], tone)}: {", ".join(facts)} <span class="faint">(<code>{text(name)}</code>)</span>'
+
+
+def _chips(objective: Objective) -> list[str]:
+    """Returns what must hold besides the objective, one chip each."""
+    chips = wish_words(objective)
+    return ['<p class="chips">', *(f"<span>{text(one)}</span>" for one in chips), "</p>"] if chips else []
+
+
+def wish_words(objective: Objective) -> list[str]:
+    """Returns the constraints, structures and sizes of an objective, each in a few words."""
+    sizes = [", ".join(f"{name} = {value}" for name, value in size.items()) for size in objective.sizes]
+    return [
+        *(one.words for one in objective.constraints),
+        *(f"{'not ' if one.avoid else ''}{one.words}" for one in objective.preferences),
+        *(f"at {size}" for size in sizes),
+    ]
+
+
+def charts(scenes: Sequence[Scene], draw: Draw = picture) -> list[str]:
+    """Returns charts side by side."""
+    drawn = (f"<figure><figcaption>{text(scene.title)}</figcaption>{draw(scene)}</figure>" for scene in scenes)
+    return ['<div class="charts">', *drawn, "</div>"] if scenes else []
+
+
+def changed_table(before: Verdict, after: Verdict) -> list[str]:
+    """Returns the figures that changed, the most telling first."""
+    rows = changed_rows(before, after)
+    if not rows:
+        return ['<p class="faint">No figure changed.</p>']
+    return _rows(rows[:MOST_ROWS])
+
+
+def _rows(rows: Iterable[Sequence[str]]) -> list[str]:
+    cells = ([f'<span class="predicted">{text(one)}</span>' if "predicted" in row[0] else text(one) for one in row] for row in rows)  # fmt: skip
+    return table(ROW_HEADS, cells)
+
+
+def changes(before: Kernel, after: Kernel) -> list[str]:
+    """Returns the changed lines; about thirty are in view, the rest scrolls."""
+    lines = diff_lines(whole_text(before), whole_text(after), before.unit.path)[2:]
+    if not lines:
+        return ['<p class="faint">The text is the same; only the launch differs.</p>']
+    spans = [
+        f'<span class="{line_kind(line, index + 2)}">{text(line) or " "}</span>'
+        for index, line in enumerate(lines[:MOST_LINES])
+    ]
+    if len(lines) > MOST_LINES:
+        spans.append(f'<span class="hunk">{text(words.plural(len(lines) - MOST_LINES, "more line"))}</span>')
+    return [f'<pre class="diff" tabindex="0" aria-label="What it changes">{"".join(spans)}</pre>']
+
+
+def _trade_offs(verdict: Verdict) -> list[str]:
+    said = "; ".join(verdict.trade_offs)
+    return [f'<p class="trade">Worse for it: {text(said)}.</p>'] if said else []
+
+
+# ------------------------------------------------------------------------------------------- everything else
+
+
+def _others(optimization: Optimization, number: int | None, *, opened: bool = False) -> list[str]:
+    """Returns one line for each candidate that is not in view, those alike on one line."""
+    groups = [one for one in grouped(optimization.candidates) if number not in one.numbers]
+    twins = [one for one in grouped(optimization.candidates) if number in one.numbers and len(one.numbers) > 1]
+    shown = (groups + twins)[:MOST_LISTED]
+    if not shown:
+        return []
+    count = sum(len(one.numbers) for one in groups) + sum(len(one.numbers) - 1 for one in twins)
+    lines = [_line(one, number) for one in shown]
+    inside = ['<ul class="others">', *lines, "</ul>"]
+    return _folded(words.plural(count, "other candidate"), inside, opened=opened)
+
+
+def _line(one: Alike, number: int | None) -> str:
+    numbers = [other for other in one.numbers if other != number]
+    word, tone = words.standing_because(one.first.verdict)
+    gain = words.gain_sentence(one.first.verdict) if tone != "bad" else ""
+    alike = f" (alike: {', '.join(map(str, numbers[1:]))})" if len(numbers) > 1 else ""
+    facts = f"{text(gain)}, " if gain else ""
+    name = text(label(numbers[0], one.first.candidate.author))
+    return f"<li><code>{name}</code>{text(alike)} {facts}{toned(word, tone)}</li>"
+
+
+def _everything(optimization: Optimization, judged: Judged, more: Sequence[str]) -> list[str]:
+    """Returns all figures, all sizes, reasons and notes, folded."""
+    verdict = judged.verdict
+    inside = [_provenance(optimization.baseline), *_rows(all_rows(optimization.baseline, verdict))]
+    inside += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
+    inside += [*bullets(words.further_reasons(verdict)), *bullets(optimization.notes), *more]
+    return _folded("All figures, sizes and notes", inside)
+
+
+def _folded(title: str, inside: Sequence[str], *, opened: bool = False) -> list[str]:
+    return [f"<details{' open' if opened else ''}><summary>{text(title)}</summary>", *inside, "</details>"]
+
+
+def _provenance(verdict: Verdict) -> str:
+    return f'<p class="faint">{text(provenance(verdict))}</p>'
+
+
+# --------------------------------------------------------------------------------------------- one kernel alone
+
+
+def verdict_parts(
+    verdict: Verdict, sources: SourceLines, *, draw: Draw = picture, more: Sequence[str] = ()
+) -> list[str]:
+    """Return the view of a kernel judged by itself.
+
+    A kernel that is not good shows its first finding with its line, and everything else folded.
+
+    Args:
+        verdict: the verdict.
+        sources: the lines that findings refer to.
+        draw: renders a chart.
+        more: parts that are folded below the figures.
+    """
+    name = words.kernel_words(verdict)
+    drawn = charts(result_scenes([ChartVersion(name, verdict)]), draw) if verdict.compiled else []
+    figures = [_provenance(verdict), *(pairs(figure_rows(verdict)) if verdict.compiled else [])]
+    figures += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
+    figures += [*bullets(words.further_reasons(verdict)), *more]
+    found = _findings(verdict, sources)
+    head = [f'<p class="verdict"><strong>{text(name)}</strong> {_alone(verdict)}</p>']
+    if verdict.accepted is False:
+        rest = _folded(words.plural(len(found) - 1, "more finding"), _flat(found[1:])) if len(found) > 1 else []
+        return [*head, *_flat(found[:1]), *rest, *_folded("Charts, figures and sizes", [*drawn, *figures])]
+    return [*head, *_flat(found), *drawn, *_folded("All figures and sizes", figures)]
+
+
+def _alone(verdict: Verdict) -> str:
+    """Returns the standing of a kernel judged by itself, with its cases and its time."""
+    facts = [toned(*words.standing(verdict, candidate=False))]
+    if verdict.compiled:
+        word, tone = words.cases_sentence(verdict)
+        facts.append(toned(word, tone) if tone == "bad" else text(word))
+    if verdict.timing is not None and verdict.accepted is not False:
+        said = text(words.timing_words(verdict.timing))
+        facts.append(f'<span class="predicted">{said}</span>' if verdict.timing.kind == "predicted" else said)
+    return ", ".join(facts)
+
+
+def _findings_of(verdict: Verdict, kernel: Kernel) -> list[str]:
+    """Returns the first finding of a kernel that a search did not change."""
+    above = "\n" * (kernel.unit.locate(1, 1)[0] - 1)  # a cell's lines are counted from its magic
+    return _flat(_findings(verdict, SourceLines({kernel.unit.path: above + kernel.unit.text}))[:1])
+
+
+def _flat(parts: Iterable[Sequence[str]]) -> list[str]:
+    return [line for part in parts for line in part]
+
+
+def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
+    """Returns diagnostics and findings, each with its line and, the first wrong one, with the values."""
+    rows: list[tuple[list[str], Diagnostic | Finding]] = [
+        (message(d.severity, d.code or "", d.message, d.file, d.line, d.column), d) for d in verdict.diagnostics
+    ]
+    told = not verdict.diagnostics
+    rows += [(finding_row(one), one) for one in verdict.findings if told or one.code != FindingCode.COMPILE_ERROR]
+    # Errors first: they say why the kernel is not good.
+    rows.sort(key=lambda row: row[1].severity != "error")
+    wrong = next((case for case in verdict.cases if case.correct is False and case.first_wrong is not None), None)
+    blocks = []
+    for place, ((severity, code, where, what), one) in enumerate(rows):
+        lines = [f'<div class="finding">{severity} {code} {where}<div>{what}</div>']
+        excerpt = sources.excerpt(one.file, one.line, one.column)
+        if excerpt:
+            lines.append(f"<pre>{''.join(f'<span>{text(line)}</span>' for line in excerpt)}</pre>")
+        if place == 0 and wrong is not None:
+            lines.append(
+                f"<p>at {text(words.size_words(wrong.size))}: <code>{text(words.wrong_words(wrong.first_wrong))}</code></p>"
+            )
+        blocks.append([*lines, "</div>"])
+    return blocks

@@ -1,0 +1,208 @@
+"""The result view: one screen that answers, everything else folded; its charts and its words."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernelmate.records import Constraint, Kernel, ObjectiveResult, Optimization, Preference, Roofline, Roofs, Speedup, Timing, Verdict, Work  # fmt: skip
+from kernelmate.report.chart import ChartVersion
+from kernelmate.report.drawing import Mark, Rect, Scene, TextShape, shortened, text_width
+from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.result import charted, grouped, optimization_parts, verdict_parts, view
+from kernelmate.report.result_charts import LEFT, RIGHT, WIDTH, correctness_scene, occupancy_scene, result_scenes, time_scene  # fmt: skip
+
+
+def seen(parts: list[str]) -> str:
+    """What is in view before anything is unfolded, without its tags."""
+    page = re.sub(r"<details>.*?</details>", " ", "".join(parts), flags=re.DOTALL)
+    return re.sub(r"<[^>]+>", " ", page)
+
+
+def texts(scene: Scene) -> list[str]:
+    return [shape.text for shape in scene.shapes if isinstance(shape, TextShape)]
+
+
+def test_the_answer_is_in_view_and_the_rest_folded(optimization: Optimization, kernel: Kernel) -> None:
+    parts = optimization_parts(optimization, kernel)
+    shown = seen(parts)
+    assert "Ready to accept" in shown
+    assert "shared memory per block 16,384 B -&gt; 8,192 B" in shown
+    assert "right on 4 cases" in shown
+    assert "tile[2048]" in shown
+    assert "-50%" in shown, "the change table"
+    assert "divergent branches" not in shown, "a figure that did not change"
+    assert "divergent branches" in "".join(parts)
+    assert "drop-barrier" not in re.sub(r'src="[^"]*"', "", shown), "other candidates are one click away"
+
+
+def test_rejected_candidates_say_why_and_compiled_ones_are_not_called_accepted(
+    optimization: Optimization, kernel: Kernel
+) -> None:
+    page = "".join(optimization_parts(optimization, kernel))
+    assert "rejected: wrong-at-size: the last 85 columns of each row are never written" in page
+    assert "does not compile: identifier &quot;colz&quot; is undefined" in page
+    assert not re.search(r"\baccepted\b", re.sub(r"<[^>]+>", "", page), re.IGNORECASE)
+
+
+def test_what_a_person_accepted_is_called_accepted(optimization: Optimization, kernel: Kernel) -> None:
+    assert "Accepted" in seen(optimization_parts(optimization, kernel, accepted=1))
+    assert "Accepted" not in seen(optimization_parts(optimization, kernel, shown=2, accepted=1))
+
+
+def test_another_candidate_can_be_in_view(optimization: Optimization, kernel: Kernel) -> None:
+    shown = seen(optimization_parts(optimization, kernel, shown=2))
+    assert shown.lstrip().startswith("Promising")
+    assert "~1.44x" in shown
+    assert "faster" not in shown, "a prediction is not called faster"
+    assert charted(optimization, 2)[1].label == "2 block-size"
+
+
+def test_candidates_with_the_same_figures_are_one_line(optimization: Optimization) -> None:
+    first = optimization.candidates[0]
+    twice = replace(optimization, candidates=(first, *optimization.candidates))
+    assert [one.numbers for one in grouped(twice.candidates)] == [(1, 2), (3,), (4,), (5,)]
+    other = replace(first, verdict=replace(first.verdict, objective=ObjectiveResult("shared_bytes", "counted", 16384.0, 4096.0, True)))  # fmt: skip
+    assert len(grouped((first, other))) == 2
+
+
+def test_no_more_than_three_candidates_are_drawn(optimization: Optimization) -> None:
+    many = replace(optimization, candidates=optimization.candidates * 5)
+    assert len(charted(many)) == 4
+
+
+def test_constraints_are_chips(optimization: Optimization, kernel: Kernel) -> None:
+    objective = replace(
+        optimization.objective,
+        constraints=(Constraint("registers", 32, "at most 32 registers"),),
+        preferences=(Preference("tiles in shared memory", "tile", avoid=True),),
+        sizes=({"rows": 8},),
+    )
+    page = "".join(optimization_parts(replace(optimization, objective=objective), kernel))
+    for chip in ("at most 32 registers", "not tiles in shared memory", "at rows = 8"):
+        assert f"<span>{chip}</span>" in page
+
+
+def test_where_nothing_is_worth_taking_the_list_is_open(optimization: Optimization, kernel: Kernel) -> None:
+    parts = optimization_parts(replace(optimization, best=None), kernel)
+    assert "No candidate is worth taking" in seen(parts)
+    assert "<details open>" in "".join(parts)
+
+
+def test_a_wrong_kernel_shows_its_first_error_and_keeps_the_charts_closed(wrong: Verdict, kernel: Kernel) -> None:
+    sources = SourceLines({kernel.unit.path: kernel.unit.text})
+    parts = verdict_parts(wrong, sources)
+    shown = seen(parts)
+    assert "the last 85 columns of each row are never written" in shown
+    assert "y[row * cols + threadIdx.x]" in shown, "the line itself"
+    assert "y[0, 852]: want 0.0011, got nan" in shown
+    assert "no barrier between" not in shown, "the second finding is folded"
+    assert "Correctness" not in shown
+
+
+def test_the_view_is_closed_to_scripts_and_hostile_text(optimization: Optimization, kernel: Kernel) -> None:
+    evil = "</style><script>alert(1)</script>"
+    first = optimization.candidates[0]
+    hostile = replace(first, candidate=replace(first.candidate, author=evil, why=evil))
+    page = view(optimization_parts(replace(optimization, candidates=(hostile,), notes=(evil,)), kernel))
+    assert "<script" not in page
+    assert page.count("</style>") == 1
+
+
+# ----------------------------------------------------------------------------------------------------- charts
+
+
+def test_errors_stand_where_the_log_axis_has_them(make: SimpleNamespace) -> None:
+    cases = tuple(make.case({"n": n}, max_error=error) for n, error in ((1, 0.01), (2, 0.1), (3, 1.0)))
+    scene = correctness_scene([ChartVersion("baseline", make.verdict(cases=cases))])
+    assert scene is not None
+    marks = [shape.x for shape in scene.shapes if isinstance(shape, Rect)]
+    assert marks[1] - marks[0] == pytest.approx(marks[2] - marks[1])
+    assert "3 of 3 right, worst 1" in texts(scene)
+
+
+def test_a_wrong_case_without_a_finite_error_is_a_diamond_at_the_edge(wrong: Verdict) -> None:
+    scene = correctness_scene([ChartVersion("1 x", wrong)])
+    assert scene is not None
+    (diamond,) = [shape for shape in scene.shapes if isinstance(shape, Mark)]
+    assert diamond.x == pytest.approx(RIGHT)
+    assert "3 of 4 right, not finite" in texts(scene)
+
+
+def roofline(share: float, time_us: float) -> Roofline:
+    work, roofs = Work({"fp32": 1.0}, 1.0, 1.0, 1.0, "dram"), Roofs("table", 1.0, 1.0, 1.0, {"fp32": 1.0})
+    return Roofline(work, roofs, "measured", 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, "memory", 1.0, 1.0, 1.0, 1.0, time_us, time_us, share, share)  # fmt: skip
+
+
+def test_times_are_as_long_as_they_are_with_their_roof(make: SimpleNamespace) -> None:
+    fast = make.verdict(timing=Timing("measured", 5.0, (4.9, 5.1), None, None, 400, 1980, False), roofline=roofline(0.5, 5.0))  # fmt: skip
+    slow = replace(
+        fast, timing=replace(fast.timing, median_us=10.0, ci95_us=(9.9, 10.1)), roofline=roofline(0.25, 10.0)
+    )
+    scene = time_scene([ChartVersion("baseline", slow), ChartVersion("1 x", fast)])
+    assert scene is not None
+    first, second = [shape for shape in scene.shapes if isinstance(shape, Rect)]
+    assert first.width == pytest.approx(2 * second.width)
+    assert not first.hollow
+    thick = [shape for shape in scene.shapes if getattr(shape, "width", 0) == 2.5]
+    assert thick[0].points[0][0] == pytest.approx(thick[1].points[0][0]), "both could take 2.5 us"
+    assert any("roof" in text for text in texts(scene))
+
+
+def test_predictions_are_hollow_and_said_to_be_so(make: SimpleNamespace) -> None:
+    scene = time_scene([ChartVersion("baseline", make.verdict())])
+    assert scene is not None
+    assert all(shape.hollow for shape in scene.shapes if isinstance(shape, Rect))
+    assert any("predicted" in text for text in texts(scene))
+
+
+def test_occupancy_names_its_limiter(make: SimpleNamespace) -> None:
+    scene = occupancy_scene([ChartVersion("baseline", make.verdict())])
+    assert scene is not None
+    assert "75%, registers" in texts(scene)
+    (bar,) = [shape for shape in scene.shapes if isinstance(shape, Rect)]
+    assert bar.width == pytest.approx(0.75 * (RIGHT - LEFT))
+
+
+def test_nothing_is_drawn_of_nothing(broken: Verdict) -> None:
+    assert result_scenes([ChartVersion("baseline", broken)]) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_charts_are_at_most_260_pixels_tall_and_nothing_sticks_out(
+    optimization: Optimization, make: SimpleNamespace, count: int
+) -> None:
+    name = "3 vectorize+fast-intrinsics+warp-reduction+online-softmax"
+    unbounded = make.verdict(timing=Timing("predicted", 1e-3, (0.0, math.inf), None, None, None, None, None))
+    verdicts: list[Any] = [optimization.baseline, *(one.verdict for one in optimization.candidates[:2]), unbounded]
+    for scene in result_scenes([ChartVersion(name, one) for one in verdicts[:count]]):
+        assert scene.height * 360 / WIDTH <= 260
+        for shape in scene.shapes:
+            if isinstance(shape, TextShape):
+                left = shape.x - {"start": 0, "middle": 0.5, "end": 1}[shape.anchor] * text_width(
+                    shape.text, shape.size
+                )
+                assert left >= -1
+                assert left + text_width(shape.text, shape.size) <= scene.width + 1
+
+
+def test_long_names_are_shortened_in_the_middle_so_that_they_differ() -> None:
+    one, other = "4 vectorize+fast-intrinsics+warp-reduction", "6 vectorize+fast-intrinsics+online-softmax"
+    for room in (60.0, 90.0, 140.0):
+        assert shortened(one, room) != shortened(other, room)
+        assert text_width(shortened(one, room)) <= room
+        assert shortened(one, room).startswith("4")
+    assert shortened("short", 200.0) == "short"
+
+
+def test_a_measured_gain_reads_as_an_engineer_says_it(make: SimpleNamespace) -> None:
+    from kernelmate.report import words
+
+    measured = make.verdict(speedup=Speedup("measured", 1.42, (1.40, 1.44)))
+    assert words.gain_sentence(measured) == "1.42x [1.40, 1.44] faster"
+    assert words.cases_sentence(measured) == ("right on 4 cases", "good")
