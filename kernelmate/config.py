@@ -150,6 +150,7 @@ class Settings(BaseSettings):
         claude_model: the model's name in Anthropic's API.
         claude_budget_usd: US dollars that one search may spend at most; searches of one notebook or editor share them.
         claude_may_write: let Claude write a kernel itself if its review did not help.
+        accept_into: where a notebook writes an accepted version: the kernel's `cell`, a new cell `below`, or `nowhere`.
         ci: the conditions of `kernelmate ci`.
         calibration_file: the file of measured roofs; None for `calibration.json` in the user's data folder.
     """
@@ -202,6 +203,7 @@ class Settings(BaseSettings):
     claude_budget_usd: float = Field(default=1.0, ge=0, allow_inf_nan=False)
     claude_may_write: bool = False
     calibration_file: Path | None = None
+    accept_into: Literal["cell", "below", "nowhere"] = "cell"
     ci: Annotated[CiSettings, NoDecode, BeforeValidator(_table)] = CiSettings()
 
     @property

@@ -8,6 +8,7 @@ import click
 
 from kernelmate.cli.options import KernelSpec
 from kernelmate.cli.search import search, search_options, write_best
+from kernelmate.errors import UsageError
 
 if TYPE_CHECKING:
     from kernelmate.records import MetricName
@@ -38,8 +39,22 @@ def optimize(
     """Search for a version of the kernel that meets PROMPT, a request in plain words.
 
     Every candidate is compiled, compared with the reference and judged before it is shown; FILE is changed
-    only with --accept. Without a GPU a time is predicted, and such a candidate is promising, never accepted.
+    only with --accept. A question is answered as by `explain`, and changes nothing. Without a GPU a time is predicted, and such a candidate is promising, never accepted.
     """
+    from kernelmate.decide.intent import read_intent, refusal
+
+    intent = read_intent(prompt, name=objective)
+    if intent.kind == "explain":
+        from kernelmate.cli.explain import explain
+
+        return int(click.get_current_context().invoke(explain, file=file, **options))
+    if intent.kind in ("accept", "undo"):
+        raise UsageError(
+            f"{prompt!r} is about an earlier result, and this command begins anew.",
+            hint="--accept writes the best candidate; `kernelmate history` shows and restores earlier versions.",
+        )
+    if intent.kind != "search":
+        raise refusal(intent)
     searched = search(file, prompt, options, objective, writes=accept or accept_predicted)
     if accept or accept_predicted:
         write_best(searched, unproven=accept_predicted)

@@ -43,7 +43,7 @@ FILLERS = frozenset(_WORDS.split())
 
 NOT = (
     r"(?:(?:no|without|avoid\w*|not|never|don'?t|do not|remov\w+|get rid of|getting rid of|eliminat\w+|drop|free of|instead of)"
-    r" (?:(?:the|any|all|use|using|used|usage of|of|need\w*|rely\w*|on|to|do|doing|global|these|those|my|more calls to) )*)"
+    r" (?:(?:the|any|all|an?|use|using|used|usage of|of|need\w*|rely\w*|on|to|do|doing|global|these|those|my|more calls to) )*)"
 )
 """Words that negate what follows."""
 
@@ -73,7 +73,7 @@ SHARED_BOUND = (
 NO_ATOMICS = rf"{NOT}(?:atomic ?(?:add|max|min|cas|exch|operations?|ops?|instructions?|adds)s?|atomics?)(?:\(\))?|atomics?[ -]free"
 DETERMINISTIC = (
     r"(?:fully )?determinis(?:tic(?:ally)?|m)|reproducib\w+(?: results?)?|bit[ -]?(?:wise|for[ -]bit)?[ -]?(?:identical|exact|stable|reproducib\w+)"
-    r"|(?:the )?same (?:results?|answers?|bits|output) (?:each|every) (?:time|run)|run[ -]to[ -]run(?: stab\w+)?"
+    r"|(?:the )?same (?:results?|answers?|bits|output) (?:(?:in|for|at|on) )?(?:each|every) (?:time|run|launch)|run[ -]to[ -]run(?: stab\w+)?"
     r"|(?:identical|equal|the same) (?:on|in|for|across|between|from) (?:each |every |all |different )?(?:runs?(?: to run)?|launch\w*)"
 )
 NEED_NOT = (
@@ -125,7 +125,7 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
     (
         "values in registers",
         r"rows-|accumulate-in-register|hoist-loads|contraction",
-        r"(?:keep|hold|put|cach|stor|accumulat)\w*(?: \w+){0,4} in (?:a |the )?registers?",
+        r"(?:keep|hold|put|cach|stor|accumulat)\w*(?: \w+){0,4} in (?:a |the )?registers?|values in registers",
     ),
     (
         "tiles in shared memory",
@@ -154,7 +154,7 @@ STRUCTURES: tuple[tuple[str, str, str], ...] = (
     ("asynchronous copies", r"async|pipeline", r"cp ?\.? ?async(?: double[ -]buffer\w*)?|async(?:hronous)? cop\w+|double[ -]buffer\w*|pipelin\w+|prefetch\w*"),
     ("online softmax", r"online-softmax|rows-", r"online[ -]softmax"),
     ("private histograms", r"private-histogram", r"privati[sz]\w*(?: histograms?)?|private histograms?|(?:per[ -]block|block[ -]local) histograms?"),
-    ("atomics", r"atomic", r"(?:use|using|with|by) (?:block[ -]level )?atomics?(?: ?adds?)?"),
+    ("using atomics", r"atomic", r"(?:use|using|with|by) (?:block[ -]level )?atomics?(?: ?adds?)?"),
     ("launch bounds", r"launch-bounds", r"launch[ -]bounds|max ?n?reg\w*"),
 )  # fmt: skip
 """Code structures that prompts can name: display name, regular expression of authors, and pattern.
@@ -177,8 +177,8 @@ _STRUCTURES = [
     (words, authors, re.compile(rf"\b(?P<no>{NOT})?(?:{pattern})")) for words, authors, pattern in STRUCTURES
 ]
 _QUESTION = re.compile(
-    r"^\W*(?:why|what(?:'s| is| are| does| do| limits?| makes?| was)|how (?:fast|slow|much|many|does|is|good|come|are)"
-    r"|tell me (?:why|what|about)|explain)\b"
+    r"^\W*(?:why|what(?:'?s)?(?! i (?:want|need|ask)\w*)|how(?! about)|where (?:is|are|does|do|did)|tell me (?:why|what|about)|explain)\b"
+    r"|^\W*(?:is|are|does|did|was|were) (?!it possible|there (?:a|any) way)(?:it|this|that|the|there|my|these|those)\b"
     r"|^\W*(?!is it possible|is there (?:a|any) way)(?:which|where|who|when|is|are|does|do|did|has|was|will)\b.*\?"
 )
 
@@ -272,6 +272,11 @@ def read_sizes(prompt: str) -> tuple[str, tuple[Mapping[str, int], ...]]:
     for start, end in sorted(spans, reverse=True):
         prompt = f"{prompt[:start]} \0 {prompt[end:]}"
     return prompt, tuple(sizes)
+
+
+def is_question(text: str) -> bool:
+    """Returns True if a folded prompt consists of questions, which a search would not answer."""
+    return re.search(r"\w", text) is not None and not without_questions(text)
 
 
 def without_questions(text: str) -> str:

@@ -26,7 +26,7 @@ PHRASES: tuple[tuple[Asked, str], ...] = (
     (
         CORRECT,
         r"(?:fix|repair|mend|correct|remove|resolve|solve) (?:the |this |these |my |all |its |any )*(?:\w+ ){0,2}?(?:errors?|bugs?|mistakes?|faults?|races?|crash\w*|findings?|kernel|code)\b"
-        r"|(?:compil\w+|build|syntax|runtime|launch) errors?|(?:make it|get it to) (?:compile|build|run|work|right|correct)"
+        r"|(?:compil\w+|build|syntax|runtime|launch) errors?|(?:make it|get it to) (?:compile|build|run(?! (?:at|in|on|with|under|faster|quicker))|work|right|correct)"
         r"|(?:does not|doesn'?t|do not|won'?t|will not|cannot|can'?t) (?:even )?(?:compile|build|run|work)"
         r"|(?:wrong|incorrect|bad) (?:results?|answers?|values?|outputs?|numbers?)|race conditions?|data races?|deadlocks?"
         r"|out[ -]of[ -]bounds(?: accesse?s?)?|illegal (?:memory )?(?:address|access)(?:es)?|segfaults?|crash(?:es|ed|ing)?",
@@ -229,7 +229,7 @@ def read_objective(prompt: str, baseline: Verdict | None = None, *, name: str | 
 
 def _read(prompt: str, baseline: Verdict | None) -> Objective:
     named, sizes = read_sizes(prompt)
-    text, tolerance = _permitted(without_questions(_fold(named)))
+    text, tolerance = _permitted(without_questions(fold(named)))
     if not text and tolerance is None:
         raise UsageError("The prompt is a question, and a search changes the kernel.", hint=f"`explain` says what limits a kernel. {CAN_BE_ASKED}")  # fmt: skip
     modifiers = read_modifiers(text)
@@ -261,6 +261,11 @@ def _read(prompt: str, baseline: Verdict | None) -> Objective:
     return Objective(
         metric, _direction(metric), prompt, reading, limits, tolerance, keep, constraints, preferences, sizes, unknown
     )
+
+
+def names_a_metric(text: str) -> bool:
+    """Returns True if a folded prompt asks for a metric, constraints and structure set aside."""
+    return bool(_asked(re.split(GUARD_WORDS, read_modifiers(read_sizes(text)[0]).text)[0]))
 
 
 def _without_metric(modifiers: PromptModifiers, baseline: Verdict | None) -> tuple[MetricName, bool, str]:
@@ -356,11 +361,12 @@ def _asked(text: str) -> list[Asked]:
     return named or ([CORRECT] if re.search(MEND, text) else ["time"] if re.search(WEAK, text) else [])
 
 
-def _fold(prompt: str) -> str:
+def fold(prompt: str) -> str:
     """Converts to lower case, strips accents, and corrects mistyped key words."""
     decomposed = unicodedata.normalize("NFKD", prompt.casefold().replace("ß", "ss"))
     plain = re.sub("[\u0300-\u036f]", "", decomposed)
     plain = unicodedata.normalize("NFKC", plain)
+    plain = re.sub(r"\b(?:this|next|last|first|second|one more) time\b", " ", plain)  # no wish for a shorter one
     return re.sub(r"[a-z]{5,}", lambda word: _spell(word.group()), re.sub(r"[\s_]+", " ", plain))
 
 

@@ -43,6 +43,7 @@ from kernelmate.report.words import (
 Row = tuple[str, str, str, str]
 MOST_REASONS = 2
 SIZES_RIGHT = "sizes right"
+ROOF_SHARE = "share of roof"
 
 
 def comparison_view(baseline: Sequence[Verdict], candidate: Sequence[Verdict], sources: SourceLines) -> Group:
@@ -105,7 +106,8 @@ def side_by_side(before: Verdict, after: Verdict, *, every_counter: bool = True)
 def changed_rows(before: Verdict, after: Verdict) -> list[Row]:
     """Returns the figures that differ between two versions, counters last: name, before, after, change."""
     wrong = any(case.correct is False for case in (*before.cases, *after.cases))
-    return [row for row in all_rows(before, after) if row[1] != row[2] and (wrong or row[0] != SIZES_RIGHT)]
+    repeated = (*(() if wrong else (SIZES_RIGHT,)), ROOF_SHARE)  # said by the verdict, and by the time
+    return [row for row in all_rows(before, after) if row[1] != row[2] and not row[0].startswith(repeated)]
 
 
 def all_rows(before: Verdict, after: Verdict) -> list[Row]:
@@ -140,8 +142,8 @@ def _roof_rows(old: Roofline | None, new: Roofline | None) -> list[Row]:
     kind = ", predicted" if "predicted" in (old.kind, new.kind) else ""
     rows: list[Row] = []
     for name, before, after in (
-        (f"share of roof, cold{kind}", old.cold, new.cold),
-        (f"share of roof, warm{kind}", old.warm, new.warm),
+        (f"{ROOF_SHARE}, cold{kind}", old.cold, new.cold),
+        (f"{ROOF_SHARE}, warm{kind}", old.warm, new.warm),
     ):
         if before is None or after is None:
             continue
@@ -355,7 +357,7 @@ def best_line(optimization: Optimization) -> Text:
     return line
 
 
-def trying_line(state: SearchState, elapsed_s: float | None = None) -> str:
+def trying_line(state: SearchState, elapsed_s: float | None = None, *, with_time: bool = True) -> str:
     """Format progress: `judging recipe:vectorize | 7 judged | 12 s of 30 s | best 2.31x recipe:restrict`.
 
     `trying` if quick.
@@ -363,14 +365,13 @@ def trying_line(state: SearchState, elapsed_s: float | None = None) -> str:
     Args:
         state: the search's state.
         elapsed_s: seconds so far; None for the state's.
+        with_time: False where the time is shown elsewhere.
     """
     elapsed_s = state.elapsed_s if elapsed_s is None else elapsed_s
     limit = "" if state.budget_s is None else f" of {state.budget_s:g} s"
-    parts = [
-        f"{'trying' if state.quick else 'judging'} {state.author}",
-        f"{state.tried} judged",
-        f"{elapsed_s:.0f} s{limit}",
-    ]
+    parts = [f"{'trying' if state.quick else 'judging'} {state.author}", f"{state.tried} judged"]
+    if with_time:
+        parts.append(f"{elapsed_s:.0f} s{limit}")
     if state.best is not None:
         parts.append(f"best {gain_words(state.best.verdict)} {state.best.candidate.author}")
     return printable(" | ".join(parts), keep="")

@@ -330,20 +330,23 @@ class Session:
         self._tell("reference", 0, 1)
         return context.trace(self.prepare(kernel, contract=contract)[0])
 
-    def given(self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None) -> JudgingInputs:
+    def given(
+        self, kernel: Kernel, sizes: Sizes = (), reference: str | None = None, contract: Contract | None = None
+    ) -> JudgingInputs:
         """Return all inputs of this session's judgement of a kernel, so that another machine can repeat it.
 
         Args:
             kernel: what is judged.
             sizes: as given to the judging method.
             reference: likewise.
+            contract: replaces the kernel's own.
 
         Raises:
             InputError: contract, sizes or reference need a change. CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
-        context = self._context(kernel, sizes, reference)
-        headers = [path for one in self.prepare(kernel) for _, path in one.compiled.headers]
+        context = self._context(kernel, sizes, reference, contract)
+        headers = [path for one in self.prepare(kernel, contract=contract) for _, path in one.compiled.headers]
         return given_of(kernel, context.contract, context.preparer.options, self.target.name, headers)
 
     def confirm(

@@ -17,6 +17,7 @@ def load_ipython_extension(shell: Any) -> None:
     magics = KernelmateMagics(shell)
     shell.register_magics(magics)
     complete_with(shell, magics)
+    magics.cells.connect()
     setattr(shell, _LOADED, magics)
 
 

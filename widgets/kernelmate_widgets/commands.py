@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial as partial_of
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import StdinNotImplementedError
-from IPython.display import display
+from IPython.display import DisplayHandle, display
 
+from kernelmate.decide.intent import read_intent, refusal
 from kernelmate.errors import UsageError
 from kernelmate.records import Kernel, Optimization
 from kernelmate.report.words import printable
-from kernelmate_widgets.handle import KernelHandle
-from kernelmate_widgets.notebook_state import MagicResult, handle_named
+from kernelmate.source import contract_for
+from kernelmate_widgets.handle import KernelHandle, KernelVersion
+from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, handle_named
 from kernelmate_widgets.output import optimization_bundle, sources_of, views_bundle
-from kernelmate_widgets.searches import SearchArguments
+from kernelmate_widgets.progress import CellProgress
+from kernelmate_widgets.searches import SearchArguments, partial
 
 if TYPE_CHECKING:
     from kernelmate.session.authors import Outgoing
@@ -70,19 +74,41 @@ def search(
     magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchArguments
 ) -> Optimization:
     """Searches for a better version of a kernel, shows the result, and stores it with the kernel."""
+    version = handle.version
+    with magics.progress(quiet=wanted.quiet) as progress:
+        found = _find(magics, magics.notebook.known[name], version, prompt, wanted, progress)
+        handle.found(found)
+        output = progress.result(optimization_bundle(found, version.kernel))
+
+    def accept(number: int) -> list[str]:
+        if handle.optimization is not found:
+            raise UsageError("Another search or another text of the cell has replaced this result.")
+        handle.accept(number)
+        return magics.write_cell(name, handle, running=False)
+
+    def undo() -> list[str]:
+        handle.revert()
+        return magics.write_cell(name, handle, running=False)
+
+    _buttons(magics, name, found, version, output, accept, undo)
+    return found
+
+
+def _find(
+    magics: KernelmateMagics, known: BoundKernel, version: KernelVersion, prompt: str, wanted: SearchArguments,
+    progress: CellProgress,
+) -> Optimization:  # fmt: skip
+    """Searches; an interrupted search returns what was judged."""
     from kernelmate.session.authors import SearchOptions, authors
 
-    known = magics.notebook.known[name]
-    version = handle.version
     session = magics.notebook.session(known.options)
-    progress = magics.progress(quiet=wanted.quiet)
     asked = SearchOptions(
         wanted.author, wanted.samples, wanted.rounds, agrees, progress.step, progress.text,
         spending=magics.notebook.spending(session.settings),
     )  # fmt: skip
     try:
         with magics.notebook.listening(progress.stage):
-            found = session.optimize(
+            return session.optimize(
                 version.kernel,
                 prompt,
                 (),
@@ -95,24 +121,109 @@ def search(
                 on_trying=progress.trying,
                 on_read=lambda aim: progress.step(aim.reading),
             )
-    except BaseException:
-        progress.gone()
-        raise
-    handle.found(found)
-    progress.result(optimization_bundle(found, version.kernel))
+    except KeyboardInterrupt:
+        return partial(prompt, wanted.objective, version, progress.found)
+
+
+def _buttons(
+    magics: KernelmateMagics, name: str, found: Optimization, version: KernelVersion, output: Any,
+    accept: Callable[[int], list[str]], undo: Callable[[], list[str]] | None,
+) -> None:  # fmt: skip
+    """Shows buttons below a result, where the front end has widgets; the commands do the same."""
+    if output is None or not found.candidates:
+        return
+    try:
+        from kernelmate_widgets.actions import ResultActions
+    except ImportError:
+        return
+    display(ResultActions(magics, name, found, version, output, accept, undo))
+
+
+# ---------------------------------------------------------------------------------------------------- repairing
+
+FIX = "fix the kernel"
+
+
+def repair(
+    magics: KernelmateMagics, name: str, failed: BoundKernel, *, quiet: bool, place: DisplayHandle | None = None
+) -> Optimization:
+    """Searches for a right version of a kernel that is not good, and shows it with its change and verdict.
+
+    Args:
+        magics: the notebook's magics.
+        name: the name that the kernel would be bound to.
+        failed: the kernel, with its verdict.
+        quiet: show nothing.
+        place: the output for the result; None for the running cell's.
+    """
+    contract = failed.contract if failed.contract is not None else contract_for(failed.kernel)
+    version = KernelVersion(failed.kernel, contract, failed.verdict)
+    with magics.progress(quiet=quiet, place=place) as progress:
+        found = _find(magics, failed, version, FIX, SearchArguments(max_candidates=48, objective="correct"), progress)
+        output = progress.result(optimization_bundle(found, failed.kernel))
+    magics.notebook.repairs[name] = found
+    if place is None:
+        accept = partial_of(magics.adopt, name, failed, found, running=False)
+        _buttons(magics, name, found, version, output, accept, None)
     return found
 
 
-def _optimize(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
+def offer_repair(magics: KernelmateMagics, name: str, failed: BoundKernel) -> None:
+    """Shows a button that fixes a kernel that is not good, where the front end has widgets."""
+    if not hasattr(magics.shell, "kernel"):
+        return
+    try:
+        from kernelmate_widgets.actions import RepairActions
+    except ImportError:
+        return
+    place = DisplayHandle()
+    display(RepairActions(magics, name, failed, place))
+    place.display({"text/plain": ""}, raw=True)
 
+
+def _fix(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
+    names = _words(options, "fix [NAME]", 0, 1)
+    known = {**magics.notebook.known, **magics.notebook.failed}
+    name = names[0] if names else next(reversed(magics.notebook.failed), None)
+    if name is None or name not in known:
+        hint = f"Kernels here are {', '.join(known)}." if known else "Run a cell that begins with %%kernelmate first."
+        raise UsageError("There is no kernel to fix." if name is None else f"There is no kernel {name!r}.", hint=hint)
+    found = repair(magics, name, known[name], quiet=options.quiet)
+    return magics.give(MagicResult((known[name].verdict,), found), options)
+
+
+def answer(
+    magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchArguments
+) -> Optimization | None:
+    """Does what a prompt asks for: searches, explains, takes or takes back; returns a search's result.
+
+    Raises:
+        UsageError: the prompt asks for nothing that can be done; nothing was tried.
+    """
+    before = None if handle.optimization is None else handle.optimization.objective
+    intent = read_intent(prompt, handle.verdict, earlier=before, name=wanted.objective)
+    if intent.kind == "search":
+        return search(magics, name, handle, intent.prompt, wanted)
+    if intent.kind == "explain":
+        explained(handle, quiet=wanted.quiet)
+    elif intent.kind == "accept":
+        accepted(magics, name, handle, intent.number, quiet=wanted.quiet)
+    elif intent.kind == "undo":
+        reverted(magics, name, handle, quiet=wanted.quiet)
+    else:
+        raise refusal(intent)
+    return None
+
+
+def _optimize(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
     name, prompt = _words(options, 'optimize NAME "PROMPT"', 2, 2)
     handle = handle_named(magics.shell.user_ns, name)
     wanted = SearchArguments(
         options.author, options.max_candidates, options.budget, options.samples, options.rounds, options.objective,
         options.quiet,
     )  # fmt: skip
-    found = search(magics, name, handle, prompt, wanted)
-    return magics.give(MagicResult((found.baseline,), found), options)
+    found = answer(magics, name, handle, prompt, wanted)
+    return magics.give(MagicResult((handle.verdict if found is None else found.baseline,), found), options)
 
 
 def panel(magics: KernelmateMagics, name: str) -> None:
@@ -143,28 +254,55 @@ def _write(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 # ----------------------------------------------------------------------------------------------------- deciding
 
 
+def accepted(magics: KernelmateMagics, name: str, handle: KernelHandle, number: int | None, *, quiet: bool) -> None:
+    """Puts a candidate in force, writes it into the notebook, and shows the change.
+
+    Raises:
+        UsageError: there is no such candidate, or it cannot be accepted.
+    """
+    before = handle.version.kernel
+    version = handle.accept(number)
+    from kernelmate.report.diff import Diff
+
+    said = [f"{name} is now the version of {version.author}; %kernelmate undo {name} takes it back."]
+    if version.verdict.accepted is None:
+        said.append("Its gain is predicted, not measured: confirm it on a GPU.")
+    said += magics.write_cell(name, handle)
+    change = Diff(before.unit.text, version.source, before.unit.path)
+    if not quiet:
+        display(views_bundle(" ".join(said), *([change] if change.lines() else [])), raw=True)
+
+
+def reverted(magics: KernelmateMagics, name: str, handle: KernelHandle, *, quiet: bool) -> None:
+    """Puts the version before in force, and back into the notebook.
+
+    Raises:
+        UsageError: nothing was accepted since the cell was run.
+    """
+    version = handle.revert()
+    said = [f"{name} is the version of {version.author} again.", *magics.write_cell(name, handle)]
+    if not quiet:
+        display(views_bundle(" ".join(said)), raw=True)
+
+
 def _accept(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     name, *number = _words(options, "accept NAME [NUMBER]", 1, 2)
-    handle = handle_named(magics.shell.user_ns, name)
     if number and not number[0].isdigit():
         raise UsageError(
             f"{number[0]!r} is not the number of a candidate.", hint="Give the number that the table shows."
         )
-    before = handle.version.kernel
-    version = handle.accept(int(number[0]) if number else None)
-    from kernelmate.report.diff import Diff
-
-    said = f"{name} is now the version of {version.author}; %kernelmate revert {name} takes it back."
-    if version.verdict.accepted is None:
-        said += " Its gain is predicted, not measured: confirm it on a GPU."
-    change = Diff(before.unit.text, version.source, before.unit.path)
-    _show(views_bundle(said, *([change] if change.lines() else [])), options)
+    if name in magics.notebook.failed and name in magics.notebook.repairs:
+        found = magics.notebook.repairs[name]
+        taken = int(number[0]) if number else (found.best or 0) + 1
+        _show(views_bundle(" ".join(magics.adopt(name, magics.notebook.failed[name], found, taken))), options)
+        return
+    handle = handle_named(magics.shell.user_ns, name)
+    accepted(magics, name, handle, int(number[0]) if number else None, quiet=options.quiet)
 
 
 def _revert(magics: KernelmateMagics, options: argparse.Namespace) -> None:
-    (name,) = _words(options, "revert NAME", 1, 1)
-    version = handle_named(magics.shell.user_ns, name).revert()
-    _show(views_bundle(f"{name} is the version of {version.author} again."), options)
+    (name,) = _words(options, f"{options.command} NAME", 1, 1)
+    reverted(magics, name, handle_named(magics.shell.user_ns, name), quiet=options.quiet)
 
 
 # ------------------------------------------------------------------------------------------------------ looking
@@ -179,10 +317,10 @@ def _compare(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
     before, contract = _version(magics, first)
     after, _ = _version(magics, second)
     session = magics.notebook.session(magics.notebook.known[handle.name].options)
-    progress = magics.progress(quiet=options.quiet)
-    with magics.notebook.listening(progress.stage):
-        found = session.compare(before, after, contract=contract)
-    progress.result(views_bundle(comparison_view(found.baseline, found.candidate, sources_of(after))))
+    with magics.progress(quiet=options.quiet) as progress:
+        with magics.notebook.listening(progress.stage):
+            found = session.compare(before, after, contract=contract)
+        progress.result(views_bundle(comparison_view(found.baseline, found.candidate, sources_of(after))))
     return magics.give(MagicResult(found.candidate), options)
 
 
@@ -203,14 +341,20 @@ def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
     return candidate.kernel, candidate.contract
 
 
-def _explain(magics: KernelmateMagics, options: argparse.Namespace) -> None:
-    (name,) = _words(options, "explain NAME", 1, 1)
+def explained(handle: KernelHandle, *, quiet: bool) -> None:
+    """Shows what limits the version in force; it was judged before, so nothing is run."""
     from kernelmate.report.causes import causes_view
     from kernelmate.suggest.diagnosis import diagnose
 
-    handle = handle_named(magics.shell.user_ns, name)
     kernel, verdict = handle.version.kernel, handle.verdict
-    _show(views_bundle(causes_view(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel))), options)
+    if not quiet:
+        view = causes_view(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel))
+        display(views_bundle(view), raw=True)
+
+
+def _explain(magics: KernelmateMagics, options: argparse.Namespace) -> None:
+    (name,) = _words(options, "explain NAME", 1, 1)
+    explained(handle_named(magics.shell.user_ns, name), quiet=options.quiet)
 
 
 def _history(magics: KernelmateMagics, options: argparse.Namespace) -> None:
@@ -259,7 +403,9 @@ def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 COMMANDS: dict[str, Callable[[Any, argparse.Namespace], Any]] = {
     "write": _write,
     "optimize": _optimize,
+    "fix": _fix,
     "accept": _accept,
+    "undo": _revert,
     "revert": _revert,
     "compare": _compare,
     "explain": _explain,

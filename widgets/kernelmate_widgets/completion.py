@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from kernelmate.decide.intent import SUGGESTED
 from kernelmate_widgets import commands
 from kernelmate_widgets.arrays import live_array
 from kernelmate_widgets.cells import quoted
 from kernelmate_widgets.handle import KernelHandle
-from kernelmate_widgets.searches import PROMPTS
 
 if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics
@@ -50,7 +50,7 @@ def complete_cell(magics: KernelmateMagics, event: Any) -> list[str]:
     if option == "--backend":
         return _beginning(word, ["auto", "cuda", "emulator"])
     if option == "--prompt":
-        return _beginning(word, map(quoted, PROMPTS))
+        return _beginning(word, map(quoted, SUGGESTED))
     if option in {"--grid", "--block", "--shared"}:
         return _beginning(word, [name for name, value in _own(namespace) if _number(value)])
     return _beginning(word, [*OPTIONS_OF_CELL, *_kernels(namespace)])
@@ -75,7 +75,7 @@ def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
     if words[0] == "write":
         return _beginning(event.symbol, [name for name, value in _own(namespace) if callable(value)])
     if words[0] == "optimize" and len(words) >= 2:
-        return _beginning(event.symbol, map(quoted, PROMPTS))
+        return _beginning(event.symbol, map(quoted, SUGGESTED))
     return _beginning(event.symbol, _kernels(namespace))
 
 

@@ -37,19 +37,31 @@ class KernelFailed(CellFailed):
         verdict: the verdict.
         sources: source of line excerpts.
         remark: the state of the bound name.
+        shown: True if the cell's output has the verdict, so that its findings need not be shown again.
 
     Attributes:
         verdict: the verdict.
     """
 
-    def __init__(self, verdict: Verdict, sources: SourceLines, remark: str = "") -> None:
+    def __init__(self, verdict: Verdict, sources: SourceLines, remark: str = "", *, shown: bool = False) -> None:
         self.verdict = verdict
+        self._shown = shown
         self._sources = sources
         self._remark = remark
         super().__init__(self._text(color=False))
 
     def _render_traceback_(self) -> list[str]:
-        return self._text(color=True).split("\n")
+        return self._line() if self._shown else self._text(color=True).split("\n")
+
+    def _line(self) -> list[str]:
+        """Returns the first finding in one line, and what can be done."""
+        from kernelmate.report.tables import verdict_line
+        from kernelmate_widgets.rendering import as_ansi
+
+        first = next((one for one in self.verdict.findings if one.severity == "error"), None)
+        where = "" if first is None else f": {first.code}" + ("" if first.line is None else f" at line {first.line}")
+        hint = f"{self._remark} %kernelmate fix tries repairs, and shows one only if it is right."
+        return [f"{type(self).__name__}: {as_ansi(verdict_line(self.verdict))}{where}", hint.strip()]
 
     def _text(self, *, color: bool) -> str:
         from kernelmate.report.console import findings_view, lines

@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
 
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
+from IPython.display import DisplayHandle
 from IPython.utils.process import arg_split
 
 from kernelmate.errors import UsageError
-from kernelmate.records import Contract, Kernel, Verdict
+from kernelmate.records import Contract, Kernel, Optimization, Verdict
 from kernelmate.source import contract_for
 from kernelmate_widgets import commands
-from kernelmate_widgets.cells import cell_unit, chosen_kernel, is_name, place_name, short_name
+from kernelmate_widgets.cell_writing import CellWriter, cell_of, cell_text, running_cell
+from kernelmate_widgets.cells import MAGIC, cell_unit, chosen_kernel, is_name, place_name, short_name
 from kernelmate_widgets.failing import KernelFailed, told
-from kernelmate_widgets.handle import KernelHandle, KernelVersion
+from kernelmate_widgets.handle import KernelHandle, KernelVersion, reason_not_to_take
 from kernelmate_widgets.live import LineArguments, live_contract
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, NotebookState
 from kernelmate_widgets.output import sources_of, verdict_bundle
 from kernelmate_widgets.progress import CellProgress
 from kernelmate_widgets.searches import SearchArguments
+
+
+_FAILED = "!"
+"""Marks copies of a kernel that is not good; no name begins with it."""
 
 
 @magics_class
@@ -31,6 +39,7 @@ class KernelmateMagics(Magics):
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
         self.notebook = NotebookState()
+        self.cells = CellWriter(shell)
 
     @no_var_expand
     @magic_arguments("%kernelmate")
@@ -68,19 +77,23 @@ class KernelmateMagics(Magics):
         wanted = LineArguments(options.args, options.grid, options.block, options.shared, options.ref)
         folder = self.notebook.folder() if wanted.anything else None
         try:
-            contract = None if folder is None else live_contract(kernel, wanted, self.shell.ev, folder)
-            verdicts = self._judged(kernel, contract, chosen, quiet=options.quiet)
-            failed = next((verdict for verdict in verdicts if verdict.accepted is False), None)
-            if failed is not None:
-                raise KernelFailed(failed, sources_of(kernel), self._unchanged(name))
-            handle = self._bind(name, BoundKernel(kernel, contract, verdicts[0], chosen))
+            with self.progress(quiet=options.quiet) as progress:  # large arrays take a while to copy
+                contract = None if folder is None else live_contract(kernel, wanted, self.shell.ev, folder)
+                verdicts = self._judged(kernel, contract, chosen, progress)
+            text, place = self._raw_cell() or f"{MAGIC} {line}\n{cell}", running_cell(self.shell)
+            bad = next((verdict for verdict in verdicts if verdict.accepted is False), None)
+            if bad is not None:
+                self._failed(name, BoundKernel(kernel, contract, bad, chosen, line, text, place), folder, options)
+            handle = self._bind(name, BoundKernel(kernel, contract, verdicts[0], chosen, line, text, place))
+        except KernelFailed:
+            raise  # its copies stay, for a repair
         except BaseException:
             self.notebook.drop(folder)
             raise
         self.notebook.keep(name, folder)
         result = MagicResult(verdicts)
         if options.prompt is not None:
-            found = commands.search(self, name, handle, options.prompt, SearchArguments(quiet=options.quiet))
+            found = commands.answer(self, name, handle, options.prompt, SearchArguments(quiet=options.quiet))
             result = MagicResult(verdicts, found)
         if options.panel:
             commands.panel(self, name)
@@ -129,28 +142,68 @@ class KernelmateMagics(Magics):
         return commands.run(self, options)
 
     def _judged(
-        self, kernel: Kernel, contract: Contract | None, options: Mapping[str, Any], *, quiet: bool
+        self, kernel: Kernel, contract: Contract | None, options: Mapping[str, Any], progress: CellProgress
     ) -> tuple[Verdict, ...]:
         """The verdicts on a cell's kernel, shown."""
         session = self.notebook.session(options)
-        progress = self.progress(quiet=quiet)
-        try:
-            with self.notebook.listening(progress.stage):
-                verdicts = session.bench(kernel, contract=contract)
-        except BaseException:
-            progress.gone()
-            raise
-        if not quiet:
+        with self.notebook.listening(progress.stage):
+            verdicts = session.bench(kernel, contract=contract)
+        if not progress.quiet:
             remarks = (*session.notices, *_guessed(kernel, contract))
             progress.first(verdict_bundle(verdicts, kernel, remarks, charts=False))  # drawing charts takes a while
             progress.result(verdict_bundle(verdicts, kernel, remarks))
         return verdicts
 
+    def _failed(self, name: str, failed: BoundKernel, folder: Path | None, options: argparse.Namespace) -> NoReturn:
+        """Remembers a kernel that is not good, offers to fix it or does so if the prompt asks for it, and raises.
+
+        Raises:
+            KernelFailed: always.
+        """
+        self.notebook.keep(_FAILED + name, folder)  # beside those of what the name is bound to
+        self.notebook.failed[name] = failed
+        if options.prompt is not None:
+            commands.repair(self, name, failed, quiet=options.quiet)
+        elif not options.quiet:
+            commands.offer_repair(self, name, failed)
+        shown = not options.quiet and hasattr(self.shell, "kernel")
+        raise KernelFailed(failed.verdict, sources_of(failed.kernel), self._unchanged(name), shown=shown)
+
     # ----------------------------------------------------------------------------------------------- for commands
 
-    def progress(self, *, quiet: bool) -> CellProgress:
-        """Progress in the output of the running cell."""
-        return CellProgress(quiet=quiet, live=hasattr(self.shell, "kernel"))
+    def progress(self, *, quiet: bool, place: DisplayHandle | None = None) -> CellProgress:
+        """Progress in the output of the running cell, or in a place that is there already."""
+        return CellProgress(quiet=quiet, live=hasattr(self.shell, "kernel"), place=place)
+
+    def write_cell(self, name: str, handle: KernelHandle, *, running: bool = True) -> list[str]:
+        """Writes the version in force into the notebook, as the setting says; returns sentences for the user."""
+        known = self.notebook.known[name]
+        text = cell_of(known, handle, handle.version)
+        said = self.cells.write(known.cell_id, text, self.notebook.settings().accept_into, running=running)
+        return [said] if said else []
+
+    def adopt(
+        self, name: str, failed: BoundKernel, found: Optimization, number: int, *, running: bool = True
+    ) -> list[str]:
+        """Bind a repaired kernel and write it into its cell; returns sentences for the user.
+
+        Raises:
+            UsageError: there is no such repair, or it is not right.
+        """
+        if not 1 <= number <= len(found.candidates):
+            raise UsageError(f"There is no repair {number} of {name}.", hint=f"There are {len(found.candidates)}.")
+        judged = found.candidates[number - 1]
+        why_not = reason_not_to_take(judged)
+        if why_not is not None:
+            raise UsageError(f"Repair {number} of {name} cannot be accepted: {why_not}.", hint="Choose another.")
+        candidate, live = judged.candidate, failed.contract is not None
+        before = failed.contract if failed.contract is not None else contract_for(failed.kernel)
+        text = cell_text(failed, KernelVersion(candidate.kernel, candidate.contract, judged.verdict), before)
+        contract = candidate.contract if live else None
+        self.notebook.keep_as(_FAILED + name, name)
+        self._bind(name, replace(failed, kernel=candidate.kernel, contract=contract, verdict=judged.verdict, cell=text))
+        said = self.cells.write(failed.cell_id, text, self.notebook.settings().accept_into, running=running)
+        return [f"{name} is bound to the repaired kernel.", *([said] if said else [])]
 
     def give(self, result: MagicResult, options: argparse.Namespace) -> MagicResult | None:
         """Returns or stores a result, as `-o` and `-v` request."""
@@ -201,6 +254,7 @@ class KernelmateMagics(Magics):
             held = KernelHandle(name, session.backend, version, prepare)
             self.shell.push({name: held})
         self.notebook.known[name] = known
+        self.notebook.failed.pop(name, None)
         return held
 
 

@@ -33,12 +33,18 @@ class BoundKernel:
     Attributes:
         contract: the contract that judged it; None for its own or an inferred one.
         options: settings that its cell named.
+        line: the magic line behind `%%kernelmate`.
+        cell: the whole cell as it was run.
+        cell_id: the front end's identifier of the cell; None where it sends none.
     """
 
     kernel: Kernel
     contract: Contract | None
     verdict: Verdict
     options: Mapping[str, Any]
+    line: str = ""
+    cell: str = ""
+    cell_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -73,11 +79,14 @@ class NotebookState:
     Attributes:
         settings_given: settings that the notebook has set, by name.
         known: kernels by bound name.
+        failed: kernels whose last text is not good, by the name that they would have; `repairs` are the results of fixing them.
     """
 
     def __init__(self) -> None:
         self.settings_given: dict[str, Any] = {}
         self.known: dict[str, BoundKernel] = {}
+        self.failed: dict[str, BoundKernel] = {}
+        self.repairs: dict[str, Optimization] = {}
         self._sessions: dict[tuple[str, str], Session] = {}
         self._turn = threading.RLock()
         self._listeners = threading.local()
@@ -169,6 +178,12 @@ class NotebookState:
         self.drop(self._kept.pop(name, None))
         if folder is not None:
             self._kept[name] = folder
+
+    def keep_as(self, name: str, other: str) -> None:
+        """Associates the copies of one kernel with another in its place."""
+        folder = self._kept.pop(name, None)
+        if folder is not None:
+            self.keep(other, folder)
 
     def drop(self, folder: Path | None) -> None:
         """Deletes unused copies in a folder."""

@@ -68,20 +68,23 @@ def verdict_bundle(
     return _bundle(said, (full, small), scenes, remarks)
 
 
-def optimization_bundle(optimization: Optimization, baseline: Kernel, shown: int | None = None) -> dict[str, Any]:
+def optimization_bundle(
+    optimization: Optimization, baseline: Kernel, shown: int | None = None, accepted: int | None = None
+) -> dict[str, Any]:
     """Returns the output of a search.
 
     Args:
         optimization: its result.
         baseline: the original kernel.
         shown: number of the candidate in view, from 1; None for the best.
+        accepted: number of the candidate that a person has accepted; None without one.
     """
     from kernelmate.report.versions import optimization_view
 
     said = as_text(*optimization_view(optimization, baseline, sources_of(baseline)))
     versions = charted(optimization, shown)
-    full = optimization_parts(optimization, baseline, shown=shown, more=_more_charts(versions))
-    small = optimization_parts(optimization, baseline, shown=shown)
+    full = optimization_parts(optimization, baseline, shown=shown, accepted=accepted, more=_more_charts(versions))
+    small = optimization_parts(optimization, baseline, shown=shown, accepted=accepted)
     return _bundle(said, (full, small), result_scenes(versions))
 
 

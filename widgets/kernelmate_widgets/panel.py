@@ -16,6 +16,7 @@ import anywidget
 import traitlets
 from IPython.display import DisplayHandle, display
 
+from kernelmate.decide.intent import SUGGESTED
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Judged, Optimization
 from kernelmate.session.authors import BUILT_IN, Outgoing
@@ -24,7 +25,7 @@ from kernelmate_widgets.handle import KernelHandle
 from kernelmate_widgets.listing import VersionList
 from kernelmate_widgets.notebook_state import NotebookState
 from kernelmate_widgets.output import panel_bundle
-from kernelmate_widgets.searches import PROMPTS, BackgroundSearch, SearchArguments, SearchQuery
+from kernelmate_widgets.searches import BackgroundSearch, SearchArguments, SearchQuery
 
 CHARTS_EVERY_S = 1.5
 """Seconds between two drawings of the charts while candidates arrive."""
@@ -64,7 +65,7 @@ class Panel(anywidget.AnyWidget):
         super().__init__()
         self.fixed = {
             "name": name,
-            "chips": list(PROMPTS),
+            "chips": list(SUGGESTED),
             "authors": list(BUILT_IN),
             "templates": panel_state.templates(),
             "kept": f"km-kept-{secrets.token_hex(8)}",

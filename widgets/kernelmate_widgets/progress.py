@@ -1,7 +1,8 @@
-"""Progress in a cell's output: only for work that lasts, and replaced by its result."""
+"""Progress in a cell's output, shown within half a second and replaced by the result."""
 
 from __future__ import annotations
 
+import threading
 import time
 from html import escape
 from typing import Any
@@ -9,101 +10,118 @@ from typing import Any
 from IPython.display import DisplayHandle, display
 
 from kernelmate.records import Judged, SearchState
-from kernelmate.report.words import STAGES
+from kernelmate.report.words import STAGES, number
 
-AFTER_S = 1.0
+AFTER_S = 0.3
 """Seconds of work before anything is shown."""
 
-EVERY_S = 0.25
-"""Seconds between two updates."""
+EVERY_S = 0.5
+"""Seconds between two updates; the elapsed time goes on in work that tells nothing, as a long reference."""
 
-TAIL = 1200
-"""Characters of a model's text that are shown while it is generated."""
+KEEPS = "the notebook's stop button ends the search and keeps what was judged"
 
 
 class CellProgress:
-    """Shows a cell's progress, and replaces it by the result.
+    """Shows a cell's progress, and replaces it by the result. A thread of its own keeps the elapsed time going.
 
     Args:
         quiet: show nothing.
         live: True if the front end can replace output; in a terminal nothing is shown until the end.
+        place: an output that is there already, for work that a button starts; None for one of the running cell.
     """
 
-    def __init__(self, *, quiet: bool, live: bool) -> None:
+    def __init__(self, *, quiet: bool, live: bool, place: DisplayHandle | None = None) -> None:
         self._enabled = live and not quiet
-        self._quiet = quiet
+        self.quiet = quiet
         self._began = time.monotonic()
-        self._shown_at = 0.0
-        self._handle: DisplayHandle | None = None
-        self._judged: list[Judged] = []
-        self._said = self._written = self._trying = ""
+        self._handle: DisplayHandle | None = place if self._enabled else None
+        self._said, self._trying = "starting", ""
+        self._searching, self._written = False, 0
+        self.found: list[Judged] = []
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        if self._enabled:
+            # The output's place is made here: a thread's output may go to another cell.
+            if self._handle is None:
+                self._handle = DisplayHandle()
+                self._handle.display({"text/plain": ""}, raw=True)
+            threading.Thread(target=self._tick, name="kernelmate progress", daemon=True).start()
 
     def stage(self, stage: str, done: int, total: int) -> None:
         """Shows the progress of a stage; called by the session in this thread."""
         count = f" {min(done + 1, total)} of {total}" if total > 1 else ""
-        self._update(f"{STAGES.get(stage, stage)}{count}")
+        self._said = f"{STAGES.get(stage, stage)}{count}"
 
     def step(self, text: str) -> None:
         """Shows the step that begins now, in words."""
-        self._trying = ""
-        self._update(text)
+        self._searching = True
+        self._said, self._trying, self._written = text, "", 0
 
     def trying(self, state: SearchState) -> None:
         """Shows the version being tried, and the best so far."""
         from kernelmate.report.versions import trying_line
 
-        self._trying = trying_line(state)
-        self._update("")
+        self._searching, self._written = True, 0
+        self._trying, self._said = trying_line(state, with_time=False), ""
 
     def text(self, piece: str) -> None:
-        """Shows the end of a model's text below the progress."""
-        self._written = (self._written + piece)[-TAIL:]
-        self._update(self._said)
+        """Counts what a model writes: its text is for its reader alone, and may be in tokens that nobody reads."""
+        self._written += len(piece)
 
     def judged(self, found: Judged) -> None:
         """One more candidate has its verdict."""
-        self._judged.append(found)
-        self._written = ""
+        self.found.append(found)
 
-    def result(self, bundle: dict[str, Any]) -> None:
-        """Shows the result in place of the progress."""
-        if self._quiet:
-            return
-        if self._handle is not None:
-            self._handle.update(bundle, raw=True)
-        else:
+    @property
+    def line(self) -> str:
+        """Progress in one line: what is done, n of N, elapsed time, best so far."""
+        parts = [one for one in (self._trying, self._said) if one]
+        if self._written:
+            parts.append(f"the model writes, {number(self._written)} characters so far")
+        return f"{' | '.join(parts)} | {time.monotonic() - self._began:.0f} s"
+
+    def result(self, bundle: dict[str, Any]) -> DisplayHandle | None:
+        """Shows the result in place of the progress; returns where, if it can be replaced."""
+        self._end()
+        if self.quiet:
+            return None
+        if self._handle is None:
             display(bundle, raw=True)
+        else:
+            self._handle.update(bundle, raw=True)
+        return self._handle
 
     def first(self, bundle: dict[str, Any]) -> None:
         """Shows preliminary results if the front end can replace them later."""
-        if not self._enabled:
-            return
-        if self._handle is None:
-            self._handle = DisplayHandle()
-            self._handle.display(bundle, raw=True)
-        else:
-            self._handle.update(bundle, raw=True)
-
-    def gone(self) -> None:
-        """Removes the progress when there is no result."""
         if self._handle is not None:
-            self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
-
-    def _update(self, text: str) -> None:
-        self._said = text
-        now = time.monotonic()
-        if not self._enabled or now - self._began < AFTER_S or now - self._shown_at < EVERY_S:
-            return
-        self._shown_at = now
-        shown = f"{text} ({len(self._judged)} candidates judged)" if self._judged and not self._trying else text
-        if self._trying:
-            shown = f"{self._trying} ({text})" if text else self._trying
-        bundle = {"text/plain": f"{shown} ...", "text/html": f"<div>{escape(shown)} …</div>"}
-        if self._written:
-            bundle["text/plain"] += f"\n\n{self._written}"
-            bundle["text/html"] += f"<pre>{escape(self._written)}</pre>"
-        if self._handle is None:
-            self._handle = DisplayHandle()
-            self._handle.display(bundle, raw=True)
-        else:
+            self._end()
             self._handle.update(bundle, raw=True)
+
+    def __enter__(self) -> CellProgress:
+        """Returns itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Ends; after an exception, the progress is removed unless a result has taken its place."""
+        if kind is not None and self._handle is not None and not self._over.is_set():
+            self._end()
+            self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
+        self._end()
+
+    def _end(self) -> None:
+        with self._lock:  # an update that has begun would come after the result
+            self._over.set()
+
+    def _tick(self) -> None:
+        self._over.wait(AFTER_S)
+        while not self._over.is_set():
+            with self._lock:
+                if self._over.is_set() or self._handle is None:
+                    return
+                self._handle.update(self._bundle(), raw=True)
+            self._over.wait(EVERY_S)
+
+    def _bundle(self) -> dict[str, str]:
+        line = self.line
+        hint = f'<div style="opacity:.7">{escape(KEEPS)}</div>' if self._searching else ""
+        return {"text/plain": f"{line} ...", "text/html": f"<div>{escape(line)} …</div>{hint}"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,13 +13,27 @@ from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.versions import trying_line
 from kernelmate.session.authors import Outgoing, SearchOptions, authors
-from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import NotebookState
 
-PROMPTS = ("make it faster", "reduce memory usage", "fewer registers", "raise occupancy", "more accurate")
-"""A prompt for each objective."""
 
-STOPPED = "Stopped before every suggestion was tried."
+def partial(prompt: str, metric: Any, version: KernelVersion, found: Sequence[Judged]) -> Optimization:
+    """Returns the result of a stopped search: its candidates so far, the best first.
+
+    Args:
+        prompt: the user's words.
+        metric: the objective, where the user named it.
+        version: the version that was to be improved.
+        found: what was judged.
+
+    Raises:
+        UsageError: the prompt was not understood.
+    """
+    objective = read_objective(prompt, version.verdict, name=metric)
+    ranked = best_first(found, objective, version.kernel, version.contract)
+    best = 0 if ranked and ranked[0].verdict.worth_taking else None
+    said = f"stopped: {len(ranked)} judged" + (f", best is #{best + 1}" if best is not None else "")
+    return Optimization(objective, version.verdict, tuple(ranked), best, (said,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +178,5 @@ class BackgroundSearch:
             self._watcher.on_judged(found)
 
     def _partial(self) -> Optimization:
-        """Returns the result of a stopped search: its candidates so far, the best first."""
-        verdict = self._version.verdict
-        objective = read_objective(self._query.prompt, verdict, name=self._query.options.objective)
-        version = self._version
-        contract = version.contract
-        ranked = best_first(self._found, objective, version.kernel, contract)
-        best = 0 if ranked and ranked[0].verdict.accepted is not False else None
-        return Optimization(objective, verdict, tuple(ranked), best, (STOPPED,))
+        """Returns the result so far."""
+        return partial(self._query.prompt, self._query.options.objective, self._version, self._found)

@@ -39,22 +39,19 @@ def write(magics: KernelmateMagics, call: str, *, quiet: bool) -> None:
 
     name, function, values = _called(call, magics.shell.ev)
     folder = magics.notebook.folder()
-    progress = magics.progress(quiet=quiet)
     try:
-        spec = carried_function(function, name, folder, f"%kernelmate write {name}")
-        described = _described(function, name, spec)
-        entries = ", ".join(f"{one}={_example(one, value)}" for one, value in values.items())
-        path = folder / f"{described.name}.cu"
-        asked = KernelRequest(described, read_examples(described, entries, {}), path, f"{described.name}_kernel")
-        session = magics.notebook.session()
-        with magics.notebook.listening(progress.stage):
-            made = write_kernel(session, asked, on_trying=progress.step)
-    except BaseException:
-        progress.gone()
-        raise
+        with magics.progress(quiet=quiet) as progress:
+            spec = carried_function(function, name, folder, f"%kernelmate write {name}")
+            described = _described(function, name, spec)
+            entries = ", ".join(f"{one}={_example(one, value)}" for one, value in values.items())
+            path = folder / f"{described.name}.cu"
+            asked = KernelRequest(described, read_examples(described, entries, {}), path, f"{described.name}_kernel")
+            session = magics.notebook.session()
+            with magics.notebook.listening(progress.stage):
+                made = write_kernel(session, asked, on_trying=progress.step)
+            _offer(magics, name, made, progress)
     finally:
         magics.notebook.drop(folder)
-    _offer(magics, name, made, progress)
 
 
 def _called(call: str, evaluate: Evaluate) -> tuple[str, Callable[..., Any], Mapping[str, object]]:

@@ -10,12 +10,32 @@ from typing import Any
 
 import pytest
 
-from kernelmate.records import Constraint, Kernel, ObjectiveResult, Optimization, Preference, Roofline, Roofs, Speedup, Timing, Verdict, Work  # fmt: skip
+from kernelmate.records import (  # fmt: skip
+    Constraint,
+    Kernel,
+    ObjectiveResult,
+    Optimization,
+    Preference,
+    Roofline,
+    Roofs,
+    Speedup,
+    Timing,
+    Verdict,
+    Work,
+)
 from kernelmate.report.chart import ChartVersion
 from kernelmate.report.drawing import Mark, Rect, Scene, TextShape, shortened, text_width
 from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.result import charted, grouped, optimization_parts, verdict_parts, view
-from kernelmate.report.result_charts import LEFT, RIGHT, WIDTH, correctness_scene, occupancy_scene, result_scenes, time_scene  # fmt: skip
+from kernelmate.report.result_charts import (  # fmt: skip
+    LEFT,
+    RIGHT,
+    WIDTH,
+    correctness_scene,
+    occupancy_scene,
+    result_scenes,
+    time_scene,
+)
 
 
 def seen(parts: list[str]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -302,25 +304,56 @@ def test_options_may_stand_before_names_and_after_them(notebook) -> None:
     assert (notebook.names["doubled"].verdict.target, notebook.names["doubled"].verdict.seed) == ("L4", 7)
 
 
-def test_the_end_of_what_a_model_writes_stands_below_the_progress_and_goes_with_it(monkeypatch, notebook) -> None:
+def test_progress_is_shown_while_nothing_is_told_and_without_a_models_raw_text(monkeypatch, notebook) -> None:
     from IPython.utils.capture import capture_output
 
     from kernelmate_widgets import progress
 
     monkeypatch.setattr(progress, "AFTER_S", 0)
-    monkeypatch.setattr(progress, "EVERY_S", 0)
-    with capture_output() as captured:
-        shown = progress.CellProgress(quiet=False, live=True)
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    with capture_output() as captured, progress.CellProgress(quiet=False, live=True) as shown:
         shown.step("the local model, attempt 1")
-        shown.text("x" * 5000)
-        shown.text("if (i < n)")
+        shown.text("@do-shuffle:" * 100)
+        while len(captured.outputs) < 4:  # the elapsed time goes on by itself
+            time.sleep(0.01)
         shown.result({"text/plain": "the result"})
     *_, last, result = [one.data for one in captured.outputs]
-    assert last["text/plain"].startswith("the local model, attempt 1 ...")
-    assert last["text/plain"].endswith("xif (i < n)")
-    assert len(last["text/plain"]) < 1500
-    assert "if (i &lt; n)" in last["text/html"]
+    assert last["text/plain"] == "the local model, attempt 1 | the model writes, 1,200 characters so far | 0 s ..."
+    assert "@do-shuffle" not in str(captured.outputs)
+    assert "stop button" in last["text/html"]
     assert result == {"text/plain": "the result"}
+
+
+def test_progress_goes_with_an_exception_and_its_thread_ends(notebook) -> None:
+    from IPython.utils.capture import capture_output
+
+    from kernelmate_widgets.progress import CellProgress
+
+    with capture_output() as captured, pytest.raises(ValueError, match="no"), CellProgress(quiet=False, live=True):
+        raise ValueError("no")
+    assert captured.outputs[-1].data["text/plain"] == ""
+    assert not any(one.name == "kernelmate progress" and one.is_alive() for one in threading.enumerate() if time.sleep(0.1) is None)  # fmt: skip
+
+
+def test_an_interrupted_search_keeps_what_was_judged(monkeypatch, notebook, arrays) -> None:
+    from kernelmate_widgets.progress import CellProgress
+
+    arrays(notebook)
+    notebook.run("%%kernelmate -q --args x,y,rows,cols --grid rows --block 128 --ref reference\n" + notebook.ROW_SUM)
+    keep = CellProgress.judged
+
+    def stop_after_one(self, found) -> None:
+        keep(self, found)
+        if self.found:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(CellProgress, "judged", stop_after_one)
+    ran = notebook.run('%kernelmate optimize row_sum "reduce memory usage"')
+    handle = notebook.names["row_sum"]
+    assert len(handle.candidates) == 1
+    assert "stopped: 1 judged, best is #1" in ran.text
+    notebook.run("%kernelmate accept row_sum -q")
+    assert handle.version.author != "user"
 
 
 def test_searches_of_one_notebook_share_one_budget_whose_limit_can_be_raised(notebook) -> None:

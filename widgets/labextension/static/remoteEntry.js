@@ -32,6 +32,36 @@
     settle();
   }
 
+  const CELLS = "kernelmate.cells";
+
+  /** Writes an accepted version into the cell that its kernel was defined in, or below it. */
+  function write(panel, { cell, text, below }) {
+    const index = panel.content.widgets.findIndex((one) => one.model.id === cell);
+    if (index < 0) return;
+    if (below) panel.content.model.sharedModel.insertCell(index + 1, { cell_type: "code", source: text, metadata: {} });
+    else panel.content.widgets[index].model.sharedModel.setSource(text);
+  }
+
+  /** Serves the comm of a notebook's kernel, also one that was opened before this page was loaded. */
+  function serve(panel) {
+    const context = panel.sessionContext;
+    const known = new WeakSet();
+    const attach = async () => {
+      const kernel = context.session?.kernel;
+      if (!kernel || known.has(kernel)) return;
+      known.add(kernel);
+      const use = (comm) => {
+        comm.onMsg = (message) => write(panel, message.content.data);
+        comm.send({ ready: true });
+      };
+      kernel.registerCommTarget(CELLS, use);
+      const open = await kernel.requestCommInfo({ target_name: CELLS });
+      for (const id of Object.keys(open.content.comms ?? {})) if (!kernel.hasComm(id)) use(kernel.createComm(CELLS, id));
+    };
+    context.kernelChanged.connect(attach);
+    context.ready.then(attach).catch(() => {});
+  }
+
   const LOST = "Error displaying widget: model not found";
 
   /** A panel whose kernel is gone says so in place of an error: what was found stands above it. */
@@ -58,6 +88,7 @@
     };
     // Cells are there once the notebook has been read, and come and go with editing.
     panel.context.ready.then(look);
+    serve(panel);
     panel.content.modelContentChanged.connect(look);
     look();
   }

@@ -1,0 +1,221 @@
+"""What a prompt asks for: a search, an explanation, a step with what was found, or nothing that is understood.
+
+The command line, notebooks and the editor decide by `read_intent` alone what to do with a prompt; `objective.py` reads
+what a search aims at.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kernelmate.decide.metrics import METRICS, WORDS
+from kernelmate.decide.modifiers import is_question
+from kernelmate.decide.objective import CAN_BE_ASKED, fold, names_a_metric, read_objective
+from kernelmate.errors import UsageError
+from kernelmate.records import MetricName, Objective, Verdict
+
+IntentKind = Literal["search", "explain", "accept", "undo", "impossible", "unknown"]
+
+SUGGESTED = ("make it faster", "reduce memory usage", "fewer registers", "raise occupancy", "more accurate")
+"""Prompts that are offered, one for each common objective."""
+
+METRIC_PROMPTS: dict[MetricName, str] = {
+    "time": "make it faster",
+    "shared_bytes": "less shared memory",
+    "registers": "fewer registers",
+    "local_bytes": "fewer spills",
+    "global_bytes": "less global memory traffic",
+    "occupancy": "higher occupancy",
+    "accuracy": "more accurate",
+    "correct": "fix the kernel",
+}
+
+NOT_UNDERSTOOD = "Nothing in the prompt was understood, so nothing was tried."
+NOTHING_BEFORE = "There is no earlier prompt that this could follow, so nothing was tried."
+
+_POLITE = r"^(?:(?:please|pls|ok(?:ay)?|hey|hi|so|well|thanks|thank you|then|now|just|can you|could you|would you|i'?d like to|i want(?: you)? to|let'?s)\b[\s,.!]*)*"
+
+_END = r"(?:[\s,]*(?:please|pls|now|thanks|thank you))*\W*$"
+
+_EXPLAIN = re.compile(
+    _POLITE
+    + r"(?:(?:explain|describe|analy[sz]e|diagnose|profile|inspect|summari[sz]e|review|understand|investigate)\b(?!.*\band (?:then )?(?:fix|make|improve|optimi[sz]e|speed|reduce))"
+    r"|(?:show|tell|give|list|find|point)\b.*\b(?:why|where|what|how|bottlenecks?|limits?|problems?|profile|hot ?spots?|wrong|explanation|analysis)\b"
+    r"|(?:bottlenecks?|hot ?spots?|roof ?line|profile|explanation|diagnosis)\W*$)"
+)
+"""Requests for information rather than for a change, without a question mark."""
+
+_ACCEPT = re.compile(
+    _POLITE
+    + rf"(?:accept|take|apply|keep|use|adopt)(?: (?:it|that|this|that one|this one|the best(?: one)?|the (?:first|best) candidate|#?\d+|(?:number|candidate|version) #?\d+))?{_END}"
+)
+_UNDO = re.compile(
+    _POLITE
+    + rf"(?:undo|revert|roll ?back|restore|go back|take (?:it|that) back|put (?:it|that) back)(?: (?:it|that|this|the (?:last )?(?:change|version|one)|to (?:the )?(?:original|version before|previous(?: version)?)|the original))?{_END}"
+)
+
+_FOLLOWS = re.compile(
+    r"^\W*(?:(?:but|and|also|again|plus|too|additionally|however|same(?: again| thing| as before)?|once more|this time|try again|now|then|still|ok(?:ay)?)\b[\s,:;.!-]*)+"
+)
+_QUALIFIES = re.compile(r"^\W*(?:without|with|using|keeping|keep|only|at most|not|no|don'?t|do not|never)\b")
+
+_IMPOSSIBLE: tuple[tuple[str, str], ...] = (
+    (
+        r"\b(?:in|to|into|as|using|with) (?:a )?(triton|cutlass|cute|cuda ?python|numba|opencl|sycl|hip|rocm|metal|vulkan|webgpu|rust|julia|fortran|mojo|ptx|sass|assembl\w+)\b",
+        "A search changes the CUDA text of a kernel and does not translate it into another language ({0}).",
+    ),
+    (
+        r"\b(?:use|using|call(?:ing)?|with|by|via|through|to|in terms of) (cublas\w*|cudnn|cufft|cusparse|cusolver|thrust|cub)\b",
+        "A candidate is one kernel and calls no library of the host ({0}).",
+    ),
+    (
+        r"\b(multi(?:ple|-)? ?gpus?|several gpus|(?:two|2|four|4|eight|8|both|all) gpus|second gpu|nccl|nvlink|mpi|distributed)\b",
+        "A kernel is judged as one launch on one GPU ({0}).",
+    ),
+    (
+        r"\b(?:on|to|for) (?:an? |the )?(cpus?|amd|intel|apple|tpus?|npus?|mi300\w*)\b",
+        "Kernels are compiled for NVIDIA GPUs alone ({0}).",
+    ),
+    (
+        r"\b(backward(?: pass)?|gradients?|autograd|unit tests?|docstrings?|documentation|comments?|variable names?)\b",
+        "A search changes what a kernel computes with, not what belongs around it ({0}).",
+    ),
+)
+"""Wishes that nothing installed can meet, with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a prompt asks for.
+
+    Attributes:
+        kind: `search` for a changed kernel; `explain` what limits the kernel; `accept` a candidate or `undo` the last
+            acceptance; `impossible` or `unknown`: nothing is done, `reading` says why and `SUGGESTED` is offered.
+        prompt: the prompt that a search runs with; a follow-up is joined to the earlier one.
+        reading: one sentence for the user.
+        objective: of a search, as far as it is known without the kernel; else None.
+        number: the candidate to accept; None for the best.
+    """
+
+    kind: IntentKind
+    prompt: str
+    reading: str
+    objective: Objective | None = None
+    number: int | None = None
+
+
+def refusal(intent: Intent) -> UsageError:
+    """Returns the error of a prompt that nothing can be done for, with what can be asked instead."""
+    offered = ", ".join(f'"{one}"' for one in SUGGESTED)
+    hint = f"Ask for example {offered}." if intent.kind == "impossible" else f"{CAN_BE_ASKED} For example: {offered}."
+    return UsageError(intent.reading, hint=hint)
+
+
+def read_intent(
+    prompt: str, baseline: Verdict | None = None, *, earlier: Objective | None = None, name: MetricName | None = None
+) -> Intent:
+    """Read what a prompt asks for; never raises for what it does not understand.
+
+    Args:
+        prompt: the user's words.
+        baseline: the kernel's verdict, if it is known.
+        earlier: the objective of the kernel's last search, which a follow-up continues.
+        name: the metric, where the user named it directly: the prompt is then a search.
+
+    Raises:
+        UsageError: `name` is no metric.
+    """
+    if name is not None:
+        objective = read_objective(prompt, baseline, name=name)
+        return Intent("search", prompt, objective.reading, objective)
+    text = fold(prompt).strip()
+    if not text:
+        return Intent("unknown", prompt, "The prompt is empty, so nothing was tried.")
+    step = _step(prompt, text)
+    if step is not None:
+        return step
+    if is_question(text) or _EXPLAIN.match(text):
+        return Intent("explain", prompt, "A question about the kernel: nothing is changed.")
+    for pattern, reason in _IMPOSSIBLE:
+        found = re.search(pattern, text)
+        if found is not None:
+            return Intent("impossible", prompt, f"{reason.format(found[1])} Nothing was tried.")
+    follows = _FOLLOWS.match(text)
+    if earlier is not None and (follows or (_QUALIFIES.match(text) and not names_a_metric(text))):
+        return _continued(prompt, text, earlier, baseline)
+    return _searched(prompt, baseline, after_nothing=follows is not None and follows.end() == len(text))
+
+
+def _step(prompt: str, text: str) -> Intent | None:
+    """Returns the intent of a prompt that takes or leaves what was found; None for any other."""
+    if _UNDO.match(text):
+        return Intent("undo", prompt, "The version before takes its place again.")
+    if _ACCEPT.match(text):
+        digits = re.search(r"\d+", text)
+        return Intent("accept", prompt, "A candidate is taken.", number=None if digits is None else int(digits[0]))
+    return None
+
+
+def _searched(prompt: str, baseline: Verdict | None, *, after_nothing: bool) -> Intent:
+    try:
+        objective = read_objective(prompt, baseline)
+    except UsageError:
+        return Intent("unknown", prompt, NOTHING_BEFORE if after_nothing else NOT_UNDERSTOOD)
+    return Intent("search", prompt, objective.reading, objective)
+
+
+def _continued(prompt: str, text: str, earlier: Objective, baseline: Verdict | None) -> Intent:
+    """Returns the intent of a follow-up: the earlier objective with what it adds, or with its own metric instead."""
+    rest = _FOLLOWS.sub("", text).strip(" ,.;!")
+    joined = restated(earlier)
+    if not rest and not re.search(r"\b(?:again|same|once more)\b", text):
+        return Intent("unknown", prompt, NOT_UNDERSTOOD)
+    if rest:
+        changes = names_a_metric(rest)
+        try:
+            added = read_objective(rest if changes else f"{METRIC_PROMPTS[earlier.metric]}, {rest}", baseline)
+        except UsageError:
+            return Intent("unknown", prompt, NOT_UNDERSTOOD)
+        if not changes and not wish_prompts(added):
+            return Intent("unknown", prompt, NOT_UNDERSTOOD)
+        joined = restated(merged(earlier, added, changes_metric=changes))
+    objective = read_objective(joined, baseline)
+    return Intent("search", joined, objective.reading, objective)
+
+
+def merged(earlier: Objective, added: Objective, *, changes_metric: bool) -> Objective:
+    """Returns an objective that continues an earlier one: what is said later wins over the same kind said before."""
+    kinds = {one.kind for one in added.constraints}
+    named = {one.words for one in added.preferences}
+    first = added if changes_metric else earlier
+    return replace(
+        first,
+        keep=earlier.keep and added.keep,
+        limits={**earlier.limits, **added.limits},
+        tolerance=added.tolerance if added.tolerance is not None else earlier.tolerance,
+        constraints=(*(one for one in earlier.constraints if one.kind not in kinds), *added.constraints),
+        preferences=(*(one for one in earlier.preferences if one.words not in named), *added.preferences),
+        sizes=added.sizes or earlier.sizes,
+        unknown=added.unknown,
+    )
+
+
+def restated(objective: Objective) -> str:
+    """Returns a prompt that is read as this objective: `make it faster, at most 32 registers, no atomics`."""
+    head = [] if objective.keep and objective.constraints else [METRIC_PROMPTS[objective.metric]]
+    return ", ".join(head + wish_prompts(objective))
+
+
+def wish_prompts(objective: Objective) -> list[str]:
+    """Returns what must hold besides the metric, each as words that can be removed from a restated prompt."""
+    limits = [metric for metric in METRICS if metric in objective.limits and metric != objective.metric]
+    tolerance = objective.tolerance
+    return [
+        *(one.words for one in objective.constraints),
+        *(f"without {one.words}" if one.avoid else one.words for one in objective.preferences),
+        *(" and ".join(f"{name} = {value}" for name, value in size.items()) for size in objective.sizes),
+        *([] if tolerance is None else [f"an error of {tolerance:g} is fine"]),
+        *("not slower" if metric == "time" else f"not at the cost of {WORDS[metric]}" for metric in limits),
+    ]

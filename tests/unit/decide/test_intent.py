@@ -1,0 +1,199 @@
+"""What a person means by a prompt: sixty of them, and that no search begins that nobody asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelmate.decide.intent import SUGGESTED, Intent, read_intent, restated, wish_prompts
+from kernelmate.decide.modifiers import STRUCTURES
+from kernelmate.decide.objective import read_objective
+from kernelmate.records import Objective
+
+
+@dataclass(frozen=True)
+class Means:
+    """What a person takes a prompt for."""
+
+    kind: str
+    metric: str = ""
+    wishes: tuple[str, ...] = field(default=())
+    earlier: str | None = None
+
+
+def search(metric: str, *wishes: str, earlier: str | None = None) -> Means:
+    return Means("search", metric, wishes, earlier)
+
+
+EXPLAIN, UNKNOWN, IMPOSSIBLE, UNDO, ACCEPT = (Means(kind) for kind in ("explain", "unknown", "impossible", "undo", "accept"))  # fmt: skip
+FASTER = "make it faster"
+
+PROMPTS: dict[str, Means] = {
+    # Plain requests, and with typing mistakes.
+    "make it faster": search("time"),
+    "Could you please speed this up a bit?": search("time"),
+    "make it fsater": search("time"),
+    "can u optimze teh kernel": search("time"),
+    "reduce memroy usage": search("shared_bytes"),
+    "it uses too many registers": search("registers"),
+    "fewer regsters plz": search("registers"),
+    "get rid of the spills": search("local_bytes"),
+    "rase occupency": search("occupancy"),
+    "I need better precision": search("accuracy"),
+    "less dram trafic": search("global_bytes"),
+    "fix the race": search("correct"),
+    "fix it": search("correct"),
+    "it crashes, please repair it": search("correct"),
+    "it doesn't compile": search("correct"),
+    # Questions and requests to look.
+    "why is it slow?": EXPLAIN,
+    "why is it so slow": EXPLAIN,
+    "what limits this kernel?": EXPLAIN,
+    "whats the bottleneck": EXPLAIN,
+    "how can I make this faster?": EXPLAIN,
+    "how many registers does it use?": EXPLAIN,
+    "is it memory bound?": EXPLAIN,
+    "is this memory bound or compute bound": EXPLAIN,
+    "explain": EXPLAIN,
+    "explain the bank conflicts": EXPLAIN,
+    "show me where the time goes": EXPLAIN,
+    "tell me why occupancy is low": EXPLAIN,
+    "profile it": EXPLAIN,
+    "does it have bank conflicts?": EXPLAIN,
+    "what would happen with 512 threads?": EXPLAIN,
+    # Structure.
+    "use float4 loads": search("time", "wide loads and stores"),
+    "one warp per row": search("time", "one warp per row"),
+    "tile it through shared memory": search("time", "tiles in shared memory"),
+    "fuse the loops": search("time", "fused loops"),
+    "use warp shuffles instead of shared memory": search("time", "shuffles within a warp", "no shared memory"),
+    "unroll the inner loop": search("time", "unrolled loops"),
+    "use tensor cores": search("time", "tensor cores"),
+    "rewrite it in triton": IMPOSSIBLE,
+    "use cublas": IMPOSSIBLE,
+    "split it over two gpus": IMPOSSIBLE,
+    "port it to AMD": IMPOSSIBLE,
+    "write the backward pass": IMPOSSIBLE,
+    # Constraints, alone and together.
+    "faster, at most 32 registers": search("time", "at most 32 registers"),
+    "speed it up without atomics and keep it deterministic": search("time", "no atomics", "the same bits in every run"),
+    "less shared memory but not slower": search("shared_bytes", "not slower"),
+    "no atomics please": search("time", "no atomics"),
+    "as fast as possible at rows = 8": search("time", "rows = 8"),
+    "faster with at most 16 KB of shared memory, no tensor cores": search(
+        "time", "at most 16384 bytes of shared memory", "without tensor cores"
+    ),
+    "make it faster, an error of 0.1% is fine": search("time", "an error of 0.001 is fine"),
+    # Nonsense, and what no search is for.
+    "asdf qwerty": UNKNOWN,
+    "": UNKNOWN,
+    "???": UNKNOWN,
+    "hello": UNKNOWN,
+    "make it nice": UNKNOWN,
+    "order me a pizza": UNKNOWN,
+    "thanks, that is great": UNKNOWN,
+    "again": UNKNOWN,
+    # Steps with what was found.
+    "undo": UNDO,
+    "revert that": UNDO,
+    "take it": ACCEPT,
+    "accept 2": ACCEPT,
+    # Follow-ups.
+    "but keep it deterministic": search("time", "the same bits in every run", earlier=FASTER),
+    "again, without atomics": search("time", "no atomics", earlier=FASTER),
+    "again ": search("time", "at most 32 registers", earlier="faster, at most 32 registers"),
+    "now with 256 threads": search("time", "256 threads per block", earlier=FASTER),
+    "also at most 40 registers": search("time", "at most 40 registers", earlier="faster, at most 32 registers"),
+    "and not slower": search("registers", "not slower", earlier="fewer registers"),
+    "without shared memory": search("time", "no shared memory", earlier=FASTER),
+    "again, but less shared memory this time": search("shared_bytes", "no atomics", earlier="faster without atomics"),
+    "why?": Means("explain", earlier=FASTER),
+}
+
+
+def taken(prompt: str, means: Means) -> Intent:
+    return read_intent(prompt, earlier=None if means.earlier is None else read_objective(means.earlier))
+
+
+def as_meant(prompt: str, means: Means) -> bool:
+    intent = taken(prompt, means)
+    if intent.kind != means.kind:
+        return False
+    if means.kind != "search":
+        return intent.objective is None
+    assert intent.objective is not None
+    return intent.objective.metric == means.metric and set(means.wishes) == set(wish_prompts(intent.objective))
+
+
+def test_sixty_prompts_are_taken_as_a_person_means_them() -> None:
+    assert len(PROMPTS) >= 60
+    otherwise = {prompt: taken(prompt, means) for prompt, means in PROMPTS.items() if not as_meant(prompt, means)}
+    assert len(PROMPTS) - len(otherwise) >= 0.92 * len(PROMPTS), otherwise
+    # Where a person's meaning is missed, at least no search begins that was not asked for.
+    assert [prompt for prompt, intent in otherwise.items() if intent.kind == "search" and PROMPTS[prompt].kind != "search"] == []  # fmt: skip
+
+
+@pytest.mark.parametrize("prompt", [prompt for prompt, means in PROMPTS.items() if means.kind != "search"])
+def test_no_search_begins_that_was_not_asked_for(prompt: str) -> None:
+    assert taken(prompt, PROMPTS[prompt]).kind == PROMPTS[prompt].kind
+
+
+@pytest.mark.parametrize("prompt", SUGGESTED)
+def test_what_is_suggested_is_understood(prompt: str) -> None:
+    assert read_intent(prompt).kind == "search"
+
+
+def test_a_follow_up_is_joined_to_the_earlier_prompt_and_later_words_win() -> None:
+    earlier = read_objective("faster, at most 32 registers, without atomics")
+    intent = read_intent("but at most 40 registers", earlier=earlier)
+    assert intent.prompt == "make it faster, no atomics, at most 40 registers"
+    alone = read_intent("fewer registers", earlier=earlier)
+    assert alone.prompt == "fewer registers", "a request of its own"
+
+
+def test_an_accepted_candidate_is_named_by_its_number() -> None:
+    assert read_intent("accept 2").number == 2
+    assert read_intent("take it").number is None
+
+
+def test_reasons_name_what_is_not_possible() -> None:
+    assert "(triton)" in read_intent("rewrite it in Triton").reading
+    assert "(amd)" in read_intent("port it to AMD").reading
+
+
+def test_a_named_metric_is_a_search_whatever_the_words() -> None:
+    assert read_intent("why is it slow?", name="time").kind == "search"
+
+
+def same(one: Objective, other: Objective) -> bool:
+    def parts(objective: Objective) -> tuple[object, ...]:
+        held = (objective.constraints, objective.preferences, objective.limits, objective.sizes)
+        return (objective.metric, objective.keep, objective.tolerance, *held)
+
+    return parts(one) == parts(other)
+
+
+@pytest.mark.parametrize("means", [means for means in PROMPTS.values() if means.kind == "search"])
+def test_what_is_restated_reads_as_the_same(means: Means) -> None:
+    prompt = next(prompt for prompt, other in PROMPTS.items() if other is means)
+    objective = taken(prompt, means).objective
+    assert objective is not None
+    assert same(read_objective(restated(objective)), objective), restated(objective)
+
+
+@pytest.mark.parametrize("words", [words for words, _, _ in STRUCTURES])
+@pytest.mark.parametrize("avoid", [False, True])
+def test_every_structure_can_be_restated(words: str, avoid: bool) -> None:
+    if avoid and words in {"input read once", "using atomics"}:
+        return  # the one's negation means the same, and the other's is a constraint
+    objective = read_objective(f"make it faster, {'without ' if avoid else ''}{words}")
+    assert [(one.words, one.avoid) for one in objective.preferences] == [(words, avoid)]
+
+
+@given(st.text(max_size=60))
+def test_any_text_has_an_intent(text: str) -> None:
+    intent = read_intent(text, earlier=read_objective(FASTER))
+    assert (intent.kind == "search") == (intent.objective is not None)

@@ -1,0 +1,210 @@
+"""Buttons below a result: accept, another candidate, confirm on a GPU, explain, undo; below a wrong kernel: fix."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anywidget
+import traitlets
+from IPython.display import DisplayHandle
+
+from kernelmate.errors import KernelmateError
+from kernelmate.records import Optimization
+from kernelmate.report.causes import causes_view
+from kernelmate.report.json import optimization_json
+from kernelmate.report.result import grouped
+from kernelmate.suggest.diagnosis import diagnose
+from kernelmate_widgets.handle import KernelVersion, reason_not_to_take
+from kernelmate_widgets.notebook_state import BoundKernel
+from kernelmate_widgets.output import optimization_bundle, sources_of
+from kernelmate_widgets.rendering import as_html
+
+if TYPE_CHECKING:
+    from kernelmate_widgets.magics import KernelmateMagics
+
+_HERE = Path(__file__).parent
+
+Sentences = list[str]
+
+
+class ActionButtons(anywidget.AnyWidget):
+    """A row of buttons, and what the last one led to.
+
+    Attributes:
+        state: `buttons` (what each does, its words, why it is disabled), `said`, `error`, `html` of an explanation.
+    """
+
+    _esm = _HERE / "actions.js"
+    _css = _HERE / "actions.css"
+
+    state: Any = traitlets.Dict().tag(sync=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_msg(self._message)
+
+    def work(self) -> dict[str, Callable[[], None]]:
+        """Returns what each button does."""
+        raise NotImplementedError
+
+    def show(self, said: str = "", error: str = "", html: str = "") -> None:
+        """Shows the buttons, and what was said."""
+        raise NotImplementedError
+
+    def _message(self, _widget: Any, content: dict[str, Any], _buffers: list[bytes]) -> None:
+        work = self.work().get(str(content.get("do")))
+        if work is None:
+            return
+        try:
+            work()
+        except (KernelmateError, OSError) as error:
+            self.show(error=str(error))
+
+
+class ResultActions(ActionButtons):
+    """The buttons of one search's result.
+
+    Args:
+        magics: the notebook's magics.
+        name: the kernel's name.
+        optimization: the result.
+        baseline: the version that was to be improved.
+        output: where the result is shown.
+        accept: takes a candidate by its number; returns sentences for the user.
+        undo: takes the last acceptance back; None where it cannot be.
+    """
+
+    def __init__(
+        self, magics: KernelmateMagics, name: str, optimization: Optimization, baseline: KernelVersion,
+        output: DisplayHandle, accept: Callable[[int], Sentences], undo: Callable[[], Sentences] | None,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._magics, self._name, self._output = magics, name, output
+        self._found, self._baseline = optimization, baseline
+        self._take, self._take_back = accept, undo
+        self._order = [one.numbers[0] for one in grouped(optimization.candidates)]
+        best = optimization.best
+        self._shown = self._order[0] if best is None else best + 1
+        self._taken: int | None = None
+        self.show()
+
+    def work(self) -> dict[str, Callable[[], None]]:
+        """Returns what each button does."""
+        return {
+            "accept": self._accept,
+            "another": self._another,
+            "confirm": self._confirm,
+            "explain": self._explain,
+            "undo": self._undo,
+        }
+
+    def _accept(self) -> None:
+        said = self._take(self._shown)
+        self._taken = self._shown
+        self._draw()
+        self.show(said=" ".join(["Accepted.", *said]))
+
+    def _undo(self) -> None:
+        if self._take_back is None:
+            return
+        said = self._take_back()
+        self._taken = None
+        self._draw()
+        self.show(said=" ".join(["The version before is back.", *said]))
+
+    def _another(self) -> None:
+        place = self._order.index(self._shown) if self._shown in self._order else -1
+        self._shown = self._order[(place + 1) % len(self._order)]
+        self._draw()
+        self.show()
+
+    def _explain(self) -> None:
+        judged = self._found.candidates[self._shown - 1]
+        kernel = judged.candidate.kernel
+        view = causes_view(judged.verdict, diagnose(judged.verdict), kernel.unit.path, sources_of(kernel))
+        self.show(html=as_html(view))
+
+    def _confirm(self) -> None:
+        """Writes the document that `kernelmate confirm` judges on a machine with a GPU."""
+        known = self._magics.notebook.known[self._name]
+        session = self._magics.notebook.session(known.options)
+        given = session.given(self._baseline.kernel, contract=self._baseline.contract)
+        path = Path(f"{self._name}.promising.json")
+        path.write_text(json.dumps(optimization_json(self._found, given)), encoding="utf-8")
+        self.show(said=f"Written to {path}. On a machine with a GPU: kernelmate confirm {path}")
+
+    def _draw(self) -> None:
+        bundle = optimization_bundle(self._found, self._baseline.kernel, self._shown, accepted=self._taken)
+        self._output.update(bundle, raw=True)
+
+    def show(self, said: str = "", error: str = "", html: str = "") -> None:
+        """Shows the buttons that make sense for the candidate in view."""
+        judged = self._found.candidates[self._shown - 1]
+        refused = reason_not_to_take(judged)
+        buttons = []
+        if self._taken != self._shown:
+            buttons.append(_button("accept", f"Accept {self._shown}", refused))
+        elif self._take_back is not None:
+            buttons.append(_button("undo", "Undo"))
+        if len(self._order) > 1:
+            buttons.append(_button("another", "Try another"))
+        if judged.verdict.accepted is None and refused is None and judged.verdict.backend == "emulator":
+            buttons.append(_button("confirm", "Confirm on a GPU"))
+        buttons.append(_button("explain", "Explain"))
+        self.state = {"buttons": buttons, "said": said, "error": error, "html": html}
+
+
+class RepairActions(ActionButtons):
+    """The button of a kernel that is not good: it searches for a repair, and then accepts it.
+
+    Args:
+        magics: the notebook's magics.
+        name: the name that the kernel would be bound to.
+        failed: the kernel.
+        place: the output for the repair.
+    """
+
+    def __init__(self, magics: KernelmateMagics, name: str, failed: BoundKernel, place: DisplayHandle) -> None:
+        super().__init__()
+        self._magics, self._name, self._failed, self._place = magics, name, failed, place
+        self._found: Optimization | None = None
+        self._taken = False
+        self.show()
+
+    def work(self) -> dict[str, Callable[[], None]]:
+        """Returns what each button does."""
+        return {"fix": self._fix, "accept": self._accept}
+
+    def _fix(self) -> None:
+        from kernelmate_widgets.commands import repair
+
+        self.state = {**self.state, "buttons": [_button("fix", "Fixing ...", "the search is running")], "error": ""}
+        self._found = repair(self._magics, self._name, self._failed, quiet=False, place=self._place)
+        self.show()
+
+    def _accept(self) -> None:
+        found = self._found
+        if found is not None and found.best is not None:
+            said = self._magics.adopt(self._name, self._failed, found, found.best + 1, running=False)
+            self._taken = True
+            bundle = optimization_bundle(found, self._failed.kernel, accepted=found.best + 1)
+            self._place.update(bundle, raw=True)
+            self.show(said=" ".join(said))
+
+    def show(self, said: str = "", error: str = "", html: str = "") -> None:
+        """Shows one button: fix, or what follows it."""
+        best = None if self._found is None else self._found.best
+        if self._taken:
+            buttons = []
+        elif best is not None and self._found is not None:
+            buttons = [_button("accept", "Accept the repair", reason_not_to_take(self._found.candidates[best]))]
+        else:
+            buttons = [_button("fix", "Fix" if self._found is None else "Fix again")]
+        self.state = {"buttons": buttons, "said": said, "error": error, "html": html}
+
+
+def _button(do: str, words: str, refused: str | None = None) -> dict[str, Any]:
+    return {"do": do, "words": words, "refused": refused}

@@ -1,0 +1,106 @@
+"""Accepted versions as cells: the magic line with the version's launch, and its text written into the notebook.
+
+JupyterLab's extension of this package writes into cells, over a comm; other front ends get the text as the next cell.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from kernelmate.records import Contract
+from kernelmate_widgets.cells import MAGIC, quoted
+from kernelmate_widgets.handle import KernelHandle, KernelVersion
+from kernelmate_widgets.notebook_state import BoundKernel
+
+Place = Literal["cell", "below", "nowhere"]
+"""Where an accepted version is written: its kernel's cell, a new cell below it, or nowhere."""
+
+TARGET = "kernelmate.cells"
+"""The comm between this module and the JupyterLab extension."""
+
+
+def cell_of(known: BoundKernel, handle: KernelHandle, version: KernelVersion) -> str:
+    """Returns the cell that defines a version, magic line included; of the cell's own version, the cell as it was run."""
+    return known.cell if version is handle.first else cell_text(known, version, handle.first.contract)
+
+
+def cell_text(known: BoundKernel, version: KernelVersion, before: Contract) -> str:
+    """Returns a cell with another version of its kernel, and with the launch where it is not the one before."""
+    line = without_option(known.line, "prompt")
+    if known.contract is not None:  # a written contract changes with the text; live arrays leave the launch to the line
+        line = with_launch(line, version.contract, before)
+    return f"{MAGIC} {line.strip()}".rstrip() + f"\n{version.source}"
+
+
+def with_launch(line: str, contract: Contract, before: Contract) -> str:
+    """Returns a magic line whose `--grid`, `--block` and `--shared` give the contract's launch where it changed."""
+    launches = (
+        ("grid", ",".join(contract.grid), ",".join(before.grid)),
+        ("block", ",".join(contract.block), ",".join(before.block)),
+        ("shared", contract.shared, before.shared),
+    )
+    for name, value, old in launches:
+        if value != old:
+            said = quoted(value) if re.search(r"\s", value) else value
+            line = f"{without_option(line, name).rstrip()} --{name} {said}"
+    return line
+
+
+def without_option(line: str, name: str) -> str:
+    """Returns a magic line without an option and its value."""
+    return re.sub(rf"""(?<!\S)--{name}(?:\s+|=)(?:"(?:[^"\\]|\\.)*"|'[^']*'|\S+)\s*""", "", line)
+
+
+class CellWriter:
+    """Writes text into cells of the notebook in whose kernel it is.
+
+    Args:
+        shell: IPython's shell.
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self._comm: Any = None
+        self._listens = False
+
+    def connect(self) -> None:
+        """Offers the comm to the front end; does nothing outside of a Jupyter kernel."""
+        if not hasattr(self._shell, "kernel"):
+            return
+        from comm import create_comm
+
+        self._comm = create_comm(target_name=TARGET)
+        self._comm.on_msg(lambda _: self._heard(listens=True))
+        self._comm.on_close(lambda _: self._heard(listens=False))
+
+    def _heard(self, *, listens: bool) -> None:
+        self._listens = listens
+
+    def write(self, cell: str | None, text: str, place: Place, *, running: bool) -> str:
+        """Write a version's text, and say where.
+
+        Args:
+            cell: identifier of the cell that defined the kernel; None if the front end gave none.
+            text: the whole cell.
+            place: where to.
+            running: True while a cell runs, so that a next cell can be made without the extension.
+        """
+        if place == "nowhere":
+            return ""
+        if self._listens and cell is not None:
+            self._comm.send({"cell": cell, "text": text, "below": place == "below"})
+            if place == "below":
+                return "Its text is in a new cell below the kernel's."
+            return "Its text is in its cell, where the editor's undo has the one before."
+        if running:
+            self._shell.set_next_input(text)
+            return "Its text is in the next cell."
+        return ""
+
+
+def running_cell(shell: Any) -> str | None:
+    """Returns the identifier of the cell that is running; None where the front end sends none."""
+    parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
+    found = (parent.get("metadata") or {}).get("cellId") if isinstance(parent, dict) else None
+    return found if isinstance(found, str) else None
