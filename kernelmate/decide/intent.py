@@ -202,10 +202,15 @@ def merged(earlier: Objective, added: Objective, *, changes_metric: bool) -> Obj
     )
 
 
-def restated(objective: Objective) -> str:
-    """Returns a prompt that is read as this objective: `make it faster, at most 32 registers, no atomics`."""
+def restated(objective: Objective, *, without: str | None = None) -> str:
+    """Returns a prompt that is read as this objective: `make it faster, at most 32 registers, no atomics`.
+
+    Args:
+        objective: the objective.
+        without: one of `wish_prompts` that is left out.
+    """
     head = [] if objective.keep and objective.constraints else [METRIC_PROMPTS[objective.metric]]
-    return ", ".join(head + wish_prompts(objective))
+    return ", ".join(head + [words for words in wish_prompts(objective) if words != without])
 
 
 def wish_prompts(objective: Objective) -> list[str]:

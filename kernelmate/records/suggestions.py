@@ -213,7 +213,7 @@ class SearchState:
     best: Judged | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Optimization:
     """All candidates that one prompt led to. `best` indexes `candidates`; None when none is worth taking."""
 
@@ -222,3 +222,9 @@ class Optimization:
     candidates: tuple[Judged, ...]
     best: int | None
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line: every text, verdict and counter of all candidates would take a quarter of a million characters."""
+        best = "none worth taking" if self.best is None else f"best {self.candidates[self.best].candidate.author}"
+        name, prompt = self.baseline.instance or self.baseline.kernel, self.objective.prompt
+        return f"<optimization of {name}, {prompt!r}: {len(self.candidates)} candidates, {best}>"

@@ -25,6 +25,9 @@ from kernelmate.report.versions import all_rows, changed_rows
 MOST_ROWS = 9
 """Number of changed figures in the table; the rest is among all figures."""
 
+WIDTH = 120
+"""Characters of a line of source; a narrow page scrolls it."""
+
 MOST_LISTED = 40
 """Number of other candidates that are listed."""
 
@@ -296,14 +299,14 @@ def verdict_parts(
     figures += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
     figures += [*bullets(words.further_reasons(verdict)), *more]
     found = _findings(verdict, sources)
-    head = [f'<p class="verdict"><strong>{text(name)}</strong> {_alone(verdict)}</p>']
+    head = [f'<p class="verdict"><strong>{text(name)}</strong> {alone(verdict)}</p>']
     if verdict.accepted is False:
         rest = _folded(words.plural(len(found) - 1, "more finding"), _flat(found[1:])) if len(found) > 1 else []
         return [*head, *_flat(found[:1]), *rest, *_folded("Charts, figures and sizes", [*drawn, *figures])]
     return [*head, *_flat(found), *drawn, *_folded("All figures and sizes", figures)]
 
 
-def _alone(verdict: Verdict) -> str:
+def alone(verdict: Verdict) -> str:
     """Returns the standing of a kernel judged by itself, with its cases and its time."""
     facts = [toned(*words.standing(verdict, candidate=False))]
     if verdict.compiled:
@@ -338,7 +341,7 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
     blocks = []
     for place, ((severity, code, where, what), one) in enumerate(rows):
         lines = [f'<div class="finding">{severity} {code} {where}<div>{what}</div>']
-        excerpt = sources.excerpt(one.file, one.line, one.column)
+        excerpt = sources.excerpt(one.file, one.line, one.column, WIDTH)
         if excerpt:
             lines.append(f"<pre>{''.join(f'<span>{text(line)}</span>' for line in excerpt)}</pre>")
         if place == 0 and wrong is not None:

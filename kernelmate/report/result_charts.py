@@ -30,7 +30,7 @@ WIDTH = 310.0
 LEFT, RIGHT = 8.0, 302.0
 TOP, ROW, BAR, FOOT = 4.0, 36.0, 11.0, 38.0
 GAP = 10.0
-LEAST_DECADE, MOST_DECADE = -4, 4
+LEAST_DECADE, MOST_DECADE = -4, 3
 """Decades of error, in tolerances, beyond which marks stand at the edge of the axis."""
 
 CORRECTNESS, TIME, OCCUPANCY = "Correctness", "Time", "Occupancy"
@@ -125,7 +125,7 @@ def _right_words(verdict: Verdict, cases: Sequence[Case]) -> str:
         return "not compared"
     right = sum(case.correct is True for case in cases)
     worst = max(map(_error, cases))
-    said = f"worst {number(float(f'{worst:.2g}'))}" if math.isfinite(worst) else "not finite"
+    said = f"worst {number(float(f'{worst:.2g}'))}" if math.isfinite(worst) else "worst not finite"
     return f"{right} of {len(cases)} right, {said}"
 
 

@@ -107,7 +107,11 @@ def changed_rows(before: Verdict, after: Verdict) -> list[Row]:
     """Returns the figures that differ between two versions, counters last: name, before, after, change."""
     wrong = any(case.correct is False for case in (*before.cases, *after.cases))
     repeated = (*(() if wrong else (SIZES_RIGHT,)), ROOF_SHARE)  # said by the verdict, and by the time
-    return [row for row in all_rows(before, after) if row[1] != row[2] and not row[0].startswith(repeated)]
+    return [
+        row
+        for row in all_rows(before, after)
+        if row[1] != row[2] and "unknown" not in row and not row[0].startswith(repeated)
+    ]
 
 
 def all_rows(before: Verdict, after: Verdict) -> list[Row]:

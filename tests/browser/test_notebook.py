@@ -45,7 +45,7 @@ def cells(*more: str, kernel: str = KERNEL) -> list[str]:
     return [SETUP, f"{LINE}\n{kernel}", *more]
 
 
-KEPT = "The cell's own version is in force."
+KEPT = "In use: the cell's own version."
 """What a saved panel says where nothing was accepted."""
 
 
@@ -116,7 +116,7 @@ def look_at(panel: Any, row: Any) -> None:
 
 
 def revert(panel: Any) -> None:
-    panel.get_by_role("button", name="Revert").click()
+    panel.get_by_role("button", name="Undo").click()
     expect(panel.locator(".km-force")).to_contain_text("the cell's own")
 
 
@@ -124,22 +124,23 @@ def test_a_prompt_in_the_panel_leads_to_a_candidate_that_is_accepted_and_called(
     book = searched
     static = book.output(1).first
     expect(static).to_contain_text("clean")
-    expect(static.get_by_role("img", name="Correctness per size").first).to_be_visible()
+    expect(static.get_by_role("img", name="Correctness").first).to_be_visible()
     panel = book.panel("row_sum")
     expect(panel.locator(".km-row").nth(1)).to_be_visible()
     expect(panel.locator(".km-row", has_text="best")).to_contain_text("512 B ->")
     expect(panel.locator(".km-diff .km-added").first).to_be_visible()
-    charts = panel.locator(".km-charts figure")
-    for title in ("Correctness per size", "Resources", "Roofline"):
-        expect(charts.filter(has=book.page.get_by_role("img", name=title, exact=True))).to_have_count(1)
+    for title in ("Correctness", "Time", "Occupancy"):
+        expect(panel.locator(".km-result figure").get_by_role("img", name=title, exact=True)).to_be_visible()
     book.shot("panel-light", panel)
     # A drawing becomes a chart with details once it is pointed at.
+    panel.get_by_text("More charts").click()
     resources = panel.locator(".km-charts figure[data-title='Resources']")
     resources.hover()
     expect(resources.locator(".main-svg").first).to_be_visible()
     resources.locator(".bars .point").first.hover(force=True)  # Plotly listens on a layer above its bars
     expect(resources.locator(".hovertext").first).to_contain_text("baseline")
     panel.locator(".km-head").hover()
+    panel.get_by_text("More charts").click()
 
     panel.get_by_role("button", name="Accept", exact=True).click()
     expect(panel.locator(".km-force")).to_contain_text("recipe:")
@@ -246,8 +247,8 @@ def test_a_page_that_is_loaded_again_shows_the_panel_as_it_is(searched: Book) ->
     book.idle()
     again = book.panel("row_sum")
     expect(again.locator(".km-force")).to_contain_text("recipe:")
-    expect(again.locator(".km-row", has_text="in force")).to_be_visible()
-    expect(again.locator(".km-charts figure").first).to_be_visible()
+    expect(again.locator(".km-row .km-mark", has_text="accepted")).to_be_visible()
+    expect(again.locator(".km-result figure").first).to_be_visible()
     expect(book.page.locator("[class^='km-kept-']")).to_be_hidden()  # what is kept for others would say it twice
     revert(again)
 
@@ -269,12 +270,12 @@ def test_a_saved_notebook_shows_results_and_panel_without_a_kernel(
     given.open("given.ipynb", kernel=False)
     given.refuse_kernels()
     cells_ = given.page.locator(".jp-Notebook .jp-CodeCell")
-    expect(cells_.nth(1).get_by_role("img", name="Roofline").first).to_be_visible()
+    expect(cells_.nth(1).get_by_role("img", name="Occupancy").first).to_be_visible()
     kept = cells_.nth(2).locator("[class^='km-kept-']")
-    expect(kept).to_contain_text("accepted")
+    expect(kept).to_contain_text("Ready to accept")
     expect(kept).to_contain_text("shared memory per block")
     expect(kept).to_contain_text(KEPT)
-    expect(kept.get_by_role("img", name="Correctness per size").first).to_be_visible()
+    expect(kept.get_by_role("img", name="Correctness").first).to_be_visible()
     kept.scroll_into_view_if_needed()
     given.shot("reopened")
     given.page.context.close()
@@ -300,7 +301,7 @@ def test_what_a_model_writes_is_seen_and_a_running_search_is_cancelled_at_once(l
         book.open("cancel.ipynb")
         book.run_all()
         panel = book.panel("row_sum")
-        cancel = panel.get_by_role("button", name="Cancel")
+        cancel = panel.get_by_role("button", name="Stop")
         panel.locator(".km-author").select_option("local")
         ask(panel, "make it faster")
         expect(panel.locator(".km-text")).to_contain_text("A warp reads its row at once.")
@@ -313,7 +314,7 @@ def test_what_a_model_writes_is_seen_and_a_running_search_is_cancelled_at_once(l
     book.page.wait_for_timeout(1500)
     cancel.click()
     expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
-    expect(panel.locator(".km-notes")).to_contain_text("Stopped")
+    expect(panel.locator(".km-notes")).to_contain_text("stopped")
     book.run_more("row_sum(x, y, rows, cols); print('goes on')")
     expect(book.page.locator(".jp-OutputArea-output", has_text="goes on")).to_be_visible()
 
@@ -367,8 +368,8 @@ def test_two_panels_work_at_once_and_for_themselves(lab, book) -> None:
     first.get_by_role("button", name="Accept", exact=True).click()
     expect(first.locator(".km-force")).to_contain_text("recipe:")
     expect(second.locator(".km-force")).to_contain_text("the cell's own")
-    if second.get_by_role("button", name="Cancel").is_enabled():
-        second.get_by_role("button", name="Cancel").click()
+    if second.get_by_role("button", name="Stop").is_enabled():
+        second.get_by_role("button", name="Stop").click()
     expect(second.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
 
 
@@ -399,3 +400,97 @@ def test_cells_of_the_magic_are_shown_as_cuda_and_others_as_python(lab, book) ->
     book.page.keyboard.press("Control+a")
     book.page.keyboard.insert_text("const int x = 1;")
     expect(last.locator(".cm-line span", has_text=re.compile("^const$"))).to_have_count(0)
+
+
+SEARCH = '%kernelmate optimize row_sum "reduce memory usage"'
+
+
+def height_of(result: Any) -> float:
+    return float(result.evaluate("it => it.getBoundingClientRect().height"))
+
+
+def test_the_answer_fits_a_screen_and_accepting_it_writes_the_cell(lab: Lab, book: Book) -> None:
+    lab.write("answer.ipynb", cells(SEARCH, "%kernelmate optimize row_sum 'why is it slow?'"))
+    book.open("answer.ipynb")
+    book.page.set_viewport_size({"width": 1280, "height": 1400})
+    book.page.locator(".jp-Notebook .jp-Cell").first.click()
+    book.page.keyboard.press("Control+b")
+    book.run_all()
+    cell = book.page.locator(".jp-CodeCell").nth(2)
+    accept = cell.get_by_role("button", name="Accept 1")
+    expect(accept).to_be_enabled()
+    result = cell.locator(".jp-OutputArea")
+    assert height_of(result) <= 900
+    figures = [one.bounding_box() for one in cell.locator(".charts figure").all()]
+    assert len({round(box["y"]) for box in figures}) == 1, "side by side"
+    assert len(figures) == 3
+    assert all(box["height"] <= 260 for box in figures)
+    expect(cell.locator(".verdict")).to_contain_text("Ready to accept")
+    book.shot("result-light", result)
+    book.theme("JupyterLab Dark")
+    book.shot("result-dark", result)
+    book.theme("JupyterLab Light")
+    # A question is answered, and searches nothing.
+    expect(book.output(3).first).to_contain_text("what to do")
+    expect(book.page.locator(".jp-CodeCell").nth(3).get_by_role("button", name="Accept 1")).to_have_count(0)
+
+    accept.click()
+    expect(cell.locator(".verdict")).to_contain_text("Accepted")
+    kernel = book.page.locator(".jp-CodeCell").nth(1).locator(".cm-content")
+    expect(kernel).to_contain_text("__shfl")
+    expect(kernel).to_contain_text("%%kernelmate --args x,y,rows,cols --grid rows --block 128 --ref total")
+    cell.get_by_role("button", name="Undo").click()
+    expect(kernel).not_to_contain_text("__shfl")
+
+
+def test_nothing_of_an_answer_is_cut_off_on_narrow_screens(lab: Lab, book: Book) -> None:
+    lab.write("narrow.ipynb", cells(SEARCH))
+    book.open("narrow.ipynb")
+    book.page.locator(".jp-Notebook .jp-Cell").first.click()
+    book.page.keyboard.press("Control+b")
+    book.run_all()
+    cell = book.page.locator(".jp-CodeCell").nth(2)
+    expect(cell.get_by_role("button", name="Accept 1")).to_be_enabled()
+    for width in (450, 800):
+        book.page.set_viewport_size({"width": width, "height": 2200})
+        view = cell.locator(".kernelmate").first
+        inside, outside = view.evaluate("it => [it.scrollWidth, it.clientWidth]")
+        assert inside <= outside + 1
+        for part in cell.locator(".verdict, .charts, td, .why").all():
+            inside, outside = part.evaluate("it => [it.scrollWidth, Math.max(it.clientWidth, it.offsetWidth)]")
+            assert inside <= outside + 1
+        book.shot(f"result-{width}", cell.locator(".jp-OutputArea"))
+
+
+def test_a_wrong_kernel_is_fixed_by_a_button_and_its_cell_rewritten(lab: Lab, book: Book) -> None:
+    racy = KERNEL.replace("    __syncthreads();\n    for (int half", "    for (int half")
+    lab.write("fix.ipynb", cells(kernel=racy))
+    book.open("fix.ipynb")
+    book.run_all()
+    cell = book.page.locator(".jp-CodeCell").nth(1)
+    fix = cell.get_by_role("button", name="Fix")
+    expect(fix).to_be_enabled()
+    expect(cell.locator(".finding").first).to_contain_text("want")
+    expect(cell.locator(".charts").first).to_be_hidden()
+    fix.click()
+    cell.get_by_role("button", name="Accept the repair").click()
+    expect(cell.locator(".km-said")).to_contain_text("row_sum is bound to the repaired kernel")
+    expect(cell.locator(".cm-content")).to_contain_text(re.compile(r"part\[threadIdx\.x\] = sum;\s*__syncthreads\(\);"))
+    book.run_more("row_sum(x, y, rows, cols); print('right', np.allclose(y, x.sum(axis=1), atol=1e-4))")
+    expect(book.page.locator(".jp-OutputArea-output", has_text="right True")).to_be_visible()
+
+
+def test_a_panel_says_that_its_kernel_was_restarted_and_two_show_the_same(lab: Lab, book: Book) -> None:
+    lab.write("restart.ipynb", cells("%kernelmate panel row_sum", "%kernelmate panel row_sum"))
+    book.open("restart.ipynb")
+    book.run_all()
+    panels = book.panel("row_sum")
+    expect(panels).to_have_count(2)
+    ask(panels.first, "make it nice")
+    for panel in panels.all():
+        expect(panel.locator(".km-error")).to_contain_text("Nothing in the prompt was understood")
+    book.menu("Kernel", "Restart Kernel…")
+    book.page.locator(".jp-Dialog .jp-mod-accept").click()
+    for panel in panels.all():
+        expect(panel.locator(".km-status")).to_contain_text("The kernel was restarted: run this cell again.")
+        expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_disabled()

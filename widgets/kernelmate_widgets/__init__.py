@@ -18,6 +18,7 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(magics)
     complete_with(shell, magics)
     magics.cells.connect()
+    magics.show_optimizations()
     setattr(shell, _LOADED, magics)
 
 

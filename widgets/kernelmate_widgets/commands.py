@@ -237,7 +237,11 @@ def panel(magics: KernelmateMagics, name: str) -> None:
         from kernelmate_widgets.panel import Panel
     except ImportError as error:
         raise UsageError(f"The panel needs {error.name}.", hint="pip install 'kernelmate[notebook]'") from None
-    Panel(magics.notebook, name, handle).show()
+    shown = magics.notebook.panels.get(name)
+    if not isinstance(shown, Panel) or shown.handle is not handle:
+        shown = Panel(magics.notebook, name, handle, lambda: magics.write_cell(name, handle, running=False))
+        magics.notebook.panels[name] = shown
+    shown.show()
 
 
 def _panel(magics: KernelmateMagics, options: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernelmate.errors import ContractError, UsageError
+from kernelmate.errors import ContractError, KernelmateError, UsageError
 from kernelmate.records import BackendName, Compiled, Contract, Cost, Judged, Kernel, LaunchShape, Optimization, Verdict
 from kernelmate.source import launch_shape, size_allowed
 from kernelmate_widgets.arguments import CallArgument, check_against, read_arguments, size_text, solve_size
@@ -72,6 +72,7 @@ class KernelHandle:
         name: the name it is bound under.
         backend: the backend that runs it.
         optimization: the last search's result; None before any.
+        searched: the version that the last search was to improve.
         versions: every version that was in force, in order; the last one is in force unless it was reverted.
     """
 
@@ -79,6 +80,7 @@ class KernelHandle:
         self.name = name
         self.backend: BackendName = backend
         self.optimization: Optimization | None = None
+        self.searched = first
         self._prepare = prepare
         # A panel's thread may accept a version while a cell calls.
         self._lock = threading.RLock()
@@ -145,7 +147,7 @@ class KernelHandle:
 
     def found(self, optimization: Optimization) -> None:
         """Stores a search's result, so that a candidate can be accepted."""
-        self.optimization = optimization
+        self.optimization, self.searched = optimization, self.version
         self._tell()
 
     def accept(self, number: int | None = None) -> KernelVersion:
@@ -237,8 +239,11 @@ class KernelHandle:
         """
         __tracebackhide__ = True  # a mistake in the call is shown at the call
         ready = self._loaded()
-        given = read_arguments(ready.version.kernel, ready.version.contract, arguments, self.backend)
-        ready.launcher.launch(self._shape(ready.version, given), given)
+        try:
+            given = read_arguments(ready.version.kernel, ready.version.contract, arguments, self.backend)
+            ready.launcher.launch(self._shape(ready.version, given), given)
+        except KernelmateError as error:
+            raise error.with_traceback(None) from None  # frames of this package say nothing to its user
 
     def __getitem__(self, launch: Any) -> Callable[..., None]:
         """`k[grid, block]` or `k[grid, block, shared_bytes]`: the kernel with this launch.
@@ -252,8 +257,11 @@ class KernelHandle:
         def launched(*arguments: object) -> None:
             __tracebackhide__ = True
             ready = self._loaded()
-            given = read_arguments(ready.version.kernel, ready.version.contract, arguments, self.backend)
-            ready.launcher.launch(shape, given)
+            try:
+                given = read_arguments(ready.version.kernel, ready.version.contract, arguments, self.backend)
+                ready.launcher.launch(shape, given)
+            except KernelmateError as error:
+                raise error.with_traceback(None) from None
 
         return launched
 

@@ -23,10 +23,9 @@ from kernelmate_widgets.failing import KernelFailed, told
 from kernelmate_widgets.handle import KernelHandle, KernelVersion, reason_not_to_take
 from kernelmate_widgets.live import LineArguments, live_contract
 from kernelmate_widgets.notebook_state import BoundKernel, MagicResult, NotebookState
-from kernelmate_widgets.output import sources_of, verdict_bundle
+from kernelmate_widgets.output import optimization_bundle, sources_of, verdict_bundle
 from kernelmate_widgets.progress import CellProgress
 from kernelmate_widgets.searches import SearchArguments
-
 
 _FAILED = "!"
 """Marks copies of a kernel that is not good; no name begins with it."""
@@ -174,6 +173,19 @@ class KernelmateMagics(Magics):
     def progress(self, *, quiet: bool, place: DisplayHandle | None = None) -> CellProgress:
         """Progress in the output of the running cell, or in a place that is there already."""
         return CellProgress(quiet=quiet, live=hasattr(self.shell, "kernel"), place=place)
+
+    def show_optimizations(self) -> None:
+        """Has the shell show a search's result as a cell does."""
+        formatter = getattr(self.shell, "display_formatter", None)
+        if formatter is not None:
+            formatter.mimebundle_formatter.for_type(Optimization, self._optimization_bundle)
+
+    def _optimization_bundle(self, found: Optimization, include: Any = None, exclude: Any = None) -> Any:
+        """Returns the output of a result of this notebook; None of another, which is shown in one line."""
+        del include, exclude
+        handles = [one for one in self.shell.user_ns.values() if isinstance(one, KernelHandle)]
+        handle = next((one for one in handles if one.optimization is found), None)
+        return None if handle is None else optimization_bundle(found, handle.searched.kernel)
 
     def write_cell(self, name: str, handle: KernelHandle, *, running: bool = True) -> list[str]:
         """Writes the version in force into the notebook, as the setting says; returns sentences for the user."""

@@ -87,6 +87,7 @@ class NotebookState:
         self.known: dict[str, BoundKernel] = {}
         self.failed: dict[str, BoundKernel] = {}
         self.repairs: dict[str, Optimization] = {}
+        self.panels: dict[str, Any] = {}
         self._sessions: dict[tuple[str, str], Session] = {}
         self._turn = threading.RLock()
         self._listeners = threading.local()

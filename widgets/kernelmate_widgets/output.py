@@ -102,10 +102,12 @@ def panel_bundle(handle: KernelHandle, optimization: Optimization | None, mark: 
         optimization: what the panel shows; None before any search.
         mark: CSS class of the output, by which the live panel finds and hides it.
     """
-    first = handle.first
-    bundle = handle_bundle(handle) if optimization is None else optimization_bundle(optimization, first.kernel)
+    base = handle.searched.kernel
+    bundle = handle_bundle(handle) if optimization is None else optimization_bundle(optimization, base)
     said = (
-        f"Version of {handle.version.author} in force." if handle.can_revert else "The cell's own version is in force."
+        f"In use: the version of {handle.version.author}, accepted."
+        if handle.can_revert
+        else "In use: the cell's own version."
     )
     page = f'<div class="{mark}">{bundle["text/html"]}<p>{text(said)}</p></div>'
     return {**bundle, "text/plain": f"{bundle['text/plain']}\n{said}", "text/html": page}

@@ -98,6 +98,7 @@ function flatten(holder) {
 const PAGE = crypto.getRandomValues(new Uint32Array(1))[0].toString(16);
 let requests = 0;
 const RESTS_MS = 150;
+const READS_MS = 300;
 
 class View {
   constructor(model, root) {
@@ -114,12 +115,19 @@ class View {
       state: () => this.showState(),
       versions: () => this.showVersions(),
       detail: () => this.showDetail(),
-      charts: () => this.showCharts(),
+      result: () => this.showFigures(this.result, this.model.get("result"), false),
+      charts: () => this.showFigures(this.charts, this.model.get("charts"), true),
     };
     for (const [trait, show] of Object.entries(this.update)) {
       model.on(`change:${trait}`, show);
       show();
     }
+    // A restarted kernel knows nothing of this panel: what is shown stays, and says so.
+    model.on("comm_live_update", () => {
+      this.root.classList.add("km-lost");
+      this.root.querySelectorAll("button, input, select").forEach((one) => (one.disabled = true));
+      this.status.textContent = "The kernel was restarted: run this cell again.";
+    });
     this.theme = new MutationObserver(() => this.retheme());
     this.theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class"] });
     this.retheme();
@@ -150,18 +158,27 @@ class View {
     });
     this.author = make("select", { class: "km-author", "aria-label": "Who proposes" }, ...authors.map((one) => make("option", { value: one }, one)));
     this.author.onkeydown = typed;
+    this.prompt.oninput = () => {
+      clearTimeout(this.reading);
+      this.reading = setTimeout(() => this.send("read", { prompt: this.prompt.value }), READS_MS);
+    };
     this.go = make("button", { class: "km-go", onclick: () => this.ask() }, "Ask");
-    this.stop = make("button", { class: "km-cancel", onclick: () => this.send("cancel") }, "Cancel");
+    this.stop = make("button", { class: "km-cancel", title: "End the search and keep what was judged", onclick: () => this.send("cancel") }, "Stop");
     this.status = make("div", { class: "km-status", role: "status", "aria-live": "polite" });
     this.error = make("div", { class: "km-error", role: "alert" });
-    this.notes = make("ul", { class: "km-notes" });
+    this.notes = make("p", { class: "km-notes" });
     this.text = make("pre", { class: "km-text", "aria-label": "What the model writes" });
+    this.textFold = this.folded("What the model writes", this.text, false);
+    this.wishes = make("div", { class: "km-wishes", role: "group", "aria-label": "How the prompt is read" });
+    this.answer = make("div", { class: "km-answer" });
+    this.result = make("div", { class: "km-result" });
     this.question = make("div", { class: "km-question", role: "alertdialog", "aria-label": "May this be sent?" });
     this.list = make("div", { class: "km-list", role: "listbox", "aria-label": "Versions", tabindex: "0", onkeydown: (event) => this.move(event) });
     this.buttons = make("div", { class: "km-buttons" });
     this.body = make("div");
     this.detail = make("div", { class: "km-detail" }, this.buttons, this.body);
     this.charts = make("div", { class: "km-charts" });
+    this.more = this.folded("More charts", this.charts, false);
     const asked = chips.map((chip) => make("button", { class: "km-chip", onclick: () => this.choose(chip) }, chip));
     this.root.classList.add("km-panel");
     this.root.setAttribute("data-kernel", name);
@@ -169,9 +186,11 @@ class View {
       make("div", { class: "km-head" }, make("strong", {}, name), (this.force = make("span", { class: "km-force" }))),
       make("div", { class: "km-ask" }, this.prompt, this.author, this.go, this.stop),
       make("div", { class: "km-chips", role: "group", "aria-label": "Common prompts" }, ...asked),
-      this.status, this.error, this.question, this.text, this.notes,
-      make("div", { class: "km-columns" }, this.list, this.detail),
-      this.charts,
+      this.wishes, this.status, this.error, this.question, this.textFold, this.notes, this.answer,
+      (this.headline = make("p", { class: "kernelmate km-headline" })),
+      this.result,
+      make("div", { class: "km-columns" }, make("div", {}, this.list, (this.changed = make("div", { class: "kernelmate km-changed" })), (this.folds = make("div"))), this.detail),
+      this.more,
     );
   }
 
@@ -200,8 +219,11 @@ class View {
     this.status.textContent = state.busy ? `${state.stage} …` : "";
     this.error.textContent = state.error;
     this.text.textContent = state.text;
+    this.textFold.hidden = !state.text;
+    if (this.answered !== state.html) this.answer.innerHTML = this.answered = state.html;
+    this.showWishes(state);
     this.text.scrollTop = this.text.scrollHeight;
-    this.notes.replaceChildren(...state.notes.map((note) => make("li", {}, note)));
+    this.notes.textContent = state.notes.join(" ");
     if (state.prompt && !this.prompt.value) this.prompt.value = state.prompt;
     this.showQuestion(state.question);
     if (this.wasInForce !== state.inForce || this.wasBusy !== state.busy) {
@@ -209,9 +231,23 @@ class View {
       this.showVersions();
       this.showButtons();
     }
-    const by = state.source && state.source !== "user" ? ` version of ${state.source} in force` : " the cell's own version in force";
+    const by = state.source && state.source !== "user" ? `In use: the version of ${state.source}, accepted` : "In use: the cell's own version";
     this.force.replaceChildren(by);
-    if (state.canRevert) this.force.append(make("button", { class: "km-revert", onclick: () => this.send("revert") }, "Revert"));
+    if (state.canRevert) this.force.append(make("button", { class: "km-revert", onclick: () => this.send("revert") }, "Undo"));
+  }
+
+  /** How the prompt would be read, each part of it with a button that leaves it out. */
+  showWishes({ wishes, reading, busy }) {
+    const mark = JSON.stringify([wishes, reading, busy]);
+    if (this.wishes.mark === mark) return;
+    this.wishes.mark = mark;
+    const leave = (wish) => {
+      this.prompt.value = wish.without;
+      this.prompt.focus();
+      this.send("read", { prompt: wish.without });
+    };
+    const chips = wishes.map((wish) => make("button", { class: "km-wish", title: "Leave this out", onclick: () => leave(wish) }, `${wish.words} ×`));
+    this.wishes.replaceChildren(...(reading && !busy ? [make("span", {}, reading), ...chips] : []));
   }
 
   showQuestion(question) {
@@ -261,7 +297,7 @@ class View {
   }
 
   row(version, selected, inForce) {
-    const marks = [version.best ? "best" : null, inForce ? "in force" : null, version.rejected ? "put aside" : null].filter(Boolean);
+    const marks = [version.best ? "best" : null, inForce ? (version.number ? "accepted" : "in use") : null, version.rejected ? "put aside" : null].filter(Boolean);
     return make(
       "div",
       {
@@ -331,7 +367,7 @@ class View {
     if (version?.number > 0) {
       const why = refused ? `Cannot be accepted: ${refused}` : busy ? "Wait for the end of the search, or cancel it" : "";
       buttons.push(
-        make("button", { class: "km-accept", disabled: Boolean(refused) || busy || inForce === key, title: why || "Put this version in force", onclick: () => this.send("accept", { key }) }, inForce === key ? "In force" : "Accept"),
+        make("button", { class: "km-accept", disabled: Boolean(refused) || busy || inForce === key, title: why || "Put this version in force", onclick: () => this.send("accept", { key }) }, inForce === key ? "Accepted" : "Accept"),
         make("button", { class: "km-reject", onclick: () => this.send("reject", { key }) }, version.rejected ? "Take back in" : "Reject"),
       );
       if (why && !busy) buttons.push(make("span", { class: "km-why-not" }, why));
@@ -348,15 +384,17 @@ class View {
     const parts = [];
     if (detail.why) parts.push(make("p", { class: "km-why" }, detail.why));
     parts.push(...detail.messages.map((message) => this.message(message)));
-    if (detail.reasons.length) parts.push(make("ul", {}, ...detail.reasons.map((reason) => make("li", {}, reason))));
-    if (detail.lifts.length) parts.push(make("p", { class: "km-lifts" }, `To lift its occupancy: ${detail.lifts.join("; ")}`));
+    if (detail.worse) parts.push(make("p", { class: "km-worse" }, `Worse for it: ${detail.worse}.`));
     if (detail.diff.length) parts.push(this.diff(detail.diff));
+    this.headline.innerHTML = detail.headline;
+    this.changed.innerHTML = detail.changed;
     const figures = make("div", { class: "kernelmate" });
     figures.innerHTML = detail.html;
-    parts.push(this.folded("Figures and sizes", figures, false));
+    const reasons = make("ul", {}, ...detail.reasons.map((reason) => make("li", {}, reason)));
+    if (detail.lifts.length) reasons.append(make("li", { class: "km-lifts" }, `To lift its occupancy: ${detail.lifts.join("; ")}`));
     this.source = this.lines(detail);
     this.sourceFold = this.folded("Source", this.source, false);
-    parts.push(this.sourceFold);
+    this.folds.replaceChildren(this.folded("Figures, sizes and reasons", make("div", {}, reasons, figures), false), this.sourceFold);
     this.body.replaceChildren(...parts);
   }
 
@@ -389,22 +427,24 @@ class View {
 
   // --------------------------------------------------------------------------------------------------------- charts
 
-  showCharts() {
-    const charts = this.model.get("charts");
+  /** Charts in their place; those with a figure become Plotly's where somebody points at them. */
+  showFigures(place, charts, lively) {
     charts.forEach((chart, index) => {
-      const old = this.charts.children[index];
+      const old = place.children[index];
       if (old?.chart.title === chart.title) {
-        if (old.chart.figure !== chart.figure) this.redraw(old, chart);
+        if (old.chart.svg !== chart.svg) this.redraw(old, chart);
         return;
       }
       const holder = make("figure", { "data-title": chart.title }, make("figcaption", {}, chart.title), make("div", { class: "km-drawing" }));
-      holder.onpointermove = (event) => (event.movementX || event.movementY) && this.rest(holder); // not when the page scrolls under it
-      holder.onpointerdown = () => this.point(holder);
+      if (lively) {
+        holder.onpointermove = (event) => (event.movementX || event.movementY) && this.rest(holder); // not when the page scrolls under it
+        holder.onpointerdown = () => this.point(holder);
+      }
       if (old) old.replaceWith(holder);
-      else this.charts.append(holder);
+      else place.append(holder);
       this.redraw(holder, chart);
     });
-    while (this.charts.children.length > charts.length) this.charts.lastChild.remove();
+    while (place.children.length > charts.length) place.lastChild.remove();
   }
 
   /** A chart as a drawing; as Plotly's where somebody points at it. */

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,18 @@ import anywidget
 import traitlets
 from IPython.display import DisplayHandle, display
 
-from kernelmate.decide.intent import SUGGESTED
+from kernelmate.decide.intent import SUGGESTED, Intent, read_intent, restated, wish_prompts
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
-from kernelmate.records import Judged, Optimization
+from kernelmate.records import Candidate, Contract, Judged, Kernel, Optimization
+from kernelmate.report.causes import causes_view
 from kernelmate.session.authors import BUILT_IN, Outgoing
+from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_widgets import panel_state
-from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.listing import VersionList
 from kernelmate_widgets.notebook_state import NotebookState
-from kernelmate_widgets.output import panel_bundle
+from kernelmate_widgets.output import panel_bundle, sources_of
+from kernelmate_widgets.rendering import as_html
 from kernelmate_widgets.searches import BackgroundSearch, SearchArguments, SearchQuery
 
 CHARTS_EVERY_S = 1.5
@@ -44,12 +48,15 @@ class Panel(anywidget.AnyWidget):
         notebook: the notebook's state.
         name: the kernel's name.
         handle: the kernel.
+        write: writes the version in force into the notebook; returns sentences for the user.
 
     Attributes:
+        handle: the kernel.
         state: activity: `busy`, `stage`, `text`, `error`, `notes`, `question`, `inForce`.
         versions: the present kernel and the candidates.
         detail: details of the selected version.
-        charts: title, drawing and Plotly figure of each chart.
+        result: title and drawing of the three charts of every result.
+        charts: title, drawing and Plotly figure of each further chart.
     """
 
     _esm = _HERE / "panel.js"
@@ -58,11 +65,15 @@ class Panel(anywidget.AnyWidget):
     state: Any = traitlets.Dict().tag(sync=True)
     versions: Any = traitlets.List().tag(sync=True)
     detail: Any = traitlets.Dict().tag(sync=True)
+    result: Any = traitlets.List().tag(sync=True)
     charts: Any = traitlets.List().tag(sync=True)
     fixed: Any = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, notebook: NotebookState, name: str, handle: KernelHandle) -> None:
+    def __init__(
+        self, notebook: NotebookState, name: str, handle: KernelHandle, write: Callable[[], list[str]] = list
+    ) -> None:
         super().__init__()
+        self.handle, self._write = handle, write
         self.fixed = {
             "name": name,
             "chips": list(SUGGESTED),
@@ -70,7 +81,7 @@ class Panel(anywidget.AnyWidget):
             "templates": panel_state.templates(),
             "kept": f"km-kept-{secrets.token_hex(8)}",
         }
-        self._kept: DisplayHandle | None = None
+        self._kept: list[DisplayHandle] = []
         self._notebook, self._name, self._handle = notebook, name, handle
         self._search: BackgroundSearch | None = None
         self._base = handle.version
@@ -89,6 +100,8 @@ class Panel(anywidget.AnyWidget):
             "notes": [],
             "question": None,
             "prompt": "",
+            "wishes": [],
+            "html": "",
             "inForce": None,
         }
         self.on_msg(self._message)
@@ -96,14 +109,20 @@ class Panel(anywidget.AnyWidget):
         self._changed()
 
     def show(self) -> None:
-        """Displays the panel, preceded by the output that a saved notebook shows without a kernel."""
-        self._kept = DisplayHandle()
-        self._kept.display(panel_bundle(self._handle, self._shown, self.fixed["kept"]), raw=True)
+        """Displays the panel, preceded by the output that a saved notebook shows without a kernel.
+
+        Displayed again, it is the same panel in two places.
+        """
+        kept = DisplayHandle()
+        kept.display(panel_bundle(self._handle, self._shown, self.fixed["kept"]), raw=True)
+        self._kept.append(kept)
         display(self)
 
     def _keep(self) -> None:
-        if self._kept is not None:
-            self._kept.update(panel_bundle(self._handle, self._shown, self.fixed["kept"]), raw=True)
+        if self._kept:
+            bundle = panel_bundle(self._handle, self._shown, self.fixed["kept"])
+            for kept in self._kept:
+                kept.update(bundle, raw=True)
 
     # --------------------------------------------------------------------------------------- what the page asks for
 
@@ -111,6 +130,7 @@ class Panel(anywidget.AnyWidget):
         """Handles one request of the page. Errors are shown in the panel."""
         work = {
             "ask": self._ask,
+            "read": self._read,
             "cancel": self._cancel,
             "accept": self._accept,
             "reject": self._reject,
@@ -130,18 +150,60 @@ class Panel(anywidget.AnyWidget):
         prompt = str(content.get("prompt", "")).strip()
         if not prompt or self._search is not None:
             return
+        intent = self._intent(prompt)
+        if intent.kind != "search":
+            self._answer_at_once(intent)
+            return
         author = content.get("author")
         options = SearchArguments(author=author if author in BUILT_IN else "auto")
+        prompt = intent.prompt
         self._begin(prompt)
+        self._say(stage=intent.reading)
         self._search = BackgroundSearch(self._notebook, self._name, self._handle, SearchQuery(prompt, options), self)
         self._search.start()
+
+    def _intent(self, prompt: str) -> Intent:
+        before = self._handle.optimization
+        earlier = None if before is None else before.objective
+        return read_intent(prompt, self._handle.verdict, earlier=earlier)
+
+    def _read(self, content: dict[str, Any]) -> None:
+        """Shows how a prompt would be read, with a chip for each part of it that can be removed."""
+        prompt = str(content.get("prompt", "")).strip()
+        if self._search is not None:
+            return
+        intent = self._intent(prompt) if prompt else None
+        objective = None if intent is None else intent.objective
+        wishes = (
+            []
+            if objective is None
+            else [{"words": words, "without": restated(objective, without=words)} for words in wish_prompts(objective)]
+        )
+        self._say(wishes=wishes, reading="" if intent is None else intent.reading)
+
+    def _answer_at_once(self, intent: Intent) -> None:
+        """Does what a prompt asks for that is no search; what cannot be done is said, beside the prompts that can."""
+        self._say(wishes=[], reading="")
+        if intent.kind == "explain":
+            kernel, verdict = self._handle.version.kernel, self._handle.verdict
+            view = causes_view(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel))
+            self._say(error="", notes=[intent.reading], html=as_html(view))
+        elif intent.kind == "accept":
+            self._handle.accept(intent.number)
+            self._say(error="", html="", notes=["Accepted.", *self._write()])
+        elif intent.kind == "undo":
+            self._handle.revert()
+            self._say(error="", html="", notes=self._write())
+        else:
+            self._say(error=f"{intent.reading} Choose one of the prompts above.", html="", notes=[])
 
     def _begin(self, prompt: str) -> None:
         self._base = self._handle.version
         self._listing.begin()
         self._say(
-            busy=True, stage="starting", text="", error="", notes=[], prompt=prompt, inForce=self._listing.selected.key
-        )
+            busy=True, stage="starting", text="", error="", notes=[], prompt=prompt, html="", wishes=[], reading="",
+            inForce=self._listing.selected.key,
+        )  # fmt: skip
         self._show_versions()
         self._show_detail()
         self._draw()
@@ -159,7 +221,7 @@ class Panel(anywidget.AnyWidget):
         if number is None or not self._listing.shows(self._handle.candidates):
             raise UsageError("This version is no longer in the list.", hint="Choose a version of the list.")
         self._handle.accept(number)
-        self._say(error="")
+        self._say(error="", html="", notes=["Accepted.", *self._write()])
 
     def _reject(self, content: dict[str, Any]) -> None:
         """Take a version out of sight, or back in."""
@@ -169,7 +231,7 @@ class Panel(anywidget.AnyWidget):
 
     def _revert(self, _: dict[str, Any]) -> None:
         self._handle.revert()
-        self._say(error="")
+        self._say(error="", html="", notes=self._write())
 
     def _select(self, content: dict[str, Any]) -> None:
         """Shows a version. The reply carries the page's request id."""
@@ -177,6 +239,8 @@ class Panel(anywidget.AnyWidget):
             self._listing.select(_key(content))
             self._asked = str(content.get("asked", ""))
             self._show_detail()
+        if self._search is None:
+            self._draw_result()
 
     def _send_plotly(self, _: dict[str, Any]) -> None:
         try:
@@ -268,11 +332,13 @@ class Panel(anywidget.AnyWidget):
         self._show_detail()
         self._draw()
 
-    def _in_force(self) -> int:
-        """The key of the version that is in force."""
-        text = self._handle.version.kernel
+    def _in_force(self) -> int | None:
+        """The key of the version that is in force, by text, contract and launch together; None if it is not listed."""
+        version = self._handle.version
         first, *others = self._listing.versions
-        return next((one.key for one in others if one.found and one.found.candidate.kernel is text), first.key)
+        if version is self._base:
+            return first.key
+        return next((one.key for one in others if one.found and _is_version(one.found.candidate, version)), None)
 
     def _show_versions(self) -> None:
         found = self._handle.optimization
@@ -288,8 +354,12 @@ class Panel(anywidget.AnyWidget):
             self.detail = {"asked": self._asked, **panel_state.detail(self._listing.selected, self._base)}
 
     def _draw(self) -> None:
-        self.charts = panel_state.charts(self._base.verdict, self._listing.versions)
+        self._draw_result()
+        self.charts = panel_state.charts(panel_state.shown_versions(self._base, self._listing))
         self._drawn_at = time.monotonic()
+
+    def _draw_result(self) -> None:
+        self.result = panel_state.drawings(panel_state.shown_versions(self._base, self._listing))
 
     def _stage(self, text: str) -> None:
         now = time.monotonic()
@@ -300,6 +370,16 @@ class Panel(anywidget.AnyWidget):
     def _say(self, **changes: Any) -> None:
         with self._showing:
             self.state = {**self.state, **changes}
+
+
+def _is_version(candidate: Candidate, version: KernelVersion) -> bool:
+    """True if a candidate is the version in force: its text, kernel and launch; sizes of a prompt are not the kernel's."""
+
+    def identity(kernel: Kernel, contract: Contract) -> tuple[Any, ...]:
+        launch = (contract.grid, contract.block, contract.shared, contract.require)
+        return kernel.unit.text, kernel.name, contract.kernel, launch
+
+    return identity(candidate.kernel, candidate.contract) == identity(version.kernel, version.contract)
 
 
 def _key(content: dict[str, Any]) -> int:

@@ -13,11 +13,14 @@ from kernelmate.report.chart import BASELINE, ChartVersion, template
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
 from kernelmate.report.drawing import svg
 from kernelmate.report.figures import MOST_VERSIONS, figures
-from kernelmate.report.html import case_row, figure_rows, pairs, table
+from kernelmate.report.html import case_row, figure_rows, pairs, table, text
+from kernelmate.report.result import alone, changed_table, headline, label
+from kernelmate.report.result_charts import result_scenes
 from kernelmate.source import launch_shape
 from kernelmate_widgets.charts import scene_of
 from kernelmate_widgets.handle import KernelVersion, reason_not_to_take
-from kernelmate_widgets.listing import ListedVersion
+from kernelmate_widgets.listing import ListedVersion, VersionList
+from kernelmate_widgets.output import BESIDE
 
 Plain = dict[str, Any]
 
@@ -81,14 +84,23 @@ def detail(listed: ListedVersion, base: KernelVersion) -> Plain:
         "number": listed.number,
         "why": "" if found is None else words.printable(found.candidate.why),
         "reasons": list(words.further_reasons(verdict)),
+        "worse": words.printable("; ".join(verdict.trade_offs)),
         "lifts": list(_lifts(verdict, contract)),
         "messages": messages,
         "firstLine": kernel.unit.locate(1, 1)[0],
         "source": words.printable(whole_text(kernel)),
         "diff": [] if found is None else _diff(base.kernel, kernel),
+        "headline": _headline(listed, verdict),
+        "changed": "" if found is None else "".join(changed_table(base.verdict, verdict)),
         "html": "".join([*pairs(figure_rows(verdict)), *(table(heads, sizes) if sizes else [])]),
         "refused": None if found is None else reason_not_to_take(found),
     }
+
+
+def _headline(listed: ListedVersion, verdict: Verdict) -> str:
+    if listed.found is None:
+        return f"<strong>{text(words.kernel_words(verdict))}</strong> {alone(verdict)}"
+    return headline(verdict, label(listed.number, listed.found.candidate.author))
 
 
 def _diff(before: Kernel, after: Kernel) -> list[list[str]]:
@@ -108,13 +120,24 @@ def _lifts(verdict: Verdict, contract: Contract) -> tuple[str, ...]:
         return ()
 
 
-def charts(baseline: Verdict, versions: Sequence[ListedVersion]) -> list[Plain]:
-    """Returns the report's charts, each as drawing and as Plotly figure."""
-    shown = [ChartVersion(BASELINE, baseline)]
-    for one in versions:
-        if one.found is not None and not one.rejected and len(shown) < MOST_VERSIONS:
-            name = one.found.candidate.author.removeprefix("recipe:")
-            shown.append(ChartVersion(f"{one.number} {name}", one.found.verdict))
+def shown_versions(base: KernelVersion, listing: VersionList) -> list[ChartVersion]:
+    """Returns the versions of the charts: the present kernel, the selected candidate, and the next ones of the list."""
+    selected = listing.selected
+    others = [one for one in listing.versions if one.found is not None and not one.rejected and one.key != selected.key]
+    shown = [ChartVersion(BASELINE, base.verdict)]
+    for one in ([selected, *others] if selected.found is not None else others)[: MOST_VERSIONS - 1]:
+        assert one.found is not None
+        shown.append(ChartVersion(label(one.number, one.found.candidate.author), one.found.verdict))
+    return shown
+
+
+def drawings(versions: Sequence[ChartVersion]) -> list[Plain]:
+    """Returns the three charts of every result as drawings."""
+    return [{"title": scene.title, "svg": svg(scene)} for scene in result_scenes(versions)]
+
+
+def charts(versions: Sequence[ChartVersion]) -> list[Plain]:
+    """Returns the report's further charts, each as drawing and as Plotly figure."""
     return [
         {
             "title": title,
@@ -122,7 +145,8 @@ def charts(baseline: Verdict, versions: Sequence[ListedVersion]) -> list[Plain]:
             "figure": figure.to_json(),
             "height": figure.height,
         }
-        for title, figure in figures(shown).items()
+        for title, figure in figures(versions).items()
+        if title in BESIDE
     ]
 
 

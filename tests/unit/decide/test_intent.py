@@ -154,6 +154,11 @@ def test_a_follow_up_is_joined_to_the_earlier_prompt_and_later_words_win() -> No
     assert alone.prompt == "fewer registers", "a request of its own"
 
 
+def test_a_part_of_a_prompt_can_be_left_out() -> None:
+    objective = read_objective("faster, at most 32 registers, without atomics")
+    assert restated(objective, without="no atomics") == "make it faster, at most 32 registers"
+
+
 def test_an_accepted_candidate_is_named_by_its_number() -> None:
     assert read_intent("accept 2").number == 2
     assert read_intent("take it").number is None

@@ -151,7 +151,7 @@ def test_a_wrong_case_without_a_finite_error_is_a_diamond_at_the_edge(wrong: Ver
     assert scene is not None
     (diamond,) = [shape for shape in scene.shapes if isinstance(shape, Mark)]
     assert diamond.x == pytest.approx(RIGHT)
-    assert "3 of 4 right, not finite" in texts(scene)
+    assert "3 of 4 right, worst not finite" in texts(scene)
 
 
 def roofline(share: float, time_us: float) -> Roofline:

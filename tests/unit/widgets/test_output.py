@@ -12,10 +12,10 @@ import pytest
 
 from kernelmate.records import Candidate, Judged
 from kernelmate.report.chart import ChartVersion
+from kernelmate.report.drawing import INK, LineShape, Mark, Rect, Scene, TextShape, hatches, png, svg, text_width
 from kernelmate.report.figures import figures, versions_of
 from kernelmate.report.result_charts import WIDTH as RESULT_WIDTH
 from kernelmate_widgets.charts import scene_of
-from kernelmate.report.drawing import INK, LineShape, Mark, Rect, Scene, TextShape, hatches, png, svg, text_width
 from kernelmate_widgets.output import LARGEST, optimization_bundle, panel_bundle, verdict_bundle
 
 
@@ -179,9 +179,9 @@ def test_no_words_stick_out_of_a_chart(searched) -> None:
 def test_what_is_kept_of_a_panel_says_which_version_is_in_force(searched) -> None:
     kept = panel_bundle(searched, searched.optimization, "km-kept-1")
     assert kept["text/html"].startswith('<div class="km-kept-1">')
-    assert "The cell&#x27;s own version is in force." in kept["text/html"]
+    assert "In use: the cell&#x27;s own version." in kept["text/html"]
     searched.accept()
     kept = panel_bundle(searched, searched.optimization, "km-kept-1")
-    assert f"Version of {searched.version.author} in force." in kept["text/plain"]
+    assert f"In use: the version of {searched.version.author}, accepted." in kept["text/plain"]
     assert asks_the_network(kept["text/html"]) == []
     assert size_of(kept) < 300_000
