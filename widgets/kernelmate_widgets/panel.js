@@ -189,7 +189,7 @@ class View {
       this.wishes, this.status, this.error, this.question, this.textFold, this.notes, this.answer,
       (this.headline = make("p", { class: "kernelmate km-headline" })),
       this.result,
-      make("div", { class: "km-columns" }, make("div", {}, this.list, (this.changed = make("div", { class: "kernelmate km-changed" })), (this.folds = make("div"))), this.detail),
+      make("div", { class: "km-columns" }, make("div", {}, this.list, (this.changed = make("div", { class: "kernelmate km-changed" })), (this.why = make("div")), (this.folds = make("div"))), this.detail),
       this.more,
     );
   }
@@ -348,7 +348,7 @@ class View {
     this.detail.inert = detail === undefined;
     this.detail.classList.toggle("km-awaited", detail === undefined);
     this.detail.setAttribute("aria-busy", String(detail === undefined));
-    if (detail === undefined || detail.key === this.shown?.key) return;
+    if (detail === undefined || (detail.key === this.shown?.key && detail.headline === this.shown.headline)) return;
     this.shown = detail;
     this.showButtons();
     this.showBody(detail);
@@ -382,12 +382,14 @@ class View {
 
   showBody(detail) {
     const parts = [];
-    if (detail.why) parts.push(make("p", { class: "km-why" }, detail.why));
     parts.push(...detail.messages.map((message) => this.message(message)));
-    if (detail.worse) parts.push(make("p", { class: "km-worse" }, `Worse for it: ${detail.worse}.`));
     if (detail.diff.length) parts.push(this.diff(detail.diff));
     this.headline.innerHTML = detail.headline;
     this.changed.innerHTML = detail.changed;
+    this.why.replaceChildren(
+      detail.why ? make("p", { class: "km-why" }, detail.why) : "",
+      detail.worse ? make("p", { class: "km-worse" }, `Worse for it: ${detail.worse}.`) : "",
+    );
     const figures = make("div", { class: "kernelmate" });
     figures.innerHTML = detail.html;
     const reasons = make("ul", {}, ...detail.reasons.map((reason) => make("li", {}, reason)));

@@ -351,7 +351,12 @@ class Panel(anywidget.AnyWidget):
 
     def _show_detail(self) -> None:
         with self._showing:
-            self.detail = {"asked": self._asked, **panel_state.detail(self._listing.selected, self._base)}
+            selected = self._listing.selected
+            accepted = selected.found is not None and selected.key == self._in_force()
+            self.detail = {
+                "asked": self._asked,
+                **panel_state.detail(selected, self._base, accepted=accepted),
+            }
 
     def _draw(self) -> None:
         self._draw_result()

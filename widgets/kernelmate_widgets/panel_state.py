@@ -56,7 +56,7 @@ def cost_words(cost: Cost | None) -> str:
     return f"{tokens}, {cost.usd:.4f} USD" if cost.usd else tokens
 
 
-def detail(listed: ListedVersion, base: KernelVersion) -> Plain:
+def detail(listed: ListedVersion, base: KernelVersion, *, accepted: bool = False) -> Plain:
     """Return the details of one version: reason, findings with lines, text, changes, sizes and figures.
 
     Values called `html` are escaped HTML from the report; all others are plain text.
@@ -90,17 +90,17 @@ def detail(listed: ListedVersion, base: KernelVersion) -> Plain:
         "firstLine": kernel.unit.locate(1, 1)[0],
         "source": words.printable(whole_text(kernel)),
         "diff": [] if found is None else _diff(base.kernel, kernel),
-        "headline": _headline(listed, verdict),
+        "headline": _headline(listed, verdict, accepted=accepted),
         "changed": "" if found is None else "".join(changed_table(base.verdict, verdict)),
         "html": "".join([*pairs(figure_rows(verdict)), *(table(heads, sizes) if sizes else [])]),
         "refused": None if found is None else reason_not_to_take(found),
     }
 
 
-def _headline(listed: ListedVersion, verdict: Verdict) -> str:
+def _headline(listed: ListedVersion, verdict: Verdict, *, accepted: bool) -> str:
     if listed.found is None:
         return f"<strong>{text(words.kernel_words(verdict))}</strong> {alone(verdict)}"
-    return headline(verdict, label(listed.number, listed.found.candidate.author))
+    return headline(verdict, label(listed.number, listed.found.candidate.author), accepted=accepted)
 
 
 def _diff(before: Kernel, after: Kernel) -> list[list[str]]:

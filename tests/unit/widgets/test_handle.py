@@ -141,3 +141,27 @@ def test_its_repr_says_arguments_launch_and_standing(scale) -> None:
     assert "clean" in text
     assert "text/html" in scale._repr_mimebundle_()
     assert scale.raw is None
+
+
+def test_a_search_result_is_one_line_as_text_and_the_result_view_in_a_cell(notebook, arrays) -> None:
+    arrays(notebook)
+    notebook.run("%%kernelmate -q --args x,y,rows,cols --grid rows --block 128 --ref reference\n" + notebook.ROW_SUM)
+    notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
+    found = notebook.names["row_sum"].optimization
+    assert repr(found).startswith("<optimization of row_sum, 'reduce memory usage': 1 candidates, best recipe:")
+    assert len(repr(found)) < 200
+    shown = notebook.run("row_sum.optimization").outputs
+    assert "Ready to accept" in shown[-1]["text/html"]
+
+
+def test_a_mistake_in_a_call_shows_no_frames_of_the_package(notebook, arrays) -> None:
+    import traceback
+
+    arrays(notebook)
+    notebook.run("%%kernelmate -q --args x,y,rows,cols --grid rows --block 128 --ref reference\n" + notebook.ROW_SUM)
+    for call in ("row_sum(x, y, 'many', cols)", "row_sum[1, 128](x, y)"):
+        error = notebook.run(call, fails=True).error
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [one for one in frames if "kernelmate_widgets" in one.filename]
+        assert len(own) <= 1, "the call itself, which IPython hides"
+        assert "widgets/arguments.py" not in str(frames)

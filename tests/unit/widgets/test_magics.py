@@ -287,9 +287,10 @@ def test_copies_of_arrays_are_kept_once_for_each_kernel_and_gone_at_the_end(note
     state = notebook.shell._kernelmate_magics.notebook
     for text in (notebook.ROW_SUM, notebook.ROW_SUM.replace("0.0f", "0.f")):
         notebook.run(f"%%kernelmate -q {LIVE}\n" + text)
-    notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM.replace("part[0];", "part[1];"), fails=True)
+    for wrong in ("part[1];", "part[2];"):
+        notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM.replace("part[0];", wrong), fails=True)
     folder = Path(state._folder.name)
-    assert len(list(folder.iterdir())) == 1
+    assert len(list(folder.iterdir())) == 2, "those of the bound kernel, and of the wrong one for its repair"
     notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
     assert notebook.names["row_sum"].candidates
     unload_ipython_extension(notebook.shell)

@@ -36,12 +36,13 @@ def ended(panel: Panel, seconds: float = 120) -> None:
 
 def test_a_prompt_lists_candidates_shows_the_best_and_accepts_it(panel, notebook) -> None:
     assert [one["number"] for one in panel.versions] == [0]
-    assert {chart["title"] for chart in panel.charts} >= {"Correctness per size", "Resources"}
+    assert [chart["title"] for chart in panel.result] == ["Correctness", "Time", "Occupancy"]
+    assert "Resources" in {chart["title"] for chart in panel.charts}
     do(panel, "ask", prompt="reduce memory usage")
     assert panel.state["busy"], "the notebook is free while it searches"
     ended(panel)
     best = next(one for one in panel.versions if one["best"])
-    assert best["standing"] == "accepted"
+    assert best["standing"] == "ready to accept"
     assert "512 B ->" in best["asked"]
     assert best["cost"] == "free"
     assert panel.detail["number"] == best["number"]
@@ -80,7 +81,7 @@ def test_cancelling_ends_the_search_at_once_and_keeps_what_was_found(panel, note
     do(panel, "cancel")
     ended(panel)
     assert time.monotonic() - began < 5
-    assert any("Stopped" in note for note in panel.state["notes"])
+    assert any("stopped: " in note for note in panel.state["notes"])
     assert panel.state["error"] == ""
     assert len(panel.versions) >= 2
     assert all(one["standing"] != "not judged" for one in panel.versions[1:])
@@ -194,3 +195,52 @@ def test_a_search_that_fails_keeps_what_it_found_and_accepts_no_other(panel, not
     do(panel, "accept", key=shown["key"])
     assert notebook.names["row_sum"].version.author in {shown["author"], "user"}
     assert panel._listing.shows(notebook.names["row_sum"].candidates), "what is listed is what would be accepted"
+
+
+def test_a_prompt_is_read_while_it_is_typed_and_its_parts_can_be_left_out(panel) -> None:
+    do(panel, "read", prompt="faster, at most 40 registers, no atomics")
+    assert [one["words"] for one in panel.state["wishes"]] == ["at most 40 registers", "no atomics"]
+    assert panel.state["wishes"][1]["without"] == "make it faster, at most 40 registers"
+    assert panel.state["reading"].startswith("Less time per launch. Must hold: at most 40 registers")
+    assert not panel.state["busy"]
+    do(panel, "read", prompt="")
+    assert (panel.state["wishes"], panel.state["reading"]) == ([], "")
+
+
+def test_what_is_no_search_starts_none(panel, notebook) -> None:
+    do(panel, "ask", prompt="why is it slow?")
+    assert "what to do" in panel.state["html"]
+    do(panel, "ask", prompt="make it nice")
+    assert "Nothing in the prompt was understood" in panel.state["error"]
+    assert "Choose one of the prompts above" in panel.state["error"]
+    do(panel, "ask", prompt="undo")
+    assert "no earlier version" in panel.state["error"]
+    assert not panel.state["busy"]
+    assert notebook.names["row_sum"].optimization is None
+
+
+def test_in_use_is_decided_by_text_and_launch_together(panel, notebook) -> None:
+    from dataclasses import replace
+
+    from kernelmate_widgets.panel import _is_version
+
+    notebook.run('%kernelmate optimize row_sum "reduce memory usage" --max-candidates 1 -q')
+    candidate = panel._listing.found[0].candidate
+    wider = replace(candidate, contract=replace(candidate.contract, block=("256",)))
+    do(panel, "accept", key=panel.versions[1]["key"])
+    version = notebook.names["row_sum"].version
+    assert _is_version(candidate, version)
+    assert not _is_version(wider, version), "the same text with another launch is another version"
+    assert panel.state["inForce"] == panel.versions[1]["key"]
+    assert "Accepted" in panel.detail["headline"]
+
+
+def test_a_kernel_has_one_panel_in_all_places(notebook, arrays) -> None:
+    arrays(notebook)
+    notebook.run(f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM)
+    notebook.run("%kernelmate panel row_sum")
+    panels = notebook.shell._kernelmate_magics.notebook.panels
+    first = panels["row_sum"]
+    notebook.run("%kernelmate panel row_sum")
+    assert panels["row_sum"] is first
+    assert len(first._kept) == 2
