@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from kernelmate.decide.metrics import metric_value
-from kernelmate.decide.objective import NOT_MEASURED
+from kernelmate.decide.objective import NOT_MEASURED, fold, names_a_metric
 from kernelmate.records import Compiled, FindingCode, MetricName, Objective, Verdict
 
 _ENTRY = re.compile(r"^(?=(?:\.(?:visible|weak|extern) +)?\.entry\s+([\w$]+))", re.MULTILINE)
@@ -54,6 +54,13 @@ def suits(objective: Objective, author: str) -> int:
     named = [one for one in objective.preferences if re.search(one.authors, author)]
     avoided = sum(one.avoid for one in named)
     return -avoided if avoided else len(named)
+
+
+def only_structure(objective: Objective) -> bool:
+    """Returns True if a prompt names structure and nothing else: only versions that have it answer such a prompt."""
+    wanted = any(not one.avoid for one in objective.preferences)
+    alone = not (objective.constraints or objective.sizes or objective.limits or objective.keep)
+    return wanted and alone and not names_a_metric(fold(objective.prompt))
 
 
 def aimed_at(objective: Objective, metrics: Collection[MetricName], verdict: Verdict) -> Objective | None:

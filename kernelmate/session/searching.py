@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from kernelmate.decide.constraints import holds_already
+from kernelmate.decide.constraints import holds_already, only_structure, suits
 from kernelmate.decide.metrics import rightness
 from kernelmate.decide.ranking import best_first, rank
 from kernelmate.errors import KernelmateError
@@ -140,9 +140,22 @@ class Search:
             self._foreseeing().close()
         self._note_the_end()
         self._time_best_again()
-        ranked = self.versions()
+        ranked = self._answering(self.versions())
         best = 0 if ranked and ranked[0].verdict.worth_taking else None
         return Optimization(self.objective, self.baseline, tuple(ranked), best, tuple(self.notes))
+
+    def _answering(self, ranked: Sequence[Judged]) -> Sequence[Judged]:
+        """Returns the versions that answer the prompt: where it names structure alone, those that have it.
+
+        A model's version may have it, whatever its author is called. Where nothing has it, a note says so.
+        """
+        if not only_structure(self.objective):
+            return ranked
+        return [
+            one
+            for one in ranked
+            if suits(self.objective, one.candidate.author) > 0 or not one.candidate.author.startswith(TRUSTED)
+        ]
 
     def over(self) -> bool:
         """Returns True if the user has stopped the search, or its limits are used up."""

@@ -86,6 +86,6 @@ def test_a_page_made_of_a_run_shows_charts_and_asks_for_nothing(done) -> None:
     nbconvert = pytest.importorskip("nbconvert", reason="nbconvert is not installed: pip install nbconvert")
     exporter = nbconvert.HTMLExporter(template_name="basic")
     page, _ = exporter.from_notebook_node(done("first_steps"))
-    assert 'alt="Correctness per size"' in page
+    assert 'alt="Correctness"' in page
     assert "shared-race" in page
     assert not re.search(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=\"(?!data:)", page)

@@ -296,7 +296,7 @@ def test_a_saved_notebooks_results_are_shown_without_a_kernel(
     ]
     (host.folder / "saved.ipynb").write_text(json.dumps(document))
     code.open("saved.ipynb")
-    page = code.frame("img[alt='Correctness per size'], img[alt='Roofline']")
+    page = code.frame("img[alt='Correctness'], img[alt='Roofline']")
     expect(page.get_by_text("clean").first).to_be_visible()
     expect(page.get_by_text("predicted").first).to_be_visible()
     code.shot("editor-saved")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -104,11 +105,15 @@ def test_the_structure_that_was_asked_for_comes_first(emulated: Session, load: L
         assert found.best == 0
         assert found.candidates[0].candidate.author == author
         assert found.candidates[0].verdict.correct is True
+        assert all(re.search(author.partition(":")[2][:10], one.candidate.author) for one in found.candidates)
 
 
 def test_structure_that_nothing_proposes_is_told(emulated: Session, load: Load) -> None:
     found = emulated.optimize(load(ROWS), "use tensor cores", suggesters=(Synthesis(),), max_candidates=1)
     assert "No recipe or schedule proposed for this kernel: tensor cores." in found.notes
+    assert (found.candidates, found.best) == ((), None), "what has it not is no answer"
+    faster = emulated.optimize(load(ROWS), "faster, use tensor cores", suggesters=(Synthesis(),), max_candidates=1)
+    assert faster.candidates, "a metric besides is worth an answer of its own"
 
 
 def test_structure_that_is_denied_is_not_tried(emulated: Session, load: Load) -> None:

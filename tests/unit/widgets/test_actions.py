@@ -100,7 +100,7 @@ def test_undo_writes_the_text_before(actions, notebook, front) -> None:
     press(actions, "accept")
     assert words(actions)[0] == "Undo"
     press(actions, "undo")
-    assert front.written[-1]["text"] == f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM
+    assert front.written[-1]["text"] == f"%%kernelmate -q {LIVE}\n" + notebook.ROW_SUM.rstrip()
     assert words(actions)[0] == "Accept 1"
     assert notebook.names["row_sum"].version.author == "user"
 
