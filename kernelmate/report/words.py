@@ -399,6 +399,11 @@ def cases_sentence(verdict: Verdict) -> tuple[str, Tone]:
     return (f"right on {plural(len(judged), 'case')}", "good") if verdict.correct else correctness_words(verdict)
 
 
+def stopped_words(judged: int, best: int | None) -> str:
+    """Formats the end of a stopped search: `stopped: 3 judged, best is #2`; `best` counts from 0."""
+    return f"stopped: {judged} judged" + ("" if best is None else f", best is #{best + 1}")
+
+
 def further_reasons(verdict: Verdict) -> tuple[str, ...]:
     """Returns the trade-offs, and reasons beyond the findings and diagnostics shown beside them."""
     said = {f"{finding.code}: {finding.message}" for finding in verdict.findings}

@@ -20,6 +20,7 @@ from kernelmate.records import (
     SearchState,
     Verdict,
 )
+from kernelmate.report.words import stopped_words
 from kernelmate.session.budget import Step, TimeBudget
 from kernelmate.session.candidates import (
     OWN,
@@ -411,7 +412,9 @@ class Search:
                 f"{len(self._twins)} had the binary and launch of another version, or of the kernel itself, and its verdict."
             )
         if self.stopped():
-            self.notes.append("Stopped before every suggestion was tried.")
+            ranked = self.versions()
+            best = 0 if ranked and ranked[0].verdict.worth_taking else None
+            self.notes.append(stopped_words(len(ranked), best))
         elif self._enough():
             self.notes.append(f"Ended after {self.max_candidates} candidates, the most that were allowed.")
         elif self._late():

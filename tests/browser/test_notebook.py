@@ -494,3 +494,4 @@ def test_a_panel_says_that_its_kernel_was_restarted_and_two_show_the_same(lab: L
     for panel in panels.all():
         expect(panel.locator(".km-status")).to_contain_text("The kernel was restarted: run this cell again.")
         expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_disabled()
+    book.idle()  # the restart has ended

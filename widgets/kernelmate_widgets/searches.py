@@ -12,6 +12,7 @@ from kernelmate.decide.ranking import best_first
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Judged, Optimization
 from kernelmate.report.versions import trying_line
+from kernelmate.report.words import stopped_words
 from kernelmate.session.authors import Outgoing, SearchOptions, authors
 from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import NotebookState
@@ -32,8 +33,7 @@ def partial(prompt: str, metric: Any, version: KernelVersion, found: Sequence[Ju
     objective = read_objective(prompt, version.verdict, name=metric)
     ranked = best_first(found, objective, version.kernel, version.contract)
     best = 0 if ranked and ranked[0].verdict.worth_taking else None
-    said = f"stopped: {len(ranked)} judged" + (f", best is #{best + 1}" if best is not None else "")
-    return Optimization(objective, version.verdict, tuple(ranked), best, (said,))
+    return Optimization(objective, version.verdict, tuple(ranked), best, (stopped_words(len(ranked), best),))
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,6 +220,13 @@ def test_long_names_are_shortened_in_the_middle_so_that_they_differ() -> None:
     assert shortened("short", 200.0) == "short"
 
 
+def test_a_stopped_search_says_what_it_keeps() -> None:
+    from kernelmate.report import words
+
+    assert words.stopped_words(3, 1) == "stopped: 3 judged, best is #2"
+    assert words.stopped_words(0, None) == "stopped: 0 judged"
+
+
 def test_a_measured_gain_reads_as_an_engineer_says_it(make: SimpleNamespace) -> None:
     from kernelmate.report import words
 
