@@ -125,7 +125,9 @@ def shown_versions(base: KernelVersion, listing: VersionList) -> list[ChartVersi
     selected = listing.selected
     others = [one for one in listing.versions if one.found is not None and not one.rejected and one.key != selected.key]
     shown = [ChartVersion(BASELINE, base.verdict)]
-    for one in ([selected, *others] if selected.found is not None else others)[: MOST_VERSIONS - 1]:
+    for one in ([selected, *others] if selected.found is not None and not selected.rejected else others)[
+        : MOST_VERSIONS - 1
+    ]:
         assert one.found is not None
         shown.append(ChartVersion(label(one.number, one.found.candidate.author), one.found.verdict))
     return shown

@@ -150,8 +150,10 @@ def test_a_search_result_is_one_line_as_text_and_the_result_view_in_a_cell(noteb
     found = notebook.names["row_sum"].optimization
     assert repr(found).startswith("<optimization of row_sum, 'reduce memory usage': 1 candidates, best recipe:")
     assert len(repr(found)) < 200
-    shown = notebook.run("row_sum.optimization").outputs
-    assert "Ready to accept" in shown[-1]["text/html"]
+    shown, _ = notebook.shell.display_formatter.format(found)
+    assert "Ready to accept" in shown["text/html"]
+    notebook.run("%%kernelmate -q --args x,y,rows,cols --grid rows --block 128 --ref reference\n" + notebook.ROW_SUM)
+    assert notebook.shell.display_formatter.format(found)[0] == {"text/plain": repr(found)}, "of no kernel any more"
 
 
 def test_a_mistake_in_a_call_shows_no_frames_of_the_package(notebook, arrays) -> None:
