@@ -38,11 +38,22 @@ def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
         near = difflib.get_close_matches(options.command, COMMANDS, n=1)
         hint = f"Did you mean {near[0]}?" if near else f"Commands are {', '.join(COMMANDS)}."
         raise UsageError(f"There is no command {options.command!r}.", hint=hint)
+    if options.help:
+        display(views_bundle(*help_lines(options.command)), raw=True)
+        return None
     return COMMANDS[options.command](magics, options)
 
 
-def _words(options: argparse.Namespace, usage: str, least: int, most: int) -> list[str]:
+def help_lines(command: str) -> list[str]:
+    """Returns what a command does, how it is written, and its options."""
+    usage, purpose = USAGE[command]
+    options = SEARCH_OPTIONS if command == "optimize" else ()
+    return [purpose, "", f"  %kernelmate {usage}", *(f"    {one}" for one in (*options, *COMMON_OPTIONS))]
+
+
+def _words(options: argparse.Namespace, least: int, most: int) -> list[str]:
     if not least <= len(options.words) <= most:
+        usage = USAGE[options.command][0]
         raise UsageError(f"The arguments of {options.command} are wrong.", hint=f"Write %kernelmate {usage}.")
     words: list[str] = options.words
     return words
@@ -182,7 +193,7 @@ def offer_repair(magics: KernelmateMagics, name: str, failed: BoundKernel) -> No
 
 
 def _fix(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
-    names = _words(options, "fix [NAME]", 0, 1)
+    names = _words(options, 0, 1)
     known = {**magics.notebook.known, **magics.notebook.failed}
     name = names[0] if names else next(reversed(magics.notebook.failed), None)
     if name is None or name not in known:
@@ -216,7 +227,7 @@ def answer(
 
 
 def _optimize(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
-    name, prompt = _words(options, 'optimize NAME "PROMPT"', 2, 2)
+    name, prompt = _words(options, 2, 2)
     handle = handle_named(magics.shell.user_ns, name)
     wanted = SearchArguments(
         options.author, options.max_candidates, options.budget, options.samples, options.rounds, options.objective,
@@ -245,11 +256,11 @@ def panel(magics: KernelmateMagics, name: str) -> None:
 
 
 def _panel(magics: KernelmateMagics, options: argparse.Namespace) -> None:
-    panel(magics, *_words(options, "panel NAME", 1, 1))
+    panel(magics, *_words(options, 1, 1))
 
 
 def _write(magics: KernelmateMagics, options: argparse.Namespace) -> None:
-    words = _words(options, "write FUNCTION(ARRAYS)", 1, 99)
+    words = _words(options, 1, 99)
     from kernelmate_widgets.writing import write
 
     write(magics, " ".join(words), quiet=options.quiet)
@@ -290,7 +301,7 @@ def reverted(magics: KernelmateMagics, name: str, handle: KernelHandle, *, quiet
 
 
 def _accept(magics: KernelmateMagics, options: argparse.Namespace) -> None:
-    name, *number = _words(options, "accept NAME [NUMBER]", 1, 2)
+    name, *number = _words(options, 1, 2)
     if number and not number[0].isdigit():
         raise UsageError(
             f"{number[0]!r} is not the number of a candidate.", hint="Give the number that the table shows."
@@ -305,7 +316,7 @@ def _accept(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 
 def _revert(magics: KernelmateMagics, options: argparse.Namespace) -> None:
-    (name,) = _words(options, f"{options.command} NAME", 1, 1)
+    (name,) = _words(options, 1, 1)
     reverted(magics, name, handle_named(magics.shell.user_ns, name), quiet=options.quiet)
 
 
@@ -314,7 +325,7 @@ def _revert(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 def _compare(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
     """Two kernels, or two versions of one: `A B`, `A:1 A:2`, `A A:2`."""
-    first, second = _words(options, "compare A B, or compare NAME:1 NAME:2", 2, 2)
+    first, second = _words(options, 2, 2)
     from kernelmate.report.versions import comparison_view
 
     handle = handle_named(magics.shell.user_ns, first.partition(":")[0])
@@ -357,12 +368,12 @@ def explained(handle: KernelHandle, *, quiet: bool) -> None:
 
 
 def _explain(magics: KernelmateMagics, options: argparse.Namespace) -> None:
-    (name,) = _words(options, "explain NAME", 1, 1)
+    (name,) = _words(options, 1, 1)
     explained(handle_named(magics.shell.user_ns, name), quiet=options.quiet)
 
 
 def _history(magics: KernelmateMagics, options: argparse.Namespace) -> None:
-    names = _words(options, "history [NAME]", 0, 1)
+    names = _words(options, 0, 1)
     from kernelmate.history import History
     from kernelmate.report.history import kernels_view, versions_view
 
@@ -377,7 +388,7 @@ def _history(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 
 def _doctor(magics: KernelmateMagics, options: argparse.Namespace) -> None:
-    _words(options, "doctor", 0, 0)
+    _words(options, 0, 0)
     from kernelmate.report.machine import doctor_view
     from kernelmate.session.machine import look
 
@@ -385,7 +396,7 @@ def _doctor(magics: KernelmateMagics, options: argparse.Namespace) -> None:
 
 
 def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:
-    words = _words(options, "config [SETTING=VALUE ...]", 0, 99)
+    words = _words(options, 0, 99)
     from kernelmate.report.console import pairs
 
     for word in words:
@@ -403,6 +414,31 @@ def _config(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     note = "* set in this notebook" if given else "Nothing is set in this notebook alone."
     _show(views_bundle(pairs(rows), "", note), options)
 
+
+SEARCH_OPTIONS = (
+    "--author NAME          the suggester: auto, synthesis, recipes, local, claude, or a package's",
+    "--max-candidates N     judge at most this many candidates",
+    "--budget SECONDS       end within this time",
+    "--samples N --rounds N answers of the local model per round, and rounds",
+    "--objective METRIC     the metric that the prompt means, if it was misread",
+)
+COMMON_OPTIONS = ("-q  show nothing    -o  return the result    -v VAR  keep the result in a variable",)
+
+USAGE: dict[str, tuple[str, str]] = {
+    "write": ("write FUNCTION(ARRAYS)", "Writes a kernel for a Python function, and puts it into the next cell."),
+    "optimize": ('optimize NAME "PROMPT"', "Searches for a version that meets the prompt; a question is answered instead."),
+    "fix": ("fix [NAME]", "Searches for a right version of a kernel that is not good; without NAME, of the last one."),
+    "accept": ("accept NAME [NUMBER]", "Puts a candidate of the last search in use and writes it into its cell; without NUMBER, the best."),
+    "undo": ("undo NAME", "Puts the version before in use again, and back into its cell."),
+    "revert": ("revert NAME", "The same as undo."),
+    "compare": ("compare A B, or compare NAME:1 NAME:2", "Judges two kernels, or two versions of one, side by side; NAME:0 is the cell's own."),
+    "explain": ("explain NAME", "Shows what limits a kernel, by line, and what would help."),
+    "panel": ("panel NAME", "Shows prompts, candidates and charts of a kernel with buttons."),
+    "history": ("history [NAME]", "Lists the versions that were judged; without NAME, the kernels."),
+    "config": ("config [SETTING=VALUE ...]", "Shows or sets settings of this notebook."),
+    "doctor": ("doctor", "Checks what this machine has."),
+}  # fmt: skip
+"""How each command is written, and what it does."""
 
 COMMANDS: dict[str, Callable[[Any, argparse.Namespace], Any]] = {
     "write": _write,

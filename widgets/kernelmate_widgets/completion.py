@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
 OPTIONS_OF_CELL = (
     "--args", "--grid", "--block", "--shared", "--ref", "--target", "--backend", "--seed", "--prompt", "--panel",
-    "--panel",
     "--replace", "--quiet", "--output", "--variable",
 )  # fmt: skip
 OPTIONS_OF_LINE = (
-    "--author", "--max-candidates", "--budget", "--samples", "--rounds", "--objective", "--quiet", "--output",
+    "--author", "--max-candidates", "--budget", "--samples", "--rounds", "--objective", "--help", "--quiet", "--output",
     "--variable",
 )  # fmt: skip
 
@@ -74,6 +73,8 @@ def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
         return _beginning(event.symbol, OPTIONS_OF_LINE)
     if words[0] == "write":
         return _beginning(event.symbol, [name for name, value in _own(namespace) if callable(value)])
+    if words[0] == "fix":
+        return _beginning(event.symbol, [*_kernels(namespace), *magics.notebook.failed])
     if words[0] == "optimize" and len(words) >= 2:
         return _beginning(event.symbol, map(quoted, SUGGESTED))
     return _beginning(event.symbol, _kernels(namespace))

@@ -118,6 +118,7 @@ class KernelmateMagics(Magics):
     @argument(
         "--objective", help="The metric that the prompt means, if it was misread: time, shared_bytes, registers, ..."
     )
+    @argument("-h", "--help", action="store_true", help="Show what the command does and how it is written.")
     @argument("-q", "--quiet", action="store_true", help="Show nothing.")
     @argument("-o", "--output", action="store_true", help="Return the result.")
     @argument("-v", "--variable", metavar="VAR", help="Keep the result in this variable.")
@@ -128,8 +129,9 @@ class KernelmateMagics(Magics):
 
         %kernelmate write softmax_rows(x)
         %kernelmate optimize softmax "reduce memory usage"
+        %kernelmate fix softmax
         %kernelmate accept softmax 2
-        %kernelmate revert softmax
+        %kernelmate undo softmax
         %kernelmate compare softmax:1 softmax:2
         %kernelmate explain softmax
         %kernelmate panel softmax

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from IPython.core.error import UsageError
 
+from kernelmate_widgets.commands import COMMANDS, USAGE
 from kernelmate_widgets.failing import KernelFailed, Stopped
 from kernelmate_widgets.handle import KernelHandle
 
@@ -375,3 +376,18 @@ def test_the_verdict_is_shown_before_its_charts_are_drawn_and_they_take_its_plac
     assert "clean" in first["text/html"]
     assert "image/png" in last
     assert first["text/plain"] == last["text/plain"]
+
+
+@pytest.mark.parametrize("command", list(COMMANDS))
+def test_every_command_has_help(notebook, command: str) -> None:
+    shown = notebook.run(f"%kernelmate {command} --help").text
+    assert f"%kernelmate {command}" in shown
+    assert USAGE[command][1] in shown
+    assert ("--max-candidates" in shown) == (command == "optimize")
+
+
+def test_kernels_to_fix_are_completed(notebook, arrays) -> None:
+    arrays(notebook)
+    wrong = notebook.ROW_SUM.replace("part[0];", "part[1];").replace("row_sum", "other_sum")
+    notebook.run(f"%%kernelmate -q {LIVE}\n" + wrong, fails=True)
+    assert notebook.completions("%kernelmate fix oth") == ["other_sum"]
