@@ -76,7 +76,7 @@ def test_accept_refuses_a_read_only_file_before_the_search(script: Any, run: Run
 
 def test_quiet_is_one_line_for_each_verdict(script: Any, run: Run) -> None:
     script.best = script.verdict
-    for command in (["bench", "twice.cu"], ["compare", "twice.cu", "twice.cu"], ["optimize", "twice.cu", "less"]):
+    for command in (["bench", "twice.cu"], ["compare", "twice.cu", "twice.cu"], ["optimize", "twice.cu", "less memory"]):
         assert run(*command, "-q").stdout.count("\n") == 1
 
 
@@ -137,7 +137,7 @@ def test_optimize_without_a_candidate_exits_with_1(script: Any, run: Run, docume
     done = run("optimize", "twice.cu", "less shared memory")
     assert done.exit_code == 1
     assert "No candidate applies" in done.stdout
-    assert documents(run("optimize", "twice.cu", "less", "--json").stdout)["best"] is None
+    assert documents(run("optimize", "twice.cu", "less memory", "--json").stdout)["best"] is None
 
 
 def test_optimize_shows_the_diff_and_writes_nothing_unasked(
@@ -152,14 +152,14 @@ def test_optimize_shows_the_diff_and_writes_nothing_unasked(
 
 
 def test_optimize_passes_its_limits_on(script: Any, run: Run) -> None:
-    run("optimize", "twice.cu", "less", "--max-candidates", "3", "--budget", "1.5", "--reference", "x")
+    run("optimize", "twice.cu", "less memory", "--max-candidates", "3", "--budget", "1.5", "--reference", "x")
     _, (_, prompt, sizes, most), named = script.asked[0]
-    assert (prompt, sizes, most) == ("less", (), 3)
+    assert (prompt, sizes, most) == ("less memory", (), 3)
     assert (named["budget_s"], named["reference"], named["objective"]) == (1.5, "x", None)
 
 
 def test_optimize_passes_on_who_is_asked_and_what_is_meant(script: Any, run: Run) -> None:
-    run("optimize", "twice.cu", "less", "--author", "recipes", "--objective", "registers", "--samples", "7")
+    run("optimize", "twice.cu", "less memory", "--author", "recipes", "--objective", "registers", "--samples", "7")
     _, _, named = script.asked[0]
     (router,) = named["suggesters"]
     assert (router.samples, router.local, router.reviewer) == (7, None, None)
@@ -182,7 +182,7 @@ def test_accept_with_json_keeps_standard_output_one_document(
     script: Any, run: Run, documents: Documents, samples: SimpleNamespace
 ) -> None:
     script.best = replace(samples.verdict, objective=samples.counted)
-    done = run("optimize", "twice.cu", "less", "--accept", "--json")
+    done = run("optimize", "twice.cu", "less memory", "--accept", "--json")
     assert documents(done.stdout)["best"] == 0
     assert "written to twice.cu" in done.stderr
 
@@ -219,7 +219,7 @@ def test_what_nothing_shows_to_be_right_is_not_written(
     script.best = replace(samples.verdict, objective=samples.predicted, accepted=None, correct=None)
     assert "reference" in run("optimize", "twice.cu", "make it faster", "--accept-predicted").stdout
     script.best = replace(samples.verdict, objective=samples.counted, accepted=None)
-    run("optimize", "twice.cu", "less", "--accept-predicted")
+    run("optimize", "twice.cu", "less memory", "--accept-predicted")
     assert (folder / "twice.cu").read_text() == samples.source
 
 
@@ -233,7 +233,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(
         return text.replace("tile[512]", "tile[256]")
 
     script.change = change
-    done = run("optimize", "twice.cu", "less", "--accept")
+    done = run("optimize", "twice.cu", "less memory", "--accept")
     assert done.exit_code == 2
     assert "changed" in done.stderr
     assert (folder / "twice.cu").read_text() == "// edited\n" + samples.source
@@ -241,7 +241,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(
 
 def test_html_writes_the_page(script: Any, run: Run, folder: Path, samples: SimpleNamespace) -> None:
     script.best = replace(samples.verdict, objective=samples.counted)
-    done = run("optimize", "twice.cu", "less", "--html", "out.html")
+    done = run("optimize", "twice.cu", "less memory", "--html", "out.html")
     assert "page written to out.html" in done.stdout
     text = (folder / "out.html").read_text()
     assert text.startswith("<!doctype html>")
@@ -253,7 +253,7 @@ def test_a_page_that_cannot_be_written_is_told_before_any_work(
     page: str, script: Any, run: Run, folder: Path, samples: SimpleNamespace
 ) -> None:
     (folder / "folder.html").mkdir()
-    done = run("optimize", "twice.cu", "less", "--html", page)
+    done = run("optimize", "twice.cu", "less memory", "--html", page)
     assert done.exit_code == 2
     assert script.asked == []
     assert (folder / "twice.cu").read_text() == samples.source
@@ -261,7 +261,7 @@ def test_a_page_that_cannot_be_written_is_told_before_any_work(
 
 def test_html_without_plotly_is_told_before_any_work(script: Any, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    done = run("optimize", "twice.cu", "less", "--html", "out.html")
+    done = run("optimize", "twice.cu", "less memory", "--html", "out.html")
     assert done.exit_code == 3
     assert "kernelmate[report]" in done.stderr
     assert script.asked == []
@@ -285,3 +285,26 @@ def test_explain_of_a_wrong_kernel_shows_its_verdict_instead(script: Any, run: R
     shown = run("explain", "twice.cu")
     assert shown.exit_code == 1
     assert "what to do" not in shown.stdout
+
+
+def test_a_question_is_explained_and_nothing_is_searched(script: Any, run: Run, documents: Documents) -> None:
+    done = run("optimize", "twice.cu", "why is it slow?")
+    assert done.exit_code == 0
+    assert "right at 1 size" in done.stdout
+    assert "optimize" not in [name for name, *_ in script.asked]
+    assert documents(run("optimize", "twice.cu", "what limits it?", "--json").stdout)["explained"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ("make it nice", "Nothing in the prompt was understood"),
+        ("rewrite it in Triton", "does not translate it into another language (triton)"),
+        ("undo", "is about an earlier result"),
+    ],
+)
+def test_a_prompt_that_nothing_can_be_done_for_is_an_error(script: Any, run: Run, prompt: str, said: str) -> None:
+    done = run("optimize", "twice.cu", prompt)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "optimize" not in [name for name, *_ in script.asked]
