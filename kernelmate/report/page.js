@@ -5,7 +5,7 @@
   var dark = window.matchMedia("(prefers-color-scheme: dark)");
   var config = { displaylogo: false, responsive: true, modeBarButtons: [["toImage", "resetScale2d"]] };
   function draw() {
-    document.querySelectorAll("figure").forEach(function (figure) {
+    document.querySelectorAll("figure.plot").forEach(function (figure) {
       var spec = JSON.parse(figure.querySelector("script").textContent);
       spec.layout.template = templates[dark.matches ? "dark" : "light"];
       Plotly.react(figure.querySelector(".chart"), spec.data, spec.layout, config);

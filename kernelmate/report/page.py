@@ -92,7 +92,7 @@ def document(title: str, parts: Sequence[str]) -> str:
 def chart(title: str, figure: Figure) -> list[str]:
     """The HTML of one chart."""
     return [
-        f"<figure><figcaption>{text(title)}</figcaption>",
+        f'<figure class="plot"><figcaption>{text(title)}</figcaption>',
         f'<div class="chart" style="height:{figure.height}px"></div>',
         f'<script type="application/json">{_data(figure.to_json())}</script></figure>',
     ]

@@ -125,6 +125,7 @@ class View {
     // A restarted kernel knows nothing of this panel: what is shown stays, and says so.
     model.on("comm_live_update", () => {
       this.root.classList.add("km-lost");
+      clearInterval(this.ticking);
       this.root.querySelectorAll("button, input, select").forEach((one) => (one.disabled = true));
       this.status.textContent = "The kernel was restarted: run this cell again.";
     });
@@ -136,6 +137,7 @@ class View {
   close() {
     for (const [trait, show] of Object.entries(this.update)) this.model.off(`change:${trait}`, show);
     this.theme.disconnect();
+    clearInterval(this.ticking);
     this.hides.remove();
   }
 
@@ -216,7 +218,7 @@ class View {
     this.root.classList.toggle("km-busy", state.busy);
     this.go.disabled = state.busy;
     this.stop.disabled = !state.busy;
-    this.status.textContent = state.busy ? `${state.stage} …` : "";
+    this.tick(state);
     this.error.textContent = state.error;
     this.text.textContent = state.text;
     this.textFold.hidden = !state.text;
@@ -234,6 +236,20 @@ class View {
     const by = state.source && state.source !== "user" ? `In use: the version of ${state.source}, accepted` : "In use: the cell's own version";
     this.force.replaceChildren(by);
     if (state.canRevert) this.force.append(make("button", { class: "km-revert", onclick: () => this.send("revert") }, "Undo"));
+  }
+
+  /** What is done now, and for how long: the time goes on in work that tells nothing, as a long reference. */
+  tick({ busy, stage }) {
+    clearInterval(this.ticking);
+    if (!busy) {
+      this.began = undefined;
+      this.status.textContent = "";
+      return;
+    }
+    this.began ??= performance.now();
+    const show = () => (this.status.textContent = `${stage} | ${Math.round((performance.now() - this.began) / 1000)} s …`);
+    show();
+    this.ticking = setInterval(show, 1000);
   }
 
   /** How the prompt would be read, each part of it with a button that leaves it out. */

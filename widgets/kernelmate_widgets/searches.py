@@ -169,7 +169,7 @@ class BackgroundSearch:
                 objective=options.objective,
                 contract=version.contract,
                 on_read=lambda aim: watcher.on_step(aim.reading),
-                on_trying=lambda state: watcher.on_step(trying_line(state)),
+                on_trying=lambda state: watcher.on_step(trying_line(state, with_time=False)),
             )
 
     def _judged(self, found: Judged) -> None:
