@@ -165,10 +165,15 @@ class RepairActions(ActionButtons):
         name: the name that the kernel would be bound to.
         failed: the kernel.
         place: the output for the repair.
+        repair: searches for a repair and shows it there.
     """
 
-    def __init__(self, magics: KernelmateMagics, name: str, failed: BoundKernel, place: DisplayHandle) -> None:
+    def __init__(
+        self, magics: KernelmateMagics, name: str, failed: BoundKernel, place: DisplayHandle,
+        repair: Callable[[], Optimization],
+    ) -> None:  # fmt: skip
         super().__init__()
+        self._repair = repair
         self._magics, self._name, self._failed, self._place = magics, name, failed, place
         self._found: Optimization | None = None
         self._taken = False
@@ -179,10 +184,8 @@ class RepairActions(ActionButtons):
         return {"fix": self._fix, "accept": self._accept}
 
     def _fix(self) -> None:
-        from kernelmate_widgets.commands import repair
-
         self.state = {**self.state, "buttons": [_button("fix", "Fixing ...", "the search is running")], "error": ""}
-        self._found = repair(self._magics, self._name, self._failed, quiet=False, place=self._place)
+        self._found = self._repair()
         self.show()
 
     def _accept(self) -> None:

@@ -188,7 +188,8 @@ def offer_repair(magics: KernelmateMagics, name: str, failed: BoundKernel) -> No
     except ImportError:
         return
     place = DisplayHandle()
-    display(RepairActions(magics, name, failed, place))
+    search = partial_of(repair, magics, name, failed, quiet=False, place=place)
+    display(RepairActions(magics, name, failed, place, search))
     place.display({"text/plain": ""}, raw=True)
 
 

@@ -76,7 +76,11 @@ def test_accept_refuses_a_read_only_file_before_the_search(script: Any, run: Run
 
 def test_quiet_is_one_line_for_each_verdict(script: Any, run: Run) -> None:
     script.best = script.verdict
-    for command in (["bench", "twice.cu"], ["compare", "twice.cu", "twice.cu"], ["optimize", "twice.cu", "less memory"]):
+    for command in (
+        ["bench", "twice.cu"],
+        ["compare", "twice.cu", "twice.cu"],
+        ["optimize", "twice.cu", "less memory"],
+    ):
         assert run(*command, "-q").stdout.count("\n") == 1
 
 

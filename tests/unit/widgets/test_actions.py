@@ -14,6 +14,7 @@ pytest.importorskip("anywidget", reason="anywidget is not installed: pip install
 
 from kernelmate_widgets.actions import RepairActions, ResultActions
 from kernelmate_widgets.cell_writing import TARGET, CellWriter, with_launch, without_option
+from kernelmate_widgets.commands import repair
 
 LIVE = "--args x,y,rows,cols --grid rows --block 128 --ref reference"
 RACY_LINE = "    part[threadIdx.x] = sum;\n    __syncthreads();\n"
@@ -130,8 +131,11 @@ def test_a_wrong_kernel_is_fixed_bound_and_written(notebook, arrays, front, monk
     notebook.run(f"%%kernelmate -q {LIVE}\n" + racy, fails=True)
     state = notebook.shell._kernelmate_magics.notebook
     assert "row_sum" not in notebook.names
-    button = RepairActions(notebook.shell._kernelmate_magics, "row_sum", state.failed["row_sum"], Place())
+    magics, failed, place = notebook.shell._kernelmate_magics, state.failed["row_sum"], Place()
+    button = RepairActions(magics, "row_sum", failed, place, lambda: repair(magics, "row_sum", failed, quiet=True))
     assert words(button) == ["Fix"]
+    press(button, "fix")
+    assert words(button) == ["Accept the repair"]
     ran = notebook.run("%kernelmate fix")
     assert "Ready to accept" in ran.outputs[-1]["text/html"]
     notebook.run("%kernelmate accept row_sum")
