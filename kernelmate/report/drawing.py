@@ -125,7 +125,7 @@ def shortened(text: str, room: float, size: float = 12.0) -> str:
 
 def _without_middle(text: str, kept: int) -> str:
     head = kept // 2
-    return f"{text[:head]}…{text[len(text) - (kept - head) :]}"
+    return f"{text[:head]}...{text[len(text) - (kept - head) :]}"
 
 
 # ---------------------------------------------------------------------------------------------------------- SVG
