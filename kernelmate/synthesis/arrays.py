@@ -197,10 +197,17 @@ class Array(NDArrayOperatorsMixin):
     def __init__(self, builder: Builder, node: int) -> None:
         self.builder, self._node = builder, node
         self.shared = False
+        self.adding: tuple[TracedLoop, ...] = ()
 
     @property
     def node(self) -> int:
-        """Its place in the graph."""
+        """Its place in the graph.
+
+        Raises:
+            Untraceable: it is what all turns of an open loop have added to (`adding`), of which a turn sees only some.
+        """
+        if any(loop in self.builder.open for loop in self.adding):
+            raise Untraceable("a loop over a size in which a turn needs what another one has left")
         return self._node
 
     @property
@@ -313,12 +320,8 @@ class Array(NDArrayOperatorsMixin):
             return self.builder.operations["reduce"](
                 inputs[0], REDUCTIONS.get(ufunc.__name__, ufunc.__name__), **keywords
             )
-        if method == "accumulate" or (method == "at" and ufunc.__name__ == "add"):
-            return (
-                self.builder.operations["add_at"](*inputs)
-                if method == "at"
-                else self.builder.operations["accumulate"](ufunc, *inputs, **keywords)
-            )
+        if method in ("accumulate", "reduceat", "at"):
+            return self.builder.operations[method](ufunc, *inputs, **keywords)
         if method == "outer" and not keywords and out is None:
             first, second = map(self.builder.lift, inputs)
             first = first.view_of((*range(first.ndim), *(None for _ in range(second.ndim))))

@@ -1,8 +1,8 @@
-"""Plan of gathered rows that are reduced: the axes of the results, and one more that reductions remove."""
+"""Plan of gathered rows, or of rows between offsets, that are reduced: the axes of the results, and one more that reductions remove."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,63 @@ from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Key, Refused, walk
 
+REDUCING = ("reduce", "segment")
+"""Operations of which a bag's loop computes the results."""
+
 START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
 NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where elements of rows begin and end that lie behind one another.
+
+    Attributes:
+        name: the argument that holds an offset for each row. fewest: the number of elements that each row has at least.
+        stop: the end of the last row as an expression of the contract, where the argument has no offset for it.
+        rows: the number of rows, as an expression.
+    """
+
+    name: str
+    fewest: int
+    stop: str
+    rows: str
+
+    @property
+    def note(self) -> str:
+        """A comment behind the declaration of a row's end."""
+        return "  // one element at least, as in reduceat" if self.fewest else ""
+
+    def bounds(self, row: str, kernel: KernelText) -> tuple[str, str]:
+        """The first element of a row, and the one behind its last, in C++."""
+        following = f"{self.name}[{row} + 1]"
+        if self.stop:
+            following = f"{row} + 1 < {kernel.size(self.rows)} ? {following} : {kernel.size(self.stop)}"
+        if self.fewest:
+            first = f"{self.name}[{row}] + {self.fewest}"
+            following = f"max({following}, {first})"
+        return f"{self.name}[{row}]", following
+
+
+def offsets_of(graph: Graph) -> Offsets:
+    """The offsets of a graph's segments.
+
+    Raises:
+        Refused: they differ, or are computed.
+    """
+    several = [node for node in graph.nodes if node.op == "segment"]
+    found: set[Offsets] = set()
+    for one in several:
+        node = graph.nodes[one.args[0]]
+        while node.op in ("cast", "view"):
+            node = graph.nodes[node.args[0]]
+        if node.op != "input":
+            raise Refused("its rows begin at offsets that it computes")
+        stop = graph.nodes[one.args[1]].shape[0] if node.shape[0] == one.shape[0] else ""
+        found.add(Offsets(str(node.data[0]), int(one.data[1] or 0), stop, one.shape[0]))
+    if len(found) > 1:
+        raise Refused("it reduces along rows that several vectors describe")
+    return found.pop()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +77,11 @@ class Bags(Elements):
 
     Attributes:
         depth: the length of that axis; its number is that behind the results' own.
+        offsets: where the elements of each result begin along that axis, where they do not have all of it.
     """
 
     depth: str = "1"
+    offsets: Offsets | None = None
 
     def operands(self, key: Key) -> tuple[Key, ...]:
         """Returns where the operands of an operation are evaluated; for a reduction, along its axis."""
@@ -50,34 +107,44 @@ def bags_of(graph: Graph) -> Bags:
             raise Refused("its outputs have different shapes")
         axes = iter(range(len(domain)))
         outputs.append((one, tuple(None if side == "1" else next(axes) for side in nodes[one].shape)))
-    reductions = [node for node in nodes if node.op == "reduce"]
-    sides = {nodes[node.args[0]].shape[int(node.data[1] or 0)] for node in reductions}
+    reductions = [node for node in nodes if node.op in REDUCING]
+    between = any(node.op == "segment" for node in reductions)
+    sides = {
+        nodes[node.args[1]].shape[0] if node.op == "segment" else nodes[node.args[0]].shape[int(node.data[1] or 0)]
+        for node in reductions
+    }
     if len(sides) != 1 or any(node.data[0] not in START for node in reductions):
         raise Refused("it reduces what it takes by number along several axes")
+    if between and any(node.op == "reduce" for node in reductions):
+        raise Refused("it reduces rows between offsets along other axes besides")
     summed = len(domain)
     inner = frozenset({summed - 1, summed})
-    plan = Bags(graph, domain, 0, tuple(outputs), "map", (), inner, summed, sides.pop())
+    offsets = offsets_of(graph) if between else None
+    plan = Bags(graph, domain, 0, tuple(outputs), "map", (), inner, summed, sides.pop(), offsets)
     sums = sums_of(plan)
     whole = [key for key in sums if axes_in(key[1]) == {*range(len(domain))}]
-    if any(plan.node(one).op == "reduce" for key in sums for one in inside(plan, [key])[:-1]) or not whole:
+    if any(plan.node(one).op in REDUCING for key in sums for one in inside(plan, [key])[:-1]) or not whole:
         raise Refused("it reduces what it takes by number, and uses it for more than one result")
-    if not any(plan.node(one).op in BY_NUMBER for one in inside(plan, whole)):
+    if not between and not any(plan.node(one).op in BY_NUMBER for one in inside(plan, whole)):
         raise Refused("it takes rows of an array by their numbers")
     return plan
 
 
 def sums_of(plan: Bags) -> list[Key]:
     """The reductions, in the order in which they need each other."""
-    return [key for key in walk(plan) if plan.node(key).op == "reduce"]
+    return [key for key in walk(plan) if plan.node(key).op in REDUCING]
 
 
-def inside(plan: Bags, keys: Sequence[Key]) -> list[Key]:
-    """Returns the operations from which a plan's given values are computed, operands first, these values included."""
+def inside(plan: Bags, keys: Sequence[Key], known: Collection[Key] = ()) -> list[Key]:
+    """Returns the operations from which a plan's given values are computed, operands first, these values included.
+
+    What only known values are computed from is left out.
+    """
     seen: dict[Key, None] = {}
 
     def visit(key: Key) -> None:
         if key not in seen:
-            for one in plan.operands(key):
+            for one in plan.operands(key) if key not in known else ():
                 visit(one)
             seen[key] = None
 

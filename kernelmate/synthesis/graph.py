@@ -14,7 +14,8 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `recur` (numbers as of `state`, `all`, `before` or `last`, axis, whether from its end, turns): a carried value after or before each turn,
   or after the last one, where the axis is 1 long; operands are what all values of the loop begin with, then what follows a `state`;
 - `scatter`: for each number the sum of the second operand (its elements or rows) where the first has it, or how often it occurs;
-- `segment`: sums of the second operand between neighbouring offsets, which the first has.
+- `segment` (`sum`, `max` or `min`, and a number): reductions of the second operand's elements or rows between neighbouring offsets,
+  which the first has: of at least so many from each offset on. Of as many offsets as results, the last one's are all that follow.
 - `window`: elements of the first operand by index maps (data: an `AxisMap` for each of its axes); where they leave it, elements of
   the second operand, which has the result's shape or is a number.
 """
@@ -184,9 +185,22 @@ def _scan(node: Node, array: Any) -> Any:
 
 
 def _summed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    index = np.repeat(np.arange(shape[0]), np.diff(args[0])) if node.op == "segment" else args[0]
+    if node.op == "segment":
+        return _segments(node, args[0].astype(np.int64), np.asarray(args[1]), shape)
     total = np.zeros(shape, node.dtype)
-    np.add.at(total, index, args[1] if len(args) > 1 else 1)
+    np.add.at(total, args[0], args[1] if len(args) > 1 else 1)
+    return total
+
+
+def _segments(node: Node, offsets: Any, values: Any, shape: tuple[int, ...]) -> Any:
+    kind, fewest = node.data
+    ends = np.append(offsets, len(values))[1 : shape[0] + 1]
+    lengths = np.maximum(ends - offsets[: shape[0]], int(fewest or 0))
+    results = np.arange(shape[0]).repeat(lengths)
+    elements = np.arange(len(results)) + (offsets[: shape[0]] - np.cumsum(lengths) + lengths).repeat(lengths)
+    ufunc, start = {"sum": (np.add, 0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[str(kind)]
+    total = np.full(shape, start, node.dtype)
+    ufunc.at(total, results, values[elements])
     return total
 
 

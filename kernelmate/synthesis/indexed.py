@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import REDUCTIONS, Array, cast
-from kernelmate.synthesis.primitives import broadcast_to, picked, reshape, row_sums
+from kernelmate.synthesis.index_maps import AxisMap, linear
+from kernelmate.synthesis.primitives import broadcast_to, picked, reshape, segmented
 from kernelmate.synthesis.sizes import Untraceable, text_of
 from kernelmate.synthesis.slices import diff, flip
 
@@ -88,10 +89,13 @@ def counted(x: Any, weights: Any = None, minlength: Any = 0) -> Array:
     return x.builder.add("scatter", [x, values], [minlength], values.dtype)
 
 
-def added_at(target: Any, index: Any, values: Any) -> None:
-    """`np.add.at`: each value is added to the element that its number names."""
+def added_at(ufunc: np.ufunc, target: Any, index: Any, values: Any) -> None:
+    """`np.add.at` and `np.subtract.at`: each value is added to the element that its number names."""
+    if ufunc.__name__ not in ("add", "subtract"):
+        raise Untraceable(f"np.{ufunc.__name__}.at")
     if not isinstance(target, Array):
-        raise Untraceable("np.add.at into an array that was not made by the reference's own np")
+        raise Untraceable(f"np.{ufunc.__name__}.at into an array that was not made by the reference's own np")
+    values = -target.builder.lift(values) if ufunc.__name__ == "subtract" else values
     if isinstance(index, tuple) and index and all(_is_slice(one, None) or one is Ellipsis for one in index[1:]):
         index = index[0]  # whole rows: `(numbers, slice(None))`
     if isinstance(index, Segments):
@@ -99,9 +103,9 @@ def added_at(target: Any, index: Any, values: Any) -> None:
         return
     index, values = target.builder.lift(index), target.builder.lift(values)
     if not target.ndim or index.dtype.kind not in "iu" or not index.ndim:
-        raise Untraceable("np.add.at of other than elements or rows of an array by whole numbers")
+        raise Untraceable(f"np.{ufunc.__name__}.at of other than elements or rows of an array by whole numbers")
     if values.dtype.kind == "f" and target.dtype.kind != "f":
-        raise Untraceable("np.add.at that rounds its values")
+        raise Untraceable(f"np.{ufunc.__name__}.at that rounds its values")
     target.assign(_added(target, _sums_by_number(target, index, values)))
 
 
@@ -140,11 +144,11 @@ class Segments:
         if values is None:
             lengths: Array = difference(self.offsets)
             return lengths
-        return row_sums(self.offsets, values, self.rows)
+        return segmented(self.offsets, values, self.rows)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **_: Any) -> Any:
-        if method == "at" and ufunc.__name__ == "add":
-            return added_at(*inputs)
+        if method == "at":
+            return added_at(ufunc, *inputs)
         raise Untraceable("the row of each element by other than np.bincount or np.add.at")
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -190,6 +194,31 @@ def _offsets(lengths: Array) -> Array | None:
 def accumulated(ufunc: np.ufunc, array: Array, axis: Any = 0, dtype: Any = None, out: Any = None) -> Array:
     """A ufunc's `accumulate`."""
     return scanned(array, REDUCTIONS.get(ufunc.__name__, ufunc.__name__), axis, dtype, out)
+
+
+def reduced_at(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Array:
+    """A ufunc's `reduceat` by ascending offsets, along the first axis; a result without elements of its own takes one, as in NumPy."""
+    kind = REDUCTIONS.get(ufunc.__name__, ufunc.__name__)
+    if kind not in ("sum", "max", "min") or dtype is not None or out is not None:
+        raise Untraceable(f"np.{ufunc.__name__}.reduceat" + " with dtype or out" * (kind in ("sum", "max", "min")))
+    if not isinstance(indices, Array) or indices.ndim != 1 or indices.dtype.kind not in "iu":
+        raise Untraceable(f"np.{ufunc.__name__}.reduceat at other than a vector of offsets")
+    if not isinstance(array, Array) or int(axis) % array.ndim:
+        raise Untraceable(f"np.{ufunc.__name__}.reduceat along another axis than the first")
+    return segmented(_all_offsets(indices), array, indices.shape[0], kind, fewest=1)
+
+
+def _all_offsets(indices: Array) -> Array:
+    """The vector of which offsets are all but the last one, `p` of `p[:-1]`; others themselves."""
+    nodes = indices.builder.nodes
+    node = nodes[indices.node]
+    while node.op == "cast":
+        node = nodes[node.args[0]]
+    source = nodes[node.args[0]] if node.op == "window" and len(node.args) == 1 else node
+    if source is node or len(source.shape) != 1 or AxisMap.of(node.data[0]) != AxisMap("0", ((0, 1),)):
+        return indices
+    whole = linear(source.shape[0]) == linear(text_of(indices.shape[0])).plus(1)
+    return Array(indices.builder, node.args[0]) if whole else indices
 
 
 def by_number(a: Array, keys: Sequence[Any]) -> Array | None:

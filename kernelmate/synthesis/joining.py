@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelmate.synthesis.arrays import Array, cast
 from kernelmate.synthesis.index_maps import ABOVE, EDGE, ORDINARY, OTHERWISE, WRAP, AxisMap, Linear, linear
-from kernelmate.synthesis.loops import collected
+from kernelmate.synthesis.loop_subscripts import collected
 from kernelmate.synthesis.primitives import expand_dims, reshape, transpose
 from kernelmate.synthesis.sizes import Untraceable, text_of
 from kernelmate.synthesis.slices import diff, flip, part_of, roll, sliding_window_view, window

@@ -165,19 +165,21 @@ def gathered(a: Array, index: Array) -> Array:
     return a.builder.add("gather", [a, index], index.shape, a.dtype)
 
 
-def row_sums(offsets: Array, values: Any, rows: Any) -> Array:
-    """The sums of a vector's elements between neighbouring offsets.
+def segmented(offsets: Array, values: Any, rows: Any, kind: str = "sum", fewest: int = 0) -> Array:
+    """Reductions of an array's elements, or of its rows, between neighbouring offsets.
 
     Args:
-        offsets: a vector of rows + 1 whole numbers.
-        values: a vector.
-        rows: the number of rows.
+        offsets: a vector of rows + 1 whole numbers, or of as many as rows, of which the last one's elements go on to the end.
+        values: an array of which the first axis is reduced.
+        rows: the number of results along that axis.
+        kind: `sum`, `max` or `min`.
+        fewest: the number of elements from an offset on that are taken even if the next one is not behind them.
     """
     made = offsets.builder.lift(values)
-    if made.ndim != 1:
-        raise Untraceable("sums by row of other than a vector")
+    if not made.ndim or (kind != "sum" and made.dtype.kind != "f"):
+        raise Untraceable(f"the {kind} between offsets of other than an array{' of floats' * (kind != 'sum')}")
     made = made if made.dtype.kind == "f" else cast(made, np.int64)
-    return made.builder.add("segment", [offsets, made], [rows], made.dtype)
+    return made.builder.add("segment", [offsets, made], [rows, *made.shape[1:]], made.dtype, (kind, fewest))
 
 
 def spread(arg: Array, loops: tuple[TracedLoop, ...], rank: int) -> int:

@@ -8,9 +8,9 @@ from typing import Any
 from kernelmate.synthesis.arrays import Array
 from kernelmate.synthesis.composed import COMPOSED, logaddexp, logsumexp
 from kernelmate.synthesis.functions import FUNCTIONS, METHODS, matmul
-from kernelmate.synthesis.indexed import accumulated, added_at
+from kernelmate.synthesis.indexed import accumulated, added_at, reduced_at
 from kernelmate.synthesis.joining import stack
-from kernelmate.synthesis.loops import accumulated as accumulated_in_turns
+from kernelmate.synthesis.loop_subscripts import accumulated as accumulated_in_turns
 from kernelmate.synthesis.loops import batched, over
 from kernelmate.synthesis.primitives import broadcast_to, reduced, where
 from kernelmate.synthesis.ragged import CsrRows
@@ -30,7 +30,7 @@ def element(a: Array, key: Any) -> Any:
 OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "method": METHODS.get, "function": function_named, "subscript": element, "assign": assigned, "iterate": over,
     "batched": batched, "stack": stack, "broadcast": broadcast_to, "where": where, "reduce": reduced, "accumulate": accumulated,
-    "add_at": added_at, "matmul": matmul, "logaddexp": logaddexp, "logsumexp": logsumexp,
+    "at": added_at, "reduceat": reduced_at, "matmul": matmul, "logaddexp": logaddexp, "logsumexp": logsumexp,
     "accumulate_in_turns": accumulated_in_turns,
 }  # fmt: skip
 """Operations by the names that `arrays` calls them by."""

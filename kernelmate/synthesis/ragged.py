@@ -1,4 +1,4 @@
-"""Rows of a sparse matrix in CSR that a loop takes apart: `values[offsets[r] : offsets[r + 1]]`, and what is summed over them."""
+"""Rows of a sparse matrix in CSR that a loop takes apart, by slices or by an inner loop, and what is reduced over them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from kernelmate.synthesis.arrays import Array, Builder, cast, mapped
+from kernelmate.synthesis.arrays import REDUCTIONS, Array, Builder, cast, mapped
 from kernelmate.synthesis.index_maps import AxisMap, linear
-from kernelmate.synthesis.primitives import row_sums, take, view_of
+from kernelmate.synthesis.primitives import reduced, segmented, take, view_of
 from kernelmate.synthesis.sizes import Untraceable, text_of
 
 if TYPE_CHECKING:
     from kernelmate.synthesis.loops import TracedLoop
 
-_ELSE = "elements of a row between two offsets, by other than element-wise operations and sums"
+_ELSE = "elements of a row between two offsets, by other than element-wise operations and reductions"
 
 
 class CsrRows(NDArrayOperatorsMixin):
     """The elements of a turn's row, held as those of all rows behind one another.
 
     Args:
-        values: a vector of the elements of all rows.
+        values: an array whose first axis has the elements of all rows.
         offsets: of the rows' beginnings.
         loop: the loop over rows.
     """
@@ -36,52 +36,87 @@ class CsrRows(NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         """Applies an operation to the elements, or to those of several arrays between the same offsets."""
         if ufunc.__name__ == "matmul" and method == "__call__" and not keywords:
-            return (inputs[0] * inputs[1]).sum()
-        if ufunc.__name__ == "add" and method == "reduce":
-            return self.sum(**{key: value for key, value in keywords.items() if key != "axis"})
-        alike = all(one.offsets.node == self.offsets.node for one in inputs if isinstance(one, CsrRows))
-        if method != "__call__" or keywords or not alike or any(isinstance(one, Array) and (one.ndim or one.loops) for one in inputs):  # fmt: skip
+            return _product(*inputs)
+        kind = REDUCTIONS.get(ufunc.__name__)
+        if method == "reduce" and kind is not None:
+            return self._reduced(kind, **{"axis": 0, **keywords})
+        rows = [one for one in inputs if isinstance(one, CsrRows)]
+        others = [one for one in inputs if isinstance(one, Array)]
+        alike = all(one.offsets.node == self.offsets.node and one.ndim == self.ndim for one in rows)
+        if method != "__call__" or keywords or not alike or any(one.loops or not _below(one, self) for one in others):
             raise Untraceable(_ELSE)
         several = [one.values if isinstance(one, CsrRows) else one for one in inputs]
         return self._with(mapped(self.values.builder, ufunc, several))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Sums and products of vectors."""
-        if func.__name__ in ("dot", "vdot", "inner") and len(args) == 2:
-            return (args[0] * args[1]).sum()
-        if func.__name__ not in ("sum", "mean") or len(args) != 1:
+        """Reductions and products."""
+        name = {"amax": "max", "amin": "min"}.get(func.__name__, func.__name__)
+        if name in ("dot", "vdot", "inner") and len(args) == 2:
+            return _product(*args)
+        if name not in ("sum", "mean", "max", "min"):
             raise Untraceable(_ELSE)
-        return getattr(self, func.__name__)(**kwargs)
+        return getattr(self, name)(*args[1:], **kwargs)
+
+    def __getitem__(self, key: Any) -> CsrRows:
+        """Further axes, or parts of them, of all elements of a row."""
+        keys = key if isinstance(key, tuple) else (key,)
+        if not _is_whole(keys[0]):
+            raise Untraceable("some of a row's elements between two offsets")
+        return self._with(self.values[keys])
 
     def _with(self, values: Array) -> CsrRows:
         return CsrRows(values, self.offsets, self.loop)
+
+    @property
+    def ndim(self) -> int:
+        """As NumPy's."""
+        return self.values.ndim
 
     def astype(self, dtype: Any, **_: Any) -> CsrRows:
         """In another dtype."""
         return self._with(cast(self.values, dtype))
 
     def taken_from(self, a: Array) -> CsrRows:
-        """The elements of a vector by these numbers."""
-        if a.ndim != 1 or a.loops or self.values.dtype.kind not in "iu":
+        """The elements of an array by these numbers, along its first axis."""
+        if not a.ndim or a.loops or self.values.dtype.kind not in "iu" or self.ndim != 1:
             raise Untraceable("rows of an array by the numbers between two offsets")
-        return self._with(take(a, self.values))
+        return self._with(take(a, self.values, 0))
 
-    def dot(self, other: Any) -> Array:
+    def dot(self, other: Any) -> Any:
         """The sum of products."""
-        found: Array = (self * other).sum()
-        return found
+        return _product(self, other)
 
-    def sum(self, axis: Any = None, dtype: Any = None) -> Array:
+    def sum(self, axis: Any = None, dtype: Any = None, initial: Any = None) -> Any:
         """The sum of each row."""
-        if axis not in (None, 0, -1):
+        return self._reduced("sum", axis, dtype, initial=initial)
+
+    def max(self, axis: Any = None, initial: Any = None) -> Any:
+        """The largest element of each row."""
+        return self._reduced("max", axis, initial=initial)
+
+    def min(self, axis: Any = None, initial: Any = None) -> Any:
+        """The smallest element of each row."""
+        return self._reduced("min", axis, initial=initial)
+
+    def _reduced(self, kind: str, axis: Any = None, dtype: Any = None, initial: Any = None, **more: Any) -> Any:
+        """Reduces each row, or the further axes of each element."""
+        if any(one not in (None, False, np._NoValue) for one in more.values()) or isinstance(axis, tuple):
             raise Untraceable(_ELSE)
         values = self.values if dtype is None else cast(self.values, dtype)
-        rows = self.loop.count
-        sums = row_sums(self.offsets, values, rows)
-        return view_of(sums.builder, sums.node, [0], (self.loop,))
+        if axis is not None and int(axis) % self.ndim:
+            return self._with(reduced(values, kind, axis))
+        if axis is None and self.ndim > 1:
+            values = reduced(values, kind, tuple(range(1, self.ndim)))
+        made = segmented(self.offsets, values, self.loop.count, kind)
+        result = view_of(made.builder, made.node, range(made.ndim), (self.loop,))
+        if initial is None or initial is np._NoValue:
+            return result
+        return {"sum": np.add, "max": np.maximum, "min": np.minimum}[kind](result, initial)
 
     def mean(self, axis: Any = None, dtype: Any = None) -> Any:
         """The mean of each row; that of an empty one is not a number, as in NumPy."""
+        if axis not in (None, 0) or (axis is None and self.ndim > 1):
+            raise Untraceable(_ELSE)
         return self.sum(axis, dtype) / self.size
 
     @property
@@ -90,6 +125,50 @@ class CsrRows(NDArrayOperatorsMixin):
         row = self.loop.index()
         found: Array = self.offsets[row + 1] - self.offsets[row]
         return found
+
+
+def _below(a: Array, rows: CsrRows) -> bool:
+    """True if an array has no axis beside the one of a row's elements, other than of length 1."""
+    return a.ndim < rows.ndim or (a.ndim == rows.ndim and text_of(a.shape[0]) == "1")
+
+
+def _product(first: Any, second: Any) -> Any:
+    """The sums of products along a row's elements, of two vectors or of a vector and a matrix."""
+    if not isinstance(first, CsrRows) or not isinstance(second, CsrRows) or first.ndim != 1:
+        raise Untraceable(_ELSE)
+    wide = first[(slice(None), *[None] * (second.ndim - 1))]
+    return (wide * second).sum(axis=0)
+
+
+def row_bounds(builder: Builder, start: Any, stop: Any) -> tuple[Array, TracedLoop] | None:
+    """The offsets between which `range(offsets[r], offsets[r + 1])` runs, and the loop over rows; None for other bounds."""
+    first, last = _offset(builder, start), _offset(builder, stop)
+    if first is None or last is None or first[0] != last[0] or (first[1], last[1]) != (0, 1) or len(start.loops) != 1:
+        return None
+    offsets, loop = Array(builder, first[0]), start.loops[0]
+    whole = linear(text_of(offsets.shape[0])) == linear(text_of(loop.count)).plus(1)
+    return (offsets, loop) if whole and loop in builder.open else None
+
+
+def reduced_rows(inner: TracedLoop, value: Array, kind: str) -> Array:
+    """What all turns of a loop over a row's elements add up to, for each row.
+
+    Raises:
+        Untraceable: a turn's value differs between rows other than by its element.
+    """
+    assert inner.rows is not None
+    offsets, outer = inner.rows
+    builder = value.builder
+    sides = builder.nodes[value.node].shape  # of length 1 along loops of which the value does not depend on the turn
+    kept = tuple(loop for loop, side in zip(value.loops, sides, strict=False) if loop is not inner and side != "1")
+    if inner not in value.loops or outer in kept or kind not in ("sum", "max", "min"):
+        raise Untraceable("a loop over a row's elements that sums other than values of these elements")
+    places = [value.loops.index(loop) for loop in (inner, *kept)]
+    behind = range(len(value.loops), len(value.loops) + value.ndim)
+    made = segmented(offsets, view_of(builder, value.node, [*places, *behind], ()), outer.count, kind)
+    loops = tuple(sorted((outer, *kept), key=lambda loop: loop.number))
+    order = [(outer, *kept).index(loop) for loop in loops]
+    return view_of(builder, made.node, [*order, *range(len(loops), made.ndim)], loops)
 
 
 def row_elements(a: Array, keys: Sequence[Any]) -> CsrRows | None:
@@ -107,9 +186,14 @@ def row_elements(a: Array, keys: Sequence[Any]) -> CsrRows | None:
         raise Untraceable("a slice whose bounds are values, other than two neighbouring offsets of rows")
     offsets = Array(a.builder, start[0])
     whole = linear(text_of(offsets.shape[0])) == linear(text_of(loops[0].count)).plus(1)
-    if len(keys) != 1 or a.loops or len(loops) != 1 or a.builder.open != [loops[0]] or not whole:
-        raise Untraceable("elements between two offsets, other than of a vector in a loop over all rows")
-    return CsrRows(a, offsets, loops[0])
+    if keys[0] is not bounded[0] or a.loops or len(loops) != 1 or loops[0] not in a.builder.open or not whole:
+        raise Untraceable("elements between two offsets, other than along the first axis in a loop over all rows")
+    row = CsrRows(a, offsets, loops[0])
+    return row if all(_is_whole(one) for one in keys[1:]) else row[(slice(None), *keys[1:])]
+
+
+def _is_whole(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)
 
 
 def _is_read(builder: Builder, bound: Any) -> bool:

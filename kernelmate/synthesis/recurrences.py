@@ -21,6 +21,7 @@ from kernelmate.synthesis.arrays import Array, Builder, broadcast, cast, mapped
 from kernelmate.synthesis.graph import Node
 from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.primitives import spread, view_of, where
+from kernelmate.synthesis.ragged import reduced_rows
 from kernelmate.synthesis.sizes import Untraceable, text_of
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ class Carried:
             of what is read.
         in_place: the names of carried arrays that are changed in place.
         shift: the number of elements by which an assigned one lies behind the turn's number.
+        elements: of a loop over a row's elements between offsets, the number of elements of all rows.
     """
 
     locals: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     reads: dict[int, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     in_place: set[str] = field(default_factory=set)
     shift: int = 0
+    elements: str = ""
 
     def learn(self, where: dict[Any, Any], key: Any, value: tuple[tuple[str, ...], str]) -> None:
         """Adds a carried value, or its new shape.
@@ -238,6 +241,12 @@ def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
     nodes, placeholder = builder.nodes, state.placeholder
     assert state.following is not None
     found = _combined(loop, builder, state)
+    if loop.rows is not None:
+        if found is None or _is_read(builder, placeholder.node, state.following.node, state.following.node):
+            raise Untraceable(
+                "a loop over a row's elements between two offsets that does more than reduce values of these elements"
+            )
+        return _continued(state.start, reduced_rows(loop, found[1], found[0]), found[0])
     if found is None:
         return None
     kind, value = found
@@ -286,9 +295,10 @@ def _combined(loop: TracedLoop, builder: Builder, state: State) -> tuple[str, Ar
 _UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
-def _is_read(builder: Builder, placeholder: int, following: int) -> bool:
-    """True if something else than the value after a turn is computed from the value before it."""
-    return any(placeholder in node.args and index != following for index, node in enumerate(builder.nodes))
+def _is_read(builder: Builder, placeholder: int, following: int, *more: int) -> bool:
+    """True if something else than the value after a turn is computed from the value before it, or from other values."""
+    values = {placeholder, *more}
+    return any(values & {*node.args} and index != following for index, node in enumerate(builder.nodes))
 
 
 def _is_neutral(start: Array, kind: str) -> bool:

@@ -7,9 +7,9 @@ from typing import Any
 
 from kernelmate.synthesis.arrays import Array
 from kernelmate.synthesis.indexed import backwards, by_number
-from kernelmate.synthesis.loops import assign as assign_turns
-from kernelmate.synthesis.loops import chosen as loop_chosen
-from kernelmate.synthesis.loops import depends
+from kernelmate.synthesis.loop_subscripts import assign as assign_turns
+from kernelmate.synthesis.loop_subscripts import chosen as loop_chosen
+from kernelmate.synthesis.loop_subscripts import depends
 from kernelmate.synthesis.masks import assign_masked, assign_numbered, masked
 from kernelmate.synthesis.primitives import gathered, take
 from kernelmate.synthesis.sizes import Untraceable, text_of

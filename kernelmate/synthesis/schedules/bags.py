@@ -1,4 +1,4 @@
-"""Rows by number that are reduced: bags of embeddings, sparse matrices of a fixed number of elements per row (ELL).
+"""Rows that are reduced, by number or between offsets: bags of embeddings, sparse matrices times dense ones, fixed rows (ELL).
 
 A thread sums a pack of neighbouring elements of the result over the elements of a bag, or some lanes of a warp share a row whose
 elements lie behind one another. Traffic: numbers and weights are read once per bag, from one address by all of its lanes; rows that
@@ -11,7 +11,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from kernelmate.source import evaluate
-from kernelmate.synthesis.bag_plan import START, Bags, bags_of, behind_one_another, combined, inside, sums_of, taken
+from kernelmate.synthesis.bag_plan import (
+    REDUCING,
+    START,
+    Bags,
+    bags_of,
+    behind_one_another,
+    combined,
+    inside,
+    sums_of,
+    taken,
+)
 from kernelmate.synthesis.elements import BY_NUMBER, Numbers, axes_in, chosen_by
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph
@@ -39,7 +49,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     """
     plan = bags_of(graph)
     size = kernel.contract.sizes[0]
-    if behind_one_another(plan):
+    if plan.offsets is None and behind_one_another(plan):
         depth, lanes = max(1, int(evaluate(plan.depth, size))), 2
         while lanes < WARP and 2 * lanes <= depth:
             lanes *= 2
@@ -65,7 +75,7 @@ class _Expressions(Expressions):
 
     def varies(self, key: Key) -> bool:
         """Returns True if a value differs between the elements of a pack, or follows from a reduction."""
-        return self.plan.node(key).op == "reduce" or super().varies(key)
+        return self.plan.node(key).op in REDUCING or super().varies(key)
 
 
 class _BagPacks(Gather):
@@ -76,7 +86,8 @@ class _BagPacks(Gather):
     def __init__(self, plan: Bags, kernel: KernelText, by_rows: bool) -> None:
         super().__init__(plan, kernel, by_rows)
         self.bags = plan
-        self.k = kernel.names.fresh("k")
+        self.k = kernel.names.fresh("k" if plan.offsets is None else "entry")
+        self.end = kernel.names.fresh("end")
         at = {**self.at, self.last: f"({self.names.column} + {self.names.j})", plan.summed: self.k}
         self.numbers = Numbers(plan, kernel, at)
         self.expressions = _Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
@@ -95,9 +106,18 @@ class _BagPacks(Gather):
         results += self.stored(results)
         return self.packed(before, results, self.loads(key for key in walk(plan) if not self._in_bag(key)))
 
-    def steps(self, depth: str) -> tuple[str, str]:
+    def steps(self, first: str, end: str) -> tuple[str, str]:
         """Returns a thread's start in a bag, and the step to its next element."""
-        return "0", f"++{self.k}"
+        return first, f"++{self.k}"
+
+    def bounds(self) -> tuple[list[str], str, str, str]:
+        """Returns statements before the loop over a bag, the type of its number, its first element, and the end."""
+        offsets = self.bags.offsets
+        if offsets is None:
+            return [], "int", "0", self.kernel.size(self.bags.depth)
+        index = self.kernel.element(offsets.name)
+        first, end = offsets.bounds(self.at[0], self.kernel)
+        return [f"const {index} {self.end} = {end};{offsets.note}"], index, first, self.end
 
     def exchanged(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
         """Statements behind the loop over a bag."""
@@ -116,7 +136,7 @@ class _BagPacks(Gather):
         body: list[str] = []
         self.numbers.taken(roots, expressions, body if deep else once)
         loads = self.loads(key for key in inside(plan, roots) if self._in_bag(key))
-        for key in inside(plan, roots):  # what is the same for all elements of a pack
+        for key in inside(plan, roots, expressions.known):  # what is the same for all elements of a pack
             own = plan.node(key).op == "input" and self._in_bag(key) and self.last not in axes_in(key[1])
             if own and key not in expressions.known:
                 expressions.known[key] = kernel.names.fresh(f"{plan.node(key).data[0]}_i")
@@ -132,12 +152,18 @@ class _BagPacks(Gather):
             if first:
                 starts += ["#pragma unroll", *block_of(over, [f"{name}[{names.j}] = {expressions.number(first)};"])]
         each = ["#pragma unroll", *block_of(over, [*body, *lines])]
-        depth = kernel.size(plan.depth)
-        start, step = self.steps(depth)
-        head = f"for (int {self.k} = {start}; {self.k} < {depth}; {step})"
+        opening, index, begin, end = self.bounds()
+        start, step = self.steps(begin, end)
+        head = f"for ({index} {self.k} = {start}; {self.k} < {end}; {step})"
         loop = block_of(head, [*once, *dict.fromkeys(loads), *each])
-        few = depth.isdigit() and int(depth) <= 4 * UNROLLED
-        return [*starts, "#pragma unroll" if few else f"#pragma unroll {UNROLLED}", *loop, *self.exchanged(locals_)]
+        few = end.isdigit() and int(end) <= 4 * UNROLLED
+        return [
+            *opening,
+            *starts,
+            "#pragma unroll" if few else f"#pragma unroll {UNROLLED}",
+            *loop,
+            *self.exchanged(locals_),
+        ]
 
 
 class _SharedBags(_BagPacks):
@@ -162,10 +188,14 @@ class _SharedBags(_BagPacks):
             raise Refused("it needs packs besides those of a bag")
         return found
 
-    def steps(self, depth: str) -> tuple[str, str]:
+    def steps(self, first: str, end: str) -> tuple[str, str]:
         """Assigns neighbouring elements to neighbouring lane groups."""
         within = f"{self.names.column} < {self._length()}"
-        return f"{within} ? threadIdx.x / {self.lane_count} : {depth}", f"{self.k} += {WARP} / {self.lane_count}"
+        own = f"threadIdx.x / {self.lane_count}"
+        return (
+            f"{within} ? {own if first == '0' else f'{first} + {own}'} : {end}",
+            f"{self.k} += {WARP} / {self.lane_count}",
+        )
 
     def _length(self) -> str:
         return self.kernel.size(self.plan.domain[-1])

@@ -1,4 +1,4 @@
-"""Sums over the rows of a sparse matrix in CSR, and what follows from them: some neighbouring lanes of a warp for each row.
+"""Reductions over the rows of a sparse matrix in CSR, and what follows from them: some neighbouring lanes of a warp for each row.
 
 Traffic: offsets, and what is stored for each element, are read once, neighbours by neighbouring lanes; elements by number come from
 the cache. Arithmetic: that of the graph for each element, and a few steps by shuffles per row. The order depends on a row's length alone.
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from kernelmate.source import evaluate
+from kernelmate.synthesis.bag_plan import NAMES, START, combined, offsets_of
 from kernelmate.synthesis.elements import Elements, Numbers
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
@@ -17,6 +18,7 @@ from kernelmate.synthesis.index_maps import ORDINARY, AxisMap, linear
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk
 from kernelmate.synthesis.reductions import WARP
+from kernelmate.synthesis.schedules import bags
 
 BLOCK = 256
 
@@ -30,6 +32,9 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     Raises:
         Refused: there is none.
     """
+    if len(graph.nodes[graph.outputs[0]].shape) > 1:
+        yield from bags.written(graph, kernel)
+        return
     plan = _plan(graph)
     rows, elements = (max(1, int(evaluate(side, kernel.contract.sizes[0]))) for side in plan.domain)
     lanes = 2
@@ -73,9 +78,7 @@ def _plan(graph: Graph) -> Elements:
         Refused: rows are given by several vectors, or the results are not one for each row.
     """
     sums = [node for node in graph.nodes if node.op == "segment"]
-    if len({(_offsets(graph, node.args[0]), node.shape, graph.nodes[node.args[1]].shape) for node in sums}) > 1:
-        raise Refused("it sums along rows that several vectors describe")
-    rows, elements = sums[0].shape[0], graph.nodes[sums[0].args[1]].shape[0]
+    rows, elements = offsets_of(graph).rows, graph.nodes[sums[0].args[1]].shape[0]
     if any(len(graph.nodes[one].shape) != 1 or graph.nodes[one].shape[0] == elements for one in graph.outputs):
         raise Refused("it sums along rows, and has results that are not one for each row")
     outputs = tuple((one, (ROW,)) for one in graph.outputs)
@@ -89,16 +92,6 @@ def _has_sums(plan: Elements, key: Key) -> bool:
     return any(plan.node(one).op == "segment" or _has_sums(plan, one) for one in plan.operands(key))
 
 
-def _offsets(graph: Graph, index: int) -> str:
-    """Returns the argument that holds the row offsets."""
-    node = graph.nodes[index]
-    if node.op in ("cast", "view"):
-        return _offsets(graph, node.args[0])
-    if node.op != "input":
-        raise Refused("its rows begin at offsets that it computes")
-    return str(node.data[0])
-
-
 class _Segments:
     """Text for a number of lanes per row."""
 
@@ -107,8 +100,8 @@ class _Segments:
         self.names = fresh_names(kernel, "kLanes", "row", "lane", "i", "end", "offset")
         self.outputs = [one.name for one in kernel.outputs()]
         self.sums = [key for key in walk(plan) if plan.node(key).op == "segment"]
-        self.offsets = _offsets(plan.graph, plan.node(self.sums[0]).args[0])
-        self.inputs = [self.offsets]
+        self.offsets = offsets_of(plan.graph)
+        self.inputs = [self.offsets.name]
         for key in walk(plan):
             node = plan.node(key)
             if node.op == "input":
@@ -139,24 +132,31 @@ class _Segments:
         rows = kernel.count(self.plan.domain[:1])
         texts, body, hoisted = self.element()
         totals, declared = self.totals()
-        body += [f"{total} += {text};" for total, text in zip(totals, texts, strict=True)]
-        offset, index = self.offsets, kernel.element(self.offsets)
+        exchanged: list[str] = []
+        for key, total, kind, text in zip(self.sums, totals, self.kinds, texts, strict=True):
+            how = str(self.plan.node(key).data[0])
+            body += combined(how, total, text, kind, kernel)
+            other = f"__shfl_xor_sync(0xffffffffu, {total}, {names.offset})"
+            exchanged += combined(how, total, other, kind, kernel)
+        index = kernel.element(self.offsets.name)
+        first, behind = self.offsets.bounds(row, kernel)
+        behind = f"({behind})" if "?" in behind and not behind.startswith("max(") else behind
         start = "static_cast<size_t>(blockIdx.x) * blockDim.x + threadIdx.x"
         lines = [
             f"constexpr int {names.kLanes} = {self.lanes};  // per row: about as many as a row has elements",
             f"const size_t {row} = ({start}) / {names.kLanes};",
             f"const int {lane} = threadIdx.x % {names.kLanes};",
             "// Lanes past the last row only take part in the shuffles.",
-            f"const {index} {end} = {row} < {rows} ? {offset}[{row} + 1] : 0;",
+            f"const {index} {end} = {row} < {rows} ? {behind} : 0;{self.offsets.note}",
             *hoisted,
             *declared,
             *block_of(
-                f"for ({index} {i} = {row} < {rows} ? {offset}[{row}] + {lane} : 0; {i} < {end}; {i} += {names.kLanes})",
+                f"for ({index} {i} = {row} < {rows} ? {first} + {lane} : 0; {i} < {end}; {i} += {names.kLanes})",
                 body,
             ),
             *block_of(
                 f"for (int {names.offset} = {names.kLanes} / 2; {names.offset} > 0; {names.offset} /= 2)",
-                [f"{total} += __shfl_xor_sync(0xffffffffu, {total}, {names.offset});" for total in totals],
+                exchanged,
             ),
         ]
         final = self.results(totals)
@@ -164,7 +164,7 @@ class _Segments:
         return WrittenKernel(
             f"segments-{self.lanes}",
             f"Written from the reference: {self.lanes} neighbouring lanes of a warp for each row, which read neighbouring elements and combine "
-            "their sums by shuffles." + kernel.promise(dict.fromkeys(self.inputs)),
+            "their results by shuffles." + kernel.promise(dict.fromkeys(self.inputs)),
             kernel.definition(kernel.head(), lines),
             "",
             (f"cdiv({self.plan.domain[0]} * {self.lanes}, block)",),
@@ -188,12 +188,13 @@ class _Segments:
 
     def totals(self) -> tuple[list[str], list[str]]:
         """The locals of the sums, and their declarations."""
-        names = [self.kernel.names.fresh("sum") for _ in self.sums]
-        return names, [f"{kind} {name} = {self.zero(kind)};" for kind, name in zip(self.kinds, names, strict=True)]
-
-    def zero(self, kind: str) -> str:
-        """Returns zero of a C++ type."""
-        return self.expressions.number(0.0) if kind == self.kernel.real else "0"
+        names, declared = [], []
+        for key, ctype in zip(self.sums, self.kinds, strict=True):
+            how = str(self.plan.node(key).data[0])
+            names.append(self.kernel.names.fresh(NAMES[how]))
+            start = self.expressions.number(START[how]) if ctype == self.kernel.real else "0"
+            declared.append(f"{ctype} {names[-1]} = {start};")
+        return names, declared
 
     def results(self, totals: list[str]) -> list[str]:
         """Statements that compute and store the outputs of one row from its sums."""

@@ -1,0 +1,410 @@
+"""Elements of arrays by the number of a loop over a size: read, assigned and accumulated for all turns at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kernelmate.synthesis.arrays import Array, Builder, cast
+from kernelmate.synthesis.index_maps import ORDINARY, WRAP, AxisMap, Linear, linear
+from kernelmate.synthesis.indexed import added_at
+from kernelmate.synthesis.loops import TracedLoop
+from kernelmate.synthesis.primitives import broadcast_to, gathered, picked, reduced, view_of, where
+from kernelmate.synthesis.ragged import reduced_rows, row_elements
+from kernelmate.synthesis.recurrences import Again, first_or, in_first_turn, state_of
+from kernelmate.synthesis.sizes import Untraceable, text_of
+from kernelmate.synthesis.slices import axis_range
+
+Axes: TypeAlias = "list[int | None]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A whole number that grows evenly with a loop's number: `offset + step * number`."""
+
+    loop: TracedLoop
+    offset: Linear
+    step: int
+
+
+def _place(key: Any) -> _Place | None:
+    """Returns the loop of an index that grows evenly with it."""
+    if not isinstance(key, Array) or key.ndim or not key.loops or key.dtype.kind not in "iu":
+        return None
+    found = _linear_of(key.builder, key.node)
+    if found is None or found[0] is None or len(key.loops) != 1:
+        return None
+    return _Place(found[0], found[1], found[2])
+
+
+def _linear_of(builder: Builder, index: int) -> tuple[TracedLoop | None, Linear, int] | None:
+    node = builder.nodes[index]
+    match node.op:
+        case "iota" if builder.batches.get(index):
+            return builder.batches[index][0], Linear(), 1
+        case "size":
+            return None, linear(str(node.data[0])), 0
+        case "constant" if not node.dtype.startswith("float"):
+            return None, Linear((), int(node.data[0] or 0)), 0
+        case "view" | "cast":
+            return _linear_of(builder, node.args[0])
+        case "map" if node.data[0] in ("add", "subtract", "multiply"):
+            first, second = (_linear_of(builder, one) for one in node.args)
+            if first is None or second is None:
+                return None
+            if node.data[0] == "multiply":
+                for one, other in ((first, second), (second, first)):
+                    if other[0] is None and not other[1].terms:
+                        return one[0], one[1].times(other[1].constant), one[2] * other[1].constant
+                return None
+            sign = 1 if node.data[0] == "add" else -1
+            if first[0] is not None and second[0] is not None and first[0] is not second[0]:
+                return None
+            return first[0] or second[0], first[1].plus(second[1], sign), first[2] + sign * second[2]
+    return None
+
+
+def depends(keys: Sequence[Any]) -> bool:
+    """Returns True if an index or a slice's bound differs between iterations."""
+    bounds = [bound for one in keys for bound in ((one.start, one.stop) if isinstance(one, slice) else (one,))]
+    return any(isinstance(one, Array) and one.loops and not one.ndim for one in bounds)
+
+
+def chosen(a: Array, keys: Sequence[Any]) -> Any:
+    """Handles `a[i]`, `a[i + 1, :]`, `a[i : i + 3]`, for all iterations."""
+    row = row_elements(a, keys)
+    if row is not None:
+        return row
+    computed = [place for place, one in enumerate(keys) if isinstance(one, Array) and _place(one) is None]
+    if len(computed) > 1:
+        raise Untraceable("several computed numbers as indices, in a loop over a size")
+    if computed:
+        (place,) = computed
+        rest = a[(*keys[:place], slice(None), *keys[place + 1 :])]
+        axis = sum(isinstance(one, slice) for one in keys[:place])
+        shared = rest.shared
+        found = gathered(rest, keys[place]) if rest.loops else picked(rest, keys[place], axis)
+        rest.shared = shared  # it is a copy
+        for loop in a.builder.open:
+            loop.picks.append((a, found.node))
+        return found
+    _learn_elements(a, keys)
+    earlier = _left_by_a_turn(a, keys)
+    if earlier is not None:
+        return earlier
+    _note(a, keys, write=False)
+    used = {loop for one in keys for loop in _loops_of(one)}
+    loops = tuple(sorted({*used, *a.loops}, key=lambda loop: loop.number))
+    at = {loop: place for place, loop in enumerate(loops)}
+    maps = [AxisMap("0", ((at[loop], 1),)) for loop in a.loops]
+    inner: list[str] = []
+    for key, side in zip(keys, a.shape, strict=True):
+        maps.append(_map_of(key, side, at, len(loops) + len(inner), inner, axis_range))
+    sides = [*(text_of(loop.count) for loop in loops), *inner]
+    axes = _permutation(a, maps, sides)
+    if axes is not None:
+        return view_of(a.builder, a.node, axes, loops)
+    lengths = [a.builder.dim(text) for text in sides]
+    return a.builder.put("window", [a.node], lengths, a.dtype, tuple(one.text() for one in maps), loops)
+
+
+def _learn_elements(a: Array, keys: Sequence[Any]) -> None:
+    """Finds the number of elements of all rows that a loop over those of one row counts: the length of what it indexes.
+
+    Raises:
+        Again: no earlier trace has found it.
+    """
+    for key, side in zip(keys, a.shape, strict=False):
+        for loop in _loops_of(key):
+            if loop.rows is not None and not loop.carried.elements:
+                loop.carried.elements = text_of(side)
+                raise Again
+
+
+def _map_of(key: Any, side: int, at: dict[TracedLoop, int], axis: int, inner: list[str], ranged: Any) -> AxisMap:
+    """Returns the index map of one key along an axis; `inner` receives the extent of a kept axis."""
+    if isinstance(key, slice) and depends([key]):
+        start, stop = _place(key.start), _place(key.stop)
+        first = (start.offset, start.step) if start else (linear(text_of(key.start or 0)), 0)
+        last = (stop.offset, stop.step) if stop else None
+        if last is None or first[1] != last[1] or key.step not in (None, 1):
+            raise Untraceable("a slice whose length differs between the turns of a loop over a size")
+        assert stop is not None
+        inner.append(last[0].plus(first[0], -1).text())
+        return AxisMap(first[0].text(), ((at[stop.loop], first[1]), (axis, 1)))
+    place = _place(key)
+    if place is not None:
+        negative = not place.offset.terms and place.offset.constant < 0
+        return AxisMap(place.offset.text(), ((at[place.loop], place.step),), WRAP if negative else ORDINARY)
+    if isinstance(key, Array):
+        raise Untraceable("several computed numbers as indices, in a loop over a size")
+    one = ranged(key, side)
+    if one.dropped:
+        return AxisMap(one.start.text(), ())
+    inner.append(one.length)
+    return AxisMap(one.start.text(), ((axis, one.step),))
+
+
+def _permutation(a: Array, maps: Sequence[AxisMap], sides: Sequence[str]) -> list[int] | None:
+    """Returns the source axis of each result axis, if all are complete and each occurs once."""
+    found: dict[int, int] = {}
+    texts = a.builder.nodes[a.node].shape
+    for place, one in enumerate(maps):
+        if one.offset != "0" or one.every != 1 or len(one.terms) != 1 or one.terms[0][1] != 1:
+            return None
+        axis = one.terms[0][0]
+        if axis in found or linear(sides[axis]) != linear(texts[place]):
+            return None
+        found[axis] = place
+    return [found[axis] for axis in range(len(sides))] if len(found) == len(sides) else None
+
+
+def _loops_of(key: Any) -> Iterator[TracedLoop]:
+    for one in (key.start, key.stop) if isinstance(key, slice) else (key,):
+        if isinstance(one, Array):
+            yield from one.loops
+
+
+def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
+    """Refuses an iteration that reads what another one writes, other than the one before it."""
+    for loop in {loop for one in keys for loop in _loops_of(one)}:
+        signature = _signature_in(loop, keys)
+        for number, (other, said) in enumerate(loop.reads if write else loop.writes):
+            if other is not a or said == signature:
+                continue
+            if write and _lag(loop, a.builder, said, signature) and loop.others[number] == _others(loop, keys):
+                loop.carried.shift = _shift(a.builder, signature)
+                part = chosen(a, keys)
+                shape = tuple(text_of(one) for one in part.shape)
+                loop.carried.learn(loop.carried.reads, number, (shape, part.dtype.name))
+            raise Untraceable("a loop over a size in which a turn needs what another one has left")
+        (loop.writes if write else loop.reads).append((a, signature))
+        loop.others += [] if write else [_others(loop, keys)]
+
+
+def _signature_in(loop: TracedLoop, keys: Sequence[Any]) -> tuple[tuple[int, int | str], ...]:
+    """Returns the keys that depend on a loop, with their places."""
+    return tuple((place, _signature(one)) for place, one in enumerate(keys) if loop in _loops_of(one))
+
+
+def _others(loop: TracedLoop, keys: Sequence[Any]) -> tuple[int | str, ...]:
+    """Returns the keys that do not depend on a loop."""
+    return tuple(_signature(one) for one in keys if loop not in _loops_of(one))
+
+
+def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> bool:
+    """True if an element that is read is the one that the turn before has assigned."""
+    if len(read) != 1 or len(write) != 1 or read[0][0] != write[0][0]:
+        return False
+    if not all(isinstance(one[0][1], int) for one in (read, write)):
+        return False
+    first, second = (_linear_of(builder, one[0][1]) for one in (read, write))
+    if first is None or second is None or first[2] != 1 or second[2] != 1:
+        return False
+    return second[1].plus(first[1], -1) == Linear((), -1 if loop.backwards else 1)
+
+
+def _shift(builder: Builder, write: Any) -> int:
+    """The number of elements by which an assigned one lies behind the turn's number."""
+    found = _linear_of(builder, write[0][1])
+    assert found is not None
+    assert found[0] is not None
+    apart = found[1].plus(linear(text_of(found[0].first_number)), -1)
+    return apart.constant if not apart.terms else 0
+
+
+def _is_late(loop: TracedLoop, keys: Sequence[Any]) -> bool:
+    """True if the element is the one that the turn before has read by its own number, of a loop with an additional first turn."""
+    places = [_place(one) for one in keys if loop in _loops_of(one)]
+    if not loop.peeled or loop.backwards or len(places) != 1 or places[0] is None or places[0].step != 1:
+        return False
+    return places[0].offset.plus(linear(text_of(loop.first_number)), -1).constant == loop.carried.shift - 1
+
+
+def _late(loop: TracedLoop, a: Array, keys: Sequence[Any]) -> Array:
+    """The state that holds an element of the turn before, which that turn reads anyway."""
+    now = chosen(a, [one + 1 if loop in _loops_of(one) else one for one in keys])
+    shape = tuple(text_of(one) for one in now.shape)
+    zero = a.builder.lift(0.0 if now.dtype.kind == "f" else 0)
+    state = state_of(loop, a.builder, ("late", now.node), zero, shape, now.dtype.name)
+    state.following = now
+    return Array(a.builder, state.placeholder.node)
+
+
+def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
+    """The state that stands for an element which the turn before has assigned, where an earlier trace has found that."""
+    for loop in {loop for one in keys for loop in _loops_of(one)}:
+        known = loop.carried.reads.get(len(loop.reads))
+        if known is None and _is_late(loop, keys):
+            return _late(loop, a, keys)
+        if known is None:
+            continue
+        number = len(loop.reads)
+        loop.reads.append((Array(a.builder, a.node), ()))
+        loop.others.append(())
+        place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
+        at = loop.first_position() if loop.peeled else loop.first_position() - (-1 if loop.backwards else 1)
+        start = Array(a.builder, a.node)[(*keys[:place], at, *keys[place + 1 :])]
+        state = state_of(loop, a.builder, ("read", number), Array(a.builder, start.node), *known)
+        state.held = a
+        return first_or(loop, state.start, state)
+    return None
+
+
+def _signature(key: Any) -> int | str:
+    return key.node if isinstance(key, Array) else str(key)
+
+
+def _add_by_number(a: Array, keys: Sequence[Any], value: Array) -> bool:
+    """Handles `a[index[i]] += value` for all turns, as `np.add.at` does; returns False for other assignments.
+
+    Raises:
+        Untraceable: turns read what others have added.
+    """
+    builder, loops = a.builder, a.builder.open
+    computed = [isinstance(one, Array) and bool(one.loops) and _place(one) is None for one in keys]
+    node = builder.nodes[value.node]
+    while node.op == "cast":
+        node = builder.nodes[node.args[0]]
+    sign = {"add": np.add, "subtract": np.subtract}.get(str(node.data[0])) if node.op == "map" else None
+    if a.loops or computed != [True, *[False] * (len(keys) - 1)] or sign is None:
+        return False
+    picks = {found for loop in loops for one, found in loop.picks if one is a}
+    first, second = node.args
+    if first not in picks and (second not in picks or sign is np.subtract):
+        return False
+    several = any([one is a for one, _ in loop.picks].count(True) > 1 for loop in loops)
+    reads = [(loop, said) for loop in loops for one, said in (*loop.reads, *loop.writes) if one is a]
+    if several or any(said != _signature_in(loop, keys) for loop, said in reads):
+        raise Untraceable("a loop over a size in which a turn needs what another one has left")
+    _add_at(a, keys, Array(builder, second if first in picks else first), sign)
+    a.adding = tuple(loops)
+    return True
+
+
+def _add_at(a: Array, keys: Sequence[Any], added: Array, ufunc: np.ufunc) -> None:
+    """Adds what all turns add by the first of their indices; the others are whole axes, or loops over whole axes."""
+    index, *rest = keys
+    places = [_place(one) for one in rest]
+    order = [*index.loops, *(place.loop for place in places if place is not None)]
+    for key, place, side in zip(rest, places, a.shape[1:], strict=True):
+        whole = key == slice(None) if place is None else (place.offset, place.step) == (Linear(), 1)
+        if not whole or (place is not None and linear(text_of(place.loop.count)) != linear(text_of(side))):
+            raise Untraceable("an addition by a computed number to parts of an array, in a loop over a size")
+    own = sum(place is None for place in places)
+    if (
+        any(place is None for place in places[: len(places) - own])
+        or {*added.loops} - {*order}
+        or len({*order}) < len(order)
+    ):
+        raise Untraceable("an addition by a computed number to parts of an array, in a loop over a size")
+    axes: Axes = [added.loops.index(loop) if loop in added.loops else None for loop in order]
+    axes += [None] * (own - added.ndim) + [len(added.loops) + axis for axis in range(added.ndim)]
+    values = view_of(a.builder, added.node, axes, ())
+    numbers = view_of(a.builder, index.node, range(len(index.loops)), ())
+    added_at(ufunc, a, numbers, broadcast_to(values, [*(loop.count for loop in index.loops), *a.shape[1:]]))
+
+
+def _added_to(a: Array, keys: Sequence[Any], value: Array, known: set[TracedLoop]) -> tuple[TracedLoop, ...]:
+    """The loops, other than those of an array's indices, of which all turns have added to the elements that are assigned."""
+    nodes, found = a.builder.nodes, []
+    for loop in a.builder.open:
+        sums = [before for _, before, after in loop.sums if after == value.node and loop not in known]
+        alone = [before for before in sums if sum(before in node.args for node in nodes) == 1]
+        if alone and chosen(a, keys).node == alone[-1]:
+            found.append(loop)
+    return tuple(found)
+
+
+def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
+    """Handles `a[i] = value`, for all iterations."""
+    if _add_by_number(a, keys, a.builder.lift(value)):
+        return
+    _note(a, keys, write=True)
+    places = [_place(one) for one in keys]
+    if any(isinstance(one, Array) and place is None for one, place in zip(keys, places, strict=True)) or any(
+        isinstance(one, slice) and depends([one]) for one in keys
+    ):
+        raise Untraceable("an assignment by a computed number, or to a slice, in a loop over a size")
+    if any(place is not None and (place.step != 1 or place.loop in a.loops) for place in places):
+        raise Untraceable("an assignment by a number that grows by more than one a turn")
+    value = _following(a, keys, a.builder.lift(value))
+    known = {place.loop for place in places if place is not None} | {*a.loops}
+    adding = _added_to(a, keys, value, known)
+    if any(loop not in known for loop in value.loops):
+        raise Untraceable("a loop over a size in which each turn assigns to the same elements")
+    plain: list[Any] = []
+    order: list[TracedLoop | None] = []
+    for key, place in zip(keys, places, strict=True):
+        if place is None:
+            plain.append(key)
+            order += [None] if isinstance(key, slice) else []
+            continue
+        first = a.builder.dim(place.offset.text())
+        plain.append(slice(first, first + place.loop.count))
+        order.append(place.loop)
+    part = a[tuple(plain)]
+    kept = order.count(None)
+    axes: Axes = [value.loops.index(loop) if loop in value.loops else None for loop in a.loops]
+    number = 0
+    for loop in order:
+        if loop is not None:
+            axes.append(value.loops.index(loop) if loop in value.loops else None)
+            continue
+        own = number - (kept - value.ndim)
+        axes.append(None if own < 0 else len(value.loops) + own)
+        number += 1
+    part.assign(view_of(a.builder, value.node, axes, a.loops))
+    a.adding = adding
+
+
+def _following(a: Array, keys: Sequence[Any], value: Array) -> Array:
+    """The assigned value: what the next turn reads, and in an additional first turn what is there already."""
+    for loop in {loop for one in keys for loop in _loops_of(one)}:
+        for state in loop.states:
+            if state.held is a and state.key[0] == "read":
+                state.following = cast(value, a.dtype)
+        if loop.peeled:
+            place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
+            there = Array(a.builder, a.node)[(*keys[:place], loop.first_position(), *keys[place + 1 :])]
+            first = in_first_turn(loop, Array(a.builder, there.node))
+            if first is None:
+                raise Untraceable("a loop from the second element on, beside a first one that cannot be traced")
+            value = cast(where(loop.is_first(), first, value), value.dtype)
+    return value
+
+
+def accumulated(target: Array, other: Any, kind: str) -> Any:
+    """Accumulates the sum or product over all iterations into an earlier array."""
+    value = target.builder.lift(other)
+    extra = [loop for loop in value.loops if loop not in target.loops]
+    if not extra:
+        return other
+    if len(extra) == 1 and extra[0].rows is not None:
+        wide = broadcast_to(value, target.shape) if value.ndim < target.ndim else value
+        return reduced_rows(extra[0], wide, kind)
+    if any(loop.rows is not None for loop in extra):
+        raise Untraceable("a sum over the elements of all rows in loops over them")
+    if any(one is target for loop in extra for one, _ in loop.reads):
+        raise Untraceable("a loop over a size in which a turn needs what another one has left")
+    wide = broadcast_to(value, target.shape) if value.ndim < target.ndim else value
+    kept = tuple(loop for loop in wide.loops if loop not in extra)
+    places = [wide.loops.index(loop) for loop in (*kept, *extra)]
+    whole = view_of(target.builder, wide.node, [*places, *range(len(wide.loops), len(wide.loops) + wide.ndim)], kept)
+    return reduced(whole, kind, tuple(range(len(extra))))
+
+
+def collected(several: Sequence[Any]) -> Array | None:
+    """Stacks the results of all iterations of a finished loop along a new first axis; None for another list."""
+    if len(several) != 1 or not isinstance(several[0], Array) or not any(loop.finished for loop in several[0].loops):
+        return None
+    one = several[0]
+    over_ = [loop for loop in one.loops if loop.finished]
+    if len(over_) != 1:
+        raise Untraceable("a list of results of several loops")
+    kept = tuple(loop for loop in one.loops if not loop.finished)
+    places = [one.loops.index(loop) for loop in (*kept, *over_)]
+    return view_of(one.builder, one.node, [*places, *range(len(one.loops), len(one.loops) + one.ndim)], kept)
