@@ -193,11 +193,11 @@ class Array(NDArrayOperatorsMixin):
     """A traced array: its place in the graph. Assignment changes the place, as it would change the array."""
 
     __array_priority__ = 1000
+    adding: tuple[TracedLoop, ...] = ()
 
     def __init__(self, builder: Builder, node: int) -> None:
         self.builder, self._node = builder, node
         self.shared = False
-        self.adding: tuple[TracedLoop, ...] = ()
 
     @property
     def node(self) -> int:
@@ -208,6 +208,11 @@ class Array(NDArrayOperatorsMixin):
         """
         if any(loop in self.builder.open for loop in self.adding):
             raise Untraceable("a loop over a size in which a turn needs what another one has left")
+        return self.recorded
+
+    @property
+    def recorded(self) -> int:
+        """Its place in the graph, for those who do not compute with it."""
         return self._node
 
     @property

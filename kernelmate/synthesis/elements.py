@@ -61,9 +61,15 @@ def chosen_by(graph: Graph, key: Key) -> tuple[int, Any]:
     place = int(node.data[0] or 0) if axis is None else axis
     mine = index if node.op in ("gather", "along") else index[place : place + len(numbers.shape)]
     chosen = node.args[1]
-    while graph.nodes[chosen].op == "cast" and graph.nodes[graph.nodes[chosen].args[0]].dtype[:3] in ("int", "uin"):
-        chosen = graph.nodes[chosen].args[0]
     within = tuple(None if side == "1" else one for side, one in zip(numbers.shape, mine, strict=True))
+    while graph.nodes[chosen].op in ("cast", "view"):
+        source = graph.nodes[graph.nodes[chosen].args[0]]
+        if graph.nodes[chosen].op == "view":
+            places = [*graph.nodes[chosen].data]
+            within = tuple(None if side == "1" else within[places.index(axis)] for axis, side in enumerate(source.shape))
+        elif source.dtype[:3] not in ("int", "uin"):
+            break
+        chosen = graph.nodes[chosen].args[0]
     if graph.nodes[chosen].op == "iota":
         return place, within[0]
     return place, (chosen, within)

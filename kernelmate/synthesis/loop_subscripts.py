@@ -281,7 +281,7 @@ def _add_by_number(a: Array, keys: Sequence[Any], value: Array) -> bool:
     if several or any(said != _signature_in(loop, keys) for loop, said in reads):
         raise Untraceable("a loop over a size in which a turn needs what another one has left")
     _add_at(a, keys, Array(builder, second if first in picks else first), sign)
-    a.adding = tuple(loops)
+    a.whole.adding = tuple(loops)
     return True
 
 
@@ -358,7 +358,7 @@ def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
         axes.append(None if own < 0 else len(value.loops) + own)
         number += 1
     part.assign(view_of(a.builder, value.node, axes, a.loops))
-    a.adding = adding
+    a.whole.adding = adding
 
 
 def _following(a: Array, keys: Sequence[Any], value: Array) -> Array:

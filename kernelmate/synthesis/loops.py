@@ -80,7 +80,7 @@ def turns(builder: Builder, start: int, stop: int, *, backwards: bool = False, r
     loop.rows = rows
     frame = _frame(builder.file)
     before = _numbers(frame)
-    nodes = {name: value._node for name, value in before.items() if isinstance(value, Array)}
+    nodes = {name: value.recorded for name, value in before.items() if isinstance(value, Array)}
     begun(loop, builder, frame, before)
     yield loop.index()
     after = _numbers(frame)
@@ -157,7 +157,7 @@ def _numbers(frame: types.FrameType | None) -> dict[str, Any]:
     dead = [
         name
         for name, value in held.items()
-        if isinstance(value, Array) and any(one.finished for one in value.builder.batches.get(value._node, ()))
+        if isinstance(value, Array) and any(one.finished for one in value.builder.batches.get(value.recorded, ()))
     ]
     return {name: value for name, value in held.items() if isinstance(value, kinds) and name not in dead}
 

@@ -51,6 +51,11 @@ class ArraySlice(Array):
         return self.builder.add("view", [part], shape, part.dtype, self._axes).node
 
     @property
+    def recorded(self) -> int:
+        """As of the part's array."""
+        return -1 if any(loop in self.builder.open for loop in self.whole.adding) else self.node
+
+    @property
     def whole(self) -> Array:
         """The array whose elements these are."""
         return self._whole.whole

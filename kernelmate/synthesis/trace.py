@@ -182,8 +182,8 @@ def _naming(builder: Builder) -> Iterator[None]:
     def note(frame: types.FrameType, event: str, _: Any) -> None:
         if event == "return" and frame.f_code.co_filename == builder.file:
             for name, value in frame.f_locals.items():
-                if isinstance(value, Array) and value.builder is builder and value._node < len(builder.nodes):
-                    builder.called(name, value._node)
+                if isinstance(value, Array) and value.builder is builder and 0 <= value.recorded < len(builder.nodes):
+                    builder.called(name, value.recorded)
 
     before = sys.getprofile()
     sys.setprofile(note)

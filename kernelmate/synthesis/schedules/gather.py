@@ -50,7 +50,7 @@ def _text(plan: Elements, kernel: KernelText, by_rows: bool) -> WrittenKernel:
 class Gather:
     """The text for packs over all elements, or for a block per row."""
 
-    name, what = "gather", "what chooses them computed once for each"
+    name, what, whole = "gather", "what chooses them computed once for each", "the result"
 
     def __init__(self, plan: Elements, kernel: KernelText, by_rows: bool) -> None:
         self.plan, self.kernel, self.by_rows = plan, kernel, by_rows
@@ -188,10 +188,8 @@ class Gather:
         helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
         row = [f"size_t {names.row}"] if self.last else []
         column = f"int {names.column}" if self.last else f"long long {names.column}"
-        front = kernel.wrapped(
-            f"static __device__ __forceinline__ void {helper}(", [*kernel.declared(passed), *row, column]
-        )
-        comment = "// kPack neighbouring elements of the result."
+        front = kernel.wrapped(f"static __device__ __forceinline__ void {helper}(", [*kernel.declared(passed), *row, column])
+        comment = f"// kPack neighbouring elements of {self.whole}."
         text = "\n".join([comment, kernel.definition(f"template <int {names.kPack}>\n{front}", inner)])
         return self._launched(helper, passed, text, opening)
 
@@ -245,7 +243,7 @@ class Gather:
             else:
                 body += loop("1")
             return WrittenKernel(
-                f"{self.name}-rows", f"Written from the reference: a block for each row of the result, {width}{promise}",
+                f"{self.name}-rows", f"Written from the reference: a block for each row of {self.whole}, {width}{promise}",
                 kernel.definition(kernel.head(), body), text, (" * ".join(self.plan.domain[:-1]),), row_block(columns, width),
             )  # fmt: skip
 
@@ -276,6 +274,6 @@ class Gather:
         else:
             body.append(f"{helper}<1>({arguments}, {at(names.base)});")
         return WrittenKernel(
-            self.name, f"Written from the reference: packs over all elements of the result, {width}{promise}",
+            self.name, f"Written from the reference: packs over all elements of {self.whole}, {width}{promise}",
             kernel.definition(kernel.head(), body), text, (f"cdiv({' * '.join(self.plan.domain)}, block * {width})",), BLOCK,
         )  # fmt: skip

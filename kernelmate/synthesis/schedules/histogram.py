@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from kernelmate.records import Argument
 from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, Numbers
 from kernelmate.synthesis.expressions import Expressions
@@ -31,6 +32,10 @@ SHARED = 32768
 
 COPIES = 16384
 """Bytes up to which warps have counts of their own."""
+
+
+ATOMIC = ("int32", "uint32", "int64", "uint64", "float32", "float64")
+"""Dtypes to which additions are atomic on every supported architecture."""
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -64,6 +69,23 @@ def _plan(graph: Graph) -> Elements:
     samples = graph.nodes[scatters[0].args[0]].shape[0]
     outputs = ((graph.outputs[0], (0,)),)
     return Elements(graph, (scatters[0].shape[0], samples), 0, outputs, "map", (), frozenset({1}), 1)
+
+
+def is_added(plan: Elements, scatter: Key, output: Argument) -> bool:
+    """Returns True if sums by number are added to earlier contents of an output, or if the contract's contents are zeros."""
+
+    def behind(key: Key) -> Key:
+        return behind(plan.operands(key)[0]) if plan.node(key).op in ("view", "cast") else key
+
+    key = behind(plan.outputs[0])
+    node = plan.node(key)
+    if key == scatter:
+        return output.direction == "inout" and output.distribution == "zeros"
+    if node.op != "map" or node.data[0] != "add":
+        return False
+    pair = [behind(one) for one in plan.operands(key)]
+    was = [plan.node(one) for one in pair if one != scatter]
+    return scatter in pair and [(one.op, one.data[:1]) for one in was] == [("input", (output.name,))]
 
 
 class _Histogram:
@@ -110,32 +132,16 @@ class _Histogram:
     def _refuse(self) -> None:
         """Refuses results that atomic additions cannot give."""
         floating = self.dtype.startswith("float")
-        if self.dtype not in ("int32", "uint32", "int64", "uint64", "float32", "float64"):
+        if self.dtype not in ATOMIC:
             raise Refused(f"atomic additions to {self.dtype} are not written")
         if floating != self.plan.node(self.scatter).dtype.startswith("float"):
             raise Refused(f"it rounds counts or sums by number to {self.dtype}")
         if floating and (self.kernel.contract.deterministic or "atomicAdd" not in self.kernel.kernel.source):
             raise Refused("it sums floats by number, and the kernel as it is does so in the same order in each run")
-        if self.many and not self._is_added():
+        if self.many and not is_added(self.plan, self.scatter, self.kernel.arguments[self.output]):
             raise Refused(f"{self.output} does not begin with zeros to which several blocks could add")
         if not self.many and self.bins is None:
             raise Refused("it has more counts than a block's shared memory")
-
-    def _is_added(self) -> bool:
-        """Returns True if the sums are added to earlier contents, False if the contract's contents are zeros."""
-        key = self._behind(self.plan.outputs[0])
-        node, argument = self.plan.node(key), self.kernel.arguments[self.output]
-        if key == self.scatter:
-            return argument.direction == "inout" and argument.distribution == "zeros"
-        if node.op != "map" or node.data[0] != "add":
-            return False
-        pair = [self._behind(one) for one in self.plan.operands(key)]
-        was = [self.plan.node(one) for one in pair if one != self.scatter]
-        return self.scatter in pair and [(one.op, one.data[:1]) for one in was] == [("input", (self.output,))]
-
-    def _behind(self, key: Key) -> Key:
-        node = self.plan.node(key)
-        return self._behind(self.plan.operands(key)[0]) if node.op in ("view", "cast") else key
 
     def _leaf(self, key: Key) -> str:
         node = self.plan.node(key)

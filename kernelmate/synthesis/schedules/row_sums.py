@@ -13,10 +13,12 @@ from kernelmate.source import evaluate
 from kernelmate.synthesis.elements import Elements, may_be_negative
 from kernelmate.synthesis.expressions import Expressions
 from kernelmate.synthesis.graph import Graph, Node
-from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, camel, fresh_names
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, camel, fresh_names, those_written
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
 from kernelmate.synthesis.plan import Key, Refused, sorted_graph, walk, without_reshapes
 from kernelmate.synthesis.reductions import WARP
+from kernelmate.synthesis.schedules import added_rows
+from kernelmate.synthesis.size_text import MissingSize
 
 THREADS = 256
 NUMBERS = 4
@@ -30,12 +32,20 @@ SUMMED = 2
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's text.
+    """The kernel's texts, the likeliest first: atomic additions where the kernel as it is has them.
 
     Raises:
         Refused: it is not the sum of rows by number, added to what the result had or to what is computed for each element.
     """
-    yield _RowSums(_plan(graph), kernel.again()).written()
+    plan = _plan(graph)
+    try:
+        yield from added_rows.written(plan, kernel)
+    except MissingSize:
+        raise
+    except Refused:
+        yield _RowSums(plan, kernel.again()).written()
+        return
+    yield from those_written([], [lambda: _RowSums(plan, kernel.again()).written()])
 
 
 def _plan(graph: Graph) -> Elements:

@@ -40,6 +40,14 @@ CASES: dict[str, tuple[dict[str, str], str, str, str | None]] = {
         {**KEYS, "w": "in float32[n] ~ normal", "c": "inout float32[61] ~ normal", **N},
         "def reference(c, k, w):\n    np.add.at(c, k, 2 * w)\n    return c", "  atomicAdd(&c[k[i]], 2 * w[i]);", None,
     ),
+    "added in a loop": (
+        {**KEYS, "w": "in float32[n] ~ normal", "c": "inout float32[61] ~ normal", **N},
+        "def reference(c, k, w):\n    for i in range(len(k)):\n        c[k[i]] += 2 * w[i]\n    return c", "  atomicAdd(&c[k[i]], 2 * w[i]);", None,
+    ),
+    "subtracted at": (
+        {"k": "in int32[n] ~ integers(0, 20011)", "w": "in float32[n] ~ normal", "c": "inout float32[20011] ~ normal", **N},
+        "def reference(c, k, w):\n    np.subtract.at(c, k, w)\n    return c", "  atomicAdd(&c[k[i]], -w[i]);", None,
+    ),
     "whole numbers added at": (
         {**KEYS, "w": "in int32[n] ~ integers(-5, 5)", "c": "inout int32[61] ~ zeros", **N},
         "def reference(k, w):\n    c = np.zeros(61, dtype=np.int64)\n    np.add.at(c, k, w)\n    return c", "  atomicAdd(&c[k[i]], w[i]);", None,

@@ -26,7 +26,7 @@ def judged(session: Session, kernel: Any) -> tuple[Judged, ...]:
     assert found.candidates, found.notes
     for one in found.candidates:
         assert one.verdict.correct, (one.candidate.author, one.verdict.findings, one.candidate.kernel.source)
-        assert one.verdict.diagnostics == ()
+        assert one.verdict.diagnostics == (), one.candidate.kernel.unit.text
     return found.candidates
 
 
@@ -37,6 +37,32 @@ def test_rows_are_added_to_what_was_there_without_atomics(make: Any, session: Se
     (one,) = judged(session, kernel)
     assert one.candidate.author == "synthesis:scatter-rows"
     assert "atomic" not in one.candidate.kernel.source
+
+
+EDGES = {
+    "at once": "    np.add.at(w, ids, g[of] * s[:, None])",
+    "in a loop": "    for i in range(len(ids)):\n        w[ids[i]] += s[i] * g[of[i]]",
+    "in two loops": "    for i in range(ids.shape[0]):\n        for c in range(w.shape[1]):\n            w[ids[i], c] += s[i] * g[of[i], c]",
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_rows_by_number_are_added_atomically_as_by_the_kernel(name: str, make: Any, session: Session) -> None:
+    args = {"w": "inout float32[rows, cols] ~ normal", "g": "in float32[rows, cols] ~ normal", "ids": GIVEN["ids"]}
+    args |= {"of": GIVEN["ids"], "s": "in float32[n] ~ normal", "n": "int32", "cols": "int32"}
+    body = "  int i = blockIdx.x;\n  for (int c = threadIdx.x; c < cols; c += blockDim.x) atomicAdd(&w[ids[i] * cols + c], s[i] * g[of[i] * cols + c]);"
+    kernel, _ = make(args, f"def reference(w, g, ids, of, s):\n{EDGES[name]}\n    return w", body=body, grid="n", sizes=SIZES)  # fmt: skip
+    authors = sorted(one.candidate.author for one in judged(session, kernel))
+    assert authors == ["synthesis:scatter-atomic", "synthesis:scatter-atomic-rows"]
+
+
+def test_rows_are_not_added_atomically_where_the_order_is_fixed(make: Any, tmp_path: Path) -> None:
+    args = {"w": "inout float32[rows, cols] ~ zeros", **GIVEN, "n": "int32", "cols": "int32"}
+    reference = "def reference(w, g, ids):\n    np.add.at(w, ids, g)\n    return w"
+    body = "  atomicAdd(&w[ids[0] * cols], g[0]);"
+    kernel, contract = make(args, reference, body=body, grid="n", sizes=SIZES, more="deterministic = true")
+    (only,) = kernels_for(trace(contract, tmp_path), kernel, contract)
+    assert only.schedule == "scatter-rows"
 
 
 def test_sums_of_rows_begin_with_zeros_where_the_reference_makes_them(make: Any, session: Session) -> None:
