@@ -26,7 +26,7 @@ MAPS = frozenset(
         "expm1", "log", "log2", "log10", "log1p", "sqrt", "square", "reciprocal", "sin", "cos", "tan", "tanh", "sinh", "cosh",
         "floor", "ceil", "rint", "trunc", "maximum", "minimum", "fmax", "fmin", "greater", "greater_equal", "less",
         "less_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_not", "sign", "isnan", "arctan", "hypot",
-        "cbrt", "erf", "erfc", "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift",
+        "cbrt", "erf", "erfc", "arctan2", "arcsin", "arccos", "arcsinh", "arccosh", "arctanh", "copysign", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift",
     }
 )  # fmt: skip
 """Ufuncs that a graph may hold."""
@@ -341,6 +341,8 @@ class Array(NDArrayOperatorsMixin):
             result = self.builder.operations["logaddexp"](*inputs)
         elif ufunc.__name__ == "matmul":
             result = self.builder.operations["matmul"](*map(self.builder.lift, inputs))
+        elif ufunc.__name__ == "vecdot":
+            result = self.builder.operations["reduce"](inputs[0] * inputs[1], "sum", -1)
         else:
             result = mapped(self.builder, ufunc, inputs)
         target = out[0] if isinstance(out, tuple) else out
@@ -420,6 +422,10 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
     args = [builder.lift(one) for one in inputs]
     if all(arg.dtype.kind == "b" for arg in args):
         name = _OF_BOOLS.get(name, name)
+    composed = _OF_SEVERAL.get(name)
+    if composed is not None and (name != "remainder" or any(arg.dtype.kind == "f" for arg in args)):
+        made: Array = composed(builder, inputs)
+        return made
     if name not in MAPS:
         raise Untraceable(f"np.{ufunc.__name__}")
     if name == "sign":
@@ -432,6 +438,26 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
     kinds = [(w if w in (int, float) else a.dtype) for w, a in zip(weak, args, strict=True)]
     dtype = ufunc.resolve_dtypes((*kinds, None))[-1]
     return builder.add("map", args, broadcast([arg.shape for arg in args]), dtype, (name,))
+
+
+def _remainder(builder: Builder, inputs: Sequence[Any]) -> Any:
+    """As NumPy's of floats: with the sign of the divisor."""
+    rest, by = mapped(builder, np.fmod, inputs), inputs[1]
+    if isinstance(by, int | float) and by:
+        other = rest < 0 if by > 0 else rest > 0
+    else:
+        other = (rest != 0) & ((rest < 0) != (by < 0))
+    return builder.operations["where"](other, rest + by, rest)
+
+
+def _step(builder: Builder, inputs: Sequence[Any]) -> Any:
+    """Zero below zero, one above, at zero the second operand; what is no number stays."""
+    x, where = builder.lift(inputs[0]), builder.operations["where"]
+    return where(x < 0, 0.0, where(x > 0, 1.0, where(x == 0, inputs[1], x)))
+
+
+_OF_SEVERAL: dict[str, Callable[[Builder, Sequence[Any]], Any]] = {"remainder": _remainder, "heaviside": _step}
+"""Ufuncs that are several operations; `remainder` of floats only."""
 
 
 def _sign_of(a: Array) -> Any:

@@ -9,12 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.synthesis.arrays import Array, mapped
+from kernelmate.synthesis.arrays import Array, cast, mapped
 from kernelmate.synthesis.functions import einsum, mean, ravel
-from kernelmate.synthesis.joining import pad
-from kernelmate.synthesis.primitives import expand_dims, reduced, transpose, where
-from kernelmate.synthesis.sizes import Untraceable, text_of
-from kernelmate.synthesis.slices import part_of
+from kernelmate.synthesis.index_maps import ORDINARY, OTHERWISE, AxisMap, linear
+from kernelmate.synthesis.indexed import difference
+from kernelmate.synthesis.joining import concatenate, pad
+from kernelmate.synthesis.primitives import broadcast_to, expand_dims, reduced, transpose, where
+from kernelmate.synthesis.sizes import Unequal, Untraceable, text_of
+from kernelmate.synthesis.slices import part_of, window
+
+MOST_TAPS = 64
+"""Taps of a filter that become statements of their own."""
 
 
 def softmax(x: Array, axis: Any = None) -> Any:
@@ -114,17 +119,77 @@ def gradient(f: Array, *varargs: Any, axis: Any = None, edge_order: int = 1) -> 
     return found[0] if len(found) == 1 else found
 
 
-def convolve(a: Array, v: Any, mode: str = "full") -> Any:
-    """Convolves a vector with a few taps; each tap is read at its use."""
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """Convolves a vector with taps; each of a few is read at its use."""
+    return _filtered(a, v, mode, backwards=True)
+
+
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    """As `convolve`, the taps in the other order."""
+    return _filtered(a, v, mode, backwards=False)
+
+
+def _filtered(a: Any, v: Any, mode: str, *, backwards: bool) -> Any:
+    name = "np.convolve" if backwards else "np.correlate"
     taps = v.shape[0] if isinstance(v, Array) else len(v)
-    if a.ndim != 1 or text_of(taps) != str(int(taps)) or int(taps) > 64:
-        raise Untraceable("np.convolve with other than a few taps")
-    count = int(taps)
-    half = (count - 1) // 2
-    before, after = {"full": (count - 1, count - 1), "same": (count - 1 - half, half), "valid": (0, 0)}[mode]
-    wide = pad(a, (before, after))
-    length = a.shape[0] + (before + after - count + 1)
-    return sum(wide[tap : tap + length] * v[count - 1 - tap] for tap in range(count))
+    if not isinstance(a, Array) or a.ndim != 1:
+        raise Untraceable(f"{name} of other than a vector")
+    if int(taps) > int(a.shape[0]):  # then NumPy exchanges them
+        raise Unequal(f"{name} with more taps than elements")
+    half = (taps - 1) // 2
+    before, after = {"full": (taps - 1, taps - 1), "same": (taps - 1 - half, half), "valid": (0, 0)}[mode]
+    if text_of(taps) == str(int(taps)) and int(taps) <= MOST_TAPS:
+        wide, count = pad(a, (before, after)), int(taps)
+        length = a.shape[0] + (before + after - count + 1)
+        return sum(wide[tap : tap + length] * v[count - 1 - tap if backwards else tap] for tap in range(count))
+    if not isinstance(v, Array):
+        raise Untraceable(f"{name} with a table of more than {MOST_TAPS} taps")
+    shape = [linear(text_of(a.shape[0] + (before + after - taps + 1))).text(), text_of(taps)]
+    first = text_of(taps - 1 - before) if backwards else linear(text_of(before)).times(-1).text()
+    maps = [AxisMap(first, ((0, 1), (1, -1 if backwards else 1)), ORDINARY if mode == "valid" else OTHERWISE)]
+    zero = a.builder.add("constant", dtype=a.dtype, data=(0,))
+    return reduced(window(a, shape, maps, None if mode == "valid" else zero) * v, "sum", 1)
+
+
+def neighbours(a: Array, n: Any = 1, axis: Any = -1, prepend: Any = None, append: Any = None) -> Any:
+    """`np.diff`, of an array with elements before or behind it."""
+    place = operator.index(axis) % a.ndim
+    ends: list[list[Array]] = []
+    for end in (prepend, append):
+        one = a.builder.lift(0 if end is None else end)
+        sides = [1 if at == place else side for at, side in enumerate(a.shape)]
+        ends.append([] if end is None else [one if one.ndim == a.ndim else broadcast_to(cast(one, a.dtype), sides)])
+    whole = concatenate([*ends[0], a, *ends[1]], place) if prepend is not None or append is not None else a
+    return difference(whole, n, place)
+
+
+def piecewise(x: Array, condlist: Sequence[Any], funclist: Sequence[Any], *args: Any, **keywords: Any) -> Any:
+    """The function, or number, of the last condition that holds; one more for where none does."""
+    values = [one(x, *args, **keywords) if callable(one) else one for one in funclist]
+    result = values[-1] if len(values) == len(condlist) + 1 else 0
+    for condition, value in zip(condlist, values, strict=False):
+        result = where(condition, value, result)
+    return cast(x.builder.lift(result), x.dtype)
+
+
+def digitize(x: Any, bins: Sequence[float], *, right: bool = False) -> Any:
+    """The number of ascending bounds at or below each element; of all for what is no number, as in NumPy."""
+    if not isinstance(x, Array) or any(isinstance(one, Array) for one in bins) or len(bins) > MOST_TAPS or list(bins) != sorted(bins):  # fmt: skip
+        raise Untraceable("np.digitize by other than a few ascending bounds")
+    return sum(
+        cast(mapped(x.builder, np.logical_not, (x <= bound if right else x < bound,)), np.int64) for bound in bins
+    )
+
+
+def nansum(a: Array, axis: Any = None, *, keepdims: Any = False) -> Array:
+    """The sum without what is no number."""
+    return reduced(where(np.isnan(a), 0.0, a), "sum", axis, keepdims=keepdims)
+
+
+def nanmean(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
+    """The mean without what is no number."""
+    count = reduced(cast(mapped(a.builder, np.logical_not, (np.isnan(a),)), np.int64), "sum", axis, keepdims=keepdims)
+    return nansum(a, axis, keepdims=keepdims) / count
 
 
 def average(a: Array, axis: Any = None, weights: Any = None) -> Any:
@@ -180,7 +245,8 @@ class _Erf:
 
 COMPOSED |= {
     "moveaxis": moveaxis, "split": split, "array_split": split, "logaddexp": logaddexp, "gradient": gradient,
-    "convolve": convolve, "norm": norm, "hsplit": lambda ary, sections: split(ary, sections, min(1, ary.ndim - 1)),
+    "convolve": convolve, "correlate": correlate, "norm": norm, "hsplit": lambda ary, sections: split(ary, sections, min(1, ary.ndim - 1)),
     "vsplit": lambda ary, sections: split(ary, sections, 0),
-    "average": average, "tensordot": tensordot,
+    "average": average, "tensordot": tensordot, "diff": neighbours, "piecewise": piecewise, "digitize": digitize,
+    "nansum": nansum, "nanmean": nanmean,
 }  # fmt: skip

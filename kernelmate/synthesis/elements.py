@@ -66,7 +66,9 @@ def chosen_by(graph: Graph, key: Key) -> tuple[int, Any]:
         source = graph.nodes[graph.nodes[chosen].args[0]]
         if graph.nodes[chosen].op == "view":
             places = [*graph.nodes[chosen].data]
-            within = tuple(None if side == "1" else within[places.index(axis)] for axis, side in enumerate(source.shape))
+            within = tuple(
+                None if side == "1" else within[places.index(axis)] for axis, side in enumerate(source.shape)
+            )
         elif source.dtype[:3] not in ("int", "uin"):
             break
         chosen = graph.nodes[chosen].args[0]
@@ -224,12 +226,13 @@ def may_be_negative(graph: Graph, index: int) -> bool:
 
     Indices from arrays are used unchanged.
     """
-    return graph.nodes[index].op != "input" and not _never_negative(graph, index)
+    return graph.nodes[index].op != "input" and not never_negative(graph, index)
 
 
-def _never_negative(graph: Graph, index: int) -> bool:
+def never_negative(graph: Graph, index: int) -> bool:
+    """Returns True if a value is known to be zero or more."""
     node = graph.nodes[index]
-    known = [_never_negative(graph, one) for one in node.args]
+    known = [never_negative(graph, one) for one in node.args]
     match node.op:
         case "iota" | "size":
             return True
@@ -241,6 +244,8 @@ def _never_negative(graph: Graph, index: int) -> bool:
             return known[0]
         case "map" if node.data[0] in ("maximum", "square", "exp"):
             return any(known) or node.data[0] != "maximum"
+        case "map" if node.data[0] == "multiply" and node.args[0] == node.args[1]:
+            return True
         case "map" if node.data[0] == "where":
             return known[1] and known[2]
         case "map" if node.data[0] == "subtract":

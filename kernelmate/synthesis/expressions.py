@@ -46,7 +46,8 @@ _CALLS = {
     "sqrt": "sqrt", "sin": "sin", "cos": "cos", "tan": "tan", "tanh": "tanh", "sinh": "sinh", "cosh": "cosh",
     "floor": "floor", "ceil": "ceil", "rint": "rint", "trunc": "trunc", "absolute": "fabs", "maximum": "fmax",
     "minimum": "fmin", "fmax": "fmax", "fmin": "fmin", "power": "pow", "arctan": "atan", "hypot": "hypot", "cbrt": "cbrt",
-    "erf": "erf", "erfc": "erfc",
+    "erf": "erf", "erfc": "erfc", "arctan2": "atan2", "arcsin": "asin", "arccos": "acos", "arcsinh": "asinh", "arccosh": "acosh",
+    "arctanh": "atanh", "copysign": "copysign", "fmod": "fmod",
 }  # fmt: skip
 _NAMES = {
     "subtract": "difference", "multiply": "product", "add": "sum", "divide": "ratio", "exp": "exponential", "rint": "rounded", "floor": "floored",
@@ -528,10 +529,16 @@ class Expressions:
         if name in ("maximum", "minimum") and not real:
             args = [self._as_long(node, *pair) for pair in zip(node.args, args, strict=True)]
             return f"{name[:3]}({args[0][0]}, {args[1][0]})", ATOM
-        if name not in _CALLS or not real:
+        return self._called(node, name, args), ATOM
+
+    def _called(self, node: Node, name: str, args: list[tuple[str, int]]) -> str:
+        """The call of CUDA's function for a ufunc."""
+        if name == "absolute" and node.dtype in ("int32", "int64"):
+            return f"abs({args[0][0]})"
+        if name not in _CALLS or not node.dtype.startswith("float"):
             raise Refused(f"{name} of {node.dtype} cannot be written here")
         suffix = "f" if self.real == "float" else ""
-        return f"{_CALLS[name]}{suffix}({', '.join(text for text, _ in args)})", ATOM
+        return f"{_CALLS[name]}{suffix}({', '.join(text for text, _ in args)})"
 
     def _cast(self, node: Node, arg: tuple[str, int]) -> tuple[str, int]:
         source = self.plan.graph.nodes[node.args[0]].dtype

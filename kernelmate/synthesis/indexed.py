@@ -250,7 +250,7 @@ def _scans(kind: str) -> Callable[..., Array]:
 
 
 INDEXED: dict[str, Callable[..., Any]] = {
-    "cumsum": _scans("sum"), "cumprod": _scans("prod"), "bincount": counted, "diff": difference, "repeat": repeated,
+    "cumsum": _scans("sum"), "cumprod": _scans("prod"), "bincount": counted, "repeat": repeated,
     "flip": lambda m, axis=None: turned(m, axis), "fliplr": lambda m: turned(m, 1), "flipud": lambda m: turned(m, 0),
 }  # fmt: skip
 """Functions of NumPy by name."""

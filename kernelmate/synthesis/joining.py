@@ -13,7 +13,7 @@ from kernelmate.synthesis.index_maps import ABOVE, EDGE, ORDINARY, OTHERWISE, WR
 from kernelmate.synthesis.loop_subscripts import collected
 from kernelmate.synthesis.primitives import expand_dims, reshape, transpose
 from kernelmate.synthesis.sizes import Untraceable, text_of
-from kernelmate.synthesis.slices import diff, flip, part_of, roll, sliding_window_view, window
+from kernelmate.synthesis.slices import flip, part_of, roll, sliding_window_view, window
 
 
 def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: Any = 0) -> Array:
@@ -132,6 +132,6 @@ def vstack(tup: Sequence[Any], **keywords: Any) -> Array:
 
 PARTS: dict[str, Callable[..., Any]] = {
     "pad": pad, "concatenate": concatenate, "stack": stack, "hstack": hstack, "vstack": vstack, "flip": flip, "roll": roll,
-    "flipud": lambda m: flip(m, 0), "fliplr": lambda m: flip(m, 1), "sliding_window_view": sliding_window_view, "diff": diff,
+    "flipud": lambda m: flip(m, 0), "fliplr": lambda m: flip(m, 1), "sliding_window_view": sliding_window_view,
 }  # fmt: skip
 """Functions of NumPy by name."""

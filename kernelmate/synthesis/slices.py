@@ -20,7 +20,7 @@ from kernelmate.synthesis.index_maps import (
     linear,
     never_negative,
 )
-from kernelmate.synthesis.primitives import axes_of, broadcast_to
+from kernelmate.synthesis.primitives import axes_of, broadcast_to, reshape
 from kernelmate.synthesis.sizes import Untraceable, text_of
 
 
@@ -177,10 +177,10 @@ def roll(a: Array, shift: Any, axis: Any = None) -> Array:
     """Roll along some axes.
 
     Raises:
-        Untraceable: without an axis, of an array of several.
+        Untraceable: by a value, or twice along an axis.
     """
     if axis is None and a.ndim != 1:
-        raise Untraceable("np.roll without an axis")
+        return reshape(roll(reshape(a, -1), shift), a.shape)
     axes = [0] if axis is None else [one % a.ndim for one in (axis if isinstance(axis, tuple | list) else (axis,))]
     shifts = list(shift) if isinstance(shift, tuple | list) else [shift] * len(axes)
     if any(isinstance(one, Array) for one in shifts) or len(set(axes)) != len(axes) or len(shifts) != len(axes):

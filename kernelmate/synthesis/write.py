@@ -11,6 +11,7 @@ from kernelmate.synthesis.attention_plan import attention_of
 from kernelmate.synthesis.distances import with_differences
 from kernelmate.synthesis.elements import BY_NUMBER
 from kernelmate.synthesis.graph import Graph, Node, pruned
+from kernelmate.synthesis.grouped import with_groups
 from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap, linear
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
@@ -25,9 +26,11 @@ from kernelmate.synthesis.schedules import (
     columns,
     contraction,
     convolution,
+    filters,
     gather,
     histogram,
     interleaved,
+    pairs,
     permutation,
     pointwise,
     recurrence,
@@ -139,8 +142,14 @@ def _with_grid(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wri
 def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     """The kernels for a context of their text, as `kernels_for`."""
     contract = text.contract
-    graph = with_differences(graph)
-    attended = attention_of(graph, contract)
+    try:
+        yield from pairs.written(graph, text.again())
+        return
+    except MissingSize:
+        raise
+    except Refused:
+        graph = with_differences(graph)
+    attended = attention_of(with_groups(graph), contract)
     if attended is not None:
         yield from attention.written(attended, text)
         return
@@ -241,7 +250,10 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     fewer = names, tuple(merged_shape(one, rank) for one in shapes)
     pooled = partial(windows.written, few, shapes=fewer)
     packed = [partial(interleaved.written, few, shapes=fewer), partial(interleaved.written, graph)]
-    yield from _either([partial(convolution.written, graph), *packed, pooled, partial(windows.written, graph)], text)
+    filtered = [partial(filters.written, graph)]
+    yield from _either(
+        [*filtered, partial(convolution.written, graph), *packed, pooled, partial(windows.written, graph)], text
+    )
 
 
 def _free(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:

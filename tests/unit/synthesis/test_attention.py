@@ -63,6 +63,13 @@ HEADS_SIZES = "{ B = 2, T = 67, H = 2, d = 7 }, { B = 1, T = 1, H = 1, d = 1 }"
 PLAIN = {"q": "q[r * d + c]", "k": "k[j * d + c]", "v": "v[j * d + u]", "o": "o[r * d + u]", "score": "s * scale"}
 PACKED = "x[((b * T + {}) * 3 + {}) * C + h * (C / H) + {}]"
 
+GROUPED = {"q": "B, H, T, d", "k": "B, G, S, d", "v": "B, G, S, d", "o": "B, H, T, d"}
+GROUPED_SIZES = "{ B = 2, H = 6, G = 2, T = 35, S = 71, d = 7 }, { B = 1, H = 1, G = 1, T = 1, S = 1, d = 1 }"
+SHARED: dict[str, Any] = {
+    "rows": "B * H * T", "q": "q[r * d + c]", "k": "k[((b * G + g) * S + j) * d + c]", "v": "v[((b * G + g) * S + j) * d + u]", "o": "o[r * d + u]",
+    "top": "int i = r % T, h = r / T % H, b = r / T / H, g = h / (H / G);", "more": 'require = ["H % G == 0", "T <= S"]',
+}  # fmt: skip
+
 CASES = {
     "one head": Case(
         arrays(ONE, "T", "S", "d", more=SCALE), ONE_SIZES,
@@ -116,6 +123,25 @@ CASES = {
         f"{SOFTMAX}    return np.einsum('bht,bthd->bhd', p, v)",
         "B * H", "q[r * d + c]", "k[((b * T + j) * H + h) * d + c]", "v[((b * T + j) * H + h) * d + u]", "o[r * d + u]", "s / sqrtf(d)",
         keys="lengths[b]", top="int h = r % H, b = r / H;",
+    ),
+    "groups of heads share keys": Case(
+        arrays(GROUPED, "B", "H", "G", "T", "S", "d"), GROUPED_SIZES,
+        "def reference(q, k, v, H, G, d):\n    k, v = (np.repeat(one, H // G, axis=1) for one in (k, v))\n    s = q @ k.swapaxes(-1, -2) / np.sqrt(d)\n"
+        f"    s = np.where(np.arange(k.shape[2])[None, :] > np.arange(q.shape[2])[:, None], -np.inf, s)\n{SOFTMAX}    return p @ v",
+        score="s / sqrtf(d)", **{**SHARED, "keys": "min(i + 1, S)"},
+    ),
+    "groups of heads with a bias by the head's number": Case(
+        arrays(GROUPED, "B", "H", "G", "T", "S", "d"), GROUPED_SIZES,
+        "def reference(q, k, v, H, G, T, S, d):\n    of = np.arange(H) // (H // G)\n    s = np.einsum('bhid,bhjd->bhij', q, k[:, of]) / np.sqrt(d)\n"
+        f"    s = s - 0.1 * np.arange(H)[:, None, None] * np.abs(np.arange(T)[:, None] - np.arange(S))\n{SOFTMAX}    return np.einsum('bhij,bhjd->bhid', p, v[:, of])",
+        score="s / sqrtf(d) - 0.1f * h * abs(i - j)", **SHARED,
+    ),
+    "one query of each head, four of which share keys": Case(
+        arrays({"q": "B, 4 * G, d", "k": "B, S, G, d", "v": "B, S, G, d", "o": "B, 4 * G, d"}, "B", "G", "S", "d"),
+        "{ B = 2, G = 2, S = 131, d = 17 }, { B = 1, G = 1, S = 1, d = 1 }",
+        f"def reference(q, k, v, d):\n    k, v = k.repeat(4, axis=2), v.repeat(4, 2)\n    s = np.einsum('bhd,bjhd->bhj', q, k) / np.sqrt(d)\n{SOFTMAX}    return np.einsum('bhj,bjhd->bhd', p, v)",
+        "B * 4 * G", "q[r * d + c]", "k[((b * S + j) * G + h / 4) * d + c]", "v[((b * S + j) * G + h / 4) * d + u]", "o[r * d + u]",
+        "s / sqrtf(d)", top="int h = r % (4 * G), b = r / (4 * G);",
     ),
     "given scores": Case(
         arrays({"s": "H, T, T", "v": "H, T, d", "o": "H, T, d"}, "H", "T", "d"), "{ H = 2, T = 67, d = 5 }, { H = 1, T = 1, d = 1 }",

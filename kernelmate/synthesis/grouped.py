@@ -1,0 +1,193 @@
+"""Heads that share keys and values: an axis by which `np.repeat` chooses is taken apart into groups and their members.
+
+A repeated array then has one axis for the groups, and costs no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.plan import Refused, sorted_graph
+
+Place = tuple[int, int]
+"""A node, and one of its axes."""
+
+
+def with_groups(graph: Graph) -> Graph:
+    """The graph with an axis for groups and one for members in the place of each that repeats elements; as it was where there is none."""
+    repeats = {index: found for index, node in enumerate(graph.nodes) if (found := _repeated(graph, node)) is not None}
+    if not repeats:
+        return graph
+    try:
+        return _Groups(graph, repeats).graph()
+    except Refused:
+        return graph
+
+
+def _repeated(graph: Graph, node: Node) -> tuple[int, str, str] | None:
+    """The axis along which a node repeats elements, the number of different ones, and how often each is repeated."""
+    if node.op not in ("pick", "take"):
+        return None
+    axis = int(node.data[0] or 0) if node.data else 0
+    source, numbers = (graph.nodes[one] for one in node.args)
+    while numbers.op == "cast":
+        numbers = graph.nodes[numbers.args[0]]
+    if numbers.op != "map" or numbers.data[0] != "floor_divide" or len(numbers.shape) != 1:
+        return None
+    position, by = (graph.nodes[one] for one in numbers.args)
+    if position.op != "iota" or by.op not in ("constant", "size") or by.shape:
+        return None
+    return axis, source.shape[axis], str(by.data[0])
+
+
+class _Groups:
+    """The new graph.
+
+    Args:
+        graph: the old one. repeats: as of `_repeated`, by node.
+    """
+
+    def __init__(self, graph: Graph, repeats: dict[int, tuple[int, str, str]]) -> None:
+        self.nodes, self.outputs, self.repeats = graph.nodes, graph.outputs, repeats
+        self._of: dict[Place, Place] = {}
+        for index, node in enumerate(graph.nodes):
+            for axis, (other, its) in self._links(index, node):
+                self._join((index, axis), (other, its))
+        self.split: dict[Place, tuple[str, str]] = {}
+        for index, (axis, groups, members) in repeats.items():
+            root = self._root((index, axis))
+            if self.split.setdefault(root, (groups, members)) != (groups, members):
+                raise Refused("it repeats elements of arrays in several ways along one axis")
+
+    def _root(self, place: Place) -> Place:
+        while place in self._of:
+            place = self._of[place]
+        return place
+
+    def _join(self, first: Place, second: Place) -> None:
+        roots = self._root(first), self._root(second)
+        if roots[0] != roots[1]:
+            self._of[roots[0]] = roots[1]
+
+    def _links(self, index: int, node: Node) -> list[tuple[int, Place]]:
+        """The axes of a node that are axes of its operands."""
+        sources = [(one, self.nodes[one].shape) for one in node.args]
+        found: list[tuple[int, Place]] = []
+        match node.op:
+            case "map" | "cast":
+                for one, shape in sources:
+                    first = len(node.shape) - len(shape)
+                    found += [(first + axis, (one, axis)) for axis, side in enumerate(shape) if side != "1"]
+            case "view":
+                found = [(axis, (node.args[0], int(one))) for axis, one in enumerate(node.data) if one is not None]
+            case "reduce":
+                gone = int(node.data[1] or 0)
+                found = [(axis, (node.args[0], axis + (axis >= gone))) for axis in range(len(node.shape))]
+            case "pick" | "take" if index in self.repeats:
+                own = self.repeats[index][0]
+                found = [(axis, (node.args[0], axis)) for axis in range(len(node.shape)) if axis != own]
+        return found
+
+    def _parts(self, index: int) -> list[tuple[str, str] | None]:
+        """For each axis of a node the groups and members that it is taken apart into; None for one that stays."""
+        sides = self.nodes[index].shape
+        return [self.split.get(self._root((index, axis))) if side != "1" else None for axis, side in enumerate(sides)]
+
+    def _axes(self, index: int) -> list[list[int]]:
+        """The new axes in the place of each old one."""
+        found: list[list[int]] = []
+        for parts in self._parts(index):
+            first = found[-1][-1] + 1 if found else 0
+            found.append([first] if parts is None else [first, first + 1])
+        return found
+
+    def _whole(self, index: int) -> tuple[str, ...]:
+        """The new shape of a node that has all members of its groups."""
+        found: list[str] = []
+        for side, parts in zip(self.nodes[index].shape, self._parts(index), strict=True):
+            found += [side] if parts is None else parts
+        return tuple(found)
+
+    def graph(self) -> Graph:
+        """The graph.
+
+        Raises:
+            Refused: another operation has such an axis.
+        """
+        self.made = list(self.nodes)
+        for index, node in enumerate(self.nodes):
+            self.made[index] = self._taken_apart(index, node)
+        outputs = list(self.outputs)
+        for place, one in enumerate(self.outputs):
+            if self.made[one].shape != self.nodes[one].shape:
+                self._refuse_repeated(one)
+                outputs[place] = self._add(Node("reshape", (one,), self.nodes[one].shape, self.nodes[one].dtype))
+        return sorted_graph(self.made, outputs)
+
+    def _add(self, node: Node) -> int:
+        self.made.append(node)
+        return len(self.made) - 1
+
+    def _refuse_repeated(self, index: int) -> None:
+        if self.made[index].shape != self._whole(index):
+            raise Refused("it stores elements that it repeats")
+
+    def _taken_apart(self, index: int, node: Node) -> Node:
+        """An operation on axes that are taken apart."""
+        split = any(parts is not None for one in (index, *node.args) for parts in self._parts(one))
+        if index in self.repeats:
+            return self._view(node, [self._axes(node.args[0])[axis] + [None] * (axis == self.repeats[index][0]) for axis in range(len(node.shape))])  # fmt: skip
+        if not split:
+            return node
+        match node.op:
+            case "input" | "constant":
+                return replace(node, shape=self._whole(index))
+            case "iota":
+                return self._positions(index, node)
+            case "map" | "cast":
+                return self._mapped(index, node)
+            case "view":
+                axes = self._axes(node.args[0])
+                return self._view(node, [[None] if one is None else axes[int(one)] for one in node.data])
+            case "reduce" if self._parts(node.args[0])[int(node.data[1] or 0)] is None:
+                (gone,) = self._axes(node.args[0])[int(node.data[1] or 0)]
+                sides = self.made[node.args[0]].shape
+                return replace(node, shape=sides[:gone] + sides[gone + 1 :], data=(node.data[0], gone, *node.data[2:]))
+            case "reshape":
+                self._refuse_repeated(node.args[0])
+                return replace(node, shape=self._whole(index))
+        raise Refused(f"it repeats elements beside another operation ({node.op})")
+
+    def _view(self, node: Node, axes: Sequence[Sequence[int | None]]) -> Node:
+        data = tuple(one for several in axes for one in several)
+        sides = self.made[node.args[0]].shape
+        shape = tuple("1" if one is None else sides[one] for one in data)
+        return Node("view", node.args[:1], shape, node.dtype, data, node.name)
+
+    def _positions(self, index: int, node: Node) -> Node:
+        """Positions along an axis that is taken apart, from those of groups and of members."""
+        groups, members = self._whole(index)
+        first = self._add(Node("iota", (), (groups,), node.dtype))
+        across = self._add(Node("view", (first,), (groups, "1"), node.dtype, (0, None)))
+        count: tuple[int | str, ...] = (int(members),) if members.isdigit() else (members,)
+        each = self._add(Node("constant" if members.isdigit() else "size", (), (), node.dtype, count))
+        start = self._add(Node("map", (across, each), (groups, "1"), node.dtype, ("multiply",)))
+        within = self._add(Node("iota", (), (members,), node.dtype))
+        return Node("map", (start, within), (groups, members), node.dtype, ("add",), node.name)
+
+    def _mapped(self, index: int, node: Node) -> Node:
+        """An operation on single elements, whose operands get an axis of length 1 for members where they have one for groups."""
+        parts, args = self._parts(index), []
+        for one in node.args:
+            first = len(node.shape) - len(self.nodes[one].shape)
+            both = zip(self._axes(one), self._parts(one), parts[first:], strict=True)
+            axes = [[*own, None] if here is None and wanted is not None else own for own, here, wanted in both]
+            view = self._view(Node("view", (one,), (), self.made[one].dtype), axes)
+            args.append(one if None not in view.data else self._add(view))
+        shapes = [self.made[one].shape for one in args]
+        rank = max(map(len, shapes))
+        long = [("1",) * (rank - len(shape)) + shape for shape in shapes]
+        shape = tuple(next((side for side in sides if side != "1"), "1") for sides in zip(*long, strict=True))
+        return replace(node, args=tuple(args), shape=shape)
