@@ -278,7 +278,7 @@ class KernelText:
         front = re.sub(r"__launch_bounds__\s*\([^()]*\)\s*", "", source[: match.start()])
         parts = [self._declared(one) for one in self.kernel.signature.parameters]
         front = re.sub(r"\s*\n\s*", " ", front).lstrip()
-        if not bounds and self.thread_constant and "__launch_bounds__" in source:
+        if not bounds and self.thread_constant:  # a launch with more threads fails instead of giving wrong results
             bounds = f"__launch_bounds__({self.thread_constant}) "
         bound = f"{front}{bounds.rstrip()}\n" if bounds else front  # as clang-format has it
         notes = parameter_notes(source[match.end() :], [one.name for one in self.kernel.signature.parameters])

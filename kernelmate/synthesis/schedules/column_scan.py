@@ -8,7 +8,7 @@ are bit-stable.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kernelmate.source import evaluate
 from kernelmate.synthesis.axes import address, order_of
@@ -54,6 +54,20 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
         width = WARP if count >= ENOUGH_BLOCKS * WARP else WARP // 2
         yield Tiles(plan, kernel.again(), width).written()
     yield columns.written()
+
+
+def _without_copies(lines: Sequence[str]) -> list[str]:
+    """Statements without locals that are only stored as they are."""
+    kept = list(lines)
+    for line in lines:
+        declared = re.fullmatch(r"const [\w ]+ (\w+) = (.+);", line)
+        if declared is None:
+            continue
+        uses = [place for place, one in enumerate(kept) if re.search(rf"\b{declared[1]}\b", one) and one != line]
+        if len(uses) == 1 and kept[uses[0]].endswith(f"] = {declared[1]};"):
+            kept[uses[0]] = kept[uses[0]].removesuffix(f"{declared[1]};") + f"{declared[2]};"
+            kept.remove(line)
+    return kept
 
 
 def scans_of(plan: Plan) -> list[Key]:
@@ -324,7 +338,7 @@ class Tiles(ColumnScan):
                 self.kinds, inclusive, self.befores, self.prefixes, strict=True
             )
         ]
-        last += self.results()
+        last = _without_copies([*last, *self.results()])
         self.expressions.outer = [*kept, *self.expressions.outer]
         position, inside = self._row(names.start)
         running = [self.kernel.names.fresh(NAMES[kind]) for kind, _ in self.kinds]

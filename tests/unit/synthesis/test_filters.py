@@ -71,6 +71,6 @@ def test_few_taps_are_read_from_the_cache(make: Any, tmp_path: Path) -> None:
 
 def test_a_filter_with_more_taps_than_elements_is_not_traced(make: Any, tmp_path: Path) -> None:
     args = {**SIGNAL, "y": "out float32[k - n + 1]", **INTS}
-    _, contract = make(args, "np.convolve(x, w, mode='valid')", sizes="{ n = 3, k = 20 }")
+    _, contract = make(args, "np.convolve(x, w, mode='valid')", sizes="{ n = 3, k = 20 }", grid="1")
     with pytest.raises(ReferenceFailed, match="more taps than elements"):
         trace(contract, tmp_path)
