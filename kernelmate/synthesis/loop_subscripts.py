@@ -14,7 +14,7 @@ from kernelmate.synthesis.indexed import added_at
 from kernelmate.synthesis.loops import TracedLoop
 from kernelmate.synthesis.primitives import broadcast_to, gathered, picked, reduced, view_of, where
 from kernelmate.synthesis.ragged import reduced_rows, row_elements
-from kernelmate.synthesis.recurrences import Again, first_or, in_first_turn, state_of
+from kernelmate.synthesis.recurrences import Again, State, first_or, in_first_turn, state_of
 from kernelmate.synthesis.sizes import Untraceable, text_of
 from kernelmate.synthesis.slices import axis_range
 
@@ -172,15 +172,19 @@ def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
     """Refuses an iteration that reads what another one writes, other than the one before it."""
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         signature = _signature_in(loop, keys)
+        lags: dict[int, int] = {}
         for number, (other, said) in enumerate(loop.reads if write else loop.writes):
-            if other is not a or said == signature:
-                continue
-            if write and _lag(loop, a.builder, said, signature) and loop.others[number] == _others(loop, keys):
-                loop.carried.shift = _shift(a.builder, signature)
-                part = chosen(a, keys)
-                shape = tuple(text_of(one) for one in part.shape)
-                loop.carried.learn(loop.carried.reads, number, (shape, part.dtype.name))
-            raise Untraceable("a loop over a size in which a turn needs what another one has left")
+            if other is a and said != signature:
+                lags[number] = _lag(loop, a.builder, said, signature) if write else 0
+                if not lags[number] or loop.others[number] != _others(loop, keys):
+                    raise Untraceable("a loop over a size in which a turn needs what another one has left")
+        if lags:
+            loop.carried.shift = _shift(a.builder, signature)
+            loop.carried.lags |= lags
+            part = chosen(a, keys)
+            known = tuple(text_of(one) for one in part.shape), part.dtype.name
+            loop.carried.reads |= dict.fromkeys(lags, known)
+            raise Again
         (loop.writes if write else loop.reads).append((a, signature))
         loop.others += [] if write else [_others(loop, keys)]
 
@@ -195,16 +199,19 @@ def _others(loop: TracedLoop, keys: Sequence[Any]) -> tuple[int | str, ...]:
     return tuple(_signature(one) for one in keys if loop not in _loops_of(one))
 
 
-def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> bool:
-    """True if an element that is read is the one that the turn before has assigned."""
+def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> int:
+    """How many turns before an element that is read was assigned: one or, in a loop upwards, two; else zero."""
     if len(read) != 1 or len(write) != 1 or read[0][0] != write[0][0]:
-        return False
+        return 0
     if not all(isinstance(one[0][1], int) for one in (read, write)):
-        return False
+        return 0
     first, second = (_linear_of(builder, one[0][1]) for one in (read, write))
     if first is None or second is None or first[2] != 1 or second[2] != 1:
-        return False
-    return second[1].plus(first[1], -1) == Linear((), -1 if loop.backwards else 1)
+        return 0
+    apart = second[1].plus(first[1], -1)
+    if apart.terms or apart.constant not in ((-1,) if loop.backwards else (1, 2)):
+        return 0
+    return abs(apart.constant)
 
 
 def _shift(builder: Builder, write: Any) -> int:
@@ -216,42 +223,78 @@ def _shift(builder: Builder, write: Any) -> int:
     return apart.constant if not apart.terms else 0
 
 
-def _is_late(loop: TracedLoop, keys: Sequence[Any]) -> bool:
-    """True if the element is the one that the turn before has read by its own number, of a loop with an additional first turn."""
+def _lateness(loop: TracedLoop, keys: Sequence[Any]) -> int:
+    """How many turns before an element was read by the turn's own number, of a loop with additional first turns; zero for others."""
     places = [_place(one) for one in keys if loop in _loops_of(one)]
     if not loop.peeled or loop.backwards or len(places) != 1 or places[0] is None or places[0].step != 1:
-        return False
-    return places[0].offset.plus(linear(text_of(loop.first_number)), -1).constant == loop.carried.shift - 1
+        return 0
+    apart = places[0].offset.plus(linear(text_of(loop.first_number)), -1).plus(-loop.carried.shift)
+    return -apart.constant if not apart.terms and -loop.peeled <= apart.constant < 0 else 0
 
 
-def _late(loop: TracedLoop, a: Array, keys: Sequence[Any]) -> Array:
-    """The state that holds an element of the turn before, which that turn reads anyway."""
-    now = chosen(a, [one + 1 if loop in _loops_of(one) else one for one in keys])
+def _late(loop: TracedLoop, a: Array, keys: Sequence[Any], lateness: int) -> Array:
+    """The state that holds an element of an earlier turn, which that turn reads anyway."""
+    now = chosen(a, [one + lateness if loop in _loops_of(one) else one for one in keys])
     shape = tuple(text_of(one) for one in now.shape)
     zero = a.builder.lift(0.0 if now.dtype.kind == "f" else 0)
-    state = state_of(loop, a.builder, ("late", now.node), zero, shape, now.dtype.name)
-    state.following = now
-    return Array(a.builder, state.placeholder.node)
+    for back in range(lateness):
+        key = "late", (a.node, _others(loop, keys), back)
+        state = next((one for one in loop.states if one.key == key), None)
+        if state is None:
+            state = state_of(loop, a.builder, key, zero, shape, now.dtype.name)
+            state.following = now
+        now = state.placeholder
+    return Array(a.builder, now.node)
 
 
 def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
-    """The state that stands for an element which the turn before has assigned, where an earlier trace has found that."""
+    """The state that stands for an element which a turn before has assigned, where an earlier trace has found that."""
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         known = loop.carried.reads.get(len(loop.reads))
-        if known is None and _is_late(loop, keys):
-            return _late(loop, a, keys)
+        lateness = _lateness(loop, keys) if known is None else 0
+        if lateness:
+            return _late(loop, a, keys, lateness)
         if known is None:
             continue
         number = len(loop.reads)
         loop.reads.append((Array(a.builder, a.node), ()))
         loop.others.append(())
-        place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
-        at = loop.first_position() if loop.peeled else loop.first_position() - (-1 if loop.backwards else 1)
-        start = Array(a.builder, a.node)[(*keys[:place], at, *keys[place + 1 :])]
-        state = state_of(loop, a.builder, ("read", number), Array(a.builder, start.node), *known)
-        state.held = a
-        return first_or(loop, state.start, state)
+        lag = loop.carried.lags.get(number, 1)
+        state = _newest(loop, a, keys, number, known)
+        if lag == 1:
+            return first_or(loop, state.start, state)
+        return _before(loop, a, keys, number, state)
     return None
+
+
+def _newest(loop: TracedLoop, a: Array, keys: Sequence[Any], number: int, known: tuple[tuple[str, ...], str]) -> State:
+    """The state of what the last turn has assigned."""
+    found = next((one for one in loop.states if one.key[0] == "read" and one.held is a), None)
+    if found is not None and loop.carried.reads.get(int(found.key[1])) == known:
+        return found
+    state = state_of(loop, a.builder, ("read", number), _element_before(loop, a, keys, 1), *known)
+    state.held = a
+    return state
+
+
+def _before(loop: TracedLoop, a: Array, keys: Sequence[Any], number: int, newest: State) -> Array:
+    """The value of the state of what the turn before the last one has assigned."""
+    found = next((one for one in loop.states if one.key[0] == "before" and one.following is newest.placeholder), None)
+    if found is None:
+        start = a.builder.lift(0.0 if newest.placeholder.dtype.kind == "f" else 0)
+        start = start if loop.peeled else _element_before(loop, a, keys, 2)
+        node = a.builder.nodes[newest.placeholder.node]
+        shape = node.shape[len(a.builder.open) :]
+        found = state_of(loop, a.builder, ("before", number), start, shape, node.dtype)
+        found.following = newest.placeholder
+    return Array(a.builder, found.placeholder.node)
+
+
+def _element_before(loop: TracedLoop, a: Array, keys: Sequence[Any], lag: int) -> Array:
+    """The element that is read in the first turn; with additional first turns, the one that the very first has."""
+    place = next(place for place, one in enumerate(keys) if loop in _loops_of(one))
+    at = loop.first_position() if loop.peeled else loop.first_position() - (-lag if loop.backwards else lag)
+    return Array(a.builder, Array(a.builder, a.node)[(*keys[:place], at, *keys[place + 1 :])].node)
 
 
 def _signature(key: Any) -> int | str:

@@ -30,7 +30,7 @@ class TracedLoop:
     Attributes:
         builder: of the graph. first_number: the smallest number.
         carried: what earlier traces have learned of it. backwards: whether it runs from its largest number to its smallest.
-        peeled: whether it has one turn more than the reference's, the first one, in which nothing is computed.
+        peeled: the number of turns that it has more than the reference's, the first ones, in which nothing is computed: at most two.
         reads, writes: arrays that turns read or assign to, with the numbers that they do it by.
         others: the other indices of each read. picks: arrays of which turns read elements by computed numbers, with what they read.
         sums: arrays into which all turns are accumulated, with their nodes before and after. states: carried values.
@@ -44,7 +44,7 @@ class TracedLoop:
     count: int
     carried: Carried
     backwards: bool = False
-    peeled: bool = False
+    peeled: int = 0
     finished: bool = False
     reads: list[tuple[Array, object]] = field(default_factory=list)
     writes: list[tuple[Array, object]] = field(default_factory=list)
@@ -68,10 +68,10 @@ class TracedLoop:
         return made if text_of(self.first_number) == "0" else made + self.first_number
 
     def is_first(self) -> Array:
-        """A condition that is true in the first turn."""
+        """A condition that is true in the first turn, or in all those in which nothing is computed."""
         count = self.builder.put("iota", (), [self.count], np.int64, (), (self,))
-        found: Array = count == (self.count - 1 if self.backwards else 0)
-        return found
+        early: Array = count < self.peeled if self.peeled > 1 else count == (self.count - 1 if self.backwards else 0)
+        return early
 
 
 def turns(builder: Builder, start: int, stop: int, *, backwards: bool = False, rows: tuple[Array, TracedLoop] | None = None) -> Iterator[Array]:  # fmt: skip
@@ -93,13 +93,14 @@ def turns(builder: Builder, start: int, stop: int, *, backwards: bool = False, r
 def _opened(builder: Builder, start: int, stop: int, *, backwards: bool) -> TracedLoop:
     """Returns a new loop; one that begins at the second element because it carries the first has a turn for that, too."""
     carried = builder.carried.setdefault(builder.loop_count, Carried())
-    peeled = False
+    peeled = 0
     if carried.locals or carried.reads:
-        peeled = text_of(start) == str(1 - carried.shift) and not backwards
+        early = [count for count in (1, 2) if text_of(start) == str(count - carried.shift) and not backwards]
+        peeled = early[0] if early and (early == [1] or 2 in carried.lags.values()) else 0
         start = -carried.shift if peeled else start
         above = linear(text_of(stop)).plus(1).text()
         if backwards and above.isidentifier():
-            peeled, stop = True, builder.dim(above)
+            peeled, stop = 1, builder.dim(above)
     count = builder.dim(linear(text_of(stop)).plus(carried.shift).text()) if peeled and not backwards else stop - start
     loop = TracedLoop(builder.loop_count, builder, start, count, carried, backwards, peeled)
     builder.loop_count += 1

@@ -43,7 +43,7 @@ class Carried:
     Attributes:
         locals: shape and dtype of each carried local by name.
         reads: the reads of elements that earlier turns assigned, by their place among the loop's reads, with the shape and dtype
-            of what is read.
+            of what is read. lags: how many turns before they were assigned.
         in_place: the names of carried arrays that are changed in place.
         shift: the number of elements by which an assigned one lies behind the turn's number.
         elements: of a loop over a row's elements between offsets, the number of elements of all rows.
@@ -51,6 +51,7 @@ class Carried:
 
     locals: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     reads: dict[int, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    lags: dict[int, int] = field(default_factory=dict)
     in_place: set[str] = field(default_factory=set)
     shift: int = 0
     elements: str = ""
@@ -171,7 +172,7 @@ def ended(loop: TracedLoop, builder: Builder, frame: types.FrameType | None, aft
 
 def _check(loop: TracedLoop, builder: Builder, state: State) -> None:
     assert state.following is not None
-    if state.key[0] == "late":
+    if state.key[0] in ("late", "before"):
         return
     shape = broadcast([state.start.shape, state.following.shape])
     texts = tuple(text_of(one) for one in shape)
@@ -183,7 +184,9 @@ def _check(loop: TracedLoop, builder: Builder, state: State) -> None:
         kind, key = state.key
         loop.carried.learn(loop.carried.locals if kind == "local" else loop.carried.reads, key, (texts, dtype.name))
     if loop.peeled:
-        first = in_first_turn(loop, state.start)
+        first = in_first_turn(loop, state.start) if loop.peeled == 1 or state.key[0] == "read" else None
+        if first is None and loop.peeled > 1 and state.key[0] == "read":
+            raise Untraceable("a loop from the third element on, beside first ones that cannot be traced")
         state.following = _where_first(loop, state.start if first is None else first, state.following)
         state.start = _nothing(state)
     state.following = cast(state.following, dtype)
@@ -288,6 +291,8 @@ def _combined(loop: TracedLoop, builder: Builder, state: State) -> tuple[str, Ar
         return None
     if (chosen is not None and kind != "sum") or (kind in ("max", "min") and state.placeholder.dtype.kind != "f"):
         return None
+    if chosen is not None and loop.peeled > 1:
+        return None  # in the first turns it is the sum itself that is chosen
     value = Array(builder, others[0])
     return kind, value if chosen is None else where(loop.is_first(), chosen, value)
 
@@ -358,7 +363,7 @@ def _element_in_first_turn(loop: TracedLoop, a: Array, node: Node) -> Array | No
         if not single or linear(one.offset) != linear(text_of(loop.first_position())) or fixed is not None:
             return None
         fixed = place
-    given = _given_element(loop, a, node, fixed, axes)
+    given = _given_element(loop, a, node, fixed, axes) if loop.peeled < 2 or source.op == "constant" else None
     if given is not None or fixed is None or linear(source.shape[fixed]) != linear(text_of(loop.count)):
         return given
     loops = _sorted({*a.loops, loop})

@@ -115,10 +115,11 @@ class ColumnRecurrence(ColumnScan):
         while left:
             number = next((one for one in left if not self._is_needed(one, left)), None)
             if number is None:
-                number = next(
-                    one for one in left if self.plan.node(self.expressions.bare(self.nexts[one])).op != "state"
-                )
-                self._hold(number, body)
+                nexts = {one: self.expressions.bare(self.nexts[one]) for one in left}
+                computed = [one for one, key in nexts.items() if self.plan.node(key).op != "state" and key not in self.expressions.known]  # fmt: skip
+                if not computed:
+                    raise Refused("its values before a row are exchanged")
+                self._hold(computed[0], body)
                 continue
             left.remove(number)
             self._advance(number, body)

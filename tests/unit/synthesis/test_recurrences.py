@@ -60,6 +60,9 @@ COLUMNS: dict[str, tuple[dict[str, str], str, tuple[str, str]]] = {
     "the last state": ({**LAST, "k": "float32 = 0.875"}, "def reference(x, k):\n    h = np.zeros(x.shape[1])\n    for row in x:\n        h = k * h + row\n    return h", down("h = k * h + x[i];", after="y[c] = h;")),
     "a polynomial": ({"x": "in float32[cols] ~ uniform(-0.9, 0.9)", "w": "in float32[rows] ~ normal", "y": "out float32[cols]", **INTS}, "def reference(x, w):\n    p = np.zeros_like(x)\n    for k in range(len(w)):\n        p = p * x + w[k]\n    return p", down("h = h * x[c] + w[t]; (void)i;", after="y[c] = h;")),
     "a filter of second order": (MATRIX, "def reference(x):\n    y = np.empty_like(x)\n    y1 = y2 = x1 = x2 = np.zeros(x.shape[1])\n    for t in range(len(x)):\n        v = 0.2 * x[t] + 0.3 * x1 + 0.2 * x2 + 0.5 * y1 - 0.2 * y2\n        x2, x1 = x1, x[t]\n        y2, y1 = y1, v\n        y[t] = v\n    return y", down("float v = 0.2f * x[i] + 0.3f * x1 + 0.2f * x2 + 0.5f * h - 0.2f * y2; x2 = x1; x1 = x[i]; y2 = h; h = v; y[i] = v;", "0, x1 = 0, x2 = 0, y2 = 0")),
+    "two elements before": (MATRIX, "def reference(x):\n    y = np.zeros_like(x)\n    for t in range(2, len(x)):\n        y[t] = x[t] + 0.5 * y[t - 1] - 0.2 * y[t - 2]\n    return y", down("float v = t < 2 ? 0 : x[i] + 0.5f * h - 0.2f * g; g = h; h = v; y[i] = v;", "0, g = 0")),
+    "added to two elements before": (MATRIX, "def reference(x):\n    y = x.copy()\n    for t in range(2, len(x)):\n        y[t] += 0.25 * y[t - 2]\n    return y", down("float v = t < 2 ? x[i] : x[i] + 0.25f * g; g = h; h = v; y[i] = v;", "0, g = 0")),
+    "a filter of second order by elements": (MATRIX, "def reference(x):\n    y = np.zeros_like(x)\n    for t in range(2, len(x)):\n        y[t] = 0.2 * x[t] + 0.3 * x[t - 1] + 0.2 * x[t - 2] + 0.5 * y[t - 1] - 0.2 * y[t - 2]\n    return y", down("float v = t < 2 ? 0 : 0.2f * x[i] + 0.3f * x[i - cols] + 0.2f * x[i - 2 * cols] + 0.5f * h - 0.2f * g; g = h; h = v; y[i] = v;", "0, g = 0")),
     "a high-pass filter": (SCALED, "def reference(x, k):\n    y = np.zeros_like(x)\n    for t in range(1, len(x)):\n        y[t] = k * (y[t - 1] + x[t] - x[t - 1])\n    return y", down("h = t ? k * (h + x[i] - x[i - cols]) : 0; y[i] = h;")),
     "a gate": (STEPS, "def reference(a, x):\n    y = np.empty_like(x)\n    h = np.zeros(x.shape[1])\n    for t in range(len(x)):\n        h = np.tanh(a[t] * h + x[t])\n        y[t] = h\n    return y", down("h = tanhf(a[i] * h + x[i]); y[i] = h;")),
     "momentum": (MATRIX, "def reference(x):\n    y = np.empty_like(x)\n    v = 0.0\n    p = 1.0\n    for t in range(len(x)):\n        v = 0.875 * v + x[t]\n        p = p - 0.125 * v\n        y[t] = p\n    return y", down("h = 0.875f * h + x[i]; p -= 0.125f * h; y[i] = p;", "0, p = 1")),
@@ -116,6 +119,9 @@ MEANT = {
     "a sum of something that does not change": "    y = x * 0\n    for _ in range(x.shape[1]):\n        y = y + x\n    return y",
     "two recurrences beside each other": "    h = g = 0.0\n    for t in range(len(x)):\n        h, g = 0.5 * h + x[t], 0.25 * g - h\n        y[t] = h + g\n    return y",
     "a state behind another": "    h = np.zeros(x.shape[1])\n    for t in range(len(x)):\n        h = 0.5 * h + x[t]\n        y[t] = h\n    g = np.zeros(x.shape[1])\n    z = np.empty_like(x)\n    for t in range(len(x)):\n        g = 0.5 * g + y[t]\n        z[t] = g\n    return z",
+    "two elements before, given": "    y[0] = x[0]\n    y[1] = 2 * x[1]\n    for t in range(2, len(x)):\n        y[t] = x[t] + 0.5 * y[t - 1] - 0.2 * y[t - 2]\n    return y",
+    "two elements behind": "    y[:] = x\n    for t in range(len(x) - 2):\n        y[t + 2] = 0.5 * y[t] + x[t + 2] * x[t + 1]\n    return y",
+    "the second element before alone, from a state": "    h = x[0] * 0 + 1\n    y[:] = 0\n    for t in range(2, len(x)):\n        y[t] = 0.5 * y[t - 2] + h * x[t - 1]\n        h = 0.5 * h\n    return y",
     "the element before, chosen": "    y[:] = 0\n    for t in range(len(x)):\n        before = np.where(t > 0, y[t - 1], 0.0)\n        y[t] = 0.5 * before + x[t]\n    return y",
 }  # fmt: skip
 
@@ -136,7 +142,7 @@ def test_a_traced_loop_means_what_numpy_computes(name: str, make: Any, tmp_path:
 
 
 REFUSED = {
-    "two elements before": ("    y = x.copy()\n    for t in range(2, len(x)):\n        y[t] = 0.5 * y[t - 1] - 0.2 * y[t - 2] + x[t]\n    return y", 7, "what another one has left"),
+    "three elements before": ("    y = x.copy()\n    for t in range(3, len(x)):\n        y[t] = 0.5 * y[t - 1] - 0.2 * y[t - 3] + x[t]\n    return y", 7, "what another one has left"),
     "the row above in the other order": ("    y = x.copy()\n    for t in range(1, len(x)):\n        y[t] = y[t - 1, ::-1] + x[t]\n    return y", 7, "what another one has left"),
 }  # fmt: skip
 
