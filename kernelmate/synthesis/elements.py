@@ -232,7 +232,7 @@ def may_be_negative(graph: Graph, index: int) -> bool:
 def never_negative(graph: Graph, index: int) -> bool:
     """Returns True if a value is known to be zero or more."""
     node = graph.nodes[index]
-    known = [never_negative(graph, one) for one in node.args]
+    known = (never_negative(graph, one) for one in node.args)
     match node.op:
         case "iota" | "size":
             return True
@@ -241,18 +241,31 @@ def never_negative(graph: Graph, index: int) -> bool:
         case "input":
             return node.dtype[:3] in ("int", "uin", "boo")
         case "cast" | "view" | "pick" | "take" | "along" | "gather":
-            return known[0]
-        case "map" if node.data[0] in ("maximum", "square", "exp"):
-            return any(known) or node.data[0] != "maximum"
+            return next(known)
+        case "map" if node.data[0] in ("square", "exp"):
+            return True
+        case "map" if node.data[0] == "maximum":
+            return any(known)
         case "map" if node.data[0] == "multiply" and node.args[0] == node.args[1]:
             return True
         case "map" if node.data[0] == "where":
-            return known[1] and known[2]
+            return all(itertools.islice(known, 1, None))
         case "map" if node.data[0] == "subtract":
             first, second = (graph.nodes[one] for one in node.args)
             return first.op == "size" and second.op == "iota" and f"({second.shape[0]} - 1)" == first.data[0]
         case "map":
-            return all(known) and node.data[0] in (
-                "add", "multiply", "divide", "floor_divide", "remainder", "minimum", "floor", "ceil", "rint", "trunc", "sqrt",
-            )  # fmt: skip
+            kept = (
+                "add",
+                "multiply",
+                "divide",
+                "floor_divide",
+                "remainder",
+                "minimum",
+                "floor",
+                "ceil",
+                "rint",
+                "trunc",
+                "sqrt",
+            )
+            return node.data[0] in kept and all(known)
     return False

@@ -62,7 +62,7 @@ def _text(added: Graph, kernel: KernelText, by_rows: bool) -> WrittenKernel:
 class _AddedRows(Gather):
     """The text for packs over all rows that are added, or for a block for each of them."""
 
-    name, what, whole = "scatter-atomic", "added atomically, as by the kernel as it is", "what is added"
+    name, what, whole = "scatter-atomic", "each of them added atomically", "what is added"
 
     def __init__(self, plan: Elements, kernel: KernelText, by_rows: bool) -> None:
         super().__init__(plan, kernel, by_rows)

@@ -88,6 +88,8 @@ class _BagPacks(Gather):
         self.bags = plan
         self.k = kernel.names.fresh("k" if plan.offsets is None else "entry")
         self.end = kernel.names.fresh("end")
+        if plan.offsets is not None:
+            self.what = "a row's entries read once for all elements of a pack"
         at = {**self.at, self.last: f"({self.names.column} + {self.names.j})", plan.summed: self.k}
         self.numbers = Numbers(plan, kernel, at)
         self.expressions = _Expressions(plan, kernel, self._leaf, frozenset({"inner"}))

@@ -31,7 +31,7 @@ FEWEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _SignalPlace:
     """A position along an axis of an array: of the axes of the plan so many steps each, from an offset on."""
 
     steps: dict[int, int]
@@ -58,27 +58,30 @@ class _Filter(Elements):
         floats = node.op == "cast" and self.graph.nodes[node.args[0]].dtype.startswith("float")
         return self.bare(self.operands(key)[0]) if node.op == "view" or floats else key
 
-    def places(self, key: Key) -> tuple[str, list[_Place]]:
+    def places(self, key: Key) -> tuple[str, list[_SignalPlace]]:
         """The array of which a value is an element, and where along each of its axes.
 
         Raises:
             Refused: it is another value, or replaced by one beyond the ends of the array that is not zero.
         """
         node, nodes = self.node(key), self.graph.nodes
-        here = [_Place({} if one is None else {int(one): 1}, Linear()) for one in key[1]]
+        here = [_SignalPlace({} if one is None else {int(one): 1}, Linear()) for one in key[1]]
         while node.op != "input":
             source = nodes[node.args[0]] if node.args else node
             if node.op == "window":
                 here = [self._moved(node.args, AxisMap.of(entry), here) for entry in node.data]
             elif node.op == "view":
                 axes = {axis: place for place, axis in enumerate(node.data) if axis is not None}
-                here = [here[axes[axis]] if axis in axes else _Place({}, Linear()) for axis in range(len(source.shape))]
+                here = [
+                    here[axes[axis]] if axis in axes else _SignalPlace({}, Linear())
+                    for axis in range(len(source.shape))
+                ]
             elif node.op != "cast" or not source.dtype.startswith("float"):
                 raise Refused("it filters other than an array")
             node = source
         return str(node.data[0]), here
 
-    def _moved(self, args: tuple[int, ...], axis: AxisMap, here: list[_Place]) -> _Place:
+    def _moved(self, args: tuple[int, ...], axis: AxisMap, here: list[_SignalPlace]) -> _SignalPlace:
         beyond = self.graph.nodes[args[1]] if len(args) > 1 else None
         zero = beyond is not None and (beyond.op, beyond.data[:1]) == ("constant", (0,))
         if axis.every != 1 or not (axis.beyond == ORDINARY or (axis.beyond == OTHERWISE and zero)):
@@ -89,7 +92,7 @@ class _Filter(Elements):
             offset = offset.plus(here[place].offset, step)
             for one, count in here[place].steps.items():
                 steps[one] = steps.get(one, 0) + step * count
-        return _Place(steps, offset)
+        return _SignalPlace(steps, offset)
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -182,7 +185,7 @@ class _FilterText:
         rows = all(not one.offset.terms and not one.offset.constant and one.steps in ({}, {0: 1}) for one in (*across[:-1], *along[:-1]))  # fmt: skip
         if across[-1].steps not in ({self.last: 1, plan.summed: 1}, {self.last: 1, plan.summed: -1}) or not rows:
             raise Refused("it steps through its signal otherwise than by one")
-        if along[-1] != _Place({plan.summed: 1}, Linear()) or self.signal == self.output:
+        if along[-1] != _SignalPlace({plan.summed: 1}, Linear()) or self.signal == self.output:
             raise Refused("it takes its taps otherwise than one after another")
         ends = linear(plan.domain[plan.summed]).plus(-1)
         self.offset = across[-1].offset.plus(ends, -1) if self.back else across[-1].offset

@@ -188,7 +188,9 @@ class Gather:
         helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
         row = [f"size_t {names.row}"] if self.last else []
         column = f"int {names.column}" if self.last else f"long long {names.column}"
-        front = kernel.wrapped(f"static __device__ __forceinline__ void {helper}(", [*kernel.declared(passed), *row, column])
+        front = kernel.wrapped(
+            f"static __device__ __forceinline__ void {helper}(", [*kernel.declared(passed), *row, column]
+        )
         comment = f"// kPack neighbouring elements of {self.whole}."
         text = "\n".join([comment, kernel.definition(f"template <int {names.kPack}>\n{front}", inner)])
         return self._launched(helper, passed, text, opening)

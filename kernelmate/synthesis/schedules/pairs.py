@@ -51,11 +51,15 @@ class _Pairs(Elements):
         taken = None if self.graph.nodes[node.args[0]].shape[axis] == "1" else OTHER
         return ((node.args[0], (*index[:axis], taken, *index[axis:])),)
 
-    def axes(self, key: Key) -> frozenset[int]:
-        """The axes along which a value differs."""
-        if self.node(key).op in ("input", "iota"):
-            return frozenset(one for one in key[1] if isinstance(one, int))
-        return frozenset().union(*(self.axes(one) for one in self.operands(key))) - ({OTHER} if self.node(key).op == "reduce" else set())  # fmt: skip
+    def axes(self) -> dict[Key, frozenset[int]]:
+        """The axes along which each value differs."""
+        found: dict[Key, frozenset[int]] = {}
+        for key in walk(self):
+            node = self.node(key)
+            own = [one for one in key[1] if isinstance(one, int)] if node.op in ("input", "iota") else []
+            below = frozenset(own).union(*(found[one] for one in self.operands(key)))
+            found[key] = below - {OTHER} if node.op == "reduce" else below
+        return found
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
@@ -93,20 +97,18 @@ def _plan(graph: Graph) -> _Pairs:
         raise Refused("it reduces pairs to other than sums and extremes of floats")
     outputs = tuple((one, (ROW,)) for one in graph.outputs)
     plan = _Pairs(graph, (*domain, others.pop()), 0, outputs, "map", (), frozenset({OTHER}))
+    axes, reduced = plan.axes(), set[Key]()
     for key in walk(plan):
-        if plan.node(key).op == "input" and {ROW, OTHER} <= plan.axes(key):
+        if plan.node(key).op == "input" and {ROW, OTHER} <= axes[key]:
             raise Refused("it reads an array of all pairs")
+        if any(one in reduced for one in plan.operands(key)):
+            reduced.add(key)
         if plan.node(key).op == "reduce":
             (inner,) = plan.operands(key)
-            if plan.axes(inner) != {ROW, OTHER} or any(plan.node(one).op == "reduce" for one in _below(plan, inner)):
+            if axes[inner] != {ROW, OTHER} or inner in reduced:
                 raise Refused("it reduces other than values of pairs")
+            reduced.add(key)
     return plan
-
-
-def _below(plan: _Pairs, key: Key) -> Iterator[Key]:
-    yield key
-    for one in plan.operands(key):
-        yield from _below(plan, one)
 
 
 class _AllPairs:
@@ -206,19 +208,22 @@ class _AllPairs:
     def _members(self) -> dict[Key, tuple[str, str, str]]:
         """What a tile has of each element of the other set: by value its name, type and text, the element's number being `other`."""
         found: dict[Key, tuple[str, str, str]] = {}
-        taken = {"unused"}
+        taken, seen, differs = {"unused"}, set[Key](), self.plan.axes()
         before, self.at[OTHER] = self.at[OTHER], self.names.other
         values = Expressions(self.plan, self.kernel, self._leaf, frozenset({"inner"}))
 
         def visit(key: Key) -> None:
             key = self.expressions.bare(key)
-            axes = self.plan.axes(key)
+            if key in seen:
+                return
+            seen.add(key)
+            axes = differs[key]
             if axes != {OTHER} or self.plan.node(key).dtype == "bool":
                 for one in self.plan.operands(key) if OTHER in axes else ():
                     visit(one)
                 return
             node = self.plan.node(key)
-            if key in found or node.op == "iota":
+            if node.op == "iota":
                 return
             word = self._word(key) if node.op == "input" else node.name or "value"
             name = next(one for one in (word, *(f"{word}_{number}" for number in range(2, 99))) if one not in taken)
