@@ -82,7 +82,10 @@ class _AttentionPacks(AttentionRows):
             "int end",
             "bool aligned",
         ]
-        head = ["template <int kCount>", self.kernel.wrapped(f"__device__ void {self.load}(", parts) + " {"]
+        head = [
+            "template <int kCount>",
+            self.kernel.wrapped(f"static __device__ __forceinline__ void {self.load}(", parts) + " {",
+        ]
         each = "for (int n = 0; n < kCount; ++n)"
         inner = [
             "if (aligned && at < end) {",
