@@ -1,0 +1,250 @@
+"""Host code of a file and its project as tokens: enclosing brackets, function heads, macros and their expansion.
+
+Nothing is executed and no name is looked up as a compiler would; what is not recognised is left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelmate.config import project_folder
+from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
+
+_SUFFIXES = frozenset({".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".cc", ".cpp", ".cxx", ".inl", ".inc", ".def"})
+_MOST_FILES = 4000
+_MOST_CHARACTERS = 48_000_000
+_DEEPEST_MACRO = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HostMacro:
+    """A function-like macro: its parameters, and the text of its body."""
+
+    parameters: tuple[str, ...]
+    body: str
+
+    def expanded(self, arguments: Sequence[str]) -> str:
+        """Returns the body with the arguments in place of the parameters; `##` joins."""
+        given = dict(zip(self.parameters, arguments, strict=False))
+        if self.parameters[-1:] == ("__VA_ARGS__",):
+            given["__VA_ARGS__"] = ", ".join(arguments[len(self.parameters) - 1 :])
+        text = re.sub(r"[^\W\d]\w*", lambda word: given.get(word[0], word[0]), self.body)
+        return re.sub(r"\s*##\s*", "", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What stands before a brace: the name of a function or class, its template parameters and its parameter list."""
+
+    name: str
+    template: tuple[str, ...]
+    parameters: str
+
+
+class HostText:
+    """The tokens of one text, with the opening bracket around each."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = lex(text).tokens
+        self.parents = self._parents()
+        self.words: dict[str, list[int]] = {}
+        for index, token in enumerate(self.tokens):
+            if token.kind == "word":
+                self.words.setdefault(token.text, []).append(index)
+
+    def _parents(self) -> list[int]:
+        """Returns, for each token, the index of the bracket around it; -1 outside. A macro's body is on its own."""
+        found: list[int] = []
+        stack: list[int] = []
+        directive, own = 0, []
+        for index, token in enumerate(self.tokens):
+            if token.directive != directive:
+                directive, own = token.directive, []
+            current = own if directive else stack
+            if token.kind == "symbol" and token.text in ")]}" and current:
+                current.pop()
+            found.append(current[-1] if current else -1)
+            if token.kind == "symbol" and token.text in "([{":
+                current.append(index)
+        return found
+
+    def around(self, index: int) -> Iterator[int]:
+        """Yields the opening brackets around a token, the innermost first."""
+        index = self.parents[index]
+        while index >= 0:
+            yield index
+            index = self.parents[index]
+
+    def between(self, first: int, last: int) -> str:
+        """Returns the text from the end of one token to the start of another."""
+        return self.text[self.tokens[first].end : self.tokens[last].start]
+
+    def arguments(self, opening: int) -> list[str]:
+        """Returns the texts between the commas of the brackets that open at a token."""
+        opens = self.tokens[opening].text
+        end = closing_angle(self.tokens, opening) if opens == "<" else closing(self.tokens, opening)
+        if end is None:
+            return []
+        parts = split_list(self.tokens, opening + 1, end)
+        return [self.text[self.tokens[a].start : self.tokens[b - 1].end] if b > a else "" for a, b in parts]
+
+    def head(self, brace: int) -> Head | None:
+        """Returns the function or class whose body a brace opens; None for another block."""
+        start = brace
+        while start > 0 and self.tokens[start - 1].text not in (";", "{", "}") and not self.tokens[start - 1].directive:
+            start -= 1
+        tokens = self.tokens[start:brace]
+        depth = 0
+        for token in tokens:
+            depth += (token.text in "([") - (token.text in ")]") if token.kind == "symbol" else 0
+            if depth < 0:
+                return None
+        return None if depth or not tokens else _head(self.text, tokens)
+
+    def macro_of(self, index: int) -> tuple[str, tuple[str, ...]] | None:
+        """Returns name and parameters of the macro whose definition holds a token; None outside of one."""
+        directive = self.tokens[index].directive
+        if not directive:
+            return None
+        start = index
+        while start > 0 and self.tokens[start - 1].directive == directive:
+            start -= 1
+        line = self.tokens[start : index + 1]
+        if len(line) < 5 or line[1].text != "define" or line[3].start != line[2].end or line[3].text != "(":
+            return None
+        closed = next((at for at in range(4, len(line)) if line[at].text == ")"), len(line))
+        return line[2].text, tuple(token.text for token in line[4:closed] if token.kind == "word")
+
+    @functools.cached_property
+    def macros(self) -> dict[str, HostMacro]:
+        """The function-like macros that the text defines."""
+        found: dict[str, HostMacro] = {}
+        for match in re.finditer(
+            r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)((?:[^\n\\]|\\[ \t]*\n|\\[^\n])*)", self.text, re.MULTILINE
+        ):
+            parameters = tuple(
+                "__VA_ARGS__" if name.strip() == "..." else name.strip() for name in match[2].replace("\\", " ").split(",")
+            )
+            found[match[1]] = HostMacro(parameters, re.sub(r"\\[ \t]*\n", "\n", match[3]))
+        return found
+
+
+def _head(text: str, tokens: Sequence[Token]) -> Head | None:
+    template: tuple[str, ...] = ()
+    at = 0
+    while at + 1 < len(tokens) and tokens[at].text == "template" and tokens[at + 1].text == "<":
+        end = closing_angle(tokens, at + 1)
+        if end is None:
+            return None
+        template += tuple(_declared(tokens[a:b]) for a, b in split_list(tokens, at + 2, end))
+        at = end + 1
+    rest = tokens[at:]
+    for index, token in enumerate(rest):
+        if token.text in ("struct", "class") and index + 1 < len(rest) and rest[index + 1].kind == "word":
+            return Head(rest[index + 1].text, template, "")
+        if token.text == "namespace":
+            return None
+        if token.text == "(" and index and rest[index - 1].kind == "word":
+            name = rest[index - 1].text
+            end = closing(rest, index)
+            if name in ("if", "for", "while", "switch", "catch") or end is None:
+                return None
+            if name.startswith("__") or name in ("alignas", "decltype"):
+                continue
+            return Head(name, template, text[token.end : rest[end].start])
+    return None
+
+
+def _declared(part: Sequence[Token]) -> str:
+    words = []
+    for token in part:
+        if token.text == "=":
+            break
+        words += [token.text] if token.kind == "word" else []
+    return words[-1] if words else ""
+
+
+@dataclass(slots=True)
+class HostFiles:
+    """A unit's text and, if it is a file, those of its project that mention a word; the nearest come first."""
+
+    text: str
+    path: Path | None
+    wide: bool = True
+    _unit: HostText | None = field(default=None, init=False)
+
+    def mentioning(self, word: str) -> Iterator[HostText]:
+        """Yields the texts with a word, the unit first."""
+        if self._unit is None:
+            self._unit = host_text(self.text)
+        if word in self._unit.words:
+            yield self._unit
+        if self.path is None or not self.wide:
+            return
+        pattern = re.compile(rf"\b{re.escape(word)}\b")
+        for path in project_files(self.path):
+            text = _read(path)
+            if text != self.text and word in text and pattern.search(text):
+                yield host_text(text)
+
+    def macro(self, name: str) -> HostMacro | None:
+        """Returns the definition of a macro in these files."""
+        return next((host.macros[name] for host in self.mentioning(name) if name in host.macros), None)
+
+    def expansion(self, name: str, arguments: Sequence[str], depth: int = 0) -> str:
+        """Returns the expanded text of a macro's call, with the calls in it expanded as well; empty if it is unknown."""
+        macro = self.macro(name)
+        if macro is None:
+            return ""
+        text = macro.expanded(arguments)
+        if depth >= _DEEPEST_MACRO:
+            return text
+        inner = host_text(text)
+        parts = [text]
+        for index, token in enumerate(inner.tokens[:-1]):
+            if token.kind == "word" and token.text.isupper() and inner.tokens[index + 1].text == "(" and token.text != name:
+                parts.append(self.expansion(token.text, inner.arguments(index + 1), depth + 1))
+        return "\n".join(parts)
+
+
+@functools.lru_cache(maxsize=128)
+def host_text(text: str) -> HostText:
+    """Returns the tokens of a text."""
+    return HostText(text)
+
+
+def project_files(path: Path) -> tuple[Path, ...]:
+    """Returns the source files of a file's project, those of its own folder first."""
+    try:
+        folder = project_folder(path.parent)
+    except OSError:
+        return ()
+    beside = path.parent.resolve()
+    found = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in ("build", "node_modules"))
+        place = Path(parent)
+        near = len(os.path.relpath(place, beside).split(os.sep))
+        found += [(near, place / name) for name in names if os.path.splitext(name)[1].lower() in _SUFFIXES]
+        if len(found) > 4 * _MOST_FILES:
+            break
+    return tuple(file for _, file in sorted(found)[:_MOST_FILES])
+
+
+def _read(path: Path) -> str:
+    try:
+        changed = path.stat()
+        return _read_once(path, changed.st_mtime_ns) if changed.st_size < _MOST_CHARACTERS // 16 else ""
+    except OSError:
+        return ""
+
+
+@functools.lru_cache(maxsize=_MOST_FILES)
+def _read_once(path: Path, changed: int) -> str:  # noqa: ARG001 -- `changed` makes the cache see edits
+    return path.read_bytes().decode("utf-8", errors="replace").replace("\r\n", "\n")

@@ -1,0 +1,444 @@
+"""Instances of a template that a project's host code uses: named, launched, instantiated, or passed through functions and macros.
+
+A word in a template argument is replaced by what it stands for at that place: a constant or an alias of the enclosing
+function, an argument of the macro around it, a template parameter of the function around it, with the arguments of that
+function's own uses. What remains are names that device code sees too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from kernelmate.records import Kernel
+from kernelmate.source.host_text import HostFiles, HostText
+from kernelmate.source.signature import spell
+from kernelmate.source.tokens import closing, closing_angle, lex, split_list
+
+MOST_INSTANCES = 3
+"""Instances that are judged where a contract names none: the most used ones."""
+
+_MOST_VALUES = 4
+_MOST_USES = 24
+_DEEPEST = 7
+_MOST_STEPS = 400
+_WORD = re.compile(r"(?<![\w.])(?<!::)(?<!->)[^\W\d]\w*")
+_PLAIN = frozenset(
+    "bool char signed unsigned short int long float double void const volatile true false sizeof nullptr wchar_t "
+    "typename template struct class std cuda size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
+    "half __half __half2 half2 __nv_bfloat16 nv_bfloat16 __nv_bfloat162 at c10 torch static_cast".split()
+)
+_FLOATING = ("float", "at::Half", "double")
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateParameter:
+    """One parameter of a template: `kind` is type, value, template or pack; `type` and `default` as written."""
+
+    kind: str
+    name: str
+    type: str
+    default: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InferredInstance:
+    """An instance that no contract names; `origin` says where it comes from.
+
+    `guessed` is True if nothing in the project uses it, so that only its compilation shows whether it makes sense.
+    """
+
+    text: str
+    origin: str
+    guessed: bool = False
+
+
+def template_parameters(kernel: Kernel) -> tuple[TemplateParameter, ...]:
+    """Returns the template parameters of a kernel, as its head declares them."""
+    tokens = lex(kernel.source).tokens
+    found: list[TemplateParameter] = []
+    at = 0
+    while at + 1 < len(tokens) and tokens[at].text != "__global__":
+        if tokens[at].text == "template" and tokens[at + 1].text == "<":
+            end = _list_end(kernel, at + 1)
+            if end is None:
+                return ()
+            found += [_parameter(kernel, a, b) for a, b in split_list(tokens, at + 2, end)]
+            at = end
+        at += 1
+    return tuple(found)
+
+
+def _list_end(kernel: Kernel, opening: int) -> int | None:
+    return closing_angle(lex(kernel.source).tokens, opening)
+
+
+def _parameter(kernel: Kernel, first: int, last: int) -> TemplateParameter:
+    tokens = lex(kernel.source).tokens[first:last]
+    equals = next((at for at, token in enumerate(tokens) if token.text == "="), len(tokens))
+    default = spell(tokens[equals + 1 :]) if equals < len(tokens) else None
+    declared = tokens[:equals]
+    texts = [token.text for token in declared]
+    words = [token.text for token in declared if token.kind == "word"]
+    name = words[-1] if words and (len(words) > 1 or texts[-1:] != words[-1:]) else ""
+    if "." in texts:
+        return TemplateParameter("pack", name, "", default)
+    if texts[:1] == ["template"]:
+        return TemplateParameter("template", name, "", default)
+    if texts[:1] in (["typename"], ["class"]) and "::" not in texts:
+        return TemplateParameter("type", words[-1] if len(words) > 1 else "", "", default)
+    shown = declared[:-1] if len(declared) > 1 and declared[-1].kind == "word" else declared
+    return TemplateParameter("value", name, spell(shown), default)
+
+
+@lru_cache(maxsize=256)
+def inferred_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
+    """Return the instances of a template that its file, else its project, uses, the most used first.
+
+    All of them are tried against a compiler before anything is said of them. Runs nothing.
+    """
+    parameters = template_parameters(kernel)
+    if not kernel.signature.template_parameters:
+        return ()
+    unit = kernel.unit
+    path = Path(unit.path) if unit.language == "cuda" and not unit.path.startswith("<") else None
+    for wide in (False, True) if path is not None else (False,):
+        found = _Search(kernel, parameters, HostFiles(unit.text, path, wide)).instances()
+        if found:
+            return found
+    if parameters and all(one.default is not None or one.kind == "pack" for one in parameters):
+        return (InferredInstance(f"{kernel.name}<>", "its default template arguments"),)
+    return ()
+
+
+def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
+    """Return instances by the kinds and names of the template parameters, for a template that nothing uses."""
+    parameters = template_parameters(kernel)
+    if not parameters or any(one.kind == "template" and one.default is None for one in parameters):
+        return ()
+    found = []
+    for element in ("float", "__half", "int"):
+        given = [_guess(one, element) for one in parameters if one.default is None and one.kind != "pack"]
+        found.append(InferredInstance(f"{kernel.name}<{', '.join(given)}>", "a guess: nothing in the project uses it", guessed=True))
+    return tuple(dict.fromkeys(found))
+
+
+def _guess(parameter: TemplateParameter, element: str) -> str:
+    name, kind = parameter.name.lower(), parameter.type
+    if parameter.kind == "type":
+        return "int" if re.search(r"ind(?:ex|ices)|idx|offset|count|size", name) else element
+    if kind in ("bool", "const bool"):
+        return "false"
+    if not re.fullmatch(r"(?:const )?(?:(?:unsigned|signed|long|int|short|char|size_t|std::size_t|u?int\d+_t|uint)\s*)+", kind):
+        return f"{kind}(0)" if kind and "auto" not in kind else "1"
+    for pattern, value in _GUESSES:
+        if re.search(pattern, name):
+            return value
+    return "1"
+
+
+_GUESSES = (
+    (r"vec|pack|unroll|ilp|per_?thread|items|stage|rank|ndim|dims?\b", "4"),
+    (r"threads|block|nt\b|cta|bdim", "128"),
+    (r"tile|bm|bn|bk|warp|head|dim|hidden", "32"),
+    (r"bits", "8"),
+)
+
+
+# ------------------------------------------------------------------------------------------------------------ search
+
+
+class _Search:
+    """One search for the instances of one kernel in a set of texts."""
+
+    def __init__(self, kernel: Kernel, parameters: Sequence[TemplateParameter], files: HostFiles) -> None:
+        self.kernel = kernel
+        self.parameters = parameters
+        self.files = files
+        self.simple = kernel.name.rpartition("::")[2]
+        self._steps = _MOST_STEPS
+
+    def instances(self) -> tuple[InferredInstance, ...]:
+        """Returns what is used, ordered by the number of uses, then by place."""
+        counted: Counter[str] = Counter()
+        origins: dict[str, str] = {}
+        uses = itertools.islice(self._uses(), _MOST_USES)
+        for host, index, opening in uses:
+            for arguments in self._arguments(host, index, opening):
+                text = f"{self.kernel.name}<{', '.join(arguments)}>"
+                counted[text] += 1
+                line = host.text.count("\n", 0, host.tokens[index].start) + 1
+                where = f"its use at line {line}" if host.text == self.kernel.unit.text else "its use in another file of the project"
+                origins.setdefault(text, where)
+        ordered = sorted(counted, key=lambda text: -counted[text])
+        return tuple(InferredInstance(text, origins[text]) for text in ordered)
+
+    def _uses(self) -> Iterator[tuple[HostText, int, int]]:
+        """Yields every place that names the kernel with template arguments, or launches it."""
+        for host in self.files.mentioning(self.simple):
+            own = host.text == self.kernel.unit.text
+            for index in host.words.get(self.simple, ()):
+                if own and self.kernel.start <= host.tokens[index].start < self.kernel.end:
+                    continue
+                following = host.tokens[index + 1].text if index + 1 < len(host.tokens) else ""
+                if following in ("<", "<<<"):
+                    yield host, index, index + 1
+
+    def _arguments(self, host: HostText, index: int, opening: int) -> Iterator[tuple[str, ...]]:
+        """Yields the template arguments of one use, completed by defaults and by deduction, each word resolved."""
+        written: list[str] = []
+        after = opening
+        if host.tokens[opening].text == "<":
+            end = closing_angle(host.tokens, opening)
+            if end is None:
+                return
+            written = host.arguments(opening)
+            after = end + 1
+        missing = self.parameters[len(written) :]
+        if any(one.kind == "pack" for one in self.parameters):
+            missing = ()
+        deduced = []
+        for parameter in missing:
+            found = self._deduced(parameter.name, host, after)
+            if not found and parameter.default is None:
+                return
+            if not found:
+                break
+            deduced.append(found)
+        for given in self.resolved(written, host, index):
+            yield from ((*given, *rest) for rest in itertools.islice(itertools.product(*deduced), _MOST_VALUES))
+
+    def _deduced(self, name: str, host: HostText, launch: int) -> list[str]:
+        """Returns the type that a launch's arguments give a template parameter."""
+        if launch >= len(host.tokens) or host.tokens[launch].text != "<<<":
+            return []
+        opening = next(
+            (at + 1 for at in range(launch, min(launch + 400, len(host.tokens) - 1))
+             if host.tokens[at].text == ">" and host.tokens[at + 1].text == "(" and host.tokens[at - 1].text == ">"
+             and host.parents[at] == host.parents[launch]),
+            None,
+        )  # fmt: skip
+        given = host.arguments(opening) if opening is not None else []
+        for parameter, argument in zip(self.kernel.signature.parameters, given, strict=False):
+            if re.search(rf"\b{re.escape(name)}\b", parameter.base):
+                found = self._type_of(argument, host, launch, 0)
+                if found:
+                    return found
+        return []
+
+    # ---------------------------------------------------------------------------------------------------- resolving
+
+    def resolve(self, text: str, host: HostText, index: int, depth: int = 0) -> list[str]:
+        """Returns the values that one argument can have at a place; nothing if a word of it has none that is known."""
+        return [values[0] for values in self.resolved([text], host, index, depth)]
+
+    def resolved(self, texts: Sequence[str], host: HostText, index: int, depth: int = 0) -> list[tuple[str, ...]]:
+        """Returns the values of several arguments together: a word has the same value in all of them."""
+        self._steps -= 1
+        if depth > _DEEPEST or self._steps < 0:
+            return []
+        macro = host.macro_of(index)
+        if macro is not None:
+            return self._at_calls(texts, *macro, depth)
+        words = list(dict.fromkeys(word for text in texts for word in _WORD.findall(text) if word not in _PLAIN))
+        values: list[list[str]] = []
+        for word in words:
+            found = self._values(word, host, index, depth)
+            if found is not None and not found:
+                return []
+            values.append(found if found is not None else [word])
+        results = []
+        for combination in itertools.islice(itertools.product(*values), 2 * _MOST_VALUES):
+            by_word = dict(zip(words, combination, strict=True))
+            results.append(tuple(_substituted(text, by_word) for text in texts))
+        return list(dict.fromkeys(results))
+
+    def _at_calls(
+        self, texts: Sequence[str], name: str, parameters: Sequence[str], depth: int
+    ) -> list[tuple[str, ...]]:
+        """Returns the values of arguments in a macro's body: those at the macro's calls."""
+        found: list[tuple[str, ...]] = []
+        for host in self.files.mentioning(name):
+            for index in host.words.get(name, ()):
+                called = index + 1 < len(host.tokens) and host.tokens[index + 1].text == "("
+                if not called or host.tokens[index - 1].text == "define":
+                    continue
+                given = dict(zip(parameters, host.arguments(index + 1), strict=False))
+                found += self.resolved([_substituted(text, given) for text in texts], host, index, depth + 1)
+                if len(set(found)) >= 2 * _MOST_VALUES:
+                    return list(dict.fromkeys(found))
+        return list(dict.fromkeys(found))
+
+    def _values(self, word: str, host: HostText, index: int, depth: int) -> list[str] | None:
+        """Returns the values of a word; None if it is a name that every scope sees; nothing if it is a run-time value."""
+        inner = index
+        for opening in host.around(index):
+            text = host.between(opening, inner) if host.tokens[opening].text == "{" else ""
+            defined = _definition(word, text)
+            if defined is not None:
+                return self.resolve(defined, host, opening + 1, depth + 1) if defined != word else None
+            if host.tokens[opening].text == "(" and opening and host.tokens[opening - 1].kind == "word":
+                found = self._from_macro(word, host, opening, depth)
+                if found is not None:
+                    return found
+            if host.tokens[opening].text == "{":
+                head = host.head(opening)
+                if head is not None and word in head.template:
+                    return self._from_users(head.name, head.template.index(word), word, head.parameters, depth)
+                if head is not None and re.search(rf"\b{re.escape(word)}\b\s*(?:[,=\[]|\Z)", head.parameters):
+                    return []
+                if _is_run_time(word, text):
+                    return []
+            inner = index
+        return None
+
+    def _from_macro(self, word: str, host: HostText, opening: int, depth: int) -> list[str] | None:
+        """Returns the values that the macro around a place gives a word: by its text, or by torch's conventions."""
+        name = host.tokens[opening - 1].text
+        if not name.isupper():
+            return None
+        given = host.arguments(opening)
+        text = self.files.expansion(name, [one if len(one) < 400 else "" for one in given])
+        found = _definitions(word, text)
+        if found:
+            resolved = [value for one in found for value in self.resolve(one, host, opening - 1, depth + 1)]
+            return list(dict.fromkeys(resolved))[:_MOST_VALUES]
+        if "DISPATCH" in name and re.fullmatch(r"\w*(?:scalar|index|_t|T|type)\w*", word):
+            if "index" in word.lower() or "INDEX" in name:
+                return ["int64_t", "int32_t"]
+            if "INTEGRAL" in name and "FLOAT" not in name:
+                return ["int32_t", "int64_t"]
+            return [one for one in _FLOATING if "Half" not in one or re.search(r"HALF|AND|REDUCED", name)]
+        if re.search(r"BOOL|SWITCH", name) and word in given:
+            return ["true", "false"]
+        return None
+
+    def _from_users(self, name: str, position: int, word: str, parameters: str, depth: int) -> list[str]:
+        """Returns the template arguments that a function or class template is used with, or that its calls imply."""
+        found: list[str] = []
+        for host in self.files.mentioning(name):
+            for index in host.words.get(name, ()):
+                following = host.tokens[index + 1].text if index + 1 < len(host.tokens) else ""
+                if following == "<":
+                    given = host.arguments(index + 1)
+                    values = self.resolve(given[position], host, index, depth + 1) if position < len(given) else []
+                    end = closing_angle(host.tokens, index + 1)
+                    if not values and end is not None and host.tokens[min(end + 1, len(host.tokens) - 1)].text == "(":
+                        values = self._implied(word, parameters, host, end + 1, depth)
+                    found += values
+                elif following == "(":
+                    found += self._implied(word, parameters, host, index + 1, depth)
+                if len(set(found)) >= _MOST_VALUES:
+                    return list(dict.fromkeys(found))[:_MOST_VALUES]
+        return list(dict.fromkeys(found))
+
+    def _implied(self, word: str, parameters: str, host: HostText, opening: int, depth: int) -> list[str]:
+        end = closing(host.tokens, opening)
+        if end is None or host.tokens[min(end + 1, len(host.tokens) - 1)].text == "{":
+            return []
+        tokens = lex(parameters).tokens
+        start = opening
+        while start > 0 and host.tokens[start - 1].text not in (";", "{", "}"):
+            start -= 1
+        instantiated = host.tokens[start].text == "template"
+        declared = [parameters[tokens[a].start : tokens[b - 1].end] for a, b in split_list(tokens, 0, len(tokens)) if b > a]
+        for parameter, argument in zip(declared, host.arguments(opening), strict=False):
+            if re.search(rf"\b{re.escape(word)}\b", parameter):
+                kind = _PARAMETER.match(argument.strip()) if instantiated else None
+                if kind is not None:
+                    return self.resolve(kind[1], host, opening, depth + 1)
+                return self._type_of(argument, host, opening, depth + 1)
+        return []
+
+    def _type_of(self, expression: str, host: HostText, index: int, depth: int) -> list[str]:
+        """Returns the element type of an expression; nothing if it is not seen."""
+        text = expression.strip()
+        self._steps -= 1
+        if self._steps < 0:
+            return []
+        for pattern in _TYPED:
+            match = pattern.search(text)
+            if match:
+                return self.resolve(match[1].strip(), host, index, depth + 1)
+        if re.fullmatch(r"\d+", text):
+            return ["int"]
+        if re.fullmatch(r"[\d.]+(?:e[+-]?\d+)?f", text):
+            return ["float"]
+        named = re.match(r"&?\s*\(?\s*([^\W\d]\w*)", text)
+        if named is None or depth > _DEEPEST:
+            return []
+        constructed = re.fullmatch(r"([A-Za-z_][\w:]*(?:<[^()]*>)?)\s*(?:\(.*\)|\{.*\})", text, re.DOTALL)
+        inner = index
+        for opening in host.around(index):
+            head = host.head(opening) if host.tokens[opening].text == "{" else None
+            scope = (f"({head.parameters})" if head is not None else "") + (
+                host.between(opening, inner) if host.tokens[opening].text == "{" else ""
+            )
+            declared = _declaration(named[1], scope)
+            if declared is None:
+                continue
+            kind, value = declared
+            return self._type_of(value, host, opening + 1, depth + 1) if kind == "auto" else self.resolve(kind, host, opening + 1, depth + 1)
+        return self.resolve(constructed[1], host, index, depth + 1) if constructed is not None else []
+
+
+_TYPED = (
+    re.compile(r"^(?:static_cast|reinterpret_cast|const_cast)\s*<\s*(?:const\s+)?([\w:]+(?:\s*<[^*]*>)?)(?:\s+const)?\s*[*&]*\s*>"),
+    re.compile(r"(?:data|data_ptr)\s*<\s*(?:const\s+)?([\w:]+(?:<[^()]*>)?)\s*>\s*\("),
+    re.compile(r"accessor\d*\s*<\s*([\w:]+)\s*,"),
+    re.compile(r"^\(\s*(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*\*+\s*(?:__restrict__)?\s*\)"),
+    re.compile(r"^\(\s*(float|double|int|unsigned|half|__half|size_t|long long|unsigned int)\s*\)"),
+)
+"""Expressions that name the type of what they point at."""
+
+_PARAMETER = re.compile(r"(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*[*&]*\s*(?:const\s+)?(?:__restrict__\s*)?\w*\Z")
+
+
+def _substituted(text: str, values: dict[str, str]) -> str:
+    return _WORD.sub(lambda word: values.get(word[0], word[0]), text)
+
+
+def _definitions(word: str, text: str) -> list[str]:
+    """Returns what a text says that a word is: an alias or a constant, in order."""
+    name = re.escape(word)
+    found = re.findall(
+        rf"\busing\s+{name}\s*=\s*(?:typename\s+)?([^;]+);|\btypedef\s+([^;{{}}]+?)\s+{name}\s*;"
+        rf"|\b(?:constexpr|const)\b[^;=(){{}}]*\b{name}\s*=\s*([^;]+);|\b(?:constexpr|const)\b[^;=(){{}}]*\b{name}\s*\{{([^;{{}}]+)\}}\s*;",
+        text,
+    )
+    return [" ".join(next(part for part in parts if part).split()) for parts in found]
+
+
+def _definition(word: str, text: str) -> str | None:
+    found = _definitions(word, text) if word in text else []
+    return found[-1] if found else None
+
+
+def _is_run_time(word: str, text: str) -> bool:
+    """Returns True if a text declares the word as a variable."""
+    pattern = rf"(?:\b(?:auto|int|unsigned|bool|size_t|float|double|u?int\d+_t|long)\s+|,\s*){re.escape(word)}\s*[=;]"
+    return word in text and re.search(pattern, text) is not None
+
+
+def _declaration(word: str, text: str) -> tuple[str, str] | None:
+    """Returns the type that a scope declares a word with; for `auto` also the expression of its value."""
+    if word not in text:
+        return None
+    for match in reversed(list(re.finditer(rf"\b{re.escape(word)}\b\s*(?:=\s*([^;]{{0,400}})|[;,)\[({{]|\Z)", text))):
+        before = re.split(r"[;{}]", text[max(match.start() - 200, 0) : match.start()])[-1]
+        found = _DECLARED.search(before) or _DECLARED_FIRST.match(before)
+        if found is not None and found[1] not in ("return", "else", "typename", "new", "delete", "const"):
+            return found[1].strip(), (match[1] or "").strip()
+    return None
+
+
+_DECLARED = re.compile(
+    r"(?:^|[\s(,])((?:(?:unsigned|long|signed)\s+)*[A-Za-z_][\w:]*(?:\s*<[^;(){}<>]*(?:<[^<>]*>)?[^;(){}<>]*>)?)(?:\s+const)?(?:\s+|\s*[*&])[*&\s]*"
+    r"(?:const\s+)?(?:(?:__restrict__|RESTRICT)\s+)?\Z"
+)
+_DECLARED_FIRST = re.compile(r"\s*(?:static\s+|const\s+)*([A-Za-z_][\w:]*)(?:\s+|\s*[*&])[*&\s]*\w+\s*(?:=[^,;]*)?,[\w\s,*&]*\Z")
