@@ -48,7 +48,7 @@ def check(file: str, **options: Any) -> int:
             verdicts += [(kernel, verdict) for verdict in session.check(kernel)]
         target = session.target
     _show(verdicts, target, output)
-    return 0 if all(verdict.compiled and verdict.accepted is not False for _, verdict in verdicts) else 1
+    return 1 if any(verdict.accepted is False for _, verdict in verdicts) else 0
 
 
 def _show(verdicts: list[tuple[Kernel, Verdict]], target: Target, output: Output) -> None:

@@ -128,6 +128,7 @@ def device_part(
     include_paths: Sequence[Path] = (),
     *,
     kernel: str | None = None,
+    place: int | None = None,
     named: Iterable[str] = (),
     system: Sequence[Path] = (),
     everything: bool = False,
@@ -139,12 +140,13 @@ def device_part(
         directory: folder of its quoted includes.
         include_paths: folders of the user's headers, searched next.
         kernel: the requested kernel; None keeps every kernel.
+        place: an offset in its definition, which tells it apart from others of its name; None keeps them all.
         named: words that count as used, such as those of a template instance or of defines.
         system: folders of CUDA's own headers.
         everything: True blanks no declaration (for text that was written for NVRTC).
     """
     files = load_files(text, directory, IncludeSearch(tuple(include_paths), tuple(system)))
-    rules = Rules(files, kernel, everything=everything)
+    rules = Rules(files, kernel, place=place, everything=everything)
     return _Plan(files, rules, frozenset(named)).result(tuple(system))
 
 

@@ -6,7 +6,8 @@ import functools
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from kernelmate.compiler.cache import Cache, default_directory, key_of
@@ -20,6 +21,11 @@ from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.resources import read_resources
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
+from kernelmate.source.instances import template_arguments
+from kernelmate.source.template_uses import template_parameters
+
+
+
 
 MISSING_HEADER = "missing-header"
 """Code of the diagnostic about a header that was not found; its message begins with the header's name."""
@@ -82,6 +88,8 @@ def compile_kernel(
             raise
         if cache is not None and (product.ok or "error" in product.log):
             cache.store(key, product)
+    if not product.ok and _is_inactive(prepared, compiler, timeout_s):
+        return _noted(prepared, f"{kernel.name} is inactive: a condition around it does not hold with these options", "inactive")
     return _compiled(prepared, product)
 
 
@@ -160,14 +168,16 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
     includes = tuple(flag[2:] for flag in flags if flag.startswith("-I"))
     user = tuple(str(Path(path).resolve()) for path in (*options.include_paths, *includes))
     flags = tuple(flag for flag in flags if not flag.startswith("-I"))
-    expression = _expression(kernel, request.instance)
+    expression, aliases = _expression(kernel, request.instance)
+    named = (expression, request.instance or "", *(flag for flag in flags if flag.startswith(("-D", "--define"))))
     system = system_includes()
     part = device_part(
         unit.text,
         beside,
         tuple(map(Path, user)),
         kernel=kernel.name,
-        named=_words((expression, *(flag for flag in flags if flag.startswith(("-D", "--define"))))),
+        place=kernel.end - 1,
+        named=_words(named),
         system=tuple(map(Path, system)),
         everything=unit.language == "python",
     )
@@ -175,7 +185,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
     hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded)
     prelude = (PRELUDE_NAME, prelude_for(part.std_names))
     job = CompileJob(
-        text=part.text,
+        text=part.text + aliases,
         name=UNIT_NAME,
         headers=(*part.headers, prelude, *((name, "") for name in EMPTY_HEADERS)),
         options=(*flags, *hidden),
@@ -184,15 +194,45 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
     return _Prepared(request, target, part, flags, job)
 
 
-def _expression(kernel: Kernel, instance: str | None) -> str:
-    """Returns NVRTC's name expression: the kernel's name, or its instance qualified by the kernel's namespaces."""
+def _expression(kernel: Kernel, instance: str | None) -> tuple[str, str]:
+    """Returns NVRTC's name expression, qualified by the kernel's namespaces, and text to append to the unit for it.
+
+    A name expression is looked up outside of all namespaces, and the arguments of an instance are written as inside of
+    the kernel's: they get an alias there.
+    """
     if instance is None:
-        return kernel.name
+        return kernel.name, ""
     space, _, last = kernel.name.rpartition("::")
     text = instance.strip()
     if text.startswith("<"):
-        return kernel.name + text
-    return f"{space}::{text}" if space and re.match(rf"{re.escape(last)}\s*<", text) else text
+        text = kernel.name + text
+    elif space and re.match(rf"{re.escape(last)}\s*<", text):
+        text = f"{space}::{text}"
+    parsed = template_arguments(text) if space else None
+    if parsed is None:
+        return text, ""
+    aliases, arguments = [], []
+    for number, (argument, parameter) in enumerate(zip_longest(parsed[1], template_parameters(kernel))):
+        if argument is None:
+            break
+        known = not re.search(r"[^\W\d]\w*", _BUILT_IN.sub("", argument))
+        if known or parameter is None or parameter.kind not in ("type", "value"):
+            arguments.append(argument)
+            continue
+        name = f"kernelmate_argument_{number}"
+        declared = f"using {name} =" if parameter.kind == "type" else f"constexpr auto {name} ="
+        aliases.append(f"{declared} {argument};")
+        arguments.append(f"{space}::{name}")
+    if not aliases:
+        return text, ""
+    spaces = space.split("::")
+    opened = " ".join(f"namespace {one} {{" for one in spaces)
+    return f"{parsed[0]}<{', '.join(arguments)}>", f"\n{opened} {' '.join(aliases)} {'}' * len(spaces)}\n"
+
+
+_BUILT_IN = re.compile(
+    r"\b(?:bool|char|signed|unsigned|short|int|long|float|double|true|false|const|\d[\w.]*|half|__half2?|__nv_bfloat162?)\b"
+)
 
 
 def _words(texts: Sequence[str]) -> frozenset[str]:
@@ -238,15 +278,48 @@ def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
     )
 
 
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(if\w*|endif)\b", re.MULTILINE)
+
+
+def _is_inactive(prepared: _Prepared, compiler: CompilerProcess, timeout_s: float) -> bool:
+    """Returns True if the preprocessor skips the kernel's definition.
+
+    The compiler is asked, and only about a kernel inside of an `#if`: an `#error` in place of the definition is seen or
+    is not.
+    """
+    kernel, text = prepared.request.kernel, prepared.job.text
+    conditions = _CONDITION.findall(kernel.unit.text[: kernel.start])
+    if len([word for word in conditions if word != "endif"]) == conditions.count("endif"):
+        return False
+    lines = text.split("\n")
+    first = kernel.unit.text.count("\n", 0, kernel.start)
+    asked = "\n".join((*lines[:first], f"#error {_ACTIVE}", *lines[first:]))
+    try:
+        job = CompileJob(asked, prepared.job.name, prepared.job.headers, prepared.job.options, ())
+        answer = compiler.compile(job, timeout_s)
+    except CompileTimeout:
+        return False
+    return _ACTIVE not in answer.log
+
+
+_ACTIVE = "kernelmate: this text is active"
+
+
 def _without_instance(prepared: _Prepared) -> Compiled:
     kernel = prepared.request.kernel
     example = ", ".join("..." for _ in kernel.signature.template_parameters)
     text = (
-        f"{kernel.name} is a template: name the instances to compile in its contract, "
+        f"{kernel.name} is a template that nothing here uses: name the instances to compile in its contract, "
         f'as in instances = ["{kernel.name}<{example}>"]'
     )
-    diagnostic = _at_kernel(prepared, text)
-    return Compiled(kernel.name, None, "", prepared.target.arch, prepared.compiler, False, (diagnostic,))
+    return _noted(prepared, text, "no-instance")
+
+
+def _noted(prepared: _Prepared, text: str, code: str) -> Compiled:
+    """Returns a kernel that is not compiled, with the note that says why; it is no error."""
+    note = replace(_at_kernel(prepared, text), severity="note", code=code)
+    name, instance = prepared.request.kernel.name, prepared.request.instance
+    return Compiled(name, instance, "", prepared.target.arch, prepared.compiler, False, (note,))
 
 
 def _at_kernel(prepared: _Prepared, text: str) -> Diagnostic:

@@ -44,10 +44,11 @@ class Rules:
         host_functions: names of functions that are never kept.
     """
 
-    def __init__(self, files: Files, kernel: str | None, *, everything: bool) -> None:
+    def __init__(self, files: Files, kernel: str | None, *, place: int | None = None, everything: bool) -> None:
         self.nodes: list[DeclarationNode] = []
         self.host_functions: set[str] = set()
         self._kernel = kernel.rpartition("::")[2] if kernel is not None else None
+        self._place = place
         self._device_macros = _expanding_to(files.macros, SPACES)
         self._global_macros = _expanding_to(files.macros, {"__global__"})
         self._namespaces: set[str] = {"std", "cooperative_groups", "nvcuda", "cuda", "cub"}
@@ -103,7 +104,7 @@ class Rules:
         head = texts_of(file, declaration.start, declaration.head)
         if self._is_annotated(file, declaration):
             if head & ({"__global__"} | self._global_macros) and self._kernel is not None and declaration.names:
-                return "keep" if self._kernel in declaration.names else "if-named"
+                return self._kernel_rule(file, declaration) if self._kernel in declaration.names else "if-named"
             return "keep"
         if declaration.names and _prototype(file.parsed, declaration) in self._annotated:
             return "keep"
@@ -111,6 +112,17 @@ class Rules:
             node.relaxed = True
             return "if-named"
         return "drop"
+
+    def _kernel_rule(self, file: File, declaration: Declaration) -> Rule:
+        """Drops other definitions of the requested kernel's name: overloads, those of other namespaces and branches."""
+        code = file.parsed.code
+        if self._place is None or file.name is not None:
+            return "keep"
+        start, end = code[declaration.start].start, code[declaration.stop - 1].end
+        words = [token.text for token in code[declaration.start : declaration.start + 3]]
+        if start <= self._place < end or words == ["template", "<", ">"]:
+            return "keep"
+        return "drop" if declaration.body is not None else "keep"
 
     def _type_rule(self, node: DeclarationNode) -> Rule:
         file, declaration = node.file, node.declaration

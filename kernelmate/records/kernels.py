@@ -127,6 +127,8 @@ class Kernel:
         line: line of the name in the unit's text.
         column: column of the name.
         contract_span: offsets of the contract block that belongs to it in `unit.text` (whole lines), or None.
+        distinction: text after the name that tells kernels of one name in a file apart: their parameter types in
+            parentheses, else `:` and the line of the file. Empty for a name that is used once.
     """
 
     unit: Unit
@@ -138,6 +140,12 @@ class Kernel:
     column: int
     launches: tuple[LaunchSite, ...] = ()
     contract_span: tuple[int, int] | None = None
+    distinction: str = ""
+
+    @property
+    def label(self) -> str:
+        """Returns the name, with what tells it apart from others of its name in the file."""
+        return self.name + self.distinction
 
     @property
     def source(self) -> str:

@@ -78,10 +78,13 @@ def check_view(checked: Sequence[CheckedKernel], sources: SourceLines) -> Group:
         parts.append(Text(f"{first.target} ({first.arch}), {first.compiler}", style="dim"))
     for item in compiled:
         parts += _occupancy_lines(item)
-    failed = [item.verdict for item in checked if not item.verdict.compiled]
-    if failed:
-        names = ", ".join(dict.fromkeys(kernel_words(verdict) for verdict in failed))
-        parts.append(heading(names, ("does not compile", "bad")))
+    for standing, failed in (
+        (("does not compile", "bad"), [one.verdict for one in checked if one.verdict.accepted is False]),
+        (("not compiled", "dim"), [one.verdict for one in checked if one.verdict.accepted is not False]),
+    ):
+        names = ", ".join(dict.fromkeys(kernel_words(verdict) for verdict in failed if not verdict.compiled))
+        if names:
+            parts.append(heading(names, standing))
     seen: dict[Diagnostic, None] = {}
     for item in checked:
         seen |= dict.fromkeys(item.verdict.diagnostics)
@@ -290,7 +293,8 @@ def counter_table(counters: Counters) -> Table:
 
 def check_line(verdict: Verdict) -> Text:
     """Formats one line of `check --quiet`."""
-    line = heading(kernel_words(verdict), ("compiles", "good") if verdict.compiled else ("does not compile", "bad"))
+    failed = ("does not compile", "bad") if verdict.accepted is False else ("not compiled", "dim")
+    line = heading(kernel_words(verdict), ("compiles", "good") if verdict.compiled else failed)
     if verdict.resources is not None:
         resources = verdict.resources
         line.append(f", {resources.registers} registers, {byte_words(shared_bytes(resources))} shared")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +26,12 @@ from kernelmate.records import (
     Version,
 )
 from kernelmate.source import launch_shape, size_allowed
+from kernelmate.source.template_uses import (
+    MOST_INSTANCES,
+    InferredInstance,
+    guessed_instances,
+    inferred_instances,
+)
 
 
 def options_for(settings: Settings, file: Path) -> CompileOptions:
@@ -125,10 +131,44 @@ class KernelPreparer:
                 kernel, compiled, own, target=self.target, options=self.options, timeout_s=self.timeout_s
             )
         if not compiled.ok or compiled.resources is None:
-            return Prepared(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))
+            noted = compiled.diagnostics and not any(one.severity == "error" for one in compiled.diagnostics)
+            findings = () if noted else (_compile_error(kernel, compiled),)
+            return Prepared(kernel, contract, compiled, findings=findings)
         if contract is None:
             return Prepared(kernel, None, compiled, resources=compiled.resources)
         return self._launched(kernel, contract, compiled, compiled.resources)
+
+    def prepare_template(self, kernel: Kernel, contract: Contract | None) -> tuple[Prepared, ...]:
+        """Prepare the instances that the project uses of a template whose contract names none.
+
+        Returns:
+            The most used instances that compile. Without one, a guessed instance that compiles; else the error of the
+            most used one, or a note that asks for instances if nothing uses the template.
+
+        Raises:
+            CompileTimeout: the compiler did not end.
+            EnvironmentFailed: there is no compiler.
+        """
+        first = contract.instances if contract is not None else ()
+        used = sorted(inferred_instances(kernel), key=lambda one: one.text not in first)
+        good: list[Prepared] = []
+        failed: list[Prepared] = []
+        for one in (*used[: 2 * MOST_INSTANCES], *guessed_instances(kernel)):
+            if len(good) == MOST_INSTANCES or (good and one.guessed) or _repeats(failed):
+                break
+            prepared = self._inferred(kernel, contract, one)
+            (good if prepared.compiled.ok else failed).append(prepared)
+        if good:
+            return tuple(good)
+        return tuple(failed[:1]) if used else (self.prepare(kernel, contract, None),)
+
+    def _inferred(self, kernel: Kernel, contract: Contract | None, inferred: InferredInstance) -> Prepared:
+        prepared = self.prepare(kernel, contract, inferred.text)
+        text = f"no contract names instances; {inferred.text} comes from {inferred.origin}"
+        note = Diagnostic("note", text, *_place(kernel), "inferred-instance")
+        compiled = replace(prepared.compiled, diagnostics=(*prepared.compiled.diagnostics, note))
+        # A launch that is a guess as well must not condemn an instance.
+        return replace(prepared, compiled=compiled, findings=() if compiled.ok else prepared.findings)
 
     def compiled_as(
         self, kernel: Kernel, contract: Contract, instance: str | None, arch: str | None, more: tuple[str, ...]
@@ -212,6 +252,12 @@ class KernelPreparer:
                 f"holds {resident}."
             )
         return None
+
+
+def _repeats(failed: Sequence[Prepared]) -> bool:
+    """Returns True if two instances failed with the same message: further ones would as well."""
+    said = [one.findings[0].message for one in failed if one.findings]
+    return len(said) != len(set(said))
 
 
 def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:

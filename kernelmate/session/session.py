@@ -183,6 +183,8 @@ class Session:
         if contract is None:
             contract = parse_contract(kernel) or _guess(kernel)
         preparer = self._preparer(kernel)
+        if kernel.signature.template_parameters and instance is None and (contract is None or contract.inferred):
+            return preparer.prepare_template(kernel, contract)
         instances = instances_of(contract) if instance is None else (instance,)
         prepared = []
         for done, one in enumerate(instances):

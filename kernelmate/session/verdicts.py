@@ -52,7 +52,7 @@ def compiled_verdict(prepared: Prepared, target: Target, backend: BackendName, s
     """Return the verdict on a version that has not run yet."""
     compiled = prepared.compiled
     return Verdict(
-        kernel=prepared.kernel.name,
+        kernel=prepared.kernel.label,
         instance=compiled.instance,
         backend=backend,
         target=target.name,

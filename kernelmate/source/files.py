@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from kernelmate.errors import SourceError
@@ -99,10 +101,10 @@ def _decoded(name: str, data: bytes) -> str:
 
 
 def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
-    """Return every kernel of a file in order.
+    """Return every kernel of a file in order; those of one name (overloads, `#if` branches) are told apart.
 
     Raises:
-        SourceError: the file cannot be used, has no kernel, or has two of one name.
+        SourceError: the file cannot be used or has no kernel.
     """
     path = Path(path)
     units = read_units(path)
@@ -110,11 +112,25 @@ def load_kernels(path: Path | str) -> tuple[Kernel, ...]:
     kernels = tuple(kernel for unit in units for kernel in find_kernels(unit))
     if not kernels:
         _fail_without_kernel(path)
-    counts = Counter(kernel.name for kernel in kernels)
-    for name, count in counts.items():
-        if count > 1:
-            _fail_twice([kernel for kernel in kernels if kernel.name == name])
-    return kernels
+    return _told_apart(kernels)
+
+
+def _told_apart(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+    """Gives kernels of one name their parameter types as a distinction, or their line where the types are the same."""
+    names = Counter(kernel.name for kernel in kernels)
+    typed = Counter((kernel.name, _types(kernel)) for kernel in kernels)
+    found = []
+    for kernel in kernels:
+        if names[kernel.name] > 1:
+            line = kernel.unit.locate(kernel.line, kernel.column)[0]
+            unique = typed[kernel.name, _types(kernel)] == 1
+            kernel = replace(kernel, distinction=_types(kernel) if unique else f":{line}")  # noqa: PLW2901
+        found.append(kernel)
+    return tuple(found)
+
+
+def _types(kernel: Kernel) -> str:
+    return f"({', '.join(parameter.type for parameter in kernel.signature.parameters)})"
 
 
 def load_kernel(spec: str) -> Kernel:
@@ -134,18 +150,31 @@ def load_kernel(spec: str) -> Kernel:
     except SourceError:
         _fail_if_refused(path, name, refused)
         raise
-    found = [kernel for kernel in kernels if kernel.name == name]
-    found = found or [kernel for kernel in kernels if kernel.name.endswith(f"::{name}")]
+    found = next(filter(None, (_named(kernels, name, of) for of in (_label, _name))), [])
     if len(found) == 1:
         return found[0]
     _fail_if_refused(path, name, refused)
     names = [kernel.name for kernel in kernels]
     if found:
-        hint = f"Write one of {', '.join(kernel.name for kernel in found)}."
+        hint = f"Write one of {', '.join(kernel.label for kernel in found)}."
         raise SourceError(f"Several kernels are called {name}.", file=str(path), hint=hint)
     near = difflib.get_close_matches(name, names, n=1)
     meant = f"Did you mean {near[0]}? " if near else ""
     raise SourceError(f"There is no kernel {name} here.", file=str(path), hint=f"{meant}There is {', '.join(names)}.")
+
+
+def _label(kernel: Kernel) -> str:
+    return "".join(kernel.label.split())
+
+
+def _name(kernel: Kernel) -> str:
+    return kernel.name
+
+
+def _named(kernels: tuple[Kernel, ...], name: str, of: Callable[[Kernel], str]) -> list[Kernel]:
+    """Returns the kernels of a name, else those whose name ends with it after a namespace; blanks do not count."""
+    wanted = "".join(name.split())
+    return [k for k in kernels if of(k) == wanted] or [k for k in kernels if of(k).endswith(f"::{wanted}")]
 
 
 def _split(spec: str) -> tuple[Path, str | None]:
@@ -160,21 +189,9 @@ def _only(path: Path, kernels: tuple[Kernel, ...]) -> Kernel:
     chosen = kernels if len(kernels) == 1 else tuple(with_contract)
     if len(chosen) == 1:
         return chosen[0]
-    names = ", ".join(kernel.name for kernel in kernels)
+    names = ", ".join(kernel.label for kernel in kernels)
     raise SourceError(
-        f"The file has {len(kernels)} kernels: {names}.", file=str(path), hint=f"Name one: {path}::{kernels[0].name}."
-    )
-
-
-def _fail_twice(kernels: list[Kernel]) -> None:
-    places = [kernel.unit.locate(kernel.line, kernel.column) for kernel in kernels]
-    lines = ", ".join(str(line) for line, _ in places)
-    raise SourceError(
-        f"{len(kernels)} kernels are called {kernels[0].name}, at lines {lines}.",
-        file=kernels[0].unit.path,
-        line=places[1][0],
-        column=places[1][1],
-        hint="Give each a name of its own, or move one to another file.",
+        f"The file has {len(kernels)} kernels: {names}.", file=str(path), hint=f"Name one: {path}::{kernels[0].label}."
     )
 
 

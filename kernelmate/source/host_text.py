@@ -19,6 +19,8 @@ _SUFFIXES = frozenset({".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".cc", ".cpp"
 _MOST_FILES = 4000
 _MOST_CHARACTERS = 48_000_000
 _DEEPEST_MACRO = 4
+_MOST_READ = 1_500_000
+"""Characters of other files that one search takes apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +118,10 @@ class HostText:
         while start > 0 and self.tokens[start - 1].directive == directive:
             start -= 1
         line = self.tokens[start : index + 1]
-        if len(line) < 5 or line[1].text != "define" or line[3].start != line[2].end or line[3].text != "(":
+        if len(line) < 4 or line[1].text != "define":
             return None
+        if line[3].start != line[2].end or line[3].text != "(":
+            return line[2].text, ()
         closed = next((at for at in range(4, len(line)) if line[at].text == ")"), len(line))
         return line[2].text, tuple(token.text for token in line[4:closed] if token.kind == "word")
 
@@ -178,6 +182,9 @@ class HostFiles:
     path: Path | None
     wide: bool = True
     _unit: HostText | None = field(default=None, init=False)
+    _read: dict[Path, HostText] = field(default_factory=dict, init=False)
+    _files: tuple[Path, ...] | None = field(default=None, init=False)
+    _left: int = field(default=_MOST_READ, init=False)
 
     def mentioning(self, word: str) -> Iterator[HostText]:
         """Yields the texts with a word, the unit first."""
@@ -188,10 +195,21 @@ class HostFiles:
         if self.path is None or not self.wide:
             return
         pattern = re.compile(rf"\b{re.escape(word)}\b")
-        for path in project_files(self.path):
+        for path in self._project():
             text = _read(path)
-            if text != self.text and word in text and pattern.search(text):
-                yield host_text(text)
+            if word not in text or text == self.text or not pattern.search(text):
+                continue
+            if path not in self._read:
+                if len(text) > self._left:
+                    continue
+                self._left -= len(text)
+                self._read[path] = host_text(text)
+            yield self._read[path]
+
+    def _project(self) -> tuple[Path, ...]:
+        if self._files is None:
+            self._files = project_files(self.path) if self.path is not None else ()
+        return self._files
 
     def macro(self, name: str) -> HostMacro | None:
         """Returns the definition of a macro in these files."""

@@ -15,6 +15,7 @@ from kernelmate.source.expressions import RESERVED
 from kernelmate.source.infer_accesses import array_accesses
 from kernelmate.source.infer_launch import guess_launch
 from kernelmate.source.instances import template_arguments, used_instances
+from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 
 _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
 ELEMENTS = 65536
@@ -41,7 +42,7 @@ def infer_contract(kernel: Kernel) -> Contract:
     instances: tuple[str, ...] = ()
     bound: Mapping[str, str] = {}
     if kernel.signature.template_parameters:
-        instances = used_instances(kernel)
+        instances = used_instances(kernel) or tuple(one.text for one in inferred_instances(kernel)[:MOST_INSTANCES])
         if not instances:
             _fail_without_instance(kernel)
         parsed = template_arguments(instances[0])
@@ -70,7 +71,7 @@ def _fail_without_instance(kernel: Kernel) -> None:
     line, column = kernel.unit.locate(kernel.line, kernel.column)
     arguments = ", ".join(["float", "256", "1", "1"][: len(kernel.signature.template_parameters)])
     raise ContractError(
-        f"{kernel.name} is a template, and the file does not show its template arguments.",
+        f"{kernel.name} is a template, and neither its file nor its project shows its template arguments.",
         file=kernel.unit.path,
         line=line,
         column=column,

@@ -53,14 +53,16 @@ def with_text(unit: Unit, text: str) -> Unit:
 
 
 def same_kernel(kernel: Kernel, unit: Unit) -> Kernel:
-    """Return the kernel of a changed unit that has this kernel's name.
+    """Return the kernel of a changed unit that has this kernel's name; of several, the one with the same number.
 
     Raises:
         SourceError: the unit has no such kernel.
     """
-    for other in find_kernels(unit):
-        if other.name == kernel.name:
-            return other
+    before = [other.start for other in find_kernels(kernel.unit) if other.name == kernel.name]
+    after = [other for other in find_kernels(unit) if other.name == kernel.name]
+    if after:
+        number = before.index(kernel.start) if kernel.start in before and len(before) == len(after) else 0
+        return replace(after[number], distinction=kernel.distinction)
     raise SourceError(
         f"{kernel.name} is gone after the change.",
         file=unit.path,

@@ -265,10 +265,13 @@ class _Search:
         found: list[tuple[str, ...]] = []
         for host in self.files.mentioning(name):
             for index in host.words.get(name, ()):
-                called = index + 1 < len(host.tokens) and host.tokens[index + 1].text == "("
-                if not called or host.tokens[index - 1].text == "define":
+                called = index + 1 < len(host.tokens) and (not parameters or host.tokens[index + 1].text == "(")
+                if not called or host.tokens[index - 1].text in ("define", "undef", "ifdef", "ifndef", "defined"):
                     continue
-                given = dict(zip(parameters, host.arguments(index + 1), strict=False))
+                arguments = host.arguments(index + 1) if parameters else []
+                if len(arguments) != len(parameters):
+                    continue
+                given = dict(zip(parameters, arguments, strict=True))
                 found += self.resolved([_substituted(text, given) for text in texts], host, index, depth + 1)
                 if len(set(found)) >= 2 * _MOST_VALUES:
                     return list(dict.fromkeys(found))
@@ -345,7 +348,9 @@ class _Search:
         start = opening
         while start > 0 and host.tokens[start - 1].text not in (";", "{", "}"):
             start -= 1
-        instantiated = host.tokens[start].text == "template"
+        instantiated = host.tokens[start].text == "template" and host.tokens[start + 1].text != "<"
+        if not instantiated and _declares(host, opening):
+            return []
         declared = [parameters[tokens[a].start : tokens[b - 1].end] for a, b in split_list(tokens, 0, len(tokens)) if b > a]
         for parameter, argument in zip(declared, host.arguments(opening), strict=False):
             if re.search(rf"\b{re.escape(word)}\b", parameter):
@@ -389,7 +394,7 @@ class _Search:
 
 _TYPED = (
     re.compile(r"^(?:static_cast|reinterpret_cast|const_cast)\s*<\s*(?:const\s+)?([\w:]+(?:\s*<[^*]*>)?)(?:\s+const)?\s*[*&]*\s*>"),
-    re.compile(r"(?:data|data_ptr)\s*<\s*(?:const\s+)?([\w:]+(?:<[^()]*>)?)\s*>\s*\("),
+    re.compile(r"(?i:data|ptr)\w*\s*<\s*(?:const\s+)?([\w:]+(?:<[^()]*>)?)\s*>\s*\("),
     re.compile(r"accessor\d*\s*<\s*([\w:]+)\s*,"),
     re.compile(r"^\(\s*(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*\*+\s*(?:__restrict__)?\s*\)"),
     re.compile(r"^\(\s*(float|double|int|unsigned|half|__half|size_t|long long|unsigned int)\s*\)"),
@@ -397,6 +402,15 @@ _TYPED = (
 """Expressions that name the type of what they point at."""
 
 _PARAMETER = re.compile(r"(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*[*&]*\s*(?:const\s+)?(?:__restrict__\s*)?\w*\Z")
+
+
+def _declares(host: HostText, opening: int) -> bool:
+    """Returns True if the parentheses are those of a function's declaration: a type stands before its name."""
+    at = opening - 1
+    while at >= 2 and host.tokens[at - 1].text == "::":
+        at -= 2
+    before = host.tokens[at - 1] if at > 0 else None
+    return before is not None and before.kind == "word" and before.text not in ("return", "else", "do")
 
 
 def _substituted(text: str, values: dict[str, str]) -> str:
