@@ -35,7 +35,9 @@ def check(file: str, **options: Any) -> int:
     settings = settings_of(options)
     from kernelmate.cli.progress import TerminalProgress
     from kernelmate.session import Session
+    from kernelmate.cli.stopping import note
     from kernelmate.source import load_kernel, load_kernels
+    from kernelmate.source.files import unread_strings
 
     kernels = (load_kernel(file),) if "::" in file else load_kernels(Path(file))
     verdicts: list[tuple[Kernel, Verdict]] = []
@@ -47,6 +49,8 @@ def check(file: str, **options: Any) -> int:
             progress.stage(f"compiling {kernel.name}", done, len(kernels))
             verdicts += [(kernel, verdict) for verdict in session.check(kernel)]
         target = session.target
+    for unread in unread_strings(Path(file.partition("::")[0])) if "::" not in file else ():
+        note(unread)
     _show(verdicts, target, output)
     return 1 if any(verdict.accepted is False for _, verdict in verdicts) else 0
 

@@ -17,16 +17,19 @@ from pathlib import Path
 from kernelmate.compiler.declarations import Parsed
 from kernelmate.compiler.includes import (
     UMBRELLA,
+    Fate,
     Include,
     IncludeSearch,
     ResolvedInclude,
     cub_umbrella,
     digest_of_raw,
     is_needed,
+    is_standard,
 )
 from kernelmate.compiler.prelude import STD_NAMES, TENSOR_MAP
 from kernelmate.compiler.project import File, Files, load_files
 from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
+from kernelmate.compiler.standins import is_told, standin_for, standin_text
 from kernelmate.source.tokens import Token, lex
 
 
@@ -89,7 +92,7 @@ _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
 
 @dataclass(frozen=True, slots=True)
 class MissingHeader:
-    """A header that was not found and was left out: line and column of the `#include`."""
+    """A header that was left out: line and column of the `#include`."""
 
     name: str
     included_by: str | None
@@ -109,6 +112,7 @@ class DevicePart:
         default_device: True if unannotated `constexpr` functions were kept and must be compiled for the device.
         host_functions: names of functions that were blanked.
         missing: headers that were not found.
+        left_out: headers of host libraries that were left out, or replaced by a stand-in with types.
         raw_digest: a hash of the user's headers that NVRTC reads unchanged; empty if there are none.
     """
 
@@ -119,6 +123,7 @@ class DevicePart:
     default_device: bool = False
     host_functions: frozenset[str] = frozenset()
     missing: tuple[MissingHeader, ...] = ()
+    left_out: tuple[MissingHeader, ...] = ()
     raw_digest: str = ""
 
 
@@ -171,6 +176,9 @@ class _Plan:
         includes = [pair for file in self.files.files for pair in file.includes]
         if any(include.name == "cub/cub.cuh" for include, _ in includes) and "cub" in words:
             headers.append((UMBRELLA, cub_umbrella(words, system)))
+        own = _declared(self.nodes) | set(self.files.macros)
+        for name in sorted({one for include, found in includes if (one := self._standin(include, found, words))}):
+            headers.append((name, standin_text(name, words, own)))
         raw = [found.path for _, found in includes if found.fate == "raw" and found.path is not None]
         mine = [path for path in raw if not any(path.is_relative_to(place) for place in system)]
         return DevicePart(
@@ -180,7 +188,8 @@ class _Plan:
             std_names=self._std_names(kept, words),
             default_device=any(node.relaxed for node in kept),
             host_functions=frozenset(self.host_functions - _declared(kept)),
-            missing=tuple(self._missing()),
+            missing=tuple(self._with_fate("missing")),
+            left_out=tuple(one for one in self._with_fate("blank") if is_told(one.name) and not is_standard(one.name)),
             raw_digest=digest_of_raw(mine, self.files.search) if mine else "",
         )
 
@@ -291,12 +300,16 @@ class _Plan:
             return written if served == wanted.name else f'#include "{served}"'
         if found.fate == "raw" and is_needed(wanted.name, words):
             return f'#include "{UMBRELLA}"' if wanted.name == "cub/cub.cuh" else written
-        return ""
+        standin = self._standin(wanted, found, words)
+        return f'#include "{standin}"' if standin else ""
 
-    def _missing(self) -> Iterator[MissingHeader]:
+    def _standin(self, include: Include, found: ResolvedInclude, words: frozenset[str]) -> str | None:
+        return standin_for(include.name, words) if found.fate == "blank" else None
+
+    def _with_fate(self, fate: Fate) -> Iterator[MissingHeader]:
         for file in self.files.files:
             for include, found in file.includes:
-                if found.fate == "missing":
+                if found.fate == fate:
                     line, column = lex(file.text).position(include.start)
                     yield MissingHeader(include.name, file.name, line, column)
 

@@ -131,6 +131,9 @@ class IncludeSearch:
             return ResolvedInclude("missing")
         places = (beside, *self.user) if include.quoted else self.user
         mine = next((place / name for place in places if (place / name).is_file()), None)
+        if mine is not None and _HOST.match(name) and not mine.resolve().is_relative_to(project_folder(beside)):
+            # A host library stays one where its folder is on the search path.
+            mine = None
         if mine is not None and not (name in _STANDARD and not include.quoted):
             raw = name.startswith(_RAW)
             reached = _closure([mine], self) if raw else {mine}
@@ -141,6 +144,11 @@ class IncludeSearch:
             return ResolvedInclude("blank")
         theirs = next((place / name for place in self.system if (place / name).is_file()), None)
         return ResolvedInclude("missing") if theirs is None else ResolvedInclude("raw", theirs)
+
+
+def is_standard(name: str) -> bool:
+    """Returns True for a header of the standard library or of the operating system."""
+    return name in _STANDARD or name.startswith(("sys/", "linux/", "bits/"))
 
 
 def is_needed(name: str, words: Collection[str]) -> bool:

@@ -19,10 +19,12 @@ from kernelmate.compiler.places import compiler_version, header_versions, system
 from kernelmate.compiler.prelude import EMPTY_HEADERS, PRELUDE_NAME, prelude_for
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.resources import read_resources
+from kernelmate.compiler.standins import is_torch
 from kernelmate.errors import CompileTimeout
 from kernelmate.records import Compiled, CompileOptions, Diagnostic, Kernel, Target
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.template_uses import template_parameters
+from kernelmate.source.tokens import line_starts
 
 
 
@@ -176,10 +178,10 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
         beside,
         tuple(map(Path, user)),
         kernel=kernel.name,
-        place=kernel.end - 1,
+        place=line_starts(unit.text)[kernel.line - 1] + kernel.column - 1,
         named=_words(named),
         system=tuple(map(Path, system)),
-        everything=unit.language == "python",
+        everything=unit.language == "python" and not _HOST_CODE.search(unit.text),
     )
     seeded = any(_INTERNAL.search(text) for text in (part.text, *(text for _, text in part.headers)))
     hidden = unseen_flags(user, system, default_device=part.default_device, seeded=seeded)
@@ -251,7 +253,7 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
     kernel, instance = prepared.request.kernel, prepared.request.instance
     sources = prepared.sources
     sources = Sources(sources.unit, sources.headers, sources.host_functions, product.ptx, sources.place)
-    found = (*_missing_headers(prepared), *read_log(product.log, sources))
+    found = (*_missing_headers(prepared), *_left_out(prepared), *read_log(product.log, sources))
     if product.ok:
         symbol = product.lowered[0]
         resources = read_resources(product.cubin, symbol, product.log, prepared.target.capability)
@@ -277,6 +279,22 @@ def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:
         for missing in prepared.part.missing
     )
 
+
+def _left_out(prepared: _Prepared) -> tuple[Diagnostic, ...]:
+    """Returns one note that names the headers of host libraries that the device part does without."""
+    sources, found = prepared.sources, prepared.part.left_out
+    if not found:
+        return ()
+    names = ", ".join(dict.fromkeys(one.name for one in found))
+    text = f"left out as headers of host libraries: {names}"
+    if any(is_torch(one.name) for one in found):
+        text += "; device code gets KernelMate's own declarations of torch's types"
+    place = sources.locate(found[0].included_by or UNIT_NAME, found[0].line, found[0].column)
+    return (Diagnostic("note", text, *place, "host-header"),)
+
+
+_HOST_CODE = re.compile(r"<<<|#\s*include\s*[<\"](?:torch|ATen|c10)/")
+"""Text in a Python string that is compiled by nvcc and not by NVRTC: it launches, or includes torch's headers."""
 
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(if\w*|endif)\b", re.MULTILINE)
 

@@ -96,6 +96,32 @@ using ::uint8_t; using ::uint16_t; using ::uint32_t; using ::uint64_t; using ::i
 }
 """
 
+_PLATFORM = """\
+#define __CHAR_BIT__ 8
+#define __INT_MAX__ 0x7fffffff
+#define __LONG_LONG_MAX__ 0x7fffffffffffffffLL
+#define __SIZEOF_INT__ 4
+#define __SIZEOF_LONG_LONG__ 8
+#define __SIZEOF_POINTER__ 8
+#define __ORDER_LITTLE_ENDIAN__ 1234
+#define __ORDER_BIG_ENDIAN__ 4321
+#define __BYTE_ORDER__ __ORDER_LITTLE_ENDIAN__
+#ifdef __LP64__
+#define __linux__ 1
+#define __linux 1
+#define __unix__ 1
+#define __unix 1
+#define __ELF__ 1
+#ifdef __aarch64__
+#elif !defined(__x86_64__)
+#define __x86_64__ 1
+#define __x86_64 1
+#define __amd64__ 1
+#endif
+#endif
+"""
+"""Macros of the host compiler that nvcc passes on and NVRTC does not; on Windows there is no `__LP64__`."""
+
 _TENSOR_MAP = """\
 typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUtensorMap;
 """
@@ -239,6 +265,7 @@ def prelude_for(names: Collection[str]) -> str:
 
 
 def _parts(names: frozenset[str]) -> Iterator[str]:
+    yield _PLATFORM
     yield _BASE
     if TENSOR_MAP in names:
         yield _TENSOR_MAP

@@ -11,6 +11,7 @@ from kernelmate.compiler.declarations import SPACES, Declaration, Parsed
 from kernelmate.compiler.prelude import STD_NAMES
 from kernelmate.compiler.preprocessor import Macro
 from kernelmate.compiler.project import File, Files
+from kernelmate.compiler.standins import is_torch, torch_names
 from kernelmate.compiler.words import words_of
 from kernelmate.source.tokens import Token
 
@@ -18,8 +19,9 @@ _HOST_ROOTS = words_of(
     "thrust boost torch at c10 pybind11 chrono filesystem this_thread cv nlohmann fmt spdlog Eigen testing benchmark "
     "absl tbb py ios ios_base"
 )
+_TORCH_ROOTS = frozenset({"torch", "at", "c10"})
 _HOST_WORD = re.compile(r"FILE|cu(?:blas|sparse|solver|dnn|fft|rand(?=Gen))\w*|nccl\w*|MPI_\w+|cudaDeviceProp")
-_CONSTANT = frozenset({"const", "constexpr", "constinit"})
+_CONSTANT = frozenset({"const", "constexpr", "constinit", "concept"})
 
 Rule = Literal["keep", "if-named", "drop"]
 
@@ -53,6 +55,8 @@ class Rules:
         self._global_macros = _expanding_to(files.macros, {"__global__"})
         self._namespaces: set[str] = {"std", "cooperative_groups", "nvcuda", "cuda", "cub"}
         self._annotated: set[tuple[str, ...]] = set()
+        if any(is_torch(include.name) for file in files.files for include, _ in file.includes):
+            self._namespaces |= _TORCH_ROOTS
         for file in files.files:
             for declaration in flat(file.parsed.declarations):
                 if declaration.kind == "function" and self._is_annotated(file, declaration):
@@ -181,6 +185,8 @@ class Rules:
             qualified = index + 2 < len(code) and code[index + 1].text == "::"
             if qualified and token.text == "std" and code[index + 2].text not in STD_NAMES:
                 return True
+            if qualified and token.text in _TORCH_ROOTS and code[index + 2].text in torch_names():
+                continue
             if qualified and token.text in _HOST_ROOTS and (index == 0 or code[index - 1].text != "cuda"):
                 return True
             if _HOST_WORD.fullmatch(token.text):

@@ -80,7 +80,7 @@ def check_view(checked: Sequence[CheckedKernel], sources: SourceLines) -> Group:
         parts += _occupancy_lines(item)
     for standing, failed in (
         (("does not compile", "bad"), [one.verdict for one in checked if one.verdict.accepted is False]),
-        (("not compiled", "dim"), [one.verdict for one in checked if one.verdict.accepted is not False]),
+        (("not compiled", "plain"), [one.verdict for one in checked if one.verdict.accepted is not False]),
     ):
         names = ", ".join(dict.fromkeys(kernel_words(verdict) for verdict in failed if not verdict.compiled))
         if names:
@@ -293,7 +293,7 @@ def counter_table(counters: Counters) -> Table:
 
 def check_line(verdict: Verdict) -> Text:
     """Formats one line of `check --quiet`."""
-    failed = ("does not compile", "bad") if verdict.accepted is False else ("not compiled", "dim")
+    failed = ("does not compile", "bad") if verdict.accepted is False else ("not compiled", "plain")
     line = heading(kernel_words(verdict), ("compiles", "good") if verdict.compiled else failed)
     if verdict.resources is not None:
         resources = verdict.resources

@@ -195,6 +195,18 @@ def _only(path: Path, kernels: tuple[Kernel, ...]) -> Kernel:
     )
 
 
+def unread_strings(path: Path) -> tuple[str, ...]:
+    """Return one sentence, with its place, for each computed string of a Python file, whose kernels are not read.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    return tuple(
+        f"{path}:{one.line}:{one.column}: the code of {one.kernel or 'this call'} is not read: {one.what}"
+        for one in _refused(path)
+    )
+
+
 def _refused(path: Path) -> tuple[RefusedString, ...]:
     return refused_strings(str(path), read_text(path)) if path.suffix == ".py" else ()
 
@@ -214,7 +226,7 @@ def _fail_if_refused(path: Path, name: str | None, refused: tuple[RefusedString,
 def _fail_without_kernel(path: Path) -> None:
     if path.suffix == ".py":
         _fail_if_refused(path, None, _refused(path))
-        hint = "Kernels are read from string literals given to cupy.RawKernel or cupy.RawModule."
+        hint = "Kernels are read from string literals given to cupy.RawKernel, cupy.RawModule or torch's load_inline."
         raise SourceError("There is no kernel in this Python file.", file=str(path), hint=hint)
     hint = "A kernel is a __global__ function with a body."
     raise SourceError("There is no kernel in this file.", file=str(path), hint=hint)

@@ -1,4 +1,4 @@
-"""Kernels in Python files: the strings passed to `cupy.RawKernel` and `cupy.RawModule`.
+"""Kernels in Python files: the strings passed to `cupy.RawKernel`, `cupy.RawModule` and torch's `load_inline`.
 
 The file is not executed: `ast` reads the strings. A computed string (an f-string, `%`, `.format`, concatenation with
 `+`) cannot be compiled or edited; `refused_strings` lists it.
@@ -138,10 +138,7 @@ def _find(path: str, text: str) -> tuple[list[_Found], tuple[RefusedString, ...]
     file = PythonFile(path, text)
     found: dict[int, _Found] = {}
     refused: list[RefusedString] = []
-    for call, _ in file.calls():
-        code = argument(call, 0, "code")
-        if code is None:
-            continue
+    for call, code in file.code_arguments():
         nodes = file.values(code)
         literals = [(node, literal_at(file, node)) for node in nodes]
         for node, literal in literals:

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from kernelmate.errors import SourceError
 
 _CLASSES = ("RawKernel", "RawModule")
+_CODE = {"RawKernel": (0, "code"), "RawModule": (0, "code"), "load_inline": (2, "cuda_sources")}
+"""Position and name of the argument that holds CUDA text, by class or function."""
+
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -72,17 +75,27 @@ class PythonFile:
             node = self.parents[node]
         return node
 
+    def code_arguments(self) -> Iterator[tuple[ast.Call, ast.expr]]:
+        """Yields each of those calls with the expressions of its CUDA text: one, or the elements of a list."""
+        for call, name in self.calls():
+            code = argument(call, *_CODE[name])
+            for one in code.elts if isinstance(code, ast.List | ast.Tuple) else [code]:
+                if one is not None:
+                    yield call, one
+
     # ----------------------------------------------------------------------------------------------- names
 
     def calls(self) -> Iterator[tuple[ast.Call, str]]:
-        """Yields every call of RawKernel or RawModule with the name of the class, in order."""
+        """Yields every call of RawKernel, RawModule or torch's load_inline with its name, in order."""
         found = [(node, self.raw_class(node.func)) for node in self.nodes if isinstance(node, ast.Call)]
         for node, name in sorted(found, key=lambda pair: (pair[0].lineno, pair[0].col_offset)):
             if name is not None:
                 yield node, name
 
     def raw_class(self, function: ast.expr) -> str | None:
-        """Returns `RawKernel` or `RawModule` if an expression is one of them, else None."""
+        """Returns `RawKernel`, `RawModule` or `load_inline` if an expression is one of them, else None."""
+        if (function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")) == "load_inline":
+            return "load_inline"
         if isinstance(function, ast.Name):
             return self._classes.get(function.id)
         is_module = isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name)

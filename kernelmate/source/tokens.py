@@ -20,9 +20,9 @@ TokenKind = Literal["word", "number", "string", "char", "symbol"]
 _TOKEN = re.compile(
     r"""
       (?P<space>[^\S\n]+)
-    | (?P<continued>\\\r?\n)
+    | (?P<continued>\\[ \t]*\r?\n)
     | (?P<newline>\n)
-    | (?P<line_comment>//(?:[^\\\n]|\\\n|\\(?!\n))*)
+    | (?P<line_comment>//(?:[^\\\n]|\\[ \t]*\n|\\(?![ \t]*\n))*)
     | (?P<block_comment>/\*[\s\S]*?(?:\*/|\Z))
     | (?P<string>(?:u8|[uUL])?R"(?P<delimiter>[^()\\\s"]{0,16})\([\s\S]*?(?:\)(?P=delimiter)"|\Z)
                | (?:u8|[uUL])?"(?:[^"\\\n]|\\[\s\S])*"?)
