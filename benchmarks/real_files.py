@@ -219,15 +219,20 @@ def class_of(message: str) -> str:
     return re.sub(r"\S*/\S+|\b\d+\b", "#", line)[:110]
 
 
+def _lines(one: Outcome, *, kernels: bool) -> Iterator[str]:
+    count = len(one.compiled)
+    total = count + len(one.failed) + len(one.notes)
+    said = "" if one.nvcc is None else ("; nvcc compiles it" if not one.nvcc else f"; nvcc: {one.nvcc[-160:]}")
+    refused = f", {one.refused}" if one.refused else ""
+    yield f"{one.path}: {count} of {total} compiled, {one.seconds:.1f} s{refused}{said}"
+    for name, why in (*one.failed, *one.notes) if kernels else ():
+        yield f"    {name}: {why.strip().splitlines()[0][:200]}"
+
+
 def report(outcomes: Sequence[Outcome], *, kernels: bool) -> Iterator[str]:
     """Yields the lines of the result."""
     for one in outcomes:
-        count = len(one.compiled)
-        total = count + len(one.failed) + len(one.notes)
-        said = "" if one.nvcc is None else ("; nvcc compiles it" if not one.nvcc else f"; nvcc: {one.nvcc[-160:]}")
-        yield f"{one.path}: {count} of {total} compiled, {one.seconds:.1f} s{f', {one.refused}' if one.refused else ''}{said}"
-        for name, why in (*one.failed, *one.notes) if kernels else ():
-            yield f"    {name}: {why.strip().splitlines()[0][:200]}"
+        yield from _lines(one, kernels=kernels)
     classes = collections.Counter(
         class_of(why)
         for one in outcomes
@@ -279,7 +284,7 @@ def main() -> None:
         outcomes = []
         for job in jobs:
             outcomes.append(job.result())
-            print(next(report([outcomes[-1]], kernels=False)), file=sys.stderr, flush=True)
+            print(*_lines(outcomes[-1], kernels=options.kernels), sep="\n", file=sys.stderr, flush=True)
     text = "\n".join((describe(), *report(outcomes, kernels=options.kernels))) + "\n"
     print(text)
     if options.out is not None:

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernelmate.errors import CompilerUnavailable
@@ -84,16 +85,61 @@ def library_version() -> str | None:
     return f"{major.value}.{minor.value}"
 
 
+@dataclass(frozen=True, slots=True)
+class HeaderRoot:
+    """The one place of CUDA's headers: an installed toolkit, or the wheels (`toolkit` is None); headers are never mixed.
+
+    `reason` says why it was chosen.
+    """
+
+    toolkit: Path | None
+    version: str
+    reason: str
+
+
+@functools.lru_cache
+def header_root() -> HeaderRoot:
+    """Return the place of CUDA's headers.
+
+    The folder in `KERNELMATE_CUDA_ROOT`, or the wheels if it is `wheels`; else a whole toolkit of NVRTC's major version;
+    else the wheels.
+    """
+    wheels = ", ".join(f"{name} {version}" for name in HEADERS[cuda_major()] if (version := _version(name)) is not None)
+    named = os.environ.get(ROOT_VARIABLE)
+    if named == "wheels":
+        return HeaderRoot(None, wheels, f"{ROOT_VARIABLE} names them")
+    toolkit = Path(named) if named else toolkit_root()
+    if toolkit is None:
+        return HeaderRoot(None, wheels, "there is no toolkit")
+    stated = re.search(r"#define CUDART_VERSION\s+(\d+)", _text(toolkit / "include" / "cuda_runtime_api.h"))
+    version = f"{int(stated[1]) // 1000}.{int(stated[1]) % 1000 // 10}" if stated else "of unknown version"
+    if named:
+        return HeaderRoot(toolkit, version, f"{ROOT_VARIABLE} names it")
+    lacking = next((name for name in _WHOLE if not any((part / name).exists() for part in _folders(toolkit))), None)
+    same = stated is not None and int(stated[1]) // 1000 == cuda_major()
+    if wheels and (lacking or not same):
+        why = f"it lacks {lacking}" if lacking else f"NVRTC here is of CUDA {cuda_major()}"
+        return HeaderRoot(None, wheels, f"the toolkit {version} in {toolkit} is not used: {why}")
+    return HeaderRoot(toolkit, version, "it is installed")
+
+
+ROOT_VARIABLE = "KERNELMATE_CUDA_ROOT"
+_WHOLE = ("cuda_fp16.h", "cooperative_groups.h", "cuda/std/cstdint", "cub/cub.cuh", "crt/mma.h")
+"""Headers by which a toolkit is whole: those that device code includes most."""
+
+
+def _folders(toolkit: Path) -> tuple[Path, ...]:
+    return (toolkit / "include", toolkit / "include" / "cccl")
+
+
 @functools.lru_cache
 def header_versions() -> tuple[str, ...]:
-    """Returns versions of the headers that a kernel may include: of wheels, and of a toolkit for missing wheels."""
-    own = HEADERS[cuda_major()]
-    found = tuple(f"{name} {version}" for name in (*own, *_FURTHER_HEADERS) if (version := _version(name)) is not None)
-    toolkit = toolkit_root()
-    if toolkit is None or all(_version(name) is not None for name in own):
-        return found
-    stated = re.search(r"#define CUDART_VERSION\s+(\d+)", _text(toolkit / "include" / "cuda_runtime_api.h"))
-    return (*found, f"toolkit {stated[1] if stated else toolkit}")
+    """Returns the versions of the headers that a kernel may include."""
+    root = header_root()
+    if root.toolkit is not None:
+        return (f"toolkit {root.version} {root.toolkit}",)
+    own = (*HEADERS[cuda_major()], *_FURTHER_HEADERS)
+    return tuple(f"{name} {version}" for name in own if (version := _version(name)) is not None)
 
 
 def _text(path: Path) -> str:
@@ -112,10 +158,10 @@ def _version(name: str) -> str | None:
 
 @functools.lru_cache
 def system_includes() -> tuple[str, ...]:
-    """Return folders with CUDA's headers: those of the wheels, then those of an installed toolkit.
-
-    The wheels lack the `crt` headers that `mma.h` needs; a toolkit has them.
-    """
+    """Return the folders with CUDA's headers: of the one place that `header_root` names."""
+    root = header_root()
+    if root.toolkit is not None:
+        return tuple(str(path) for path in _folders(root.toolkit) if path.is_dir())
     places = []
     for site in _sites():
         if cuda_major() == 13:
@@ -125,9 +171,6 @@ def system_includes() -> tuple[str, ...]:
             places += [
                 site / "cupy" / "_core" / "include" / "cupy" / "_cccl" / p for p in ("libcudacxx", "cub", "thrust")
             ]
-    toolkit = toolkit_root()
-    if toolkit is not None:
-        places.append(toolkit / "include")
     found = [path for place in places for path in (place, place / "cccl") if path.is_dir()]
     return tuple(dict.fromkeys(str(path) for path in found))
 

@@ -110,7 +110,8 @@ class Rules:
             if head & ({"__global__"} | self._global_macros) and self._kernel is not None and declaration.names:
                 return self._kernel_rule(file, declaration) if self._kernel in declaration.names else "if-named"
             return "keep"
-        if declaration.names and _prototype(file.parsed, declaration) in self._annotated:
+        prototype = _prototype(file.parsed, declaration)
+        if prototype and prototype in self._annotated:
             return "keep"
         if head & {"constexpr", "consteval"} and not self._is_host(file, declaration.start, declaration.stop):
             node.relaxed = True
@@ -221,7 +222,7 @@ def _prototype(parsed: Parsed, declaration: Declaration) -> tuple[str, ...]:
     """Returns a function's name and parameters as written, to match a definition whose annotation is at its declaration."""
     code = parsed.code[declaration.start : declaration.head]
     name = declaration.names[:1]
-    at = next((i for i, t in enumerate(code[:-1]) if (t.text,) == name and code[i + 1].text == "("), len(code))
+    at = next((i for i, t in enumerate(code[:-1]) if (t.text,) == name and code[i + 1].text in ("(", "<")), len(code))
     return tuple(token.text for token in code[at:])
 
 

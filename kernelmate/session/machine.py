@@ -112,15 +112,14 @@ def compiler() -> Check:
 
 def headers() -> Check:
     """Checks CUDA's and CCCL's headers: cuda_fp16.h, cooperative_groups.h, cuda/std."""
-    from kernelmate.compiler.places import HEADERS, cuda_major, toolkit_root
+    from kernelmate.compiler.places import HEADERS, cuda_major, header_root
 
-    wheels = HEADERS[cuda_major()]
-    missing = [wheel for wheel in wheels if _version(wheel) is None]
+    root = header_root()
+    if root.toolkit is not None:
+        return Check("headers", "ok", f"of the toolkit {root.version} in {root.toolkit}: {root.reason}")
+    missing = [wheel for wheel in HEADERS[cuda_major()] if _version(wheel) is None]
     if not missing:
-        return Check("headers", "ok", ", ".join(f"{wheel} {_version(wheel)}" for wheel in wheels))
-    toolkit = toolkit_root()
-    if toolkit is not None and any((toolkit / "include" / part / "cuda" / "std").is_dir() for part in ("cccl", ".")):
-        return Check("headers", "ok", f"of the toolkit in {toolkit}")
+        return Check("headers", "ok", f"{root.version}: {root.reason}")
     detail = f"not installed: {', '.join(missing)}"
     advice = (
         f"{sys.executable} -m pip install {' '.join(missing)} (version {cuda_major()}), "

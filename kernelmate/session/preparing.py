@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,6 +58,9 @@ def _joined(own: CompileOptions, build: CompileOptions, explicit_std: bool) -> C
         flags=build.flags + own.flags,
     )
 
+
+_LONG_S = 15.0
+"""Seconds of compiling after which no further instance is inferred."""
 
 CLUSTERS_FROM = (9, 0)
 """First compute capability with thread block clusters (CUDA C++ Programming Guide, thread block clusters)."""
@@ -153,8 +157,10 @@ class KernelPreparer:
         used = sorted(inferred_instances(kernel), key=lambda one: one.text not in first)
         good: list[Prepared] = []
         failed: list[Prepared] = []
+        began = time.monotonic()
         for one in (*used[: 2 * MOST_INSTANCES], *guessed_instances(kernel)):
-            if len(good) == MOST_INSTANCES or (good and one.guessed) or _repeats(failed):
+            late = time.monotonic() - began > _LONG_S and (good or failed)
+            if len(good) == MOST_INSTANCES or (good and one.guessed) or late or _repeats(failed):
                 break
             prepared = self._inferred(kernel, contract, one)
             (good if prepared.compiled.ok else failed).append(prepared)

@@ -18,6 +18,7 @@ from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_l
 _SUFFIXES = frozenset({".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".cc", ".cpp", ".cxx", ".inl", ".inc", ".def"})
 _MOST_FILES = 4000
 _MOST_CHARACTERS = 48_000_000
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DEEPEST_MACRO = 4
 _MOST_READ = 1_500_000
 """Characters of other files that one search takes apart."""
@@ -94,7 +95,8 @@ class HostText:
         if end is None:
             return []
         parts = split_list(self.tokens, opening + 1, end)
-        return [self.text[self.tokens[a].start : self.tokens[b - 1].end] if b > a else "" for a, b in parts]
+        texts = [self.text[self.tokens[a].start : self.tokens[b - 1].end] if b > a else "" for a, b in parts]
+        return [_COMMENT.sub(" ", text) for text in texts]
 
     def head(self, brace: int) -> Head | None:
         """Returns the function or class whose body a brace opens; None for another block."""

@@ -26,8 +26,11 @@ MOST_INSTANCES = 3
 _MOST_VALUES = 4
 _MOST_USES = 24
 _DEEPEST = 7
-_MOST_STEPS = 400
-_WORD = re.compile(r"(?<![\w.])(?<!::)(?<!->)[^\W\d]\w*")
+_MOST_STEPS = 3000
+_GLOBAL = "\0"
+"""Marks a word that a local alias of the same name stands for: it is not looked up again."""
+
+_WORD = re.compile(r"(?<![\w.\0])(?<!::)(?<!->)[^\W\d]\w*")
 _PLAIN = frozenset(
     "bool char signed unsigned short int long float double void const volatile true false sizeof nullptr wchar_t "
     "typename template struct class std cuda size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
@@ -170,7 +173,7 @@ class _Search:
         uses = itertools.islice(self._uses(), _MOST_USES)
         for host, index, opening in uses:
             for arguments in self._arguments(host, index, opening):
-                text = f"{self.kernel.name}<{', '.join(arguments)}>"
+                text = f"{self.kernel.name}<{', '.join(arguments)}>".replace(_GLOBAL, "")
                 counted[text] += 1
                 line = host.text.count("\n", 0, host.tokens[index].start) + 1
                 where = f"its use at line {line}" if host.text == self.kernel.unit.text else "its use in another file of the project"
@@ -281,10 +284,11 @@ class _Search:
         """Returns the values of a word; None if it is a name that every scope sees; nothing if it is a run-time value."""
         inner = index
         for opening in host.around(index):
-            text = host.between(opening, inner) if host.tokens[opening].text == "{" else ""
+            text = host.between(opening, inner)
             defined = _definition(word, text)
             if defined is not None:
-                return self.resolve(defined, host, opening + 1, depth + 1) if defined != word else None
+                outer = re.sub(rf"(?<![\w:]){re.escape(word)}\b", _GLOBAL + word, defined)
+                return self.resolve(outer, host, opening + 1, depth + 1)
             if host.tokens[opening].text == "(" and opening and host.tokens[opening - 1].kind == "word":
                 found = self._from_macro(word, host, opening, depth)
                 if found is not None:
