@@ -188,7 +188,8 @@ def _read(outcome: Outcome, done: subprocess.CompletedProcess[str]) -> None:
         elif errors or not said:
             outcome.failed.append((name, errors[0]["message"] if errors else "no reason"))
         else:
-            outcome.notes.append((name, said[-1]["message"]))
+            notes = [one for one in said if one["code"] in ("no-instance", "inactive")] or said
+            outcome.notes.append((name, notes[0]["message"]))
 
 
 def nvcc_error(path: Path, flags: Sequence[str]) -> str | None:

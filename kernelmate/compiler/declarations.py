@@ -306,6 +306,9 @@ class _Parser:
                 self._after(stop, end) if self._word(stop) in OPENING and self.code[stop].kind == "symbol" else stop + 1
             )
         stop = min(stop + (self._word(stop) == ";"), end)
+        named = self._past_templates(index, end)
+        if named > index and self._word(named) == "using":
+            return Declaration("alias", index, stop, (self._word(named + 1),), equals)
         is_function = parameters is not None and after in ("default", "delete", "0")
         names = self._function_name(parameters) if is_function else self._variable_names(index, stop)
         return Declaration("function" if is_function else "variable", index, stop, names, equals)

@@ -26,10 +26,10 @@ from kernelmate.compiler.includes import (
     is_needed,
     is_standard,
 )
-from kernelmate.compiler.prelude import STD_NAMES, TENSOR_MAP
+from kernelmate.compiler.prelude import RUNTIME_NAMES, STD_NAMES, TENSOR_MAP
 from kernelmate.compiler.project import File, Files, load_files
 from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
-from kernelmate.compiler.standins import is_told, standin_for, standin_text
+from kernelmate.compiler.standins import CUTLASS_HOST, CUTLASS_STD, is_told, standin_for, standin_text
 from kernelmate.source.tokens import Token, lex
 
 
@@ -180,13 +180,17 @@ class _Plan:
         for name in sorted({one for include, found in includes if (one := self._standin(include, found, words))}):
             headers.append((name, standin_text(name, words, own)))
         raw = [found.path for _, found in includes if found.fate == "raw" and found.path is not None]
+        cutlass = any(found.fate == "raw" and include.name.startswith(("cutlass/", "cute/")) for include, found in includes)
+        if cutlass:
+            headers += [(name, "") for name in CUTLASS_HOST]
         mine = [path for path in raw if not any(path.is_relative_to(place) for place in system)]
         return DevicePart(
             text=texts[id(self.files.files[0])],
             headers=tuple(headers),
             paths=tuple(paths),
-            std_names=self._std_names(kept, words),
-            default_device=any(node.relaxed for node in kept),
+            std_names=self._std_names(kept, words) | (CUTLASS_STD if cutlass else frozenset()),
+            # Unannotated functions of the user's libraries are errors to NVRTC, though no kernel calls them.
+            default_device=bool(mine) or any(node.relaxed for node in kept),
             host_functions=frozenset(self.host_functions - _declared(kept)),
             missing=tuple(self._with_fate("missing")),
             left_out=tuple(one for one in self._with_fate("blank") if is_told(one.name) and not is_standard(one.name)),
@@ -253,6 +257,7 @@ class _Plan:
                 found.update(a for a, b in pairwise(texts) if b in _AFTER.get(a, "<") and a not in own)
         names = frozenset(found) & words & STD_NAMES
         driver = any(include.name == "cuda.h" for file in self.files.files for include, _ in file.includes)
+        names |= RUNTIME_NAMES & words - own
         return names | {TENSOR_MAP} if driver and TENSOR_MAP in words else names
 
     # --------------------------------------------------------------------------------------------------- rendering

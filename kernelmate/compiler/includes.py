@@ -56,8 +56,14 @@ _NEEDED_BY: tuple[tuple[str, str], ...] = (
 )
 """Headers that are slow to compile, each with the name that indicates its use."""
 
+_HOST_PARTS = ("cutlass/util/", "cutlass/library/", "cutlass/profiler/")
+"""Parts of these libraries that are made for host compilers: their host code is blanked, as that of a project."""
+
 _RAW = ("cub/", "thrust/", "cuda/", "nv/", "cutlass/", "cute/", "cooperative_groups")
 """Libraries that support NVRTC and are passed to it unchanged."""
+
+STANDARD_HEADERS = tuple(sorted(_STANDARD))
+"""Headers that libraries include without need under NVRTC; the prelude has what device code uses of them."""
 
 UMBRELLA = "kernelmate_cub.h"
 """Replacement for `cub/cub.cuh`, which NVRTC cannot compile."""
@@ -135,7 +141,7 @@ class IncludeSearch:
             # A host library stays one where its folder is on the search path.
             mine = None
         if mine is not None and not (name in _STANDARD and not include.quoted):
-            raw = name.startswith(_RAW)
+            raw = name.startswith(_RAW) and not name.startswith(_HOST_PARTS)
             reached = _closure([mine], self) if raw else {mine}
             if not all(self.readable(path, beside) for path in reached):
                 return ResolvedInclude("missing")

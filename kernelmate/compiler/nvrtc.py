@@ -14,9 +14,10 @@ from kernelmate.compiler.cache import Cache, default_directory, key_of
 from kernelmate.compiler.device_part import DevicePart, device_part
 from kernelmate.compiler.diagnostics import UNIT_NAME, Sources, read_log
 from kernelmate.compiler.frames import CompileJob, CompileOutput
+from kernelmate.compiler.includes import STANDARD_HEADERS
 from kernelmate.compiler.options import flags_for, shown, unseen_flags
 from kernelmate.compiler.places import compiler_version, header_versions, system_includes
-from kernelmate.compiler.prelude import EMPTY_HEADERS, PRELUDE_NAME, prelude_for
+from kernelmate.compiler.prelude import PRELUDE_NAME, prelude_for
 from kernelmate.compiler.process import COMPILER, CompilerProcess
 from kernelmate.compiler.resources import read_resources
 from kernelmate.compiler.standins import is_torch
@@ -189,7 +190,7 @@ def _prepare(request: Request, target: Target, options: CompileOptions) -> _Prep
     job = CompileJob(
         text=part.text + aliases,
         name=UNIT_NAME,
-        headers=(*part.headers, prelude, *((name, "") for name in EMPTY_HEADERS)),
+        headers=(*part.headers, prelude, *((name, "") for name in STANDARD_HEADERS if name not in dict(part.headers))),
         options=(*flags, *hidden),
         expressions=(expression,),
     )
@@ -262,9 +263,20 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
             kernel.name, instance, symbol, prepared.target.arch, prepared.compiler, True, found, product.ptx,
             product.cubin, binary, resources, prepared.part.paths,
         )  # fmt: skip
+    if prepared.part.missing:
+        found = _with_missing(found, [one.name for one in prepared.part.missing])
     if not any(diagnostic.severity == "error" for diagnostic in found):
         found += (_at_kernel(prepared, product.log.strip() or "The compiler gave no reason."),)
     return Compiled(kernel.name, instance, "", prepared.target.arch, prepared.compiler, False, found)
+
+
+def _with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[Diagnostic, ...]:
+    """Adds the headers that were not found to the first error, whose cause they probably are."""
+    first = next((index for index, one in enumerate(found) if one.severity == "error"), None)
+    if first is None:
+        return found
+    text = f"{found[first].message}\n  not found, and perhaps the cause: {', '.join(dict.fromkeys(names))}"
+    return (*found[:first], replace(found[first], message=text), *found[first + 1 :])
 
 
 def _missing_headers(prepared: _Prepared) -> tuple[Diagnostic, ...]:

@@ -129,6 +129,16 @@ typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUt
 
 TENSOR_MAP = "CUtensorMap"
 
+_DEPENDENT_LAUNCH = {
+    name: f'static __device__ __forceinline__ void {name}(void) {{ asm volatile("griddepcontrol.{operation};" ::: "memory"); }}\n'
+    for name, operation in (
+        ("cudaGridDependencySynchronize", "wait"),
+        ("cudaTriggerProgrammaticLaunchCompletion", "launch_dependents"),
+    )
+}
+RUNTIME_NAMES = frozenset(_DEPENDENT_LAUNCH)
+"""Functions of the device runtime that nvcc declares in every file (PTX ISA, griddepcontrol)."""
+
 _BASE_NAMES = words_of(
     "size_t ptrdiff_t nullptr_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t intptr_t uintptr_t "
     "intmax_t uintmax_t move forward initializer_list"
@@ -269,6 +279,7 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
     yield _BASE
     if TENSOR_MAP in names:
         yield _TENSOR_MAP
+    yield from (text for name, text in _DEPENDENT_LAUNCH.items() if name in names)
     functions = sorted(names & _FUNCTIONS)
     if functions:
         yield f"namespace std {{ {' '.join(f'using ::{name};' for name in functions)} }}\n"
@@ -282,9 +293,3 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
             yield f"#include <cuda/std/{header}>\n"
             yield f"namespace std {{ {' '.join(f'using ::cuda::std::{name};' for name in taken if name not in _IN_STD)} }}\n"
 
-
-EMPTY_HEADERS = (
-    "assert.h", "cassert", "cfloat", "climits", "cmath", "cstddef", "cstdint", "cstdio", "cstdlib", "cstring", "float.h",
-    "limits.h", "math.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h", "string.h",
-)  # fmt: skip
-"""Headers that libraries include unnecessarily under NVRTC; the prelude has their contents."""

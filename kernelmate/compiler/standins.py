@@ -18,6 +18,12 @@ TORCH_HEADER = "kernelmate_torch.h"
 NUMBERS_HEADER = "kernelmate_numbers.h"
 _NUMBERS_TEXT = "#pragma once\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <cuComplex.h>\n"
 
+CUTLASS_HOST = ("cutlass/core_io.h",)
+"""Headers of CUTLASS for host code, which its headers for devices include in part."""
+
+CUTLASS_STD = frozenset({"tuple", "pair"})
+"""Names of `std::` whose libcu++ headers CUTLASS leaves out under NVRTC though it uses them."""
+
 
 def standin_for(name: str, words: Collection[str]) -> str | None:
     """Returns the header that device code with these words gets for a host library's; None if it needs nothing of it."""

@@ -62,6 +62,9 @@ def _joined(own: CompileOptions, build: CompileOptions, explicit_std: bool) -> C
 _LONG_S = 15.0
 """Seconds of compiling after which no further instance is inferred."""
 
+NAMES_FILE = "__nv_name_map"
+"""The file that NVRTC reports errors in name expressions for."""
+
 CLUSTERS_FROM = (9, 0)
 """First compute capability with thread block clusters (CUDA C++ Programming Guide, thread block clusters)."""
 
@@ -166,7 +169,8 @@ class KernelPreparer:
             (good if prepared.compiled.ok else failed).append(prepared)
         if good:
             return tuple(good)
-        return tuple(failed[:1]) if used else (self.prepare(kernel, contract, None),)
+        true = [one for one in failed if not _is_unnameable(one)] if used else []
+        return tuple(true[:1]) or (self.prepare(kernel, contract, None),)
 
     def _inferred(self, kernel: Kernel, contract: Contract | None, inferred: InferredInstance) -> Prepared:
         prepared = self.prepare(kernel, contract, inferred.text)
@@ -258,6 +262,11 @@ class KernelPreparer:
                 f"holds {resident}."
             )
         return None
+
+
+def _is_unnameable(prepared: Prepared) -> bool:
+    """Returns True if an instance has a name in it that only its user's scope knows: the inference failed, not the code."""
+    return any(one.file == NAMES_FILE and one.severity == "error" for one in prepared.compiled.diagnostics)
 
 
 def _repeats(failed: Sequence[Prepared]) -> bool:

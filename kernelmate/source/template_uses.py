@@ -288,7 +288,7 @@ class _Search:
             defined = _definition(word, text)
             if defined is not None:
                 outer = re.sub(rf"(?<![\w:]){re.escape(word)}\b", _GLOBAL + word, defined)
-                return self.resolve(outer, host, opening + 1, depth + 1)
+                return self.resolve(outer, host, index, depth + 1)
             if host.tokens[opening].text == "(" and opening and host.tokens[opening - 1].kind == "word":
                 found = self._from_macro(word, host, opening, depth)
                 if found is not None:
@@ -392,7 +392,8 @@ class _Search:
             if declared is None:
                 continue
             kind, value = declared
-            return self._type_of(value, host, opening + 1, depth + 1) if kind == "auto" else self.resolve(kind, host, opening + 1, depth + 1)
+            again = self._type_of if kind == "auto" else self.resolve
+            return again(value if kind == "auto" else kind, host, index, depth + 1)
         return self.resolve(constructed[1], host, index, depth + 1) if constructed is not None else []
 
 
