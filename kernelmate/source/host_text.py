@@ -250,7 +250,7 @@ def project_files(path: Path) -> tuple[Path, ...]:
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in ("build", "node_modules"))
         place = Path(parent)
-        near = len(os.path.relpath(place, beside).split(os.sep))
+        near = 0 if place == beside else len(os.path.relpath(place, beside).split(os.sep))
         found += [(near, place / name) for name in names if os.path.splitext(name)[1].lower() in _SUFFIXES]
         if len(found) > 4 * _MOST_FILES:
             break

@@ -385,7 +385,7 @@ class _Search:
         inner = index
         for opening in host.around(index):
             head = host.head(opening) if host.tokens[opening].text == "{" else None
-            scope = (f"({head.parameters})" if head is not None else "") + (
+            scope = (f"({head.parameters});" if head is not None else "") + (
                 host.between(opening, inner) if host.tokens[opening].text == "{" else ""
             )
             declared = _declaration(named[1], scope)

@@ -69,9 +69,11 @@ def test_an_option_that_is_not_on_the_list_is_told(compiled: Compile) -> None:
 
 
 def test_a_template_without_an_instance_says_how_to_name_one(compiled: Compile) -> None:
-    ((line, _, message),) = errors(compiled("template <int N> __global__ void k(int* x) { *x = N; }\n"))
-    assert line == 1
-    assert 'instances = ["k<...>"]' in message
+    result = compiled("template <int N> __global__ void k(int* x) { *x = N; }\n")
+    (said,) = result.diagnostics
+    assert not result.ok
+    assert (said.severity, said.code, said.line) == ("note", "no-instance", 1)
+    assert 'instances = ["k<...>"]' in said.message
 
 
 def test_positions_go_through_the_anchors_of_a_string(cache_dir: object) -> None:

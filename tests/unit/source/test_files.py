@@ -40,8 +40,6 @@ BLOCK = '// /// kernelmate\n// sizes = [{ n = 1 }]\n// grid = 1\n// block = 1\n/
         (b"// ok\n// gr\xf6sse\n", "not UTF-8: byte 11 is 0xf6", (2, 6)),
         ("// é\n// é".encode() + b"\xe9", "not UTF-8: byte 11 is 0xe9", (2, 5)),
         (b"//" + b"x" * 5_000_001, "over the limit of 5 MB", (None, None)),
-        ((K + "int x;\n" + K).encode(), "2 kernels are called k, at lines 1, 3", (3, 17)),
-        (b"__global__ void k(int n) {}\n__global__ void k(float n) {}", "2 kernels are called k", (2, 17)),
     ],
 )
 def test_a_file_that_cannot_be_used_says_why(
@@ -55,6 +53,23 @@ def test_a_file_that_cannot_be_used_says_why(
     assert caught.value.hint
     assert caught.value.file == str(path)
     assert (caught.value.line, caught.value.column) == place
+
+
+def test_kernels_of_one_name_are_told_apart_by_their_types(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(K + "__global__ void k(float *x) {}\n" + K.replace("k(", "m("))
+    assert [kernel.label for kernel in load_kernels(path)] == ["k(int)", "k(float *)", "m"]
+    assert load_kernel(f"{path}::k(float*)").line == 2
+    with pytest.raises(SourceError, match=r"Several kernels are called k\. Write one of k\(int\), k\(float \*\)"):
+        load_kernel(f"{path}::k")
+
+
+def test_kernels_of_one_name_and_signature_are_told_apart_by_their_line(tmp_path: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text("#ifdef A\n" + K + "\n#else\n" + K + "\n#endif\n")
+    first, second = load_kernels(path)
+    assert (first.name, second.name) == ("k", "k")
+    assert load_kernel(f"{path}::{second.label}").start == second.start
 
 
 def test_paths_that_are_no_files_say_what_they_are(tmp_path: Path) -> None:

@@ -1,0 +1,100 @@
+"""Kernels of one name, conditions around kernels, and language features that real files use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernelmate.compiler import compile_kernel, find_target
+from kernelmate.records import Compiled, CompileOptions
+from kernelmate.source import load_kernels
+
+
+OVERLOADS = """\
+__global__ void k(float *x) { x[0] = 1; }
+__global__ void k(float *x, int n) { x[n] = 1; }
+namespace { __global__ void m(int *p) { *p = 1; } }
+namespace other { __global__ void m(int *p) { *p = missing; } }
+#if defined(FAST)
+__global__ void z(float *x) { x[0] = missing; }
+#else
+__global__ void z(float *x) { x[0] = 2; }
+#endif
+"""
+
+
+def compile_each(tmp_path: Path, text: str, **options: object) -> dict[str, Compiled]:
+    path = tmp_path / "k.cu"
+    path.write_text(text)
+    return {
+        kernel.label: compile_kernel(
+            kernel, (), instance=None, target=find_target(None), options=CompileOptions(**options),  # type: ignore[arg-type]
+        )
+        for kernel in load_kernels(path)
+    }  # fmt: skip
+
+
+def test_kernels_of_one_name_compile_each_by_itself(tmp_path: Path, cache_dir: Path) -> None:
+    found = compile_each(tmp_path, OVERLOADS)
+    assert {name: one.ok for name, one in found.items()} == {
+        "k(float *)": True, "k(float *, int)": True, "m": True, "other::m": False, "z:6": False, "z:8": True,
+    }  # fmt: skip
+    assert found["k(float *)"].lowered_name != found["k(float *, int)"].lowered_name
+    assert [one.message for one in found["other::m"].diagnostics] == ['identifier "missing" is undefined']
+
+
+def test_an_inactive_kernel_is_a_note(tmp_path: Path, cache_dir: Path) -> None:
+    (said,) = compile_each(tmp_path, OVERLOADS)["z:6"].diagnostics
+    assert (said.severity, said.code, said.line) == ("note", "inactive", 6)
+    active = compile_each(tmp_path, OVERLOADS, defines=("FAST",))
+    assert (active["z:6"].ok, active["z:8"].ok) == (False, False)
+    assert any(one.severity == "error" and "missing" in one.message for one in active["z:6"].diagnostics)
+    assert [one.code for one in active["z:8"].diagnostics] == ["inactive"]
+
+
+def test_concepts_and_alias_templates_are_kept(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        "template <typename T> concept Small = sizeof(T) <= 4;\n"
+        "template <typename T> struct Pair { T a, b; };\n"
+        "template <typename T> using Both = Pair<T>;\n"
+        "template <Small T> __device__ T f(Both<T> x) { return x.a + x.b; }\n"
+        "__global__ void k(float *x) { x[0] = f(Both<float>{x[1], x[2]}); }\n"
+    )
+    assert compile_each(tmp_path, text, std="c++20")["k"].ok
+
+
+def test_a_backslash_may_have_blanks_behind_it(tmp_path: Path, cache_dir: Path) -> None:
+    text = "#define TWO \\  \n  { x[0] = 1; \\\t\n    x[1] = 2; }\n__global__ void k(float *x) { TWO }\n"
+    assert compile_each(tmp_path, text)["k"].ok
+
+
+def test_the_platform_is_the_one_that_nvcc_states(tmp_path: Path, cache_dir: Path) -> None:
+    text = "#if !defined(__linux__) || __CHAR_BIT__ != 8\n#error unknown platform\n#endif\n__global__ void k(int *x) { *x = 1; }\n"
+    assert compile_each(tmp_path, text)["k"].ok
+
+
+def test_arguments_of_an_instance_are_looked_up_in_the_kernels_namespace(tmp_path: Path, cache_dir: Path) -> None:
+    path = tmp_path / "k.cu"
+    path.write_text(
+        "namespace a { struct Add { __device__ float operator()(float x) { return x + 1; } }; enum Mode { plain, fast };\n"
+        "template <typename Op, Mode m> __global__ void k(float *x) { x[0] = m == fast ? Op()(x[0]) : 0; } }\n"
+    )
+    result = compile_kernel(
+        load_kernels(path)[0], (), instance="k<Add, fast>", target=find_target(None), options=CompileOptions()
+    )
+    assert result.ok, result.diagnostics
+
+
+def test_specialisations_of_host_templates_are_left_out(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        "template <typename T> float value(T x);\ntemplate <> float value<float>(float x) { return x; }\n"
+        "template <typename T> __global__ void t(T *x) {}\ntemplate <> __global__ void t<float>(float *x) {}\n"
+        "__global__ void k(float *x) { x[0] = 1; }\n"
+    )
+    assert compile_each(tmp_path, text)["k"].ok
+
+
+def test_waiting_for_a_dependent_launch_is_declared(tmp_path: Path, cache_dir: Path) -> None:
+    text = "__global__ void k(int *x) { cudaGridDependencySynchronize(); *x = 1; cudaTriggerProgrammaticLaunchCompletion(); }\n"
+    result = compile_each(tmp_path, text)["k"]
+    assert result.ok
+    assert "griddepcontrol.wait" in result.ptx

@@ -1,0 +1,111 @@
+"""Instances of templates that the code around them uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelmate.records import Unit
+from kernelmate.source import find_kernels
+from kernelmate.source.template_uses import guessed_instances, inferred_instances, template_parameters
+
+KERNEL = "template <typename T, int N> __global__ void k(T *x, const T *y) { x[0] = y[N]; }\n"
+
+
+def instances(text: str, path: str = "<cell>") -> list[str]:
+    (kernel, *_) = find_kernels(Unit(path, text))
+    return [one.text for one in inferred_instances(kernel)]
+
+
+@pytest.mark.parametrize(
+    ("host", "found"),
+    [
+        ("void f() { k<float, 4><<<1, 1>>>(a, b); }", ["k<float, 4>"]),
+        ("void f() { auto p = &k<double, 2>; cudaLaunchKernel((void*)k<double, 2>, g, b, a, 0, s); }", ["k<double, 2>"]),
+        ("template __global__ void k<half, 8>(half*, const half*);", ["k<half, 8>"]),
+        ("void f() { using T = float; constexpr int n = 32 / 2; k<T, n><<<1, 1>>>(a, b); }", ["k<float, 32 / 2>"]),
+        ("template <class U> void f(U *a) { k<U, 4><<<1, 1>>>(a, a); }\nvoid g() { f<int>(a); }", ["k<int, 4>"]),
+        ("template <class U> void f(U *a) { k<U, 4><<<1, 1>>>(a, a); }\nvoid g(double *p) { f(p); }", ["k<double, 4>"]),
+        ("template <class U> void f(U *a) { k<U, 4><<<1, 1>>>(a, a); }\ntemplate void f(half *a);", ["k<half, 4>"]),
+        (
+            "#define LAUNCH(n) k<float, n><<<1, 1>>>(a, b)\nvoid f(int n) { if (n == 1) LAUNCH(1); else LAUNCH(2); }",
+            ["k<float, 1>", "k<float, 2>"],
+        ),
+        (
+            "#define ALL ONE(1)\n#define ONE(n) k<U, n><<<1, 1>>>(a, b)\n"
+            "template <class U> void f() { ALL }\nvoid g() { f<float>(); }",
+            ["k<float, 1>"],
+        ),
+        (
+            "#define WITH(name, ...) { constexpr int name = 3; __VA_ARGS__(); }\n"
+            "void f() { WITH(D, [&] { k<float, D><<<1, 1>>>(a, b); }) }",
+            ["k<float, 3>"],
+        ),
+        (
+            '#define SWITCH(level, ...) { using scalar_##level = double; __VA_ARGS__; }\n'
+            'void f() { SWITCH(0, using t = scalar_0; k<t, 1><<<1, 1>>>(a, b);) }',
+            ["k<double, 1>"],
+        ),
+        (
+            'void f() { AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "k", [&] { k<scalar_t, 1><<<1, 1>>>(a, b); }); }',
+            ["k<float, 1>", "k<double, 1>"],
+        ),
+    ],
+)  # fmt: skip
+def test_uses_give_the_arguments(host: str, found: list[str]) -> None:
+    assert instances(KERNEL + host) == found
+
+
+def test_the_most_used_come_first() -> None:
+    text = KERNEL + "void f() { k<int, 1><<<1, 1>>>(a, b); k<float, 2><<<1, 1>>>(a, b); k<float, 2><<<1, 1>>>(a, b); }"
+    assert instances(text) == ["k<float, 2>", "k<int, 1>"]
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "void f(float *p) { k<<<1, 1>>>(p); }",
+        "void f() { float *p, *q; k<<<1, 1>>>(q); }",
+        "void f() { k<<<1, 1>>>(x.data_ptr<float>()); }",
+        "void f() { k<<<1, 1>>>((float *)p); }",
+        "void f() { auto q = static_cast<float *>(p); k<<<1, 1>>>(q); }",
+    ],
+)
+def test_arguments_of_a_launch_give_the_types(launch: str) -> None:
+    assert instances("template <class T> __global__ void k(T *x) { *x = 1; }\n" + launch) == ["k<float>"]
+
+
+def test_run_time_values_give_nothing() -> None:
+    assert instances(KERNEL + "void f(int n) { k<float, n><<<1, 1>>>(a, b); }") == []
+
+
+def test_defaults_are_enough() -> None:
+    text = "template <typename T = float, int N = 4> __global__ void k(T *x) { x[0] = N; }\n"
+    assert instances(text) == ["k<>"]
+
+
+def test_other_files_of_the_project_are_read_and_the_nearest_first(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "run.cu").write_text("void f() { k<float, 16><<<1, 1>>>(a, b); }")
+    (tmp_path / "other.cu").write_text("void g() { k<int, 8><<<1, 1>>>(a, b); }")
+    path = tmp_path / "src" / "k.cuh"
+    path.write_text(KERNEL)
+    assert instances(KERNEL, str(path)) == ["k<float, 16>", "k<int, 8>"]
+
+
+def test_a_template_that_calls_itself_in_circles_ends() -> None:
+    text = KERNEL + "template <class A> void f() { g<A>(); k<A, 1><<<1, 1>>>(a, b); }\ntemplate <class A> void g() { f<A>(); }"
+    assert instances(text) == []
+
+
+def test_guesses_follow_kind_and_name() -> None:
+    text = (
+        "template <typename T, typename index_t, int BLOCK_SIZE, bool causal, Mode mode, int... rest>\n"
+        "__global__ void k(T *x) { x[0] = 1; }\n"
+    )
+    (kernel,) = find_kernels(Unit("<cell>", text))
+    assert [one.kind for one in template_parameters(kernel)] == ["type", "type", "value", "value", "value", "pack"]
+    assert [one.text for one in guessed_instances(kernel)][0] == "k<float, int, 128, false, Mode(0)>"
+    assert all(one.guessed for one in guessed_instances(kernel))
