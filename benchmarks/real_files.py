@@ -37,7 +37,28 @@ from benchmarks.machine import describe
 
 TABLE = Path(__file__).with_name("data") / "real_files.toml"
 KEPT = frozenset(
-    ".cu .cuh .h .hh .hpp .hxx .inl .inc .ipp .tpp .tcc .def .in .py .cpp .cc .cxx .impl .json .toml".split()
+    [
+        ".cu",
+        ".cuh",
+        ".h",
+        ".hh",
+        ".hpp",
+        ".hxx",
+        ".inl",
+        ".inc",
+        ".ipp",
+        ".tpp",
+        ".tcc",
+        ".def",
+        ".in",
+        ".py",
+        ".cpp",
+        ".cc",
+        ".cxx",
+        ".impl",
+        ".json",
+        ".toml",
+    ]
 )
 """Suffixes of the files that are copied out of a repository."""
 

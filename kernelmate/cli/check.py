@@ -34,8 +34,8 @@ def check(file: str, **options: Any) -> int:
     output = output_of(options)
     settings = settings_of(options)
     from kernelmate.cli.progress import TerminalProgress
-    from kernelmate.session import Session
     from kernelmate.cli.stopping import note
+    from kernelmate.session import Session
     from kernelmate.source import load_kernel, load_kernels
     from kernelmate.source.files import unread_strings
 

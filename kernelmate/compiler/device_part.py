@@ -26,7 +26,7 @@ from kernelmate.compiler.includes import (
     is_needed,
     is_standard,
 )
-from kernelmate.compiler.prelude import RUNTIME_NAMES, STD_NAMES, TENSOR_MAP
+from kernelmate.compiler.prelude import CUDA_VERSION, RUNTIME_NAMES, STD_NAMES, TENSOR_MAP
 from kernelmate.compiler.project import File, Files, load_files
 from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
 from kernelmate.compiler.standins import CUTLASS_HOST, CUTLASS_STD, is_told, standin_for, standin_text
@@ -180,7 +180,9 @@ class _Plan:
         for name in sorted({one for include, found in includes if (one := self._standin(include, found, words))}):
             headers.append((name, standin_text(name, words, own)))
         raw = [found.path for _, found in includes if found.fate == "raw" and found.path is not None]
-        cutlass = any(found.fate == "raw" and include.name.startswith(("cutlass/", "cute/")) for include, found in includes)
+        cutlass = any(
+            found.fate == "raw" and include.name.startswith(("cutlass/", "cute/")) for include, found in includes
+        )
         if cutlass:
             headers += [(name, "") for name in CUTLASS_HOST]
         mine = [path for path in raw if not any(path.is_relative_to(place) for place in system)]
@@ -258,6 +260,8 @@ class _Plan:
         names = frozenset(found) & words & STD_NAMES
         driver = any(include.name == "cuda.h" for file in self.files.files for include, _ in file.includes)
         names |= RUNTIME_NAMES & words - own
+        if any("CUDA_VERSION" in file.text for file in self.files.files):
+            names |= {CUDA_VERSION}
         return names | {TENSOR_MAP} if driver and TENSOR_MAP in words else names
 
     # --------------------------------------------------------------------------------------------------- rendering

@@ -120,6 +120,37 @@ def _from_front_end(head: re.Match[str], body: Sequence[str], sources: Sources) 
     return Diagnostic(severity, text, *sources.locate(name, int(head["line"]), column), head["code"])
 
 
+_SYMBOL = re.compile(r"\b_Z\w+")
+_NAME_LENGTH = re.compile(r"[KVrLO]*(\d+)")
+
+
+def demangled(symbol: str) -> str:
+    """Returns the qualified name that a mangled one encodes (Itanium C++ ABI, 5.1), without its parameters.
+
+    A variable of a function is named after it: `tile of matmul`. What is not understood stays as it is.
+    """
+    inner = symbol.startswith("_ZZ") and "E" in symbol
+    outer, _ = _nested_name(symbol, 3 if inner else 2)
+    if not outer:
+        return symbol
+    local = _nested_name(symbol, symbol.rindex("E") + 1)[0] if inner else ""
+    return f"{local} of {outer}" if local else outer
+
+
+def _nested_name(symbol: str, at: int) -> tuple[str, int]:
+    names = []
+    nested = symbol[at : at + 1] == "N"
+    at += nested
+    while (length := _NAME_LENGTH.match(symbol, at)) is not None:
+        end = length.end() + int(length[1])
+        name = symbol[length.end() : end]
+        names.append("(anonymous namespace)" if name.startswith("_GLOBAL__N_") else name)
+        at = end
+        if not nested:
+            break
+    return "::".join(names), at
+
+
 def _column(shown: str, caret: str) -> int:
     """Returns the column, in characters, that a caret points at.
 
@@ -167,6 +198,7 @@ def _explained(found: Diagnostic, note: Diagnostic, sources: Sources) -> Diagnos
 
 def _from_assembler(match: re.Match[str], sources: Sources) -> Diagnostic:
     severity, message = _SEVERITIES[match["kind"]], match["message"].strip()
+    message = _SYMBOL.sub(lambda symbol: demangled(symbol[0]), message)
     place = sources.locate(UNIT_NAME, *sources.place)
     if match["line"] is not None:
         source = _source_of_ptx(sources.ptx, int(match["line"]), (UNIT_NAME, *sources.headers))

@@ -27,9 +27,6 @@ from kernelmate.source.instances import template_arguments
 from kernelmate.source.template_uses import template_parameters
 from kernelmate.source.tokens import line_starts
 
-
-
-
 MISSING_HEADER = "missing-header"
 """Code of the diagnostic about a header that was not found; its message begins with the header's name."""
 
@@ -92,7 +89,9 @@ def compile_kernel(
         if cache is not None and (product.ok or "error" in product.log):
             cache.store(key, product)
     if not product.ok and _is_inactive(prepared, compiler, timeout_s):
-        return _noted(prepared, f"{kernel.name} is inactive: a condition around it does not hold with these options", "inactive")
+        return _noted(
+            prepared, f"{kernel.name} is inactive: a condition around it does not hold with these options", "inactive"
+        )
     return _compiled(prepared, product)
 
 

@@ -128,6 +128,9 @@ typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUt
 """The only declaration of `cuda.h` that device code uses; NVRTC cannot read `cuda.h`."""
 
 TENSOR_MAP = "CUtensorMap"
+CUDA_VERSION = "CUDA_VERSION"
+_VERSION = "#define CUDA_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)\n"
+"""The macro of `cuda.h`, by which projects tell toolkits apart."""
 
 _DEPENDENT_LAUNCH = {
     name: f'static __device__ __forceinline__ void {name}(void) {{ asm volatile("griddepcontrol.{operation};" ::: "memory"); }}\n'
@@ -277,6 +280,8 @@ def prelude_for(names: Collection[str]) -> str:
 def _parts(names: frozenset[str]) -> Iterator[str]:
     yield _PLATFORM
     yield _BASE
+    if CUDA_VERSION in names:
+        yield _VERSION
     if TENSOR_MAP in names:
         yield _TENSOR_MAP
     yield from (text for name, text in _DEPENDENT_LAUNCH.items() if name in names)
@@ -292,4 +297,3 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
         if taken:
             yield f"#include <cuda/std/{header}>\n"
             yield f"namespace std {{ {' '.join(f'using ::cuda::std::{name};' for name in taken if name not in _IN_STD)} }}\n"
-

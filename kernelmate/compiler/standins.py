@@ -12,7 +12,9 @@ _NUMBERS = re.compile(r"cublas|cusparse|cusolver|cufft|cudnn|nccl|cutensor")
 _NUMBER_WORD = re.compile(r"(?i).*(?:half|bfloat|complex|fp16|bf16)")
 _TORCH_WORD = re.compile(r"at|c10|torch|(?:C10|AT|CUDA_KERNEL|WARP)_\w+|gpuAtomic\w+|getLaneId|ACTIVE_MASK|int64_t")
 _SECTION = re.compile(r"^// section (\w+)\n", re.MULTILINE)
-_PROVIDED = re.compile(r"cuda\.h|cuda_runtime|device_launch_parameters|driver_|cuda_profiler|cudaProfiler|nvtx3|nvToolsExt")
+_PROVIDED = re.compile(
+    r"cuda\.h|cuda_runtime|device_launch_parameters|driver_|cuda_profiler|cudaProfiler|nvtx3|nvToolsExt"
+)
 
 TORCH_HEADER = "kernelmate_torch.h"
 NUMBERS_HEADER = "kernelmate_numbers.h"

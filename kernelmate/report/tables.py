@@ -78,13 +78,13 @@ def check_view(checked: Sequence[CheckedKernel], sources: SourceLines) -> Group:
         parts.append(Text(f"{first.target} ({first.arch}), {first.compiler}", style="dim"))
     for item in compiled:
         parts += _occupancy_lines(item)
-    for standing, failed in (
+    for words, failed in (
         (("does not compile", "bad"), [one.verdict for one in checked if one.verdict.accepted is False]),
         (("not compiled", "plain"), [one.verdict for one in checked if one.verdict.accepted is not False]),
     ):
         names = ", ".join(dict.fromkeys(kernel_words(verdict) for verdict in failed if not verdict.compiled))
         if names:
-            parts.append(heading(names, standing))
+            parts.append(heading(names, words))
     seen: dict[Diagnostic, None] = {}
     for item in checked:
         seen |= dict.fromkeys(item.verdict.diagnostics)

@@ -173,7 +173,10 @@ class KernelPreparer:
         return tuple(true[:1]) or (self.prepare(kernel, contract, None),)
 
     def _inferred(self, kernel: Kernel, contract: Contract | None, inferred: InferredInstance) -> Prepared:
-        prepared = self.prepare(kernel, contract, inferred.text)
+        try:
+            prepared = self.prepare(kernel, contract, inferred.text)
+        except CompileTimeout as error:
+            prepared = _timed_out(kernel, contract, inferred.text, self.target, error)
         text = f"no contract names instances; {inferred.text} comes from {inferred.origin}"
         note = Diagnostic("note", text, *_place(kernel), "inferred-instance")
         compiled = replace(prepared.compiled, diagnostics=(*prepared.compiled.diagnostics, note))
@@ -205,9 +208,7 @@ class KernelPreparer:
         try:
             prepared = self.prepare(kernel, contract, instance)
         except CompileTimeout as error:
-            diagnostic = Diagnostic("error", error.message, *_place(kernel))
-            compiled = Compiled(kernel.name, instance, "", self.target.arch, "NVRTC", False, (diagnostic,))
-            return Prepared(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))
+            return _timed_out(kernel, contract, instance, self.target, error)
         if mismatch is not None and not prepared.findings:
             return replace(prepared, findings=(_launch_failure(kernel, mismatch),))
         return prepared
@@ -262,6 +263,15 @@ class KernelPreparer:
                 f"holds {resident}."
             )
         return None
+
+
+def _timed_out(
+    kernel: Kernel, contract: Contract | None, instance: str | None, target: Target, error: CompileTimeout
+) -> Prepared:
+    """Returns a version whose compiler was killed at the time limit, with that as its error."""
+    diagnostic = Diagnostic("error", error.message, *_place(kernel))
+    compiled = Compiled(kernel.name, instance, "", target.arch, "NVRTC", False, (diagnostic,))
+    return Prepared(kernel, contract, compiled, findings=(_compile_error(kernel, compiled),))
 
 
 def _is_unnameable(prepared: Prepared) -> bool:

@@ -124,7 +124,7 @@ def _told_apart(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
         if names[kernel.name] > 1:
             line = kernel.unit.locate(kernel.line, kernel.column)[0]
             unique = typed[kernel.name, _types(kernel)] == 1
-            kernel = replace(kernel, distinction=_types(kernel) if unique else f":{line}")  # noqa: PLW2901
+            kernel = replace(kernel, distinction=_types(kernel) if unique else f":{line}")
         found.append(kernel)
     return tuple(found)
 

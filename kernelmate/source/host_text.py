@@ -65,7 +65,8 @@ class HostText:
         """Returns, for each token, the index of the bracket around it; -1 outside. A macro's body is on its own."""
         found: list[int] = []
         stack: list[int] = []
-        directive, own = 0, []
+        own: list[int] = []
+        directive = 0
         for index, token in enumerate(self.tokens):
             if token.directive != directive:
                 directive, own = token.directive, []
@@ -135,7 +136,8 @@ class HostText:
             r"^[ \t]*#[ \t]*define[ \t]+(\w+)\(([^)]*)\)((?:[^\n\\]|\\[ \t]*\n|\\[^\n])*)", self.text, re.MULTILINE
         ):
             parameters = tuple(
-                "__VA_ARGS__" if name.strip() == "..." else name.strip() for name in match[2].replace("\\", " ").split(",")
+                "__VA_ARGS__" if name.strip() == "..." else name.strip()
+                for name in match[2].replace("\\", " ").split(",")
             )
             found[match[1]] = HostMacro(parameters, re.sub(r"\\[ \t]*\n", "\n", match[3]))
         return found
@@ -228,7 +230,12 @@ class HostFiles:
         inner = host_text(text)
         parts = [text]
         for index, token in enumerate(inner.tokens[:-1]):
-            if token.kind == "word" and token.text.isupper() and inner.tokens[index + 1].text == "(" and token.text != name:
+            if (
+                token.kind == "word"
+                and token.text.isupper()
+                and inner.tokens[index + 1].text == "("
+                and token.text != name
+            ):
                 parts.append(self.expansion(token.text, inner.arguments(index + 1), depth + 1))
         return "\n".join(parts)
 

@@ -32,9 +32,51 @@ _GLOBAL = "\0"
 
 _WORD = re.compile(r"(?<![\w.\0])(?<!::)(?<!->)[^\W\d]\w*")
 _PLAIN = frozenset(
-    "bool char signed unsigned short int long float double void const volatile true false sizeof nullptr wchar_t "
-    "typename template struct class std cuda size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t "
-    "half __half __half2 half2 __nv_bfloat16 nv_bfloat16 __nv_bfloat162 at c10 torch static_cast".split()
+    [
+        "bool",
+        "char",
+        "signed",
+        "unsigned",
+        "short",
+        "int",
+        "long",
+        "float",
+        "double",
+        "void",
+        "const",
+        "volatile",
+        "true",
+        "false",
+        "sizeof",
+        "nullptr",
+        "wchar_t",
+        "typename",
+        "template",
+        "struct",
+        "class",
+        "std",
+        "cuda",
+        "size_t",
+        "int8_t",
+        "int16_t",
+        "int32_t",
+        "int64_t",
+        "uint8_t",
+        "uint16_t",
+        "uint32_t",
+        "uint64_t",
+        "half",
+        "__half",
+        "__half2",
+        "half2",
+        "__nv_bfloat16",
+        "nv_bfloat16",
+        "__nv_bfloat162",
+        "at",
+        "c10",
+        "torch",
+        "static_cast",
+    ]
 )
 _FLOATING = ("float", "at::Half", "double")
 
@@ -127,7 +169,11 @@ def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
     found = []
     for element in ("float", "__half", "int"):
         given = [_guess(one, element) for one in parameters if one.default is None and one.kind != "pack"]
-        found.append(InferredInstance(f"{kernel.name}<{', '.join(given)}>", "a guess: nothing in the project uses it", guessed=True))
+        found.append(
+            InferredInstance(
+                f"{kernel.name}<{', '.join(given)}>", "a guess: nothing in the project uses it", guessed=True
+            )
+        )
     return tuple(dict.fromkeys(found))
 
 
@@ -137,7 +183,9 @@ def _guess(parameter: TemplateParameter, element: str) -> str:
         return "int" if re.search(r"ind(?:ex|ices)|idx|offset|count|size", name) else element
     if kind in ("bool", "const bool"):
         return "false"
-    if not re.fullmatch(r"(?:const )?(?:(?:unsigned|signed|long|int|short|char|size_t|std::size_t|u?int\d+_t|uint)\s*)+", kind):
+    if not re.fullmatch(
+        r"(?:const )?(?:(?:unsigned|signed|long|int|short|char|size_t|std::size_t|u?int\d+_t|uint)\s*)+", kind
+    ):
         return f"{kind}(0)" if kind and "auto" not in kind else "1"
     for pattern, value in _GUESSES:
         if re.search(pattern, name):
@@ -146,7 +194,8 @@ def _guess(parameter: TemplateParameter, element: str) -> str:
 
 
 _GUESSES = (
-    (r"vec|pack|unroll|ilp|per_?thread|items|stage|rank|ndim|dims?\b", "4"),
+    (r"rank|ndim|dims?\Z", "2"),
+    (r"vec|pack|unroll|ilp|per_?thread|items|stage", "4"),
     (r"threads|block|nt\b|cta|bdim", "128"),
     (r"tile|bm|bn|bk|warp|head|dim|hidden", "32"),
     (r"bits", "8"),
@@ -176,7 +225,11 @@ class _Search:
                 text = f"{self.kernel.name}<{', '.join(arguments)}>".replace(_GLOBAL, "")
                 counted[text] += 1
                 line = host.text.count("\n", 0, host.tokens[index].start) + 1
-                where = f"its use at line {line}" if host.text == self.kernel.unit.text else "its use in another file of the project"
+                where = (
+                    f"its use at line {line}"
+                    if host.text == self.kernel.unit.text
+                    else "its use in another file of the project"
+                )
                 origins.setdefault(text, where)
         ordered = sorted(counted, key=lambda text: -counted[text])
         return tuple(InferredInstance(text, origins[text]) for text in ordered)
@@ -355,7 +408,9 @@ class _Search:
         instantiated = host.tokens[start].text == "template" and host.tokens[start + 1].text != "<"
         if not instantiated and _declares(host, opening):
             return []
-        declared = [parameters[tokens[a].start : tokens[b - 1].end] for a, b in split_list(tokens, 0, len(tokens)) if b > a]
+        declared = [
+            parameters[tokens[a].start : tokens[b - 1].end] for a, b in split_list(tokens, 0, len(tokens)) if b > a
+        ]
         for parameter, argument in zip(declared, host.arguments(opening), strict=False):
             if re.search(rf"\b{re.escape(word)}\b", parameter):
                 kind = _PARAMETER.match(argument.strip()) if instantiated else None
@@ -398,7 +453,9 @@ class _Search:
 
 
 _TYPED = (
-    re.compile(r"^(?:static_cast|reinterpret_cast|const_cast)\s*<\s*(?:const\s+)?([\w:]+(?:\s*<[^*]*>)?)(?:\s+const)?\s*[*&]*\s*>"),
+    re.compile(
+        r"^(?:static_cast|reinterpret_cast|const_cast)\s*<\s*(?:const\s+)?([\w:]+(?:\s*<[^*]*>)?)(?:\s+const)?\s*[*&]*\s*>"
+    ),
     re.compile(r"(?i:data|ptr)\w*\s*<\s*(?:const\s+)?([\w:]+(?:<[^()]*>)?)\s*>\s*\("),
     re.compile(r"accessor\d*\s*<\s*([\w:]+)\s*,"),
     re.compile(r"^\(\s*(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*\*+\s*(?:__restrict__)?\s*\)"),
@@ -406,7 +463,9 @@ _TYPED = (
 )
 """Expressions that name the type of what they point at."""
 
-_PARAMETER = re.compile(r"(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*[*&]*\s*(?:const\s+)?(?:__restrict__\s*)?\w*\Z")
+_PARAMETER = re.compile(
+    r"(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*[*&]*\s*(?:const\s+)?(?:__restrict__\s*)?\w*\Z"
+)
 
 
 def _declares(host: HostText, opening: int) -> bool:
@@ -460,4 +519,6 @@ _DECLARED = re.compile(
     r"(?:^|[\s(,])((?:(?:unsigned|long|signed)\s+)*[A-Za-z_][\w:]*(?:\s*<[^;(){}<>]*(?:<[^<>]*>)?[^;(){}<>]*>)?)(?:\s+const)?(?:\s+|\s*[*&])[*&\s]*"
     r"(?:const\s+)?(?:(?:__restrict__|RESTRICT)\s+)?\Z"
 )
-_DECLARED_FIRST = re.compile(r"\s*(?:static\s+|const\s+)*([A-Za-z_][\w:]*)(?:\s+|\s*[*&])[*&\s]*\w+\s*(?:=[^,;]*)?,[\w\s,*&]*\Z")
+_DECLARED_FIRST = re.compile(
+    r"\s*(?:static\s+|const\s+)*([A-Za-z_][\w:]*)(?:\s+|\s*[*&])[*&\s]*\w+\s*(?:=[^,;]*)?,[\w\s,*&]*\Z"
+)

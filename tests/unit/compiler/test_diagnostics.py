@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kernelmate.compiler import compile_kernel, find_target
-from kernelmate.compiler.diagnostics import Sources, read_log
+from kernelmate.compiler.diagnostics import Sources, demangled, read_log
 from kernelmate.errors import UsageError
 from kernelmate.records import Anchor, Compiled, CompileOptions, Unit
 from kernelmate.source import find_kernels, text_unit
@@ -95,3 +95,25 @@ def test_each_message_is_told_once() -> None:
 def test_a_path_with_parentheses_is_read_whole() -> None:
     (found,) = read_log("dir (1)/a(2).h(7): warning #177-D: unused\n", Sources(text_unit("x"), {}))
     assert (found.file, found.line, found.code, found.severity) == ("dir (1)/a(2).h", 7, "177-D", "warning")
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("_Z6matmulPf", "matmul"),
+        ("_ZN2ab4copyIfEEvPT_", "ab::copy"),
+        ("_ZN36_GLOBAL__N__00000000_4_k_cu_c0ffee001kEPf", "(anonymous namespace)::k"),
+        ("_ZZ6matmulPfE4tile", "tile of matmul"),
+        ("plain", "plain"),
+        ("_Z", "_Z"),
+    ],
+)
+def test_symbols_are_shown_as_names(symbol: str, name: str) -> None:
+    assert demangled(symbol) == name
+
+
+def test_the_assembler_names_kernels_as_the_source_does(compiled: Compile) -> None:
+    text = "namespace n {\n__global__ void k(int* x) { __shared__ int a[99999]; a[0] = 1; x[0] = a[x[1]]; }\n}\n"
+    ((_, _, message),) = errors(compiled(text))
+    assert "n::k" in message
+    assert "_Z" not in message

@@ -8,7 +8,6 @@ from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions
 from kernelmate.source import load_kernels
 
-
 OVERLOADS = """\
 __global__ void k(float *x) { x[0] = 1; }
 __global__ void k(float *x, int n) { x[n] = 1; }

@@ -50,7 +50,9 @@ def test_philox_states_are_unpacked(compiled: Compile) -> None:
 
 
 def test_number_types_come_with_the_libraries_that_bring_them(compiled: Compile) -> None:
-    assert compiled("#include <cublas_v2.h>\n__global__ void k(half *x, __nv_bfloat16 *y) { x[0] = __float2half(__bfloat162float(y[0])); }\n").ok
+    assert compiled(
+        "#include <cublas_v2.h>\n__global__ void k(half *x, __nv_bfloat16 *y) { x[0] = __float2half(__bfloat162float(y[0])); }\n"
+    ).ok
     assert compiled("#include <cufft.h>\n__global__ void k(cuComplex *x) { x[0] = cuCmulf(x[0], x[1]); }\n").ok
 
 

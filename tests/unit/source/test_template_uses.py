@@ -96,7 +96,10 @@ def test_other_files_of_the_project_are_read_and_the_nearest_first(tmp_path: Pat
 
 
 def test_a_template_that_calls_itself_in_circles_ends() -> None:
-    text = KERNEL + "template <class A> void f() { g<A>(); k<A, 1><<<1, 1>>>(a, b); }\ntemplate <class A> void g() { f<A>(); }"
+    text = (
+        KERNEL
+        + "template <class A> void f() { g<A>(); k<A, 1><<<1, 1>>>(a, b); }\ntemplate <class A> void g() { f<A>(); }"
+    )
     assert instances(text) == []
 
 
@@ -107,5 +110,5 @@ def test_guesses_follow_kind_and_name() -> None:
     )
     (kernel,) = find_kernels(Unit("<cell>", text))
     assert [one.kind for one in template_parameters(kernel)] == ["type", "type", "value", "value", "value", "pack"]
-    assert [one.text for one in guessed_instances(kernel)][0] == "k<float, int, 128, false, Mode(0)>"
+    assert next(one.text for one in guessed_instances(kernel)) == "k<float, int, 128, false, Mode(0)>"
     assert all(one.guessed for one in guessed_instances(kernel))
