@@ -262,11 +262,25 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
             kernel.name, instance, symbol, prepared.target.arch, prepared.compiler, True, found, product.ptx,
             product.cubin, binary, resources, prepared.part.paths,
         )  # fmt: skip
+    if any(is_torch(one.name) for one in prepared.part.left_out):
+        found = _with_standin(found)
     if prepared.part.missing:
         found = _with_missing(found, [one.name for one in prepared.part.missing])
     if not any(diagnostic.severity == "error" for diagnostic in found):
         found += (_at_kernel(prepared, product.log.strip() or "The compiler gave no reason."),)
     return Compiled(kernel.name, instance, "", prepared.target.arch, prepared.compiler, False, found)
+
+
+_LACKING = re.compile(r'(?:namespace "(?:at|c10|torch)\b[^"]*"|class "(?:at|c10)::[^"]*") has no member')
+
+
+def _with_standin(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """Adds to errors about torch's names that they come from KernelMate's declarations, which do not have them all."""
+    text = "\n  KernelMate's own declarations of torch's types lack it"
+    return tuple(
+        replace(one, message=one.message + text) if one.severity == "error" and _LACKING.search(one.message) else one
+        for one in found
+    )
 
 
 def _with_missing(found: tuple[Diagnostic, ...], names: Sequence[str]) -> tuple[Diagnostic, ...]:

@@ -245,8 +245,14 @@ using at::PackedTensorAccessor64;
 using at::RestrictPtrTraits;
 using at::TensorAccessor;
 namespace headeronly {
+using at::DefaultPtrTraits;
+using at::RestrictPtrTraits;
 using c10::BFloat16;
 using c10::Half;
+template <typename T, size_t N, template <typename U> class PtrTraits = at::DefaultPtrTraits, typename index_t = int64_t>
+using HeaderOnlyGenericPackedTensorAccessor = at::GenericPackedTensorAccessor<T, N, PtrTraits, index_t>;
+template <typename T, size_t N, template <typename U> class PtrTraits = at::DefaultPtrTraits, typename index_t = int64_t>
+using HeaderOnlyTensorAccessor = at::TensorAccessor<T, N, PtrTraits, index_t>;
 }  // namespace headeronly
 }  // namespace torch
 
