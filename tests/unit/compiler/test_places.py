@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -114,7 +115,7 @@ def test_a_toolkit_compiles_where_there_are_no_wheels(without_wheels, tmp_path: 
     assert done.returncode == 0, done.stdout + done.stderr
     assert f'"compiler": "NVRTC {importlib.metadata.version("nvidia-cuda-nvrtc").rpartition(".")[0]}' in done.stdout
     told = without_wheels("doctor")
-    assert "of the toolkit in" in " ".join(told.stdout.split())
+    assert re.search(r"of the toolkit .* in ", " ".join(told.stdout.split()))
 
 
 def test_neither_wheels_nor_a_toolkit_is_said_with_what_to_install(without_wheels, tmp_path: Path) -> None:
@@ -124,3 +125,56 @@ def test_neither_wheels_nor_a_toolkit_is_said_with_what_to_install(without_wheel
         pytest.skip("the system's own linker finds an NVRTC here")
     assert done.returncode == 3
     assert "pip install cuda-bindings nvidia-cuda-nvrtc" in done.stderr
+
+
+@pytest.fixture
+def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, str], Path]]:
+    """Make a toolkit's folder and name it by `CUDA_HOME`; a header can be left out."""
+    caches = (places.header_root, places.header_versions, places.system_includes)
+
+    def make(version: int, lacking: str = "") -> Path:
+        for name in ("cuda_runtime.h", "cuda_runtime_api.h", *places._WHOLE):
+            if name != lacking:
+                file = tmp_path / "include" / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(f"#define CUDART_VERSION {version}\n")
+        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+        monkeypatch.delenv(places.ROOT_VARIABLE, raising=False)
+        for cache in caches:
+            cache.cache_clear()
+        return tmp_path
+
+    yield make
+    for cache in caches:
+        cache.cache_clear()
+
+
+def test_headers_come_from_the_toolkit_alone(toolkit: Callable[..., Path]) -> None:
+    folder = toolkit(places.cuda_major() * 1000 + 20)
+    assert places.header_root().toolkit == folder
+    assert places.system_includes() == (str(folder / "include"),)
+    assert places.header_versions() == (f"toolkit {places.cuda_major()}.2 {folder}",)
+
+
+@pytest.mark.parametrize(
+    ("major", "lacking", "says"), [(0, "cub/cub.cuh", "it lacks cub/cub.cuh"), (-1, "", "NVRTC here is of CUDA")]
+)
+def test_headers_come_from_the_wheels_alone_where_the_toolkit_does_not_fit(
+    toolkit: Callable[..., Path], major: int, lacking: str, says: str
+) -> None:
+    folder = toolkit((places.cuda_major() + major) * 1000, lacking)
+    root = places.header_root()
+    assert root.toolkit is None
+    assert says in root.reason
+    assert places.system_includes()
+    assert not any(Path(path).is_relative_to(folder) for path in places.system_includes())
+
+
+def test_the_place_of_headers_can_be_named(toolkit: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = toolkit(places.cuda_major() * 1000)
+    monkeypatch.setenv(places.ROOT_VARIABLE, "wheels")
+    places.header_root.cache_clear()
+    assert places.header_root().toolkit is None
+    monkeypatch.setenv(places.ROOT_VARIABLE, str(folder))
+    places.header_root.cache_clear()
+    assert places.header_root().toolkit == folder
