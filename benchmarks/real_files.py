@@ -3,6 +3,8 @@
     python -m benchmarks.real_files fetch CACHE FOLDER   copies the listed repositories out of bare git directories
     python -m benchmarks.real_files run CACHE [--only WORDS] [--share 1/4] [--jobs 2] [-o RESULT]
 
+Ctrl-C ends a run with the files that were done.
+
 `benchmarks/data/real_files.toml` lists repository, commit, include paths, defines, standard and files; no text of them is in this
 repository. `CACHE` is a folder outside it, with a checkout of each as `owner+name`. `FOLDER` holds git directories,
 `owner+name/repo` or `owner+name.git`.
@@ -133,6 +135,7 @@ def _copy(git: Path, commit: str, place: Path) -> int:
     """Writes the files of one commit whose suffix says that compilers may read them; returns their number."""
     listing = _git(git, "ls-tree", "-r", "-z", commit).decode(errors="replace").split("\0")
     shutil.rmtree(place, ignore_errors=True)
+    (place / ".git").mkdir(parents=True)  # by which a checkout is recognised as one project
     wanted = []
     for line in filter(None, listing):
         (mode, kind, blob), path = line.partition("\t")[0].split(), line.partition("\t")[2]
@@ -303,10 +306,13 @@ def main() -> None:
     ]
     with tempfile.TemporaryDirectory() as compiled, concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         jobs = [pool.submit(check_file, repository, file, options.cache, Path(compiled)) for repository, file in chosen]
-        outcomes = []
-        for job in jobs:
-            outcomes.append(job.result())
-            print(*_lines(outcomes[-1], kernels=options.kernels), sep="\n", file=sys.stderr, flush=True)
+        outcomes: list[Outcome] = []
+        try:
+            for job in jobs:
+                outcomes.append(job.result())
+                print(*_lines(outcomes[-1], kernels=options.kernels), sep="\n", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
     text = "\n".join((describe(), *report(outcomes, kernels=options.kernels))) + "\n"
     print(text)
     if options.out is not None:

@@ -19,6 +19,7 @@ from kernelmate.report.words import (
     BYTE_COUNTERS,
     COUNTER_WORDS,
     METRIC_WORDS,
+    Tone,
     beside_words,
     byte_words,
     case_time_words,
@@ -41,6 +42,7 @@ from kernelmate.report.words import (
     speedup_words,
     standing,
     timing_words,
+    uncompiled_words,
     wave_words,
     wrong_words,
 )
@@ -78,13 +80,11 @@ def check_view(checked: Sequence[CheckedKernel], sources: SourceLines) -> Group:
         parts.append(Text(f"{first.target} ({first.arch}), {first.compiler}", style="dim"))
     for item in compiled:
         parts += _occupancy_lines(item)
-    for words, failed in (
-        (("does not compile", "bad"), [one.verdict for one in checked if one.verdict.accepted is False]),
-        (("not compiled", "plain"), [one.verdict for one in checked if one.verdict.accepted is not False]),
-    ):
-        names = ", ".join(dict.fromkeys(kernel_words(verdict) for verdict in failed if not verdict.compiled))
-        if names:
-            parts.append(heading(names, words))
+    failed: dict[tuple[str, Tone], dict[str, None]] = {}
+    for item in checked:
+        if not item.verdict.compiled:
+            failed.setdefault(uncompiled_words(item.verdict), {})[kernel_words(item.verdict)] = None
+    parts += [heading(", ".join(names), said) for said, names in failed.items()]
     seen: dict[Diagnostic, None] = {}
     for item in checked:
         seen |= dict.fromkeys(item.verdict.diagnostics)
@@ -293,8 +293,7 @@ def counter_table(counters: Counters) -> Table:
 
 def check_line(verdict: Verdict) -> Text:
     """Formats one line of `check --quiet`."""
-    failed = ("does not compile", "bad") if verdict.accepted is False else ("not compiled", "plain")
-    line = heading(kernel_words(verdict), ("compiles", "good") if verdict.compiled else failed)
+    line = heading(kernel_words(verdict), ("compiles", "good") if verdict.compiled else uncompiled_words(verdict))
     if verdict.resources is not None:
         resources = verdict.resources
         line.append(f", {resources.registers} registers, {byte_words(shared_bytes(resources))} shared")

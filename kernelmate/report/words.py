@@ -422,6 +422,11 @@ def trade_off_lines(verdict: Verdict) -> tuple[str, ...]:
     return tuple(f"trade-off: {one}" for one in verdict.trade_offs)
 
 
+def uncompiled_words(verdict: Verdict) -> tuple[str, Tone]:
+    """Standing of a version without code: an error, or a note that says why it is not compiled (no instances, inactive)."""
+    return ("does not compile", "bad") if verdict.accepted is False else ("not compiled", "plain")
+
+
 def kernel_words(verdict: Verdict) -> str:
     """The kernel's name, its instance if it is a template."""
     return printable(verdict.instance or verdict.kernel)

@@ -19,6 +19,7 @@ from kernelmate.report.words import (
     occupancy_words,
     shared_words,
     timing_words,
+    uncompiled_words,
 )
 from kernelmate.source import c_type_dtype, numpy_dtype
 from kernelmate_lsp.document_state import Benched, CompileResult, DocumentState, TargetFit, is_current
@@ -90,7 +91,7 @@ def kernel_text(spot: DocumentKernel, checked: CompileResult | None, benched: Be
     elif checked.error is not None:
         parts.append(_md(str(checked.error)))
     elif checked.verdicts and not checked.verdicts[0].compiled:
-        parts.append("Does not compile.")
+        parts.append(f"{uncompiled_words(checked.verdicts[0])[0].capitalize()}.")
     else:
         parts += _resources(checked)
     if benched is not None and benched.verdicts:

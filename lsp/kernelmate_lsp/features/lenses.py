@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from lsprotocol import types
 
+from kernelmate.report.words import uncompiled_words
 from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.phrases import resource_phrase, time_phrase
 from kernelmate_lsp.reading import DocumentKernel, Reading, has_contract, name_place
@@ -45,7 +46,7 @@ def figures_phrase(known: DocumentState, reading: Reading, spot: DocumentKernel)
     elif checked.error is not None:
         parts.append(checked.error.message)
     elif checked.verdicts and not checked.verdicts[0].compiled:
-        parts.append("does not compile")
+        parts.append(uncompiled_words(checked.verdicts[0])[0])
     elif checked.verdicts:
         parts.append(resource_phrase(checked.verdicts[0]))
     benched = known.benchmark_of(spot)

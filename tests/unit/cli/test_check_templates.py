@@ -11,7 +11,9 @@ from click.testing import Result
 Run = Callable[..., Result]
 Documents = Callable[[str], Any]
 
-USED = "template <typename T, int N> __global__ void k(T *x) { x[0] = N; }\nvoid f() { k<float, 4><<<1, 1>>>(nullptr); }\n"
+USED = (
+    "template <typename T, int N> __global__ void k(T *x) { x[0] = N; }\nvoid f() { k<float, 4><<<1, 1>>>(nullptr); }\n"
+)
 UNUSED = "template <typename T, int N> __global__ void k(T *x) { x[0] = N; }\n"
 NEITHER = "template <typename T> __global__ void k(T *x) { x->run(); }\n"
 
