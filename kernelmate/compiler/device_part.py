@@ -26,7 +26,7 @@ from kernelmate.compiler.includes import (
     is_needed,
     is_standard,
 )
-from kernelmate.compiler.prelude import CUDA_VERSION, RUNTIME_NAMES, STD_NAMES, TENSOR_MAP
+from kernelmate.compiler.prelude import CUDA_VERSION, EXTREMES_OF_LISTS, RUNTIME_NAMES, STD_NAMES, TENSOR_MAP
 from kernelmate.compiler.project import File, Files, load_files
 from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
 from kernelmate.compiler.standins import CUTLASS_HOST, CUTLASS_STD, is_told, standin_for, standin_text
@@ -86,6 +86,7 @@ def lambda_annotations(code: Sequence[Token], stays: set[int]) -> Iterator[int]:
 _IDLE_PRAGMAS = frozenset(
     {"omp", "acc", "warning", "GCC", "clang", "comment", "region", "endregion", "STDC", "message"}
 )
+_EXTREME_OF_LIST = re.compile(r"\bstd\s*::\s*(?:min|max)\s*\(\s*\{")
 _AFTER = {"swap": "(", "clamp": "(", "true_type": ",;{>", "false_type": ",;{>"}
 """Tokens, other than `<`, that may follow an unqualified name of `std::`."""
 
@@ -262,6 +263,8 @@ class _Plan:
         names |= RUNTIME_NAMES & words - own
         if any("CUDA_VERSION" in file.text for file in self.files.files):
             names |= {CUDA_VERSION}
+        if any(_EXTREME_OF_LIST.search(file.text) for file in self.files.files):
+            names |= {EXTREMES_OF_LISTS}
         return names | {TENSOR_MAP} if driver and TENSOR_MAP in words else names
 
     # --------------------------------------------------------------------------------------------------- rendering

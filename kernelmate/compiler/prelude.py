@@ -167,6 +167,15 @@ template <class T> __host__ __device__ constexpr void swap(T& a, T& b)
 { T c = static_cast<T&&>(a); a = static_cast<T&&>(b); b = static_cast<T&&>(c); }
 }
 """
+EXTREMES_OF_LISTS = "min({...})"
+_OF_LISTS = """\
+namespace std {
+template <class T> __host__ __device__ constexpr T min(initializer_list<T> of)
+{ const T* at = of.begin(); T found = *at; while (++at != of.end()) found = *at < found ? *at : found; return found; }
+template <class T> __host__ __device__ constexpr T max(initializer_list<T> of)
+{ const T* at = of.begin(); T found = *at; while (++at != of.end()) found = found < *at ? *at : found; return found; }
+}
+"""
 _ALGORITHM_NAMES = words_of("min max clamp swap")
 
 _TRAITS = """\
@@ -290,6 +299,8 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
         yield f"namespace std {{ {' '.join(f'using ::{name};' for name in functions)} }}\n"
     if names & _ALGORITHM_NAMES:
         yield _ALGORITHMS
+    if EXTREMES_OF_LISTS in names:
+        yield _OF_LISTS
     if names & _TRAIT_NAMES:
         yield _TRAITS
     for header, provided in _LIBCUXX.items():

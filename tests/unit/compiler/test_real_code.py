@@ -97,3 +97,11 @@ def test_waiting_for_a_dependent_launch_is_declared(tmp_path: Path, cache_dir: P
     result = compile_each(tmp_path, text)["k"]
     assert result.ok
     assert "griddepcontrol.wait" in result.ptx
+
+
+def test_the_largest_and_smallest_of_a_list_are_constants(tmp_path: Path, cache_dir: Path) -> None:
+    text = (
+        "#include <algorithm>\nconstexpr int most = std::max({3, 9, 4}), least = std::min({3, 9, 2});\n"
+        "__global__ void k(int *x) { static_assert(most == 9 && least == 2); x[0] = std::max(most, x[1]); }\n"
+    )
+    assert compile_each(tmp_path, text)["k"].ok
