@@ -153,7 +153,7 @@ def inferred_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
     unit = kernel.unit
     path = Path(unit.path) if unit.language == "cuda" and not unit.path.startswith("<") else None
     for wide in (False, True) if path is not None else (False,):
-        found = _Search(kernel, parameters, HostFiles(unit.text, path, wide)).instances()
+        found = _InstanceSearch(kernel, parameters, HostFiles(unit.text, path, wide)).instances()
         if found:
             return found
     if parameters and all(one.default is not None or one.kind == "pack" for one in parameters):
@@ -205,7 +205,7 @@ _GUESSES = (
 # ------------------------------------------------------------------------------------------------------------ search
 
 
-class _Search:
+class _InstanceSearch:
     """One search for the instances of one kernel in a set of texts."""
 
     def __init__(self, kernel: Kernel, parameters: Sequence[TemplateParameter], files: HostFiles) -> None:
