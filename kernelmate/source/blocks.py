@@ -87,16 +87,16 @@ def _slash_runs(text: str) -> list[list[CommentLine]]:
         if comment.first_on_line:
             line, column = lexed.position(comment.start)
             found.append(_comment_line(text[comment.start + 2 : comment.end], line, column + 2))
-    return _runs(found)
+    return _runs(found, text.split("\n"))
 
 
 def _hash_runs(text: str) -> list[list[CommentLine]]:
-    found = []
-    for number, line in enumerate(text.split("\n"), 1):
+    found, lines = [], text.split("\n")
+    for number, line in enumerate(lines, 1):
         stripped = line.lstrip()
         if stripped.startswith("#"):
             found.append(_comment_line(stripped[1:], number, len(line) - len(stripped) + 2))
-    return _runs(found)
+    return _runs(found, lines)
 
 
 def _comment_line(content: str, line: int, column: int) -> CommentLine:
@@ -105,14 +105,38 @@ def _comment_line(content: str, line: int, column: int) -> CommentLine:
     return CommentLine(content.rstrip("\r"), line, column)
 
 
-def _runs(lines: Sequence[CommentLine]) -> list[list[CommentLine]]:
+def _runs(comments: Sequence[CommentLine], lines: Sequence[str]) -> list[list[CommentLine]]:
+    """Returns groups of comments on consecutive lines; blank lines inside a contract block belong to its group."""
     runs: list[list[CommentLine]] = []
-    for line in lines:
-        if runs and runs[-1][-1].line + 1 == line.line:
-            runs[-1].append(line)
+    for number, comment in enumerate(comments):
+        last = runs[-1][-1].line if runs else 0
+        between = lines[last : comment.line - 1]
+        if runs and not between:
+            runs[-1].append(comment)
+        elif runs and not "".join(between).strip() and _is_open(runs[-1]) and _closes(comments[number:], lines):
+            runs[-1] += [CommentLine("", line, 1) for line in range(last + 1, comment.line)]
+            runs[-1].append(comment)
         else:
-            runs.append([line])
+            runs.append([comment])
     return runs
+
+
+def _is_open(run: Sequence[CommentLine]) -> bool:
+    """Returns True if a group of comments ends inside a contract block."""
+    marks = [line for line in run if _OPENING.match(line.content) or _CLOSING.match(line.content)]
+    return bool(marks) and _OPENING.match(marks[-1].content) is not None
+
+
+def _closes(comments: Sequence[CommentLine], lines: Sequence[str]) -> bool:
+    """Returns True if a block is closed by these comments before another one opens or anything but comments follows."""
+    last = comments[0].line
+    for comment in comments:
+        if "".join(lines[last : comment.line - 1]).strip() or _OPENING.match(comment.content):
+            return False
+        if _CLOSING.match(comment.content):
+            return True
+        last = comment.line
+    return False
 
 
 def _blocks(unit: Unit, runs: Sequence[Sequence[CommentLine]], text: str | None) -> list[ContractBlock]:

@@ -615,3 +615,37 @@ b = "int32 = align"
         ("fixed", None, False, None),
         ("align", None, False, None),
     ]
+
+
+BLANKS = """// /// kernelmate
+// sizes = [{ n = 8 }]
+
+// grid = "cdiv(n, block)"
+	
+// block = 4
+
+// [args]
+// x = "in float32[n]"
+
+// y = "out float3[n]"
+// n = "int32"
+// ///
+"""
+
+
+def test_blank_lines_inside_a_block_are_allowed_and_counted() -> None:
+    kernel = find_kernels(text_unit(BLANKS.replace("float3[", "float32[") + "\n" + ONE))[0]
+    contract = parse_contract(kernel)
+    assert contract is not None and contract.grid == ("cdiv(n, block)",) and len(contract.args) == 3
+    with pytest.raises(ContractError) as raised:
+        parse_contract(find_kernels(text_unit(BLANKS + ONE))[0])
+    assert (raised.value.line, raised.value.column) == (11, 13)
+
+
+def test_a_block_that_is_not_closed_ends_at_a_blank_line() -> None:
+    text = BLANKS.replace("// ///\n", "") + "\n// An ordinary comment.\n" + ONE
+    with pytest.raises(ContractError, match="never closed"):
+        parse_contract(find_kernels(text_unit(text))[0])
+    following = BLANKS.replace("// ///\n", "int x;\n// ///\n") + ONE
+    with pytest.raises(ContractError, match="never closed"):
+        parse_contract(find_kernels(text_unit(following))[0])
