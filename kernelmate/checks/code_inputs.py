@@ -133,7 +133,7 @@ def _more(pattern: re.Pattern[str], mine: str, theirs: str) -> bool:
 def _constants(contract: Contract, own: Sequence[ConstantComparison]) -> Iterator[tuple[str, tuple[float, ...]]]:
     """Yields each array with the values that its elements are compared with, as its type holds them."""
     for argument in contract.args:
-        if argument.shape is None or argument.direction == "out":
+        if argument.shape is None or argument.direction in ("out", "scratch"):
             continue
         values = {_fitted(argument, one.value) for one in own if one.name == argument.name}
         yield argument.name, tuple(sorted(v for v in values if v is not None))[:MOST_CONSTANTS]

@@ -128,9 +128,9 @@ def draw(
         live = live_array(a, shapes[a.name], directory, rng, first=first)
         left = replace(a, distribution=otherwise(a))
         made[a.name] = _array(left, shapes[a.name], size, rng, style, directory) if live is None else live
-        if style.planted and live is None and a.direction != "out" and a.name not in style.positions:
+        if style.planted and live is None and a.direction in ("in", "inout") and a.name not in style.positions:
             made[a.name] = plant(left, made[a.name], size, edges, rng)
-        if a.name in constants and live is None and a.direction != "out" and a.name not in style.positions:
+        if a.name in constants and live is None and a.direction in ("in", "inout") and a.name not in style.positions:
             made[a.name] = plant_constants(left, made[a.name], size, constants[a.name], rng)
     if style.name in ("integers", "mixed"):
         _tie_equals(made, [a for a in arguments if is_free(a) and a.name not in style.positions], rng)
@@ -150,11 +150,16 @@ def _tie_equals(made: Arrays, free: Sequence[Argument], rng: Any) -> None:
             made[after.name] = tie(two, one, rng)
 
 
+def only_written(argument: Argument) -> bool:
+    """Returns True for an array whose contents before a launch are meaningless: an output, or scratch without values."""
+    return argument.direction == "out" or (argument.direction == "scratch" and argument.distribution is None)
+
+
 def _array(
     argument: Argument, shape: tuple[int, ...], size: Size, rng: Any, style: InputStyle, directory: Path
 ) -> Array:
     dtype = numpy_dtype(argument.dtype)
-    if argument.direction == "out":
+    if only_written(argument):
         return rng_module(rng).zeros(shape, dtype)  # type: ignore[no-any-return]
     if argument.distribution is not None:
         return _declared(argument, shape, size, rng, directory)
@@ -337,7 +342,7 @@ def made_inputs(
     wanted = [a for a in contract.args if a.shape is not None]
     if not isinstance(made, Mapping):
         values = made if isinstance(made, tuple | list) else (made,)
-        takes = [a for a in wanted if a.direction != "out"] if len(values) < len(wanted) else wanted
+        takes = [a for a in wanted if a.direction in ("in", "inout")] if len(values) < len(wanted) else wanted
         if len(values) != len(takes):
             raise ReferenceFailed(
                 f"{where} gave {len(values)} arrays, and the contract has {len(takes)} to fill.",
@@ -347,8 +352,9 @@ def made_inputs(
         made = {a.name: value for a, value in zip(takes, values, strict=True)}
     arrays = {}
     for argument in wanted:
-        if argument.direction == "out":
-            arrays[argument.name] = np.zeros(shapes[argument.name], numpy_dtype(argument.dtype))
+        if argument.direction in ("out", "scratch"):
+            filled = np.ones if argument.distribution == "ones" else np.zeros
+            arrays[argument.name] = filled(shapes[argument.name], numpy_dtype(argument.dtype))
         elif argument.name in made:
             arrays[argument.name] = _fitted(argument, made[argument.name], shapes[argument.name], where)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from kernelmate.backends.base import (
@@ -14,6 +15,7 @@ from kernelmate.backends.base import (
     SupportsArrayComputing,
     UnsupportedInstruction,
 )
+from kernelmate.checks.canonical import canonical
 from kernelmate.checks.capacity import further_sizes
 from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin
 from kernelmate.checks.cases import CaseJudge
@@ -24,15 +26,17 @@ from kernelmate.checks.code_sizes import code_sizes
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.guards import assumptions, persistent_variables, surroundings
+from kernelmate.checks.inputs import only_written
 from kernelmate.checks.later_launches import later_findings
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.other_surroundings import with_surroundings
+from kernelmate.checks.precision import Array
 from kernelmate.checks.scratch import scratch_sizes
 from kernelmate.checks.size_plan import PlannedSize, tried_sizes
 from kernelmate.checks.sizes import holding_size
 from kernelmate.checks.styles import narrow_inputs
-from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
+from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
 from kernelmate.checks.values import EVERY_HALF
 from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
@@ -416,7 +420,9 @@ class _Judge:
         if self.baseline is not None and record.baseline_correct is not False:
             beside = self.baseline.module, self.baseline.shape(size)
         wrong = any(f.severity == "error" for f in self.findings) or False in self._that_count()
-        restored = frozenset(a.name for a in self.contract.args if a.direction == "inout")
+        restored = frozenset(
+            a.name for a in self.contract.args if a.direction in ("inout", "scratch") and not only_written(a)
+        )
         return TimedLaunch(
             self.version, self.bench.shape(size), record.counted, not wrong and not self.backend.poisoned, headline,
             sizes, self.bench.module, run, beside, restored,
@@ -430,8 +436,22 @@ class _Judge:
             finding = placed(timed.finding, self.version.unit)
             self.findings.append(replace(finding, message=f"{where}, when it was timed: {finding.message}"))
             return
+        if kept is not None:
+            timed = self._comparable(record.size, kept, timed)
         for code, message, buffer in later_findings(self.contract, kept, timed):
             self._add(code, "error", f"{where}: {message}", buffer)
+
+    def _comparable(self, size: Size, kept: KeptLaunch, timed: Timed) -> Timed:
+        """Returns timed launches with outputs in the form in which judged ones are compared."""
+
+        def changed(arrays: Mapping[str, Array]) -> dict[str, Array]:
+            return canonical(self.contract, size, arrays, kept.outcome.given)
+
+        outputs = None if timed.outputs is None else changed(timed.outputs)
+        repeats = timed.repeats
+        if repeats is not None:
+            repeats = replace(repeats, arrays=changed(repeats.arrays))
+        return replace(timed, outputs=outputs, repeats=repeats)
 
     def _only_written(self) -> tuple[str, ...]:
         results = [s.outcome.result for r in self.records for s in r.seen if not s.outcome.stopped]

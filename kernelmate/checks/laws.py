@@ -123,7 +123,7 @@ def learn(
     """
     small, seconds = _affordable(contract, reference, size, draw)
     rounds = contract.tolerance is None and any(
-        is_inexact(numpy_dtype(a.dtype)) for a in contract.args if a.direction != "in"
+        is_inexact(numpy_dtype(a.dtype)) for a in contract.args if a.direction in ("out", "inout")
     )
     law = usual_law(contract, size)
     if small is not None and rounds:
@@ -139,7 +139,7 @@ def usual_law(contract: Contract, size: Size) -> Law:
     """Returns a default law for sizes that cannot be reduced: the longest input axis is the number of terms."""
     shapes = argument_shapes(contract, size)
     longest = max(
-        (max(shapes[a.name], default=1) for a in contract.args if a.name in shapes and a.direction != "out"), default=1
+        (max(shapes[a.name], default=1) for a in contract.args if a.name in shapes and a.direction in ("in", "inout")), default=1
     )
     outputs = (a.name for a in contract.args if a.direction in ("out", "inout"))
     return Law(dict(size), min(float(MOST_TERMS), float(longest)), {}, {

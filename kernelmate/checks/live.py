@@ -31,7 +31,7 @@ def live_array(
     Raises:
         ReferenceFailed: the copy cannot be read.
     """
-    if argument.direction == "out" or argument.distribution is None:
+    if argument.direction in ("out", "scratch") or argument.distribution is None:
         return None
     distribution = parse_distribution(argument.distribution)
     if distribution.name != LIVE:

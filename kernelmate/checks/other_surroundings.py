@@ -11,15 +11,16 @@ from contextlib import suppress
 from kernelmate.backends.base import Run, RunResult
 from kernelmate.checks import ties
 from kernelmate.checks.answers import ExpectedOutputs
+from kernelmate.checks.canonical import canonical
 from kernelmate.checks.case_records import CaseRecord
 from kernelmate.checks.causes import size_text
 from kernelmate.checks.compare import compare
 from kernelmate.checks.findings import VALUE_CODES, placed
 from kernelmate.checks.guards import surroundings
 from kernelmate.checks.oracle import Oracle
-from kernelmate.checks.precision import on_host
+from kernelmate.checks.precision import Arrays, on_host
 from kernelmate.checks.trials import CHEAP_ELEMENTS, Bench, elements_of
-from kernelmate.records import Contract, Finding, FindingCode, JudgeTask
+from kernelmate.records import Contract, Finding, FindingCode, JudgeTask, Size
 from kernelmate.source import argument_shapes
 
 MOST_CASES, MOST_SMALLER = 2, 3
@@ -73,7 +74,7 @@ def _surroundings_findings(
         if answer is None:
             continue
         here = {name: on_host(array) for name, array in given.items()}
-        judge, run = _OutputCheck(answer), bench.launch(size, shot, here)
+        judge, run = _OutputCheck(answer, contract, size, here), bench.launch(size, shot, here)
         said = None
         if number < MOST_CASES:
             said = None if found is None else surroundings.find(version, found, run, task.target, judge)
@@ -124,14 +125,15 @@ def _suited(contract: Contract, oracle: Oracle, records: Sequence[CaseRecord]) -
 class _OutputCheck:
     """Describes errors in the outputs of a launch."""
 
-    def __init__(self, answer: ExpectedOutputs) -> None:
-        self._answer = answer
+    def __init__(self, answer: ExpectedOutputs, contract: Contract, size: Size, given: Arrays) -> None:
+        self._answer, self._contract, self._size, self._given = answer, contract, size, given
 
     def __call__(self, result: RunResult) -> str | None:
         answer = self._answer
+        arrays = canonical(self._contract, self._size, result.arrays, self._given)
         for name, want in answer.want.items():
             pair = answer.ties.get(name)
-            got, wanted, error = result.arrays[name], on_host(want), on_host(answer.allowed.error[name])
+            got, wanted, error = arrays[name], on_host(want), on_host(answer.allowed.error[name])
             near = ties.wanted(got, wanted, None if pair is None else (on_host(pair[0]), on_host(pair[1])))
             found = compare(name, got, near, error)
             if not found.right:

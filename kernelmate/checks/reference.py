@@ -16,6 +16,7 @@ import numpy as np
 
 from kernelmate.checks import reference_process
 from kernelmate.checks.array_modules import module_for, narrow_type, rebuilt, rounded_number
+from kernelmate.checks.canonical import canonical
 from kernelmate.checks.device_arrays import DeviceArray, NotAvailable, unwrapped
 from kernelmate.checks.evaluations import Expected, Reference
 from kernelmate.checks.precision import Array, Arrays, is_float, is_fused, is_inexact, module_of, on_device, wide
@@ -108,6 +109,10 @@ class _PythonReference:
 
     def __call__(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None = None) -> Expected:
         """As `Reference.__call__`."""
+        return canonical(self._contract, size, self._answer(arrays, size, working), arrays)
+
+    def _answer(self, arrays: Arrays, size: Size, working: np.dtype[Any] | None) -> Expected:
+        """Returns the outputs as the reference gives them."""
         device = any(on_device(array) for array in arrays.values())
         narrower = working if working is not None and working.itemsize < 8 else None
         values = _values(self._contract, arrays, size, working)
@@ -341,9 +346,10 @@ def kernel_reference(contract: Contract, bench: Bench, shot: PlannedLaunch) -> R
             }
         outcome = bench.run(size, PlannedLaunch(shot.inputs, shot.style, 0, 0), given)
         _refuse_failed(bench, outcome)
-        return {
+        found = {
             a.name: wide(outcome.result.arrays[names[a.name]]) for a in contract.args if a.direction in ("out", "inout")
         }
+        return canonical(contract, size, found, arrays)
 
     return reference
 

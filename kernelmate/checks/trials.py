@@ -25,7 +25,8 @@ from kernelmate.backends.base import (
 )
 from kernelmate.backends.cuda.exchange import filled as filled_with
 from kernelmate.checks.alignment import Shift, shift_text, together
-from kernelmate.checks.inputs import DeviceMaker, draw
+from kernelmate.checks.canonical import canonical
+from kernelmate.checks.inputs import DeviceMaker, draw, only_written
 from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, words
 from kernelmate.checks.styles import NORMAL, InputStyle, narrow_inputs, styles_of
 from kernelmate.compiler.ptx_text import own_launches
@@ -242,7 +243,7 @@ class Bench:
         """Repeats a launch under another schedule; only its outputs are examined."""
         run = self.launch(size, outcome.shot, outcome.given)
         again = self._module.run(replace(run, schedule_seed=schedule, check=False, key=None))
-        return self._seen(LaunchOutcome(replace(outcome.shot, schedule=schedule), outcome.given, again))
+        return self._seen(size, LaunchOutcome(replace(outcome.shot, schedule=schedule), outcome.given, again))
 
     def run(
         self, size: Size, shot: PlannedLaunch, given: Arrays, *, count: bool = False, others_longest: int | None = None
@@ -253,11 +254,14 @@ class Bench:
         takes `HUNG_FACTOR` times as many counts as hung.
         """
         run = self.launch(size, shot, given, count=count, others_longest=others_longest)
-        return self._seen(LaunchOutcome(shot, given, self._module.run(run)))
+        return self._seen(size, LaunchOutcome(shot, given, self._module.run(run)))
 
-    def _seen(self, outcome: LaunchOutcome) -> LaunchOutcome:
+    def _seen(self, size: Size, outcome: LaunchOutcome) -> LaunchOutcome:
         self.hung |= FindingCode.HANG in outcome.errors
-        return outcome
+        if outcome.stopped:
+            return outcome
+        arrays = canonical(self.version.contract, size, outcome.result.arrays, outcome.given)
+        return replace(outcome, result=replace(outcome.result, arrays=arrays))
 
     def launch(
         self, size: Size, shot: PlannedLaunch, given: Arrays, *, count: bool = False, others_longest: int | None = None
@@ -271,7 +275,7 @@ class Bench:
                 value: Any = np.asarray(given.get(a.name, scalars[a.name])).astype(numpy_dtype(a.dtype))[()]
                 arguments.append(ScalarArgument(a.name, value))
             else:
-                out, here = a.direction == "out", given[a.name]
+                out, here = only_written(a), given[a.name]
                 data = poisoned(here, shot.poison) if out else here
                 moved = dict(shot.misalign).get(a.name, 0) // data.dtype.itemsize
                 written = a.direction != "in"

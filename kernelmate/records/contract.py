@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Direction = Literal["in", "out", "inout"]
+Direction = Literal["in", "out", "inout", "scratch"]
 Size = Mapping[str, int]
 
 SLOWDOWN = 0.1
@@ -19,7 +19,8 @@ class Argument:
 
     Attributes:
         name: the parameter's name.
-        direction: `in`, `out` or `inout` for arrays; None for a scalar.
+        direction: `in`, `out`, `inout` or `scratch` for arrays; None for a scalar. The contents of a scratch array are
+            never compared.
         dtype: NumPy or ml_dtypes name.
         shape: one expression per dimension for arrays, None for a scalar.
         distribution: the declared distribution's text after `~`, stripped, or None.
@@ -27,6 +28,11 @@ class Argument:
         align: for an array, the alignment of its address in bytes that the contract promises; None promises only that
             of its dtype.
         fixed: for a scalar, the checks never vary its value.
+        extent: for an output, an axis and the number of elements along it that are compared: an expression over sizes,
+            or the name of an integer array.
+        mask: for an output, the name of an array of its shape; elements where that is zero are not compared.
+        unordered: for an output, the order along the axis of `extent`, else the first axis, does not matter.
+        paired: for an unordered output, the name of another one whose order it shares.
     """
 
     name: str
@@ -37,6 +43,15 @@ class Argument:
     value: str | None = None
     align: int | None = None
     fixed: bool = False
+    extent: tuple[int, str] | None = None
+    mask: str | None = None
+    unordered: bool = False
+    paired: str | None = None
+
+    @property
+    def partly(self) -> bool:
+        """Returns True for an output that is not compared element by element as a whole."""
+        return self.extent is not None or self.mask is not None or self.unordered
 
 
 @dataclass(frozen=True, slots=True)

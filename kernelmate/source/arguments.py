@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from kernelmate.records import Argument, Direction, Kernel, Parameter
 from kernelmate.source.distributions import parse_distribution, split_commas
 from kernelmate.source.document import KEYS, Document
 from kernelmate.source.dtypes import ITEM_BYTES, dtype_hint
-from kernelmate.source.expressions import ExpressionError, nearest_hint
+from kernelmate.source.expressions import ExpressionError, names_in, nearest_hint
 from kernelmate.source.launch import NOT_FINITE
 
-_DIRECTIONS: Mapping[str, Direction] = {"in": "in", "out": "out", "inout": "inout"}
+DIRECTIONS: Mapping[str, Direction] = {"in": "in", "out": "out", "inout": "inout", "scratch": "scratch"}
+"""Directions of arrays, as a contract writes them."""
+
 _ENTRY = re.compile(r"\s*(?:(?P<direction>\w+)[ \t]+(?=\w)(?!(?:align|fixed)\b))?(?P<dtype>\w+)[ \t]*")
+_EXTENT = re.compile(r"\s*\[(?P<before>(?:[ \t]*:[ \t]*,)*)[ \t]*:(?P<count>[^\]:]*)\]")
+_UNORDERED = re.compile(r"\s*unordered\b(?:[ \t]+with\b[ \t]*(?P<paired>\w*))?")
+_MASK = re.compile(r"\s*where\b[ \t]*(?P<mask>\w*)")
 _ALIGN = re.compile(r"\s*align\b[ \t]*(?P<bytes>[^\s~]*)")
 _ALIGN_LAST = re.compile(r"[^\s=]\s+(?P<align>align\b)[^'\")]*\Z")
 _FIXED = re.compile(r"(?<=[^\s=])\s+fixed\s*\Z")
@@ -45,7 +51,57 @@ def read_arguments(document: Document, kernel: Kernel, sizes: Sequence[str]) -> 
             message = f"{name} stands where {kernel.name} takes {wanted}."
             hint = f"Write the arguments in the kernel's order: {', '.join(parameters)}."
             document.fail(("args", name), message, hint, key=True)
-    return tuple(_EntryReader(document, parameters[name], entries[name], sizes).read() for name in entries)
+    found = tuple(_EntryReader(document, parameters[name], entries[name], sizes).read() for name in entries)
+    check_compared(document, found, sizes)
+    return found
+
+
+def check_compared(document: Document, args: Sequence[Argument], sizes: Sequence[str]) -> None:
+    """Checks the arguments that outputs name for their extent, mask or order.
+
+    Raises:
+        ContractError: at the entry that names an unsuitable one.
+    """
+    arrays = {one.name: one for one in args if one.shape is not None}
+    for one in args:
+        if one.extent is not None and one.extent[1] not in arrays:
+            document.expression(("args", one.name), one.extent[1], [*sizes, *arrays])
+            names = [name for name, _ in names_in(one.extent[1]) if name in arrays]
+            if names:
+                hint = f"Write {names[0]} alone, or an expression over sizes."
+                document.fail(("args", one.name), f"{one.extent[1]!r} computes with the array {names[0]}.", hint)
+        for name in (one.extent[1] if one.extent is not None else None, one.mask, one.paired):
+            if name is None or (name in sizes and name not in arrays) or not name.isidentifier():
+                continue
+            if name not in arrays or name == one.name:
+                others = [other for other in arrays if other != one.name]
+                document.fail(("args", one.name), f"{name!r} is no other array.", nearest_hint(name, others))
+            _check_named(document, one, arrays[name])
+
+
+def _check_named(document: Document, one: Argument, other: Argument) -> None:
+    """Checks that an array can decide what is compared of an output."""
+    if one.paired == other.name:
+        if not other.unordered or other.paired is not None or other.extent != one.extent:
+            hint = f"Write the same extent and `unordered` for {other.name}, without `with`."
+            document.fail(("args", one.name), f"{other.name} is not an unordered output like {one.name}.", hint)
+        return
+    if other.direction == "scratch" or other.partly:
+        hint = f"Make {other.name} an output that is compared as a whole."
+        document.fail(("args", one.name), f"{other.name} is not compared as a whole, so it can decide nothing.", hint)
+    if "int" not in other.dtype and other.dtype != "bool":
+        document.fail(("args", one.name), f"{other.name} holds {other.dtype}, not integers.", "Name an integer array.")
+    if one.mask == other.name:
+        if other.shape != one.shape:
+            document.fail(("args", one.name), f"The mask {other.name} has another shape.", f"Give it {one.name}'s.")
+        return
+    assert one.extent is not None
+    assert one.shape is not None
+    lead = one.shape[: one.extent[0]]
+    if other.shape != lead and not (not lead and other.shape == ("1",)):
+        wanted = ", ".join(lead) or "1"
+        message = f"{other.name} counts the elements of {one.name} along axis {one.extent[0]}, and has another shape."
+        document.fail(("args", one.name), message, f"Write {other.name} with the shape [{wanted}].")
 
 
 def _fail_unknown(document: Document, kernel: Kernel, name: str) -> NoReturn:
@@ -115,14 +171,14 @@ class _EntryReader:
         word = match.group("direction")
         if word is None:
             return None
-        if word not in _DIRECTIONS:
-            self.fail(f"{word!r} is not a direction.", nearest_hint(word, _DIRECTIONS), match.start("direction"))
-        return _DIRECTIONS[word]
+        if word not in DIRECTIONS:
+            self.fail(f"{word!r} is not a direction.", nearest_hint(word, DIRECTIONS), match.start("direction"))
+        return DIRECTIONS[word]
 
     def dtype(self, match: re.Match[str]) -> str:
         name = match.group("dtype")
         start = match.start("dtype")
-        if name in _DIRECTIONS:
+        if name in DIRECTIONS:
             self.fail(f"A dtype must follow {name!r}.", self.example(), match.end("dtype"))
         if name not in ITEM_BYTES:
             self.fail(f"{name!r} is not a dtype.", dtype_hint(name), start)
@@ -147,10 +203,51 @@ class _EntryReader:
         if end is None:
             self.fail("The shape's [ is not closed.", self.example(), start)
         shape = self.shape(rest[1:end], start + 1)
-        align, read = self.align(dtype, rest[end + 1 :], start + end + 1)
-        at = end + 1 + read
-        distribution = self.distribution(direction, rest[at:], start + at)
-        return Argument(self.parameter.name, direction, dtype, shape, distribution, align=align)
+        made = Argument(self.parameter.name, direction, dtype, shape)
+        made, at = self.words(made, rest, end + 1, start)
+        return replace(made, distribution=self.distribution(direction, rest[at:], start + at))
+
+    def words(self, made: Argument, rest: str, at: int, start: int) -> tuple[Argument, int]:
+        """Returns the argument with what stands between shape and distribution, and the offset after it."""
+        extent = _EXTENT.match(rest, at)
+        if extent is not None:
+            self.output(made, "an extent", start + extent.start())
+            made = replace(made, extent=(self.axis(made, extent, start), extent["count"].strip()))
+            at = extent.end()
+        while True:
+            align, read = (None, 0) if made.align is not None else self.align(made.dtype, rest[at:], start + at)
+            unordered = None if made.unordered else _UNORDERED.match(rest, at)
+            mask = None if made.mask is not None else _MASK.match(rest, at)
+            if align is not None:
+                made, at = replace(made, align=align), at + read
+            elif unordered is not None:
+                self.output(made, "an order", start + unordered.start())
+                if unordered["paired"] == "":
+                    self.fail("with must be followed by an output.", "Write unordered with keys.", start + at)
+                made, at = replace(made, unordered=True, paired=unordered["paired"]), unordered.end()
+            elif mask is not None:
+                self.output(made, "a mask", start + mask.start())
+                if not mask["mask"]:
+                    self.fail("where must be followed by an array.", "Write where valid.", start + at)
+                made, at = replace(made, mask=mask["mask"]), mask.end()
+            else:
+                return made, at
+
+    def output(self, made: Argument, what: str, at: int) -> None:
+        """Refuses what only a compared array may have."""
+        if made.direction not in ("out", "inout"):
+            hint = "Remove it, or write out or inout."
+            self.fail(f"{made.name} is {made.direction}, which is not compared, so {what} says nothing.", hint, at)
+
+    def axis(self, made: Argument, extent: re.Match[str], start: int) -> int:
+        """Returns the axis that an extent such as `[:, :count]` limits."""
+        axis = extent["before"].count(":")
+        if axis >= len(made.shape or ()):
+            message = f"The extent of {made.name} has more axes than its shape."
+            self.fail(message, f"Write one to {len(made.shape or ())} of them.", start + extent.start())
+        if not extent["count"].strip():
+            self.fail("The extent has no end.", "Write [:count].", start + extent.start())
+        return axis
 
     def align(self, dtype: str, rest: str, start: int) -> tuple[int | None, int]:
         """Returns the promised alignment in bytes, and the length of its text: ` align 16` after the shape."""
@@ -192,7 +289,10 @@ class _EntryReader:
                 self.fail("Only a scalar can be fixed.", "Remove it; an array's elements follow its distribution.", at)
             if re.search(r"\balign\b", text):
                 self.fail(f"{text!r} does not belong here.", "Write align once, between the shape and the ~.", at)
-            self.fail(f"{text!r} does not belong here.", "A distribution follows the shape after ~.", at)
+            hint = "After the shape follow [:count], unordered, where, align, or a distribution after ~."
+            self.fail(f"{text!r} does not belong here.", hint, at)
+        if direction == "scratch" and text[1:].strip() not in ("zeros", "ones"):
+            self.fail("A scratch array is poisoned, or filled by zeros or ones.", "Write ~ zeros, or nothing.", at)
         if direction == "out":
             self.fail(
                 "An out array has no distribution: it is only written.", "Write inout, or remove the distribution.", at

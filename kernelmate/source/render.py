@@ -73,6 +73,12 @@ def argument_text(argument: Argument) -> str:
         text = argument.dtype if argument.value is None else f"{argument.dtype} = {argument.value}"
         return f"{text} fixed" if argument.fixed else text
     text = f"{argument.direction} {argument.dtype}[{', '.join(argument.shape)}]"
+    if argument.extent is not None:
+        text += f"[{':, ' * argument.extent[0]}:{argument.extent[1]}]"
+    if argument.unordered:
+        text += " unordered" if argument.paired is None else f" unordered with {argument.paired}"
+    if argument.mask is not None:
+        text += f" where {argument.mask}"
     if argument.align is not None:
         text = f"{text} align {argument.align}"
     return text if argument.distribution is None else f"{text} ~ {argument.distribution}"

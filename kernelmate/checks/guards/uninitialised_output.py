@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelmate.checks.inputs import only_written
 from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Contract
 
@@ -9,10 +10,8 @@ from kernelmate.records import Contract
 def find(contract: Contract, outcome: LaunchOutcome) -> tuple[str, str] | None:
     """Returns the `out` argument whose old contents the launch loaded, and a sentence; None without one."""
     for argument in contract.args:
-        if argument.direction == "out" and argument.name in outcome.result.reads:
+        if only_written(argument) and argument.name in outcome.result.reads:
             name = argument.name
-            return (
-                name,
-                f"{name} is read before it is written; if its old contents matter, the contract must say `inout`",
-            )
+            instead = "`inout`" if argument.direction == "out" else "`~ zeros`, with which every launch starts"
+            return name, f"{name} is read before it is written; if its old contents matter, the contract must say {instead}"
     return None
