@@ -24,6 +24,15 @@ MOST_PRINTED = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
+class Address:
+    """Eight bytes of an argument that hold the device address of an array: at `offset`, the address plus `start` bytes."""
+
+    offset: int
+    array: str
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ArrayArgument:
     """An array argument, passed to the kernel as a pointer.
 
@@ -34,6 +43,9 @@ class ArrayArgument:
         written: True if the kernel may write it; a write to another array is the finding `input-mutated`.
         output: True if it is only written, so that its initial contents are meaningless.
         device: True if contents are passed and returned as CuPy arrays, in this process's CUDA context.
+        passed: False for an array that is no parameter: it is reached by an address in another argument, or is a variable.
+        variable: the name in PTX of the module's variable that holds it.
+        addresses: where its contents are addresses of other arrays.
     """
 
     name: str
@@ -42,14 +54,28 @@ class ArrayArgument:
     written: bool = True
     output: bool = False
     device: bool = False
+    passed: bool = True
+    variable: str | None = None
+    addresses: tuple[Address, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarArgument:
-    """A scalar passed by value, already of the dtype that the kernel takes (a NumPy or ml_dtypes scalar)."""
+    """A scalar passed by value, already of the dtype that the kernel takes (a NumPy or ml_dtypes scalar).
+
+    A struct is one too, of bytes (`numpy.void`), with the addresses that it contains.
+    """
 
     name: str
     value: np.generic
+    addresses: tuple[Address, ...] = ()
+
+
+def with_addresses(content: npt.NDArray[np.uint8], addresses: Iterable[Address], places: Mapping[str, int]) -> None:
+    """Write device addresses into an argument's bytes; `places` has each array's address."""
+    for one in addresses:
+        held = np.array([places[one.array] + one.start], np.uint64).view(np.uint8)
+        content[one.offset : one.offset + held.size] = held
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +105,7 @@ class Run:
     """One launch to make.
 
     Attributes:
-        arguments: in the kernel's parameter order.
+        arguments: those that are passed in the kernel's parameter order, and arrays that they point to.
         schedule_seed: permutes the order of blocks and warps, and where buffers lie in memory; 0 is the natural order.
         step_limit: instructions one thread may take before the finding `hang`.
         limited_by: source of that limit, for messages.

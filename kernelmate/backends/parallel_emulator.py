@@ -183,14 +183,15 @@ def _same(one: Run, other: Run) -> bool:
 
 def _equal(one: ArrayArgument | ScalarArgument, other: ArrayArgument | ScalarArgument) -> bool:
     if isinstance(one, ScalarArgument) and isinstance(other, ScalarArgument):
-        return (one.name, one.value.dtype, one.value.tobytes()) == (
+        return (one.name, one.value.dtype, one.value.tobytes(), one.addresses) == (
             other.name,
             other.value.dtype,
             other.value.tobytes(),
+            other.addresses,
         )
     if not (isinstance(one, ArrayArgument) and isinstance(other, ArrayArgument)):
         return False
-    if (one.name, one.misalign, one.written, one.output) != (other.name, other.misalign, other.written, other.output):
+    if replace(one, data=other.data, device=other.device) != other:
         return False
     mine, theirs = one.data, other.data
     if (mine.dtype, mine.shape) != (theirs.dtype, theirs.shape):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from kernelmate.checks.passing import gathered
 from kernelmate.checks.precision import Array, is_inexact, module_of, on_device, on_host, wide
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import evaluate
@@ -28,18 +29,18 @@ def canonical(contract: Contract, size: Size, arrays: Mapping[str, Any], given: 
         arrays: outputs by argument, of a kernel or of a reference; others pass unchanged.
         given: inputs of the launch, for counts and masks that are inputs.
     """
-    found = dict(arrays)
-    partly = [a for a in contract.args if a.partly and a.name in arrays]
+    found = gathered(contract, arrays)
+    partly = [a for a in contract.args if a.partly and a.name in found]
     if not partly:
         return found
-    host = {name: on_host(array) for name, array in {**given, **arrays}.items()}
+    host = {name: on_host(array) for name, array in {**given, **found}.items()}
     changed: dict[str, Array] = {}
     for argument in partly:
         if argument.paired is None:
             group = [argument, *(other for other in partly if other.paired == argument.name)]
             changed.update(_group(group, size, host))
     for name, array in changed.items():
-        found[name] = module_of(arrays[name]).asarray(array) if on_device(arrays[name]) else array
+        found[name] = module_of(found[name]).asarray(array) if on_device(found[name]) else array
     return found
 
 

@@ -139,7 +139,8 @@ def usual_law(contract: Contract, size: Size) -> Law:
     """Returns a default law for sizes that cannot be reduced: the longest input axis is the number of terms."""
     shapes = argument_shapes(contract, size)
     longest = max(
-        (max(shapes[a.name], default=1) for a in contract.args if a.name in shapes and a.direction in ("in", "inout")), default=1
+        (max(shapes[a.name], default=1) for a in contract.args if a.name in shapes and a.direction in ("in", "inout")),
+        default=1,
     )
     outputs = (a.name for a in contract.args if a.direction in ("out", "inout"))
     return Law(dict(size), min(float(MOST_TERMS), float(longest)), {}, {

@@ -42,7 +42,11 @@ class ArgumentUses:
 def uses_of(version: Version, contract: Contract) -> ArgumentUses:
     """Returns the uses of a version's arguments, by the contract's names; none without PTX."""
     found = _uses(version.compiled.ptx, version.compiled.lowered_name)
-    kinds = {(a.name, "argument" if a.shape is None else "element", place) for place, a in enumerate(contract.args)}
+    kinds = {
+        (a.name, "argument" if a.shape is None else "element", place)
+        for place, a in enumerate(contract.parameters)
+        if a is not None
+    }
     return ArgumentUses(*(frozenset(name for name, kind, place in kinds if (kind, place) in used) for used in found))
 
 
@@ -70,8 +74,8 @@ def comparisons_of(version: Version, contract: Contract) -> tuple[ConstantCompar
 
     Functions that are called count as comparing with all arrays.
     """
-    names = {place: a.name for place, a in enumerate(contract.args)}
-    arrays = [place for place, a in enumerate(contract.args) if a.shape is not None]
+    names = {place: a.name for place, a in enumerate(contract.parameters) if a is not None}
+    arrays = [place for place, a in enumerate(contract.parameters) if a is not None and a.shape is not None]
     found = [
         ConstantComparison(names[place], value, equal)
         for value, equal, places in _compared(version.compiled.ptx, version.compiled.lowered_name)

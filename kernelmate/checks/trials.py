@@ -27,6 +27,7 @@ from kernelmate.backends.cuda.exchange import filled as filled_with
 from kernelmate.checks.alignment import Shift, shift_text, together
 from kernelmate.checks.canonical import canonical
 from kernelmate.checks.inputs import DeviceMaker, draw, only_written
+from kernelmate.checks.passing import check_passing, passed_arguments
 from kernelmate.checks.precision import Array, Arrays, is_inexact, on_device, words
 from kernelmate.checks.styles import NORMAL, InputStyle, narrow_inputs, styles_of
 from kernelmate.compiler.ptx_text import own_launches
@@ -237,6 +238,7 @@ class Bench:
         Raises:
             ContractError: it cannot be launched there.
         """
+        check_passing(self.version.contract, size, self.version.compiled)
         return launch_shape(self.version.contract, size)
 
     def once_more(self, outcome: LaunchOutcome, size: Size, schedule: int) -> LaunchOutcome:
@@ -269,20 +271,21 @@ class Bench:
         """Returns the `Run` that `run` launches."""
         contract = self.version.contract
         scalars = scalar_values(contract, size)
-        arguments: list[ArrayArgument | ScalarArgument] = []
+        arguments: dict[str, ArrayArgument | ScalarArgument] = {}
         for a in contract.args:
             if a.shape is None:
                 value: Any = np.asarray(given.get(a.name, scalars[a.name])).astype(numpy_dtype(a.dtype))[()]
-                arguments.append(ScalarArgument(a.name, value))
+                arguments[a.name] = ScalarArgument(a.name, value)
             else:
                 out, here = only_written(a), given[a.name]
                 data = poisoned(here, shot.poison) if out else here
                 moved = dict(shot.misalign).get(a.name, 0) // data.dtype.itemsize
                 written = a.direction != "in"
-                arguments.append(ArrayArgument(a.name, data, moved, written, output=out, device=on_device(here)))
+                on = on_device(here)
+                arguments[a.name] = ArrayArgument(a.name, data, moved, written, output=out, device=on)
         run = Run(
             self.shape(size),
-            tuple(arguments),
+            passed_arguments(contract, size, arguments, self.version.compiled),
             shot.schedule,
             self._task.step_limit,
             count and self._task.count,

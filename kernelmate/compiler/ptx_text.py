@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _GLOBAL = re.compile(
@@ -10,6 +11,13 @@ _GLOBAL = re.compile(
     re.MULTILINE,
 )
 """A definition at module scope (PTX ISA, Variable Declarations); `.extern` variables are defined elsewhere."""
+
+_SIZED = re.compile(
+    r"^\s*(?:\.(?:visible|weak|common|extern)\s+)*\.(?:global|const)\b(?:\s+\.(?!b\d|u\d|s\d|f\d)\w+(?:\s+\d+)?)*"
+    r"\s+\.[busf](?P<bits>\d+)\s+(?P<name>[\w$.%]+)\s*(?P<extents>(?:\[\d*\]\s*)*)(?:=|;)",
+    re.MULTILINE,
+)
+"""A variable of known size in global or constant memory."""
 
 _CALLED = re.compile(r"^\s*(?:\.weak\s+)?\.extern\s+\.func\b[^;]*?\b(cuda\w+)\s*[(;]", re.MULTILINE)
 
@@ -30,6 +38,26 @@ def used_names_of(ptx: str) -> tuple[str, ...]:
     return tuple(
         name for name in names_of(ptx) if len(re.findall(rf"(?<![\w$.%]){re.escape(name)}(?![\w$.%])", ptx)) > 1
     )
+
+
+def variable_bytes(ptx: str) -> dict[str, int]:
+    """Returns the bytes of each variable in global and constant memory, by its name in the text."""
+    found = {}
+    for match in _SIZED.finditer(ptx):
+        wide = int(match["bits"]) // 8
+        found[match["name"]] = wide * math.prod(int(extent) for extent in re.findall(r"\d+", match["extents"]))
+    return found
+
+
+def parameter_bytes(ptx: str, entry: str) -> tuple[int, ...]:
+    """Returns the bytes of each parameter of a kernel, in order; empty without it."""
+    head = re.search(rf"\.entry\s+{re.escape(entry)}\s*\(([^)]*)\)", ptx)
+    found = []
+    for part in head[1].split(",") if head is not None else ():
+        match = re.search(r"\.[bsuf](\d+)\s+[\w$%]+\s*(?:\[(\d+)\])?\s*$", part.strip())
+        if match is not None:
+            found.append(int(match[1]) // 8 * int(match[2] or 1))
+    return tuple(found)
 
 
 def own_launches(ptx: str) -> str | None:

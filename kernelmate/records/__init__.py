@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from kernelmate.records.causes import Cause
 from kernelmate.records.compiled import Compiled, CompileOptions, Diagnostic, Occupancy, Resources, Severity, Target
-from kernelmate.records.contract import SLOWDOWN, Argument, Contract, Direction, LaunchShape, Size, Tolerance
+from kernelmate.records.contract import (
+    SLOWDOWN,
+    Argument,
+    Contract,
+    Direction,
+    LaunchShape,
+    Member,
+    Passed,
+    Size,
+    Tolerance,
+)
 from kernelmate.records.device import Calibration, Device, parse_device
 from kernelmate.records.findings import WRONG_OUTPUTS, Finding, FindingCode
 from kernelmate.records.gate import Allowance, Gate, GatedKernel, GateMetric, MetricChange
@@ -120,6 +130,7 @@ __all__ = [
     "LineCounters",
     "Listing",
     "Live",
+    "Member",
     "MetricChange",
     "MetricName",
     "Objective",
@@ -129,6 +140,7 @@ __all__ = [
     "Optimization",
     "Outcome",
     "Parameter",
+    "Passed",
     "PortableFile",
     "PortableJudgement",
     "Preference",

@@ -55,6 +55,37 @@ class Argument:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """An argument's place in what is passed: `offset` in bytes."""
+
+    argument: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """How one kernel parameter, or one variable of the module, is made of arguments.
+
+    Attributes:
+        name: of the parameter or the variable.
+        kind: `argument` is the argument of this name; `struct` holds its members by value; `pointer` is the address of such
+            a struct; `pointers` is the address of an array with one address for each part of an array along its first
+            axis; `alias` is an address in the array of its only member.
+        members: the arguments it is made of, in ascending order of offsets.
+        nbytes: size of a struct.
+        start: for an alias, its first element in that array, an expression over sizes.
+        variable: True for a `__constant__` or `__device__` variable.
+    """
+
+    name: str
+    kind: Literal["argument", "struct", "pointer", "pointers", "alias"]
+    members: tuple[Member, ...] = ()
+    nbytes: int = 0
+    start: str = "0"
+    variable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Tolerance:
     """A tolerance that the contract fixes: |got - want| <= atol + rtol * |want|."""
 
@@ -69,6 +100,8 @@ class Contract:
     Attributes:
         sizes: at least one; each is checked and timed, and the first is the headline size.
         grid, block: one to three expressions each.
+        passing: one entry for each parameter in order, and then for each variable; empty where each argument is a
+            parameter of its own.
         shared: expression of the dynamic shared memory in bytes.
         reference: as written: `path:function`, another kernel's name, or a NumPy expression; None when absent.
         reference_kind: the form that `reference` has.
@@ -100,6 +133,15 @@ class Contract:
     slowdown: float = SLOWDOWN
     inferred: bool = False
     line: int | None = None
+    passing: tuple[Passed, ...] = ()
+
+    @property
+    def parameters(self) -> tuple[Argument | None, ...]:
+        """One entry for each kernel parameter in order: its argument, or None where it is not one argument's own."""
+        if not self.passing:
+            return self.args
+        known = {one.name: one for one in self.args}
+        return tuple(known[one.name] if one.kind == "argument" else None for one in self.passing if not one.variable)
 
     def weight(self, size: Size) -> float | None:
         """Returns the weight of a listed size; None without `weights`, and for sizes that the contract does not list."""

@@ -287,10 +287,12 @@ def _repeats(failed: Sequence[Prepared]) -> bool:
 
 def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
     """Returns the reason why a kernel cannot take a contract's arguments, by number and kind; None if it can."""
-    parameters = kernel.signature.parameters
-    if len(parameters) != len(contract.args):
-        return f"{kernel.name} takes {len(parameters)} arguments; the baseline's contract passes {len(contract.args)}."
-    for parameter, argument in zip(parameters, contract.args, strict=True):
+    parameters, passed = kernel.signature.parameters, contract.parameters
+    if len(parameters) != len(passed):
+        return f"{kernel.name} takes {len(parameters)} arguments; the baseline's contract passes {len(passed)}."
+    for parameter, argument in zip(parameters, passed, strict=True):
+        if argument is None:
+            continue
         if parameter.pointer != (argument.shape is not None):
             kinds = ("a scalar", "an array")
             return (

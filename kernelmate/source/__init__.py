@@ -14,7 +14,14 @@ from kernelmate.source.dtypes import c_type_dtype, numpy_dtype
 from kernelmate.source.expressions import evaluate
 from kernelmate.source.files import load_kernel, load_kernels, read_units
 from kernelmate.source.infer import infer_contract
-from kernelmate.source.launch import argument_shapes, launch_shape, scalar_value, scalar_values, size_allowed
+from kernelmate.source.launch import (
+    alias_start,
+    argument_shapes,
+    launch_shape,
+    scalar_value,
+    scalar_values,
+    size_allowed,
+)
 from kernelmate.source.launch_edits import change_launch
 from kernelmate.source.notebook import text_unit
 from kernelmate.source.render import render_contract
@@ -24,6 +31,7 @@ from kernelmate.source.write import check_writable, clear_leftovers, write_back
 __all__ = [
     "Distribution",
     "Edit",
+    "alias_start",
     "apply_edits",
     "argument_shapes",
     "c_type_dtype",

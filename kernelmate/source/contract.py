@@ -20,7 +20,15 @@ from kernelmate.source.document import KEYS, Document
 from kernelmate.source.dtypes import ITEM_BYTES, dtype_hint
 from kernelmate.source.expressions import BLOCK_NAMES, RESERVED, ExpressionError, check_names, nearest_hint
 from kernelmate.source.instances import check_instances
-from kernelmate.source.launch import CLUSTER_LIMIT, SizeError, argument_shape, launch_shape, scalar_value, size_allowed
+from kernelmate.source.launch import (
+    CLUSTER_LIMIT,
+    SizeError,
+    alias_start,
+    argument_shape,
+    launch_shape,
+    scalar_value,
+    size_allowed,
+)
 from kernelmate.source.reference import read_inputs, read_reference
 
 
@@ -138,7 +146,7 @@ def _whole(document: Document, kernel: Kernel) -> Contract:
     sizes = _sizes(document)
     names = tuple(sizes[0])
     with_block = (*names, *BLOCK_NAMES)
-    args = read_arguments(document, kernel, names)
+    args, passing = read_arguments(document, kernel, names)
     contract = Contract(
         kernel=kernel.name,
         sizes=sizes,
@@ -157,6 +165,7 @@ def _whole(document: Document, kernel: Kernel) -> Contract:
         weights=_weights(document, sizes),
         slowdown=_slowdown(document),
         line=document.block.file_position(document.block.opening.line, None)[0],
+        passing=passing,
     )
     check_instances(document, kernel, contract)
     reference, kind = read_reference(document, kernel, args, names)
@@ -394,6 +403,8 @@ def _check_at_sizes(document: Document, contract: Contract) -> None:
                     argument_shape(argument, size)
                 else:
                     scalar_value(argument, size)
+            for passed in contract.passing:
+                alias_start(contract, passed, size)
             launch_shape(contract, size)
         except SizeError as error:
             document.fail_at(error)

@@ -33,6 +33,7 @@ KEYS = (
     "weights",
     "slowdown",
     "args",
+    "symbols",
 )
 """Every key that a contract may have."""
 
@@ -44,7 +45,7 @@ class Document:
     """The parsed TOML of a block.
 
     `inner` holds the offset, in the value's text, of parts without a key of their own (a dimension of a shape, a
-    scalar's value).
+    scalar's value), and `moved` the keys of arguments that are fields or variables.
     """
 
     block: ContractBlock
@@ -52,6 +53,7 @@ class Document:
     data: dict[str, Any]
     spans: dict[Path, KeySpan]
     inner: dict[Path, int] = field(default_factory=dict)
+    moved: dict[Path, Path] = field(default_factory=dict)
 
     @classmethod
     def read(cls, block: ContractBlock) -> Document:
@@ -101,6 +103,7 @@ class Document:
         """
         path: Path = error.path
         offset = error.offset + self.inner.get(path, 0)
+        path = (*self.moved.get(path[:2], path[:2]), *path[2:])
         while path not in self.spans and len(path) > 1:
             path = path[:-1]
         self.fail(path, error.message, error.hint or "", offset=offset)

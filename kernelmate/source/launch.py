@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Argument, Contract, LaunchShape, Size
+from kernelmate.records import Argument, Contract, LaunchShape, Passed, Size
 from kernelmate.source.dtypes import ITEM_BYTES
 from kernelmate.source.expressions import ExpressionError, evaluate, evaluate_integer
 from kernelmate.source.toml_positions import Path
@@ -196,6 +197,24 @@ def _range(dtype: str) -> tuple[int, int]:
         return 0, 1
     bits = 8 * ITEM_BYTES[dtype]
     return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def alias_start(contract: Contract, passed: Passed, size: Size) -> int:
+    """Return the first element of an alias in its array; 0 for what is no alias.
+
+    Raises:
+        ContractError: it is not a whole number, or outside of the array.
+    """
+    if passed.kind != "alias":
+        return 0
+    target = next(one for one in contract.args if one.name == passed.members[0].argument)
+    elements = math.prod(argument_shape(target, size, contract.line))
+    with _located(("args", passed.name, "start"), size, contract.line):
+        start = evaluate_integer(passed.start, size, f"the start of {passed.name}")
+        if not 0 <= start <= elements:
+            message = f"{passed.name} starts at element {start} of {target.name}, which has {elements}."
+            raise ExpressionError(message, hint="Change the expression.")
+    return start
 
 
 def size_allowed(contract: Contract, size: Size) -> bool:

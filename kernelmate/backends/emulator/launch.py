@@ -17,6 +17,7 @@ from kernelmate.backends.base import (
     RunResult,
     ScalarArgument,
     Surroundings,
+    with_addresses,
 )
 from kernelmate.backends.emulator.access_history import SHADOW_BYTES
 from kernelmate.backends.emulator.attribution import Counted, with_lines
@@ -88,6 +89,7 @@ class Launch:
             slots, run.schedule_seed, facts.store_granule, facts.marks if run.count else None, around.first_slot
         )
         self.arguments: dict[str, tuple[ArrayArgument, Buffer]] = {}
+        self._given_variables: dict[str, tuple[ArrayArgument, Buffer]] = {}
         self._allocate_arguments()
         self._variables = variables
         self._before: dict[str, Array] = {}
@@ -130,28 +132,44 @@ class Launch:
 
     def _allocate_arguments(self) -> None:
         for argument in self.run.arguments:
-            if isinstance(argument, ArrayArgument):
+            if isinstance(argument, ArrayArgument) and argument.variable is None:
                 content = np.ascontiguousarray(argument.data).reshape(-1).view(np.uint8)
                 lead = argument.misalign * argument.data.dtype.itemsize
                 buffer = self.memory.add(argument.name, content, lead=lead, writable=argument.written, visible=True)
                 self.arguments[argument.name] = (argument, buffer)
+        places = {name: buffer.address for name, (_, buffer) in self.arguments.items()}
+        for argument, buffer in self.arguments.values():
+            with_addresses(buffer.content(), argument.addresses, places)
 
     def _allocate_variables(self, linked: Linked) -> dict[str, int]:
         symbols: dict[str, int] = dict(linked.functions)
         buffers: dict[str, Buffer] = {}
+        given = {item.variable: item for item in self.run.arguments if isinstance(item, ArrayArgument)}
+        places = {name: buffer.address for name, (_, buffer) in self.arguments.items()}
         for name, variable in linked.globals.items():
             content = np.zeros(variable.size, np.uint8)
             content[: len(variable.initial)] = np.frombuffer(variable.initial, np.uint8)
             content = self._variables.get(name, content)
             constant = variable.space == "const"
+            argument = given.get(name)
+            if argument is not None:
+                raw = np.ascontiguousarray(argument.data).reshape(-1).view(np.uint8).copy()
+                with_addresses(raw, argument.addresses, places)
+                content = np.concatenate([raw, content[raw.size :]])
             self._before[name] = content
             buffers[name] = self.memory.add(name, content, writable=not constant, visible=False, constant=constant)
+            if argument is not None:
+                self._given_variables[argument.name] = (argument, buffers[name])
             symbols[name] = buffers[name].address
         for name, variable in linked.globals.items():
             for offset, symbol in variable.relocations:
                 address = symbols.get(symbol.name, 0) + symbol.offset
                 buffers[name].content()[offset : offset + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
-        self._kept = {name: buffers[name] for name, variable in linked.globals.items() if variable.space != "const"}
+        self._kept = {
+            name: buffers[name]
+            for name, variable in linked.globals.items()
+            if variable.space != "const" and name not in given
+        }
         for name, placed in linked.shared.items():
             symbols[name] = placed.offset
         for name, placed in linked.local.items():
@@ -183,9 +201,10 @@ class Launch:
 
     def _parameters(self, linked: Linked) -> Array:
         block = np.zeros(max(linked.parameter_bytes, 1), np.uint8)
-        if len(linked.parameters) != len(self.run.arguments):
-            raise ValueError(f"the kernel takes {len(linked.parameters)} arguments and got {len(self.run.arguments)}")
-        for placed, argument in zip(linked.parameters, self.run.arguments, strict=True):
+        passed = [one for one in self.run.arguments if not isinstance(one, ArrayArgument) or one.passed]
+        if len(linked.parameters) != len(passed):
+            raise ValueError(f"the kernel takes {len(linked.parameters)} arguments and got {len(passed)}")
+        for placed, argument in zip(linked.parameters, passed, strict=True):
             raw = self._argument_bytes(argument)
             size = placed.variable.size
             if len(raw) > size:
@@ -196,7 +215,11 @@ class Launch:
     def _argument_bytes(self, argument: ArrayArgument | ScalarArgument) -> Array:
         if isinstance(argument, ArrayArgument):
             return np.array([self.arguments[argument.name][1].address], np.uint64).view(np.uint8)
-        return np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
+        raw = np.atleast_1d(np.asarray(argument.value)).reshape(-1).view(np.uint8)
+        if argument.addresses:
+            raw = raw.copy()
+            with_addresses(raw, argument.addresses, {n: buffer.address for n, (_, buffer) in self.arguments.items()})
+        return raw
 
     def go(self, choice: NativeCodeChoice) -> RunResult:
         """Run the launch, once.
@@ -359,10 +382,12 @@ class Launch:
         lasting = frozenset(name for name, buffer in self._kept.items() if buffer.read_first and self._changed(buffer))
         self._variables.update({name: buffer.content().copy() for name, buffer in self._kept.items()})
         arrays = {
-            name: buffer.content().view(argument.data.dtype).reshape(argument.data.shape)
-            for name, (argument, buffer) in self.arguments.items()
+            name: buffer.content()[: argument.data.nbytes].view(argument.data.dtype).reshape(argument.data.shape)
+            for name, (argument, buffer) in {**self.arguments, **self._given_variables}.items()
         }
-        reads = frozenset(name for name, (_, buffer) in self.arguments.items() if buffer.read_first)
+        reads = frozenset(
+            name for name, (_, buffer) in {**self.arguments, **self._given_variables}.items() if buffer.read_first
+        )
         counts = Counter[str]()
         for block, count in zip(self.decoded.blocks, tally.entered, strict=True):
             if count:

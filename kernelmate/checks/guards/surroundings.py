@@ -74,7 +74,9 @@ def dependence(version: Version, contract: Contract) -> Dependence | None:
     """Returns all environment values that a version reads; None if the emulator cannot read it."""
     compiled = version.compiled
     return _dependence(
-        compiled.ptx, compiled.lowered_name, tuple(n for n, a in enumerate(contract.args) if a.shape is not None)
+        compiled.ptx,
+        compiled.lowered_name,
+        tuple(n for n, a in enumerate(contract.parameters) if a is not None and a.shape is not None),
     )
 
 

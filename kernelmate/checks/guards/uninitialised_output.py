@@ -13,5 +13,8 @@ def find(contract: Contract, outcome: LaunchOutcome) -> tuple[str, str] | None:
         if only_written(argument) and argument.name in outcome.result.reads:
             name = argument.name
             instead = "`inout`" if argument.direction == "out" else "`~ zeros`, with which every launch starts"
-            return name, f"{name} is read before it is written; if its old contents matter, the contract must say {instead}"
+            return (
+                name,
+                f"{name} is read before it is written; if its old contents matter, the contract must say {instead}",
+            )
     return None
