@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import GUARD_BYTES, ArrayArgument
+from kernelmate.backends.base import GUARD_BYTES, ArrayArgument, with_addresses
 from kernelmate.records import Finding, FindingCode
 
 ALIGNMENT = 256
@@ -61,7 +61,11 @@ class Arena:
             self._host[start:end] = random_bytes(end - start)
         for span in self.spans.values():
             self._host[span.start : span.end] = _bytes_of(span.argument.data)
-        self.device: Any = cupy.asarray(self._host)
+        self.device: Any = cupy.empty(size, cupy.uint8)
+        places = {name: self.address(name) for name in self.spans}
+        for span in self.spans.values():
+            with_addresses(self._host[span.start : span.end], span.argument.addresses, places)
+        self.device.set(self._host)
 
     def address(self, name: str) -> int:
         """Device address of an argument."""

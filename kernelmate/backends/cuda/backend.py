@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
@@ -29,11 +29,12 @@ from kernelmate.backends.cuda.faults import fault_of
 from kernelmate.backends.cuda.gpu_lock import GpuLock
 from kernelmate.backends.cuda.initial_state import prepared
 from kernelmate.backends.cuda.large_arena import LargeArena, Take
-from kernelmate.backends.cuda.launching import launch_in_clusters, plain
+from kernelmate.backends.cuda.launching import launch_in_clusters, launched_arguments
 from kernelmate.backends.cuda.loading import CodeCopy, load_failure, load_function
 from kernelmate.backends.cuda.memory import bound_memory
 from kernelmate.backends.cuda.printing import Printed, captured
 from kernelmate.backends.cuda.timing_device import CudaTimingDevice, prepare_timing
+from kernelmate.backends.cuda.variables import fill_variables
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator_pool import EmulatorPool
 from kernelmate.errors import BackendUnavailable, DeviceFailed
@@ -185,6 +186,9 @@ class CudaBackend:
         return taken
 
 
+_TO_HOST = 2
+"""`cudaMemcpyDeviceToHost`."""
+
 MPS_REMARK = "the GPU is shared by NVIDIA's Multi-Process Service, under which the fault of one kernel ends other programs' work too"
 
 
@@ -245,8 +249,9 @@ class CudaModule:
         """
         import cupy
 
-        arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
-        given = {item.name: item.data for item in arrays}
+        every = [item for item in run.arguments if isinstance(item, ArrayArgument)]
+        arrays = [item for item in every if item.variable is None]
+        given = {item.name: item.data for item in every}
         if self.backend.poisoned:
             lost = Finding(FindingCode.LAUNCH_FAILURE, "error", "an earlier launch destroyed the GPU's context")
             return RunResult(given, (lost,))
@@ -261,9 +266,10 @@ class CudaModule:
                 arena = LargeArena(arrays, run.schedule_seed, take) if large else Arena(arrays, run.schedule_seed)
                 condition = prepared(int(self.backend.device.id), self.backend.stream, run.schedule_seed)
                 with condition, captured(self.prints) as printed:
-                    self._go(run, arena)
+                    variables = self._go(run, arena)
                     self.backend.stream.synchronize()
                 after, findings = arena.read()
+                after.update(self._variables_after(every, variables, take))
                 arena.scrub()
         except cupy.cuda.memory.OutOfMemoryError as error:
             return RunResult(
@@ -284,16 +290,36 @@ class CudaModule:
         condition, line = failed
         return replace(finding, line=line, message=f"assertion {condition!r} of line {line} failed ({words})")
 
-    def _go(self, run: Run, arena: Arena | LargeArena) -> None:
+    def _go(self, run: Run, arena: Arena | LargeArena) -> dict[str, int]:
+        """Makes the launch, and returns the addresses of its variables."""
         shape, function = run.shape, self.ready(run.shape)
-        arguments = tuple(
-            np.uint64(arena.address(item.name)) if isinstance(item, ArrayArgument) else plain(item)
-            for item in run.arguments
-        )
+        places = {name: arena.address(name) for name in arena.spans}
+        arguments = launched_arguments(run.arguments, places)
+        variables = fill_variables(function, run.arguments, places, self.backend.stream)
         if shape.cluster is None:
             function(shape.grid, shape.block, arguments, shared_mem=shape.shared_bytes)
         else:
             launch_in_clusters(function, shape, arguments, self.backend.stream.ptr)
+        return variables
+
+    def _variables_after(
+        self, arguments: Sequence[ArrayArgument], variables: Mapping[str, int], take: Take | None
+    ) -> dict[str, Any]:
+        """Returns the contents of variables after a launch, as `LargeArena` returns those of arrays."""
+        import cupy
+
+        found: dict[str, Any] = {}
+        for item in arguments:
+            if item.variable is None:
+                continue
+            found[item.name] = item.data
+            if item.name in variables and take is not None:
+                found[item.name] = take(item, variables[item.name])
+            elif item.name in variables:
+                host = np.empty(item.data.shape, item.data.dtype)
+                cupy.cuda.runtime.memcpy(host.ctypes.data, variables[item.name], host.nbytes, _TO_HOST)
+                found[item.name] = cupy.asarray(host) if item.device else host
+        return found
 
     def ready_elsewhere(self, shape: LaunchShape, place: int) -> CodeCopy:
         """The kernel for a launch from a copy of the code at another place of the GPU's memory; one for each number."""

@@ -13,6 +13,7 @@ import numpy as np
 from kernelmate.backends.base import ArrayArgument
 from kernelmate.backends.cuda.arena import SCRUB, bands_of, place, random_bytes, written_around
 from kernelmate.backends.cuda.exchange import fill_byte
+from kernelmate.backends.cuda.launching import content_of
 from kernelmate.records import Finding
 
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
@@ -78,7 +79,9 @@ class LargeArena:
         self._runtime.memsetAsync(self._memory.ptr, SCRUB, self._size, self._stream.ptr)
 
     def _fill(self, argument: ArrayArgument, to: int) -> None:
-        data, byte = argument.data, fill_byte(argument.data)
+        data, byte = argument.data, None if argument.addresses else fill_byte(argument.data)
+        if argument.addresses:
+            data = content_of(argument, {name: self.address(name) for name in self.spans})
         if not data.nbytes:
             return
         if byte is not None:
@@ -86,7 +89,7 @@ class LargeArena:
         elif isinstance(data, np.ndarray):
             held = np.ascontiguousarray(data)
             self._copy(to, held.ctypes.data, held.nbytes, TO_DEVICE)
-            if held is not data:
+            if held is not argument.data:
                 self._stream.synchronize()
         else:
             self._copy(to, data.data.ptr, data.nbytes, ON_DEVICE)

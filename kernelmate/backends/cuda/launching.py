@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from kernelmate.backends.base import ScalarArgument
+from kernelmate.backends.base import ArrayArgument, ScalarArgument, with_addresses
 from kernelmate.records import LaunchShape
+
+Array = npt.NDArray[Any]
 
 COOPERATIVE, CLUSTER_DIMENSION = 2, 4
 """`CU_LAUNCH_ATTRIBUTE_COOPERATIVE` and `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION` of `cuda.h`."""
@@ -23,13 +26,50 @@ PORTABLE_BLOCKS = 8
 """Cluster size in blocks that every GPU with clusters supports (CUDA C++ Programming Guide, thread block clusters)."""
 
 
-def plain(argument: ScalarArgument) -> np.generic:
-    """Returns a scalar with the same bits in a NumPy dtype: CuPy knows neither bfloat16 nor float8."""
+def plain(argument: ScalarArgument, places: Mapping[str, int]) -> Any:
+    """Returns a scalar with the same bits in a NumPy dtype: CuPy knows neither bfloat16 nor float8.
+
+    A struct gives its bytes, in which `places` has the addresses of arrays.
+    """
     value = argument.value
+    if type(value) is np.void or argument.addresses:
+        raw = np.frombuffer(value.tobytes(), np.uint8).copy()
+        with_addresses(raw, argument.addresses, places)
+        return _bytes_by_value(raw) if type(value) is np.void else raw.view(np.uint64)[0]
     if value.dtype.kind in "biufc":
         return value
     bits = value.tobytes()
     return np.uint8(bits[0]) if len(bits) == 1 else np.uint16(int.from_bytes(bits, sys.byteorder))
+
+
+def _bytes_by_value(raw: Array) -> Array:
+    """Returns bytes as CuPy passes them by value: an array of a single element."""
+    return raw.view(np.dtype([("bytes", np.uint8, (raw.size,))])).reshape(())
+
+
+def launched_arguments(
+    arguments: Sequence[ArrayArgument | ScalarArgument], places: Mapping[str, int]
+) -> tuple[Any, ...]:
+    """Returns one value for each kernel parameter: addresses for arrays, and scalars as `plain` gives them.
+
+    Args:
+        arguments: of the launch.
+        places: the device address of each array that is in memory of its own.
+    """
+    return tuple(
+        np.uint64(places[item.name]) if isinstance(item, ArrayArgument) else plain(item, places)
+        for item in arguments
+        if not isinstance(item, ArrayArgument) or item.passed
+    )
+
+
+def content_of(argument: ArrayArgument, places: Mapping[str, int]) -> Any:
+    """Returns the contents of an array, with the addresses that it has to hold."""
+    if not argument.addresses:
+        return argument.data
+    content = np.ascontiguousarray(argument.data).copy()
+    with_addresses(content.reshape(-1).view(np.uint8), argument.addresses, places)
+    return content
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -65,13 +105,13 @@ def config_for(shape: LaunchShape, stream: int) -> LaunchConfig:
     )  # fmt: skip
 
 
-def launch_in_clusters(function: Any, shape: LaunchShape, arguments: Sequence[np.generic], stream: int) -> None:
+def launch_in_clusters(function: Any, shape: LaunchShape, arguments: Sequence[Any], stream: int) -> None:
     """Launch a cupy.RawKernel with the clusters of `shape`.
 
     Args:
         function: the kernel, prepared for the launch's shared memory.
         shape: its grid is a multiple of the cluster in every dimension.
-        arguments: one NumPy scalar for each parameter; addresses are integers.
+        arguments: one NumPy scalar or struct for each parameter; addresses are integers.
         stream: the stream's handle.
 
     Raises:

@@ -13,8 +13,10 @@ from kernelmate.backends.base import ArrayArgument, Run
 from kernelmate.backends.cuda.arena import SCRUB
 from kernelmate.backends.cuda.exchange import fill_byte
 from kernelmate.backends.cuda.helpers import helper_launch, helpers
-from kernelmate.backends.cuda.launching import launch_in_clusters, plain
-from kernelmate.records import LaunchShape
+from kernelmate.backends.cuda.launching import content_of, launch_in_clusters, launched_arguments
+from kernelmate.backends.cuda.variables import fill_variables
+from kernelmate.backends.timed import TimedFault
+from kernelmate.records import Finding, FindingCode, LaunchShape
 
 ALIGNMENT = 512
 """Alignment of arrays in bytes; cudaMalloc gives 256."""
@@ -46,6 +48,7 @@ class TimingArena:
 
     Raises:
         cupy.cuda.memory.OutOfMemoryError: the device has too little memory.
+        TimedFault: as `refuse_lasting`.
     """
 
     def __init__(
@@ -55,7 +58,8 @@ class TimingArena:
         from cupy.cuda import runtime
 
         self._stream, self.arguments = stream, run.arguments
-        arrays = [item for item in run.arguments if isinstance(item, ArrayArgument)]
+        refuse_lasting(run, restored)
+        arrays = [item for item in run.arguments if isinstance(item, ArrayArgument) and item.variable is None]
         self._written = [item for item in arrays if item.written]
         self._only_written = [item for item in self._written if item.name not in restored]
         kept = [item for item in self._written if item.name in restored and item.data.nbytes]
@@ -67,12 +71,14 @@ class TimingArena:
             item.name: (self._memory.ptr + at, item.data.nbytes) for item, at in zip(kept, firsts, strict=True)
         }
         for item in arrays:
-            byte = fill_byte(item.data)
+            byte = None if item.addresses else fill_byte(item.data)
             if byte is not None:
                 runtime.memsetAsync(self._places[item.name], byte, item.data.nbytes, stream.ptr)
                 continue
-            data = np.ascontiguousarray(item.data)
-            source, kind = (data.ctypes.data, TO_DEVICE) if twin is None else (twin._places[item.name], ON_DEVICE)
+            data = np.ascontiguousarray(content_of(item, self._places))
+            source, kind = data.ctypes.data, TO_DEVICE
+            if twin is not None and not item.addresses:
+                source, kind = twin._places[item.name], ON_DEVICE
             runtime.memcpyAsync(self._places[item.name], source, data.nbytes, kind, stream.ptr)
             if data is not item.data:
                 stream.synchronize()
@@ -96,10 +102,8 @@ class TimingArena:
         """
         from cupy.cuda import driver
 
-        values = [
-            np.uint64(self._places[item.name]) if isinstance(item, ArrayArgument) else plain(item)
-            for item in self.arguments
-        ]
+        values = launched_arguments(self.arguments, self._places)
+        fill_variables(function, self.arguments, self._places, self._stream)
         if shape.cluster is not None:
             return lambda stream: launch_in_clusters(function, shape, values, stream)
         held = [np.atleast_1d(value) for value in values]
@@ -167,6 +171,18 @@ class TimingArena:
                 runtime.memcpyAsync(array.ctypes.data, source, array.nbytes, TO_HOST, self._stream.ptr)
         self._stream.synchronize()
         return found
+
+
+def refuse_lasting(run: Run, restored: frozenset[str]) -> None:
+    """Refuse a launch that needs a variable's first contents, which would take a copy before every timed launch.
+
+    Raises:
+        TimedFault: with the name of the variable.
+    """
+    for item in run.arguments:
+        if isinstance(item, ArrayArgument) and item.variable is not None and item.name in restored:
+            said = f"not timed: the variable {item.name} is read and written, and would need its contents before each launch"
+            raise TimedFault(Finding(FindingCode.LAUNCH_FAILURE, "note", said))
 
 
 def laid_out(sizes: Sequence[int], place: int) -> tuple[list[int], int]:

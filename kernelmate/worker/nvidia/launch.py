@@ -96,23 +96,25 @@ def _launch(module: CudaModule, run: Run, kept: list[Any]) -> None:
     import numpy as np
 
     from kernelmate.backends.base import ArrayArgument
-    from kernelmate.backends.cuda.launching import launch_in_clusters, plain
+    from kernelmate.backends.cuda.launching import content_of, launch_in_clusters, launched_arguments
+    from kernelmate.backends.cuda.variables import fill_variables
 
-    values = []
-    for item in run.arguments:
-        if not isinstance(item, ArrayArgument):
-            values.append(plain(item))
-            continue
+    places: dict[str, int] = {}
+    # What holds addresses is filled last, when all arrays have theirs.
+    arrays = [item for item in run.arguments if isinstance(item, ArrayArgument) and item.variable is None]
+    for item in sorted(arrays, key=lambda one: bool(one.addresses)):
         memory = cupy.cuda.Memory(max(item.data.nbytes, 1))
         kept.append(memory)
         if not item.output:
-            host = np.ascontiguousarray(item.data)
+            host = np.ascontiguousarray(content_of(item, places))
             cupy.cuda.runtime.memcpy(memory.ptr, host.ctypes.data, item.data.nbytes, _TO_DEVICE)
         print(f"{BUFFER} {item.name} {memory.ptr:#x} {item.data.nbytes}", file=sys.stderr, flush=True)
-        values.append(np.uint64(memory.ptr))
+        places[item.name] = memory.ptr
     shape, function = run.shape, module.ready(run.shape)
+    values = launched_arguments(run.arguments, places)
+    fill_variables(function, run.arguments, places, cupy.cuda.get_current_stream())
     if shape.cluster is None:
-        function(shape.grid, shape.block, tuple(values), shared_mem=shape.shared_bytes)
+        function(shape.grid, shape.block, values, shared_mem=shape.shared_bytes)
     else:
         launch_in_clusters(function, shape, values, 0)
     cupy.cuda.runtime.deviceSynchronize()
