@@ -56,10 +56,11 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """An argument's place in what is passed: `offset` in bytes."""
+    """An argument's place in what is passed: `offset` in bytes, and the keys that lead to its entry in a struct."""
 
     argument: str
     offset: int
+    keys: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

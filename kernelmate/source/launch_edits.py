@@ -115,7 +115,11 @@ def _call_edits(file: PythonFile, launch: PythonLaunch, parts: _Parts, new: Cont
         return []
     if launch.arguments is None or launch.grid is None or launch.block is None:
         raise Untranslatable("it does not give grid, block and arguments plainly")
-    names = {a.name: w for a, w in zip(new.args, launch.arguments, strict=False) if a.shape is None and a.value is None}
+    names = {
+        a.name: w
+        for a, w in zip(new.parameters, launch.arguments, strict=False)
+        if a is not None and a.shape is None and a.value is None
+    }
     sides = [to_python(side, names) for side in new.block]
     names |= block_names(sides)
     edits: list[Edit] = []
@@ -348,8 +352,8 @@ def _host_names(kernel: Kernel, site: LaunchSite, contract: Contract) -> Mapping
     """Returns host code for each size (the launch's own argument) and for the new block."""
     launch = next(launch for launch in find_launches(kernel.unit.text) if launch.start == site.start)
     names: dict[str, str] = {}
-    for argument, (start, end) in zip(contract.args, launch.arguments, strict=False):
-        if argument.shape is None and argument.value is None:
+    for argument, (start, end) in zip(contract.parameters, launch.arguments, strict=False):
+        if argument is not None and argument.shape is None and argument.value is None:
             names[argument.name] = kernel.unit.text[start:end]
     return names | block_names([to_host(side, names) for side in contract.block])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from kernelmate.records import Argument, Kernel, Member, Parameter, Passed
@@ -170,7 +170,7 @@ class PassingReader:
             one = self._entry(_Leaf(names, entry, path), array=isinstance(entry, str) and "[" in entry)
             size = POINTER_BYTES if one.shape is not None else ITEM_BYTES[one.dtype]
             start = -(-at // size) * size
-            members.append(Member(one.name, start))
+            members.append(Member(one.name, start, path[2:]))
             return start + size, size
         parts: list[tuple[Any, Any]] = list(entry.items() if isinstance(entry, dict) else enumerate(entry))
         first = len(members)
@@ -179,7 +179,7 @@ class PassingReader:
             end, own = self._laid_out(part, (*names, str(key)), (*path, key), end, members)
             align = max(align, own)
         start = -(-at // align) * align
-        members[first:] = [Member(one.argument, one.offset + start) for one in members[first:]]
+        members[first:] = [replace(one, offset=one.offset + start) for one in members[first:]]
         return start + (-(-end // align) * align if isinstance(entry, dict) else end), align
 
     def _entry(self, leaf: _Leaf, *, array: bool) -> Argument:

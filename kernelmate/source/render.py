@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from kernelmate.records import SLOWDOWN, Argument, Contract
+from kernelmate.records import SLOWDOWN, Argument, Contract, Passed
 
 _WIDTH = 110
 _MARKERS = {"cuda": "//", "python": "#"}
@@ -53,10 +53,41 @@ def toml_lines(contract: Contract, *, named: bool = False) -> list[str]:
         lines.append(f"weights = [{', '.join(f'{weight!r}'.removesuffix('.0') for weight in contract.weights)}]")
     if contract.slowdown != SLOWDOWN:
         lines.append(f"slowdown = {contract.slowdown!r}")
-    if contract.args:
+    if contract.args and not contract.passing:
         lines.append("[args]")
         lines += [f"{_key(argument.name)} = {quoted(argument_text(argument))}" for argument in contract.args]
+    for variable, table in ((False, "[args]"), (True, "[symbols]")):
+        passed = [one for one in contract.passing if one.variable == variable]
+        lines += [table] if passed else []
+        lines += [f"{_key(one.name)} = {_passed_text(one, contract)}" for one in passed]
     return lines
+
+
+def _passed_text(passed: Passed, contract: Contract) -> str:
+    """Returns what stands for a parameter or a variable: an entry in quotes, or a table of fields."""
+    texts = {argument.name: argument_text(argument) for argument in contract.args}
+    if passed.kind == "alias":
+        start = "" if passed.start == "0" else f"[{passed.start}]"
+        return quoted(f"alias {passed.members[0].argument}{start}")
+    if passed.kind == "pointers":
+        head, _, rest = texts[passed.name].partition("[")
+        count, _, rest = rest.partition(", ")
+        return quoted(f"{head}*[{count}][{rest}")
+    if passed.kind == "argument":
+        return quoted(texts[passed.members[0].argument])
+    return _fields([(one.keys, quoted(texts[one.argument])) for one in passed.members])
+
+
+def _fields(entries: Sequence[tuple[tuple[str | int, ...], str]]) -> str:
+    """Returns entries by the keys that lead to them as nested tables and lists."""
+    if not entries[0][0]:
+        return entries[0][1]
+    groups: dict[str | int, list[tuple[tuple[str | int, ...], str]]] = {}
+    for keys, text in entries:
+        groups.setdefault(keys[0], []).append((keys[1:], text))
+    if isinstance(entries[0][0][0], int):
+        return f"[{', '.join(_fields(group) for group in groups.values())}]"
+    return f"{{ {', '.join(f'{_key(str(key))} = {_fields(group)}' for key, group in groups.items())} }}"
 
 
 def _sizes(sizes: Iterable[Mapping[str, int]]) -> list[str]:

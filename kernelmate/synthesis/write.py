@@ -107,6 +107,8 @@ def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wr
     Raises:
         Refused: no schedule computes it, or the kernel has a form that is not written.
     """
+    if contract.passing or any(one.direction == "scratch" for one in contract.args):
+        raise Refused("its contract has structs, pointers, variables or scratch arrays")
     try:
         yield from _with_grid(graph, kernel, contract)
     except MissingSize:

@@ -41,6 +41,11 @@ def read_arguments(
         UsageError: number, kind, dtype, device or layout of an argument does not fit the kernel.
     """
     __tracebackhide__ = True
+    if contract.passing:
+        raise UsageError(
+            f"{short_name(kernel)} takes structs, pointers or variables of its module, which a call here cannot pass.",
+            hint="Judge it by its contract, or wrap it in a kernel with one parameter for each argument.",
+        )
     if len(values) != len(contract.args):
         raise UsageError(
             f"{short_name(kernel)} takes {len(contract.args)} arguments ({_listed(contract)}); {len(values)} were given.",

@@ -10,6 +10,7 @@ from lsprotocol import types
 from kernelmate.records import Kernel
 from kernelmate.source.blocks import ContractBlock, find_blocks, find_kernels, owner_of
 from kernelmate.source.document import KEYS
+from kernelmate.source.dtypes import c_type_dtype
 from kernelmate_lsp.reading import Reading
 from kernelmate_lsp.server import KernelmateServer
 
@@ -44,12 +45,25 @@ KEY_HELP: dict[str, tuple[str, str]] = {
     ),
     "slowdown": ("slowdown = ${1:0.1}", "The fraction by which a listed size's time may rise in an accepted version."),
     "args": ("[args]\n// $0", "One entry for each parameter, in the kernel's order."),
+    "symbols": (
+        '[symbols]\n// ${1:variable} = "${2:in float32[n]}"',
+        "The `__constant__` and `__device__` variables that the kernel reads or writes.",
+    ),
 }
 
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8", "int8", "uint32", "bool")
-DIRECTIONS = ("in", "out", "inout")
+DIRECTIONS = ("in", "out", "inout", "scratch", "alias")
+_PROMISES = {
+    "align 16": "The array's address is a multiple of so many bytes: versions may rely on it.",
+    "unordered": "The order of the elements does not matter; `unordered with keys` shares the order of another output.",
+    "where": "Only elements at which the named integer array is not zero are compared.",
+}
+_VARIABLE = re.compile(
+    r"__(?P<space>constant|device)__\s+(?:(?:static|volatile|const)\s+)*(?P<type>[\w:]+(?:\s+(?:int|long|char|short))*)\s+"
+    r"(?P<name>\w+)\s*(?:\[(?P<extent>[^\]]*)\])?\s*[;={]"
+)
 _KEY = re.compile(r"\s*(?P<written>\w*)\Z")
-_TABLE = re.compile(r"\s*\[\s*args\s*\]")
+_TABLE = re.compile(r"\s*\[\s*(?P<name>args|symbols)\b[\w.\s]*\]")
 
 
 def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> list[types.CompletionItem]:
@@ -68,10 +82,12 @@ def complete(reading: Reading, line: int, column: int, *, snippets: bool) -> lis
     content = block.lines[row].content
     written = content[: max(column - block.lines[row].column, 0)]
     owner = owner_of(block, find_kernels(block.unit))
-    in_args = any(_TABLE.match(one.content) for one in block.lines[:row])
+    tables = [match for one in block.lines[:row] if (match := _TABLE.match(one.content))]
     if _KEY.match(written):
-        return list(_arguments(block, owner) if in_args else _keys(block, snippets=snippets))
-    if in_args:
+        if not tables:
+            return list(_keys(block, snippets=snippets))
+        return list(_arguments(block, owner) if tables[-1]["name"] == "args" else _variables(owner))
+    if tables:
         return list(_values(written, block))
     return list(_sizes(block)) if _inside_text(written) else []
 
@@ -120,6 +136,24 @@ def _arguments(block: ContractBlock, owner: Kernel | None) -> Iterator[types.Com
         )
 
 
+def _variables(owner: Kernel | None) -> Iterator[types.CompletionItem]:
+    """Completes `[symbols]` with the variables that the file declares."""
+    if owner is None:
+        return
+    for match in _VARIABLE.finditer(owner.unit.text):
+        dtype = c_type_dtype(match["type"])[0] or "float32"
+        direction = "in" if match["space"] == "constant" else "inout"
+        extent = match["extent"]
+        array = f"{direction} {dtype}[{extent.strip() if extent else 1}]"
+        entry = array if extent or direction == "inout" else f"{dtype} = 1"
+        yield types.CompletionItem(
+            match["name"],
+            kind=types.CompletionItemKind.Variable,
+            detail=match[0].rstrip(" ;={"),
+            insert_text=f'{match["name"]} = "{entry}"',
+        )
+
+
 def _values(written: str, block: ContractBlock) -> Iterator[types.CompletionItem]:
     value = written.partition("=")[2].strip().removeprefix('"')
     if "[" in value and "]" not in value:
@@ -139,9 +173,10 @@ def _promises(value: str) -> Iterator[types.CompletionItem]:
     if "=" in value and "]" not in value:
         documentation = "The scalar is never given another value."
         yield types.CompletionItem("fixed", kind=types.CompletionItemKind.Keyword, documentation=documentation)
-    elif "~" not in value and "align" not in value:
-        documentation = "The array's address is a multiple of so many bytes: versions may rely on it."
-        yield types.CompletionItem("align 16", kind=types.CompletionItemKind.Keyword, documentation=documentation)
+    elif "~" not in value:
+        for word, documentation in _PROMISES.items():
+            if word.split()[0] not in value and (word == "align 16" or value.startswith(("out", "inout"))):
+                yield types.CompletionItem(word, kind=types.CompletionItemKind.Keyword, documentation=documentation)
 
 
 def _sizes(block: ContractBlock) -> Iterator[types.CompletionItem]:
