@@ -18,10 +18,12 @@ MODULES = (
     "kernelmate.source.distributions",
     "kernelmate.source.document",
     "kernelmate.source.dtypes",
+    "kernelmate.source.entries",
     "kernelmate.source.expressions",
     "kernelmate.source.infer",
     "kernelmate.source.instances",
     "kernelmate.source.launch",
+    "kernelmate.source.passing",
     "kernelmate.source.reference",
     "kernelmate.flags",
 )
