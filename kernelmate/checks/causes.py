@@ -126,6 +126,8 @@ def _sentence(
     if difference.first is not None:
         first = difference.first
         text += f" {first.argument}{list(first.index)} is {_value(first.got)} and should be {_value(first.want)}"
+        if any(one.name == first.argument and one.unordered for one in contract.args):
+            text += ", in ascending order"
     if math.isfinite(difference.error):
         text += f", {difference.error:.3g} times the tolerance"
     count, total = len({id(one.record) for one in wrong}), sum(1 for r in records if r.launched)
