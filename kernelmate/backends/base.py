@@ -153,11 +153,14 @@ class CacheSample:
     Attributes:
         cache_bytes: the size of the modelled cache.
         loads, stores: by instruction, requested sectors and hits.
+        atomics: by instruction, the number of warps' atomics, and the sum over them of the lanes that update the most
+            frequent address.
     """
 
     cache_bytes: int
     loads: Mapping[int, tuple[int, int]]
     stores: Mapping[int, tuple[int, int]]
+    atomics: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def load_hits(self) -> float | None:

@@ -50,7 +50,7 @@ def explain(file: str, sizes: tuple[Mapping[str, int], ...], reference: str | No
     ):
         verdicts = session.bench(kernel, sizes, reference)
     tell_notices(session)
-    explained = [(verdict, diagnose(verdict)) for verdict in verdicts]
+    explained = [(verdict, diagnose(verdict, kernel.unit.file_text or kernel.unit.text)) for verdict in verdicts]
     if output.as_json:
         from kernelmate.report.causes import causes_json
 

@@ -13,9 +13,9 @@ def line_cost(line: LineCounters) -> float:
 
     It is not a time.
 
-    Instructions count at the schedulers' rate; 128-byte lines of global memory and shared-memory wavefronts count one
-    cycle each.
+    Instructions count at the schedulers' rate; 128-byte lines of global memory, shared-memory wavefronts, and atomic updates
+    that wait for another one at the same address count one cycle each.
     """
     passes = line.shared_load_wavefronts + line.shared_store_wavefronts + line.shared_atomic_wavefronts
-    memory = line.l1_lines + line.global_atomic_sectors + passes
+    memory = line.l1_lines + line.global_atomic_sectors + passes + line.atomic_repeats
     return line.thread_instructions / ISSUED_PER_CLOCK + memory

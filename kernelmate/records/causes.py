@@ -17,6 +17,7 @@ class Cause:
         line: line of the user's file; None for a cause that no single line has.
         share: fraction of the kernel's cost on this line, weighted by instructions and memory passes; None without a
             line.
+        estimated_us: estimate of the time that the cause takes in microseconds; None without a line or without a time.
     """
 
     code: str
@@ -25,3 +26,4 @@ class Cause:
     remedy: str
     line: int | None = None
     share: float | None = None
+    estimated_us: float | None = None

@@ -16,7 +16,10 @@ class LineCounters:
         global_bytes_stored: bytes requested by stores.
         global_atomic_sectors: sectors of atomics as L2 receives them.
         l1_lines: 128-byte cache lines that global loads and stores look up in L1.
+        shared_atomic_requests: shared-memory atomics of warps.
         shared_atomic_wavefronts: wavefronts (passes over the banks) of shared-memory atomics.
+        atomic_contention: lanes of a warp that update its most frequent address, on average over the line's atomics;
+            sampled on one SM. None without atomics, or without a sample.
         barriers: barrier executions, counted per block.
         local_sectors: sectors of arrays in local memory, without ptxas's spills.
         footprint_bytes: distinct global memory touched, in whole sectors; None if the kernel has too many lines to
@@ -37,13 +40,21 @@ class LineCounters:
     l1_lines: int = 0
     shared_load_wavefronts: int = 0
     shared_store_wavefronts: int = 0
+    shared_atomic_requests: int = 0
     shared_atomic_wavefronts: int = 0
     bank_conflicts: int = 0
     divergent_branches: int = 0
     barriers: int = 0
     local_sectors: int = 0
     l1_load_hit_rate: float | None = None
+    atomic_contention: float | None = None
     footprint_bytes: int | None = 0
+
+    @property
+    def atomic_repeats(self) -> int:
+        """Returns the updates that wait for another lane of their warp at the same address."""
+        requests = self.shared_atomic_requests + self.global_atomic_requests
+        return round(max((self.atomic_contention or 1.0) - 1.0, 0.0) * requests)
 
     @property
     def global_bytes_moved(self) -> int:

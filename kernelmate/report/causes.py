@@ -30,7 +30,8 @@ def causes_view(verdict: Verdict, causes: Sequence[Cause], file: str, sources: S
 
 
 def _cause(cause: Cause, file: str, sources: SourceLines) -> list[RenderableType]:
-    where = "" if cause.line is None else f"line {cause.line}, {percent(cause.share)} of the cost: "
+    spent = "" if cause.estimated_us is None else f", about {cause.estimated_us:.2g} us"
+    where = "" if cause.line is None else f"line {cause.line}, {percent(cause.share)} of the cost{spent}: "
     parts: list[RenderableType] = [Text.assemble((where, "bold"), printable(cause.what), "  ", (cause.code, "dim"))]
     text = None if cause.line is None else sources.line(file, cause.line)
     if text:

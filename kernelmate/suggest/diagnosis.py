@@ -6,8 +6,12 @@ optimization), applied to counted figures.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from kernelmate.compiler import find_target
+from kernelmate.errors import KernelmateError
 from kernelmate.measure.weights import line_cost
 from kernelmate.records import Cause, LineCounters, Verdict
 
@@ -21,26 +25,61 @@ REREAD = 3.0
 LOW_OCCUPANCY = 0.5
 THIN_TAIL = 0.5
 MOST_WAVES_WITH_TAIL = 4
+CONTENDED = 2.0
+"""Lanes of a warp that update one address on average, from which its atomics are named."""
 OFTEN = 0.25
 """Fraction of all barriers on a line, from which it is named as a cause of waiting."""
+BARRIER_CLOCKS = 30
+"""Approximate clock cycles of one barrier of a block whose warps arrive together."""
+DIVERGENCE_CLOCKS = 8
+"""Approximate clock cycles that a branch which splits a warp adds."""
 SHORT_US = 4.0
 """Below this, starting the kernel is a large part of its time."""
 
 
-def diagnose(verdict: Verdict) -> tuple[Cause, ...]:
-    """Return all limiters, the most expensive lines first, then those of the whole launch.
+def diagnose(verdict: Verdict, text: str = "") -> tuple[Cause, ...]:
+    """Return all limiters: those of lines by the time that they take, then those of the launch, then small ones of lines.
 
     Args:
         verdict: of a kernel that has run.
+        text: the user's file, from which the shapes of shared arrays are read.
     """
     lines = [line for line in verdict.lines or () if line.line is not None]
     total = sum(map(line_cost, verdict.lines or ())) or 1.0
     limiter = "" if verdict.roofline is None else verdict.roofline.work.limiter
-    by_line = [cause for line in lines for cause in _of_line(line, line_cost(line) / total, limiter)]
+    by_line = [cost for line in lines for cost in _of_line(line, line_cost(line) / total, limiter, text)]
     if limiter == "latency":
-        by_line += _waiting(lines, total, {cause.line for cause in by_line if cause.code == "barriers"})
-    by_line.sort(key=lambda cause: -(cause.share or 0.0))
-    return (*_bound(verdict), *by_line, *_of_launch(verdict))
+        by_line += _waiting(lines, total, {cost.cause.line for cost in by_line if cost.cause.code == "barriers"})
+    whole = max(total, _clocks_of(verdict)) if limiter in ("latency", "launch") else total
+    by_line.sort(key=lambda cost: -cost.clocks)
+    large = [cost.timed(verdict, whole) for cost in by_line if cost.clocks >= LEAST_SHARE * whole]
+    small = [cost.timed(verdict, whole) for cost in by_line if cost.clocks < LEAST_SHARE * whole]
+    return (*_bound(verdict), *large, *_of_launch(verdict), *small)
+
+
+@dataclass(frozen=True, slots=True)
+class _LineCause:
+    """A cause on a line, with the cycles that one SM would need for it."""
+
+    cause: Cause
+    clocks: float
+
+    def timed(self, verdict: Verdict, whole: float) -> Cause:
+        """Returns the cause with the time that it takes, as its fraction of the cycles of the whole launch."""
+        if verdict.timing is None:
+            return self.cause
+        return replace(self.cause, estimated_us=verdict.timing.median_us * min(self.clocks / whole, 1.0))
+
+
+def _clocks_of(verdict: Verdict) -> float:
+    """Returns the cycles of all SMs during a launch, which has more of them than work where it mostly waits."""
+    if verdict.timing is None:
+        return 0.0
+    try:
+        target = find_target(verdict.target)
+    except KernelmateError:
+        return 0.0
+    return verdict.timing.median_us * target.clock_mhz * target.sms
 
 
 def _bound(verdict: Verdict) -> Iterator[Cause]:
@@ -57,19 +96,40 @@ def _bound(verdict: Verdict) -> Iterator[Cause]:
     yield Cause("bound", f"bound by {roofline.bound}{part}.{reached}", *said)
 
 
-def _of_line(line: LineCounters, share: float, limiter: str) -> Iterator[Cause]:
+def _of_line(line: LineCounters, share: float, limiter: str, text: str) -> Iterator[_LineCause]:
     if share < LEAST_SHARE:
         return
     yield from _global_memory(line, share, limiter)
-    yield from _inside_blocks(line, share)
+    yield from _contended(line, share)
+    yield from _inside_blocks(line, share, text)
 
 
-def _global_memory(line: LineCounters, share: float, limiter: str) -> Iterator[Cause]:
+def _contended(line: LineCounters, share: float) -> Iterator[_LineCause]:
+    contention = line.atomic_contention or 1.0
+    if contention < CONTENDED:
+        return
+    shared = line.shared_atomic_requests >= line.global_atomic_requests
+    requests, where = line.shared_atomic_requests + line.global_atomic_requests, "shared" if shared else "global"
+    remedy = "let the lanes of a warp that meet at an address add up first (__match_any_sync, or __reduce_add_sync where all do)"
+    if shared:
+        remedy = f"give each warp a copy of the array and add the copies up at the end, or {remedy}"
+    cause = Cause(
+        "contended-atomics",
+        f"{requests:,} atomics of warps on {where} memory, in each of which {contention:.1f} lanes update the same address",
+        "updates of one address are made one after the other, and the other lanes of the warp wait for them",
+        remedy,
+        line.line,
+        share,
+    )
+    yield _LineCause(cause, float(line.atomic_repeats))
+
+
+def _global_memory(line: LineCounters, share: float, limiter: str) -> Iterator[_LineCause]:
     requests = line.global_load_requests + line.global_store_requests
     moved = line.global_bytes_moved
     if requests and moved and line.global_bytes_asked < USED_WELL * moved:
         sectors = moved / SECTOR / requests
-        yield Cause(
+        cause = Cause(
             "uncoalesced",
             f"each warp's request moves {sectors:.1f} sectors, of whose bytes {line.global_bytes_asked / moved:.0%} are used",
             "neighbouring threads touch addresses that lie apart, so most of each 32-byte sector is moved for nothing",
@@ -77,8 +137,9 @@ def _global_memory(line: LineCounters, share: float, limiter: str) -> Iterator[C
             line.line,
             share,
         )
+        yield _LineCause(cause, line.l1_lines * (1 - line.global_bytes_asked / moved))
     if line.global_atomic_requests and limiter == "atomics":
-        yield Cause(
+        cause = Cause(
             "atomics",
             f"{line.global_atomic_requests:,} atomic requests bring {line.global_atomic_sectors:,} sectors to L2",
             "updates of one address are made one after the other, and all blocks share what makes them",
@@ -86,22 +147,24 @@ def _global_memory(line: LineCounters, share: float, limiter: str) -> Iterator[C
             line.line,
             share,
         )
+        yield _LineCause(cause, float(line.global_atomic_sectors))
 
 
-def _inside_blocks(line: LineCounters, share: float) -> Iterator[Cause]:
-    passes = line.shared_load_wavefronts + line.shared_store_wavefronts
+def _inside_blocks(line: LineCounters, share: float, text: str) -> Iterator[_LineCause]:
+    passes = line.shared_load_wavefronts + line.shared_store_wavefronts + line.shared_atomic_wavefronts
     if line.bank_conflicts and passes:
         ways = passes / max(passes - line.bank_conflicts, 1)
-        yield Cause(
+        cause = Cause(
             "bank-conflicts",
             f"{line.bank_conflicts:,} of {passes:,} passes over shared memory are repeats: {ways:.1f}-way conflicts",
             "threads of a warp touch different words of one bank, which are served one after the other",
-            "pad the row of the tile by one element, or change which index threadIdx.x runs along",
+            _spread(line, text),
             line.line,
             share,
         )
+        yield _LineCause(cause, float(line.bank_conflicts))
     if line.divergent_branches:
-        yield Cause(
+        cause = Cause(
             "divergence",
             f"{line.divergent_branches:,} branches split their warp",
             "both sides are run one after the other with part of the lanes idle",
@@ -109,11 +172,28 @@ def _inside_blocks(line: LineCounters, share: float) -> Iterator[Cause]:
             line.line,
             share,
         )
+        yield _LineCause(cause, float(line.divergent_branches * DIVERGENCE_CLOCKS))
     if line.barriers and share > 0.1:
         yield _barrier(line, share)
 
 
-def _waiting(lines: Sequence[LineCounters], total: float, told: set[int | None]) -> Iterator[Cause]:
+def _spread(line: LineCounters, text: str) -> str:
+    """Returns the remedy for bank conflicts, which depends on how the array is indexed."""
+    if line.shared_atomic_wavefronts > line.shared_load_wavefronts + line.shared_store_wavefronts:
+        return "the addresses follow from the data: give each warp a copy of the array, which lie in different banks"
+    rows = text.splitlines()
+    used = set(re.findall(r"\w+", rows[line.line - 1])) if line.line is not None and line.line <= len(rows) else set()
+    shared = {match["name"]: match["extents"] for match in _SHARED_ARRAY.finditer(text) if match["name"] in used}
+    flat = shared and all(extents.count("[") == 1 for extents in shared.values())
+    if flat and "*" not in rows[(line.line or 1) - 1]:
+        return "let neighbouring threads use neighbouring elements: change the stride, or which index threadIdx.x runs along"
+    return "pad the row of the tile by one element, or change which index threadIdx.x runs along"
+
+
+_SHARED_ARRAY = re.compile(r"__shared__\b[^;=(){}\[\]]*?\b(?P<name>\w+)\s*(?P<extents>(?:\[[^\]]*\]\s*)+)")
+
+
+def _waiting(lines: Sequence[LineCounters], total: float, told: set[int | None]) -> Iterator[_LineCause]:
     """Yields lines with the most frequent barriers, if waiting dominates."""
     barriers = sum(line.barriers for line in lines)
     for line in lines:
@@ -121,8 +201,8 @@ def _waiting(lines: Sequence[LineCounters], total: float, told: set[int | None])
             yield _barrier(line, line_cost(line) / total)
 
 
-def _barrier(line: LineCounters, share: float) -> Cause:
-    return Cause(
+def _barrier(line: LineCounters, share: float) -> _LineCause:
+    cause = Cause(
         "barriers",
         f"blocks come to a barrier here {line.barriers:,} times",
         "every warp waits for the slowest one",
@@ -130,6 +210,7 @@ def _barrier(line: LineCounters, share: float) -> Cause:
         line.line,
         share,
     )
+    return _LineCause(cause, float(line.barriers * BARRIER_CLOCKS))
 
 
 def _of_launch(verdict: Verdict) -> Iterator[Cause]:

@@ -364,7 +364,7 @@ def explained(handle: KernelHandle, *, quiet: bool) -> None:
 
     kernel, verdict = handle.version.kernel, handle.verdict
     if not quiet:
-        view = causes_view(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel))
+        view = causes_view(verdict, diagnose(verdict, kernel.unit.text), kernel.unit.path, sources_of(kernel))
         display(views_bundle(view), raw=True)
 
 

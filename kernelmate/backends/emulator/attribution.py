@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from kernelmate.backends.base import RunResult
+from kernelmate.backends.base import CacheSample, RunResult
 from kernelmate.backends.emulator.bound import Tally
 from kernelmate.backends.emulator.counters import BranchCounter, GlobalCounter, LocalCounter, SharedCounter, SiteCount
 from kernelmate.backends.emulator.decode import Decoded
@@ -18,7 +18,7 @@ Counted = tuple[GlobalCounter, SharedCounter, BranchCounter, LocalCounter]
 
 
 def with_l1(result: RunResult, decoded: Decoded) -> RunResult:
-    """A launch's result with the modelled hit rates of L1 at its lines."""
+    """A launch's result with the modelled hit rates of L1, and the sampled contention of atomics, at its lines."""
     if result.l1 is None:
         return result
     asked: defaultdict[int | None, int] = defaultdict(int)
@@ -30,7 +30,19 @@ def with_l1(result: RunResult, decoded: Decoded) -> RunResult:
         replace(line, l1_load_hit_rate=held[line.line] / asked[line.line]) if asked.get(line.line) else line
         for line in result.lines
     )
-    return replace(result, lines=tuple(lines))
+    return replace(result, lines=_contended(tuple(lines), result.l1, decoded))
+
+
+def _contended(lines: tuple[LineCounters, ...], sample: CacheSample, decoded: Decoded) -> tuple[LineCounters, ...]:
+    requests: defaultdict[int | None, int] = defaultdict(int)
+    longest: defaultdict[int | None, int] = defaultdict(int)
+    for number, (warps, most) in sample.atomics.items():
+        requests[_line(decoded, number)] += warps
+        longest[_line(decoded, number)] += most
+    return tuple(
+        replace(line, atomic_contention=longest[line.line] / requests[line.line]) if requests.get(line.line) else line
+        for line in lines
+    )
 
 
 def with_lines(
@@ -70,6 +82,8 @@ def lines_of(decoded: Decoded, counted: Counted, entered: Array, threads: int) -
     for number, site in shared.sites.items():
         at = figures[_line(decoded, number)]
         at[f"shared_{site.action}_wavefronts"] += site.passes
+        if site.action == "atomic":
+            at["shared_atomic_requests"] += site.requests
         at["bank_conflicts"] += site.passes - site.requests
     for number, site in local.sites.items():
         if site.passes:

@@ -59,18 +59,24 @@ class _SmLanes(Lanes):
 
 
 class _Tracer:
-    """Records lines and sectors that the warps of a batch access, instruction by instruction."""
+    """Records lines and sectors that the warps of a batch access, instruction by instruction.
+
+    Attributes:
+        atomics: by instruction, warps' atomics, and the lanes that update the most frequent address in each.
+    """
 
     def __init__(self) -> None:
         self._lines: list[Array] = []
         self._sectors: list[Array] = []
         self._sites: list[tuple[Site, int]] = []
         self._length = 0
+        self.atomics: dict[int, tuple[int, int]] = {}
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
         """One instruction of some lanes; atomics pass L1 by."""
         del values
         if site.action == "atomic":
+            self.contend(site, lanes, offsets)
             return
         warps = (lanes >> 5).astype(np.int64) << 43
         sectors = np.unique(warps | (offsets >> np.uint64(5)).astype(np.int64))
@@ -86,10 +92,25 @@ class _Tracer:
         if self._length >= _MOST_ACCESSES:
             raise _Full
 
+    def contend(self, site: Site, lanes: Array, offsets: Array) -> None:
+        """Counts, for each warp, the lanes that update its most frequent address."""
+        warps, places = (lanes >> 5).astype(np.int64), offsets.astype(np.int64)
+        order = np.lexsort((places, warps))
+        warps, places = warps[order], places[order]
+        first = np.ones(len(order), bool)
+        first[1:] = (warps[1:] != warps[:-1]) | (places[1:] != places[:-1])
+        starts = np.flatnonzero(first)
+        together = np.diff(np.append(starts, len(order)))
+        owners = warps[starts]
+        each = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
+        requests, most = self.atomics.get(site.number, (0, 0))
+        longest = int(np.maximum.reduceat(together, each).sum())
+        self.atomics[site.number] = (requests + len(each), most + longest)
+
     def sample(self, cache_bytes: int) -> CacheSample | None:
         """Returns the sampled cache contents; None without accesses."""
         if not self._length:
-            return None
+            return CacheSample(cache_bytes, {}, {}, self.atomics) if self.atomics else None
         lengths = [length for _, length in self._sites]
         stores = np.repeat([site.action == "store" for site, _ in self._sites], lengths)
         trace = AccessTrace(np.concatenate(self._lines), np.concatenate(self._sectors), stores)
@@ -106,7 +127,21 @@ class _Tracer:
             cache_bytes,
             {number: (asked[number, action], held[number, action]) for number, action in asked if action == "load"},
             {number: (asked[number, action], held[number, action]) for number, action in asked if action == "store"},
+            self.atomics,
         )
+
+
+class _SharedTracer:
+    """Records contention of atomics in shared memory."""
+
+    def __init__(self, tracer: _Tracer) -> None:
+        self._tracer = tracer
+
+    def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
+        """One instruction of some lanes."""
+        del values
+        if site.action == "atomic":
+            self._tracer.contend(site, lanes, offsets)
 
 
 class Sample(Launch):
@@ -124,6 +159,7 @@ class Sample(Launch):
         """Runs for a number of issued instructions; returns None without accesses."""
         machine, tracer = self.machine, _Tracer()
         machine.global_monitors.append(tracer)
+        machine.shared.monitors.append(_SharedTracer(tracer))
         fold_constants(self.facts.foldable, self.decoded, machine)
         tally = Tally(np.zeros(len(self.decoded.blocks), np.int64))
         limits = InstructionLimits(self.run.step_limit, "", _MOST_INSTRUCTIONS, issued=issued)

@@ -94,10 +94,59 @@ def test_cheap_lines_are_not_spoken_of(causes: Callable[..., dict[str, Cause]]) 
     assert causes(LineCounters(7, shared_load_wavefronts=4, bank_conflicts=2)) == {}
 
 
-def test_the_dearest_line_comes_first(causes: Callable[..., dict[str, Cause]]) -> None:
-    small = LineCounters(7, shared_load_wavefronts=4000, bank_conflicts=3000)
-    large = LineCounters(8, thread_instructions=10**7, divergent_branches=5)
-    assert [cause.line for cause in causes(small, large).values()] == [8, 7]
+def test_causes_come_by_their_own_time_and_not_by_that_of_their_line(causes: Callable[..., dict[str, Cause]]) -> None:
+    conflicts = LineCounters(7, shared_load_wavefronts=9000, bank_conflicts=8000)
+    branches = LineCounters(8, thread_instructions=10**6, divergent_branches=200)
+    found = list(causes(conflicts, branches).values())
+    assert [cause.line for cause in found] == [7, 8]
+    assert found[0].estimated_us == pytest.approx(50 * 8000 / (9000 + 10**6 / 128 + 1000 + 32_000 / 128))
+
+
+def test_causes_of_less_than_two_per_cent_come_behind_those_of_the_launch(
+    causes: Callable[..., dict[str, Cause]],
+) -> None:
+    branches = LineCounters(8, thread_instructions=10**7, divergent_branches=5)
+    found = list(causes(branches, occupancy=Occupancy(0.25, "registers", 2, 10.0)))
+    assert found == ["occupancy", "divergence"]
+
+
+def test_contended_atomics_are_named_before_barriers_that_cost_little(causes: Callable[..., dict[str, Cause]]) -> None:
+    atomics = LineCounters(
+        16, thread_instructions=6_000_000, shared_atomic_requests=32_768, shared_atomic_wavefronts=32_768,
+        atomic_contention=11.0,
+    )  # fmt: skip
+    barriers = LineCounters(14, thread_instructions=33_792, barriers=132)
+    found = causes(barriers, atomics, roofline=roofline("latency"))
+    assert list(found) == ["bound", "contended-atomics", "barriers"]
+    contended = found["contended-atomics"]
+    assert "32,768 atomics of warps on shared memory" in contended.what
+    assert "11.0 lanes" in contended.what
+    assert "copy" in contended.remedy
+    assert "contended-atomics" not in causes(replace(atomics, atomic_contention=1.2))
+    assert "global memory" in causes(
+        replace(atomics, shared_atomic_requests=0, shared_atomic_wavefronts=0, global_atomic_requests=32_768)
+    )["contended-atomics"].what  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("__shared__ float tile[32][32];\ny = tile[threadIdx.x][i];", "pad the row"),
+        ("__shared__ float tile[32 * 32];\ny = tile[threadIdx.x * 32 + i];", "pad the row"),
+        ("__shared__ float line[1024];\ny = line[at];", "let neighbouring threads"),
+        ("__shared__ float other[1024], line[8];\ny = x[at];", "pad the row"),
+        ("", "pad the row"),
+    ],
+)
+def test_only_an_array_with_rows_is_to_be_padded(verdict: Callable[..., Verdict], text: str, advice: str) -> None:
+    line = LineCounters(2, shared_load_wavefronts=32_000, bank_conflicts=31_000)
+    found = {cause.code: cause for cause in diagnose(replace(verdict(time_us=50.0), lines=(line,)), text)}
+    assert advice in found["bank-conflicts"].remedy
+
+
+def test_conflicts_of_atomics_are_not_padded(causes: Callable[..., dict[str, Cause]]) -> None:
+    line = LineCounters(7, shared_atomic_requests=1000, shared_atomic_wavefronts=4000, bank_conflicts=3000)
+    assert "copy" in causes(line)["bank-conflicts"].remedy
 
 
 def test_atomics_are_named_where_they_are_what_takes_longest(causes: Callable[..., dict[str, Cause]]) -> None:

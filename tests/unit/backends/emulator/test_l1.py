@@ -114,6 +114,14 @@ __global__ void waits(int* flag, const float* x, float* y) {
 }
 __device__ int calls;
 __global__ void counts(int* y) { y[blockIdx.x] = calls; if (blockIdx.x == 0) calls = calls + 1; }
+__global__ void tally(const int* x, int* y, int n) {
+  __shared__ int bins[32];
+  bins[threadIdx.x % 32] = 0;
+  __syncthreads();
+  atomicAdd(&bins[x[threadIdx.x]], 1);
+  __syncthreads();
+  if (threadIdx.x < 32) atomicAdd(&y[threadIdx.x], bins[threadIdx.x]);
+}
 """
 
 
@@ -196,3 +204,15 @@ def test_a_sample_leaves_no_trace(run: Callable[..., RunResult], gpu: Target) ->
 def test_without_counting_nothing_is_sampled(run: Callable[..., RunResult]) -> None:
     found = run("twice", 2, 32, {"x": floats(64), "y": floats(64), "n": np.int32(64)}, count=False)
     assert found.l1 is None
+
+
+@pytest.mark.parametrize(("values", "together"), [(1, 32.0), (2, 16.0), (32, 1.0)])
+def test_contention_of_atomics_is_the_lanes_that_meet_at_an_address(
+    run: Callable[..., RunResult], values: int, together: float
+) -> None:
+    x = (np.arange(128) % values).astype(np.int32)
+    found = run("tally", 8, 128, {"x": x, "y": np.zeros(32, np.int32), "n": np.int32(128)})
+    shared, memory = (line for line in found.lines if line.shared_atomic_requests or line.global_atomic_requests)
+    assert (shared.shared_atomic_requests, shared.atomic_contention) == (8 * 4, together)
+    assert shared.atomic_repeats == (together - 1) * 8 * 4
+    assert (memory.global_atomic_requests, memory.atomic_contention, memory.atomic_repeats) == (8, 1.0, 0)
