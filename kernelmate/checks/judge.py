@@ -23,6 +23,7 @@ from kernelmate.checks.causes import cause_of, size_text
 from kernelmate.checks.code import code_findings
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.code_sizes import code_sizes
+from kernelmate.checks.divisibility import assumed, sentence
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
 from kernelmate.checks.guards import assumptions, persistent_variables, surroundings
@@ -151,6 +152,7 @@ class _Judge:
             if self.cut_short or self.ended:
                 break
         self.cases.foresee(())
+        assumes = self._assumed(len(sizes))
         self._explain()
         if not (self.task.glance or self.backend.poisoned):
             self.findings = with_surroundings(
@@ -175,7 +177,26 @@ class _Judge:
             self._only_written(),
             self._printed(),
             tuple(self.reasons),
+            assumes=assumes,
         )
+
+    def _assumed(self, number: int) -> tuple[str, ...]:
+        """Returns conditions of divisibility that a version without a baseline relies on, and adds them to `reasons`."""
+        if self.compared or self.task.glance or self.cut_short or self.ended or not self.task.own_sizes:
+            return ()
+        if self.backend.poisoned or self.bench.over:
+            return ()
+
+        def attempt(size: Size) -> CaseRecord | None:
+            before = len(self.records)
+            if elements_at(self.contract, size) <= MEDIUM_ELEMENTS:
+                self._case(PlannedSize(size, "own", once=True), number + before)
+            return self.records[-1] if len(self.records) > before else None
+
+        found = assumed(self.records, attempt)
+        if found:
+            self.reasons.append(sentence(found, self.records))
+        return found
 
     def _sizes(self, listed: tuple[Size, ...]) -> list[PlannedSize]:
         if not self.task.own_sizes:

@@ -116,6 +116,7 @@ class Judgement:
             `out`.
         printed: the kernel's printed output, truncated.
         hardware: hardware counters of the headline launch; None unless requested and permitted.
+        assumes: conditions over sizes without which it fails, as `require` has them.
     """
 
     correct: bool | None
@@ -126,3 +127,4 @@ class Judgement:
     printed: str = ""
     reasons: tuple[str, ...] = ()
     hardware: HardwareProfile | None = None
+    assumes: tuple[str, ...] = ()

@@ -323,8 +323,8 @@ class ObjectiveResult:
 class Verdict:
     """The verdict on one version of a kernel.
 
-    `trade_offs` are sentences about figures that got worse than the baseline's without rejecting the version. For the
-    headline size, `lines` are counters by source line, `roofline` its position in the roofline model, `predicted` the
+    `trade_offs` are sentences about figures that got worse than the baseline's without rejecting the version. `assumes` are
+    conditions over sizes, in the form of the contract's `require`, without which the version fails. For the headline size, `lines` are counters by source line, `roofline` its position in the roofline model, `predicted` the
     model's time if `timing` is measured, and `hardware` the hardware counters.
     """
 
@@ -354,6 +354,7 @@ class Verdict:
     predicted: Timing | None = None
     roofline: Roofline | None = None
     hardware: HardwareProfile | None = None
+    assumes: tuple[str, ...] = ()
 
     @property
     def undecided(self) -> bool:

@@ -317,6 +317,8 @@ def correctness_words(verdict: Verdict) -> tuple[str, Tone]:
         if not verdict.cases:
             return "not run", "plain"
         return "not known: there is nothing to compare with", "doubt"
+    if verdict.assumes:
+        return f"right where {' and '.join(verdict.assumes)}, which it assumes", "doubt"
     if wrong:
         return f"right at {len(judged) - len(wrong)} of {len(judged)} sizes", "doubt"
     return f"right at all {len(judged)} sizes" if len(judged) != 1 else "right at 1 size", "good"

@@ -127,6 +127,7 @@ def with_judgement(verdict: Verdict, judgement: Judgement, contract: Contract) -
         predicted=None if headline is None else headline.predicted,
         reasons=reasons,
         hardware=judgement.hardware,
+        assumes=judgement.assumes,
     )
 
 

@@ -599,6 +599,24 @@ def test_a_contract_can_be_added_and_what_is_added_is_a_contract(tmp_path: Path)
     run(scenario())
 
 
+def test_what_a_kernel_assumes_about_its_sizes_can_be_required(tmp_path: Path) -> None:
+    text = SCALE.replace("1000", "1024").replace("if (i < n)", "if (i < n / 8 * 8)")
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", text)
+            await it.problems(uri)
+            assert not [one for one in await it.actions(uri, KERNEL_LINE) if "require" in str(one.kind)]
+            await it.command("kernelmate.benchmark", uri=uri, kernel="scale")
+            (add,) = [one for one in await it.actions(uri, KERNEL_LINE) if one.kind == "refactor.rewrite.kernelmate.require"]
+            assert add.edit is not None
+            it.change(uri, it.after(add.edit, uri))
+            assert '// require = ["n % 8 == 0"]\n' in it.texts[uri]
+            assert await it.problems(uri) == []
+
+    run(scenario())
+
+
 def test_symbols_and_folds_are_those_of_the_kernels_and_their_contracts(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with editor(tmp_path) as it:
@@ -621,12 +639,15 @@ def test_symbols_and_folds_are_those_of_the_kernels_and_their_contracts(tmp_path
         ("// ", 3, {"weights", "slowdown"}, {"align 16"}),
         ('// [args]\n// x = "in float32[n] "', 22, {"align 16"}, {"fixed", "float32"}),
         ('// [args]\n// a = "float32 = 2 "', 21, {"fixed"}, {"align 16", "float32"}),
+        ('// [args]\n// y = "out float32[n] "', 23, {"align 16", "unordered", "where"}, {"fixed"}),
+        ('// [args]\n// y = "', 8, {"scratch", "inout", "float32"}, {"unordered"}),
+        ("// [symbols]\n// ", 3, {"taps"}, {"shared", "x"}),
     ],
 )
 def test_completion_in_a_contract_knows_its_keys_and_sizes(
     tmp_path: Path, line: str, column: int, wanted: set[str], unwanted: set[str]
 ) -> None:
-    text = SCALE.replace("// block = 256\n", f"// block = 256\n{line}\n")
+    text = SCALE.replace("// block = 256\n", f"// block = 256\n{line}\n") + "__constant__ float taps[9];\n"
 
     async def scenario() -> None:
         async with editor(tmp_path) as it:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from lsprotocol import types
 
 from kernelmate.compiler.nvrtc import MISSING_HEADER
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Verdict
-from kernelmate.source import infer_contract, write_contract
+from kernelmate.source import infer_contract, parse_contract, write_contract
 from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import headers, writing
@@ -96,6 +97,7 @@ def _of_kernel(
 ) -> Iterator[types.CodeAction]:
     data = {"uri": known.uri, "kernel": spot.id, "version": reading.version}
     yield from _contract(reading, spot)
+    yield from _require(reading, spot, known)
     if not server.trusted:
         return
     found = known.found.get(spot.id)
@@ -133,6 +135,29 @@ def _contract(reading: Reading, spot: DocumentKernel) -> Iterator[types.CodeActi
         reading, text, label, f"Guessed from signature and subscripts at line {line}; correct it.", annotated=False
     )
     yield types.CodeAction(label, f"{REWRITE}.addContract", edit=edit)
+
+
+def _require(reading: Reading, spot: DocumentKernel, known: DocumentState) -> Iterator[types.CodeAction]:
+    """Returns an action that writes what a judged kernel assumes about its sizes into its contract."""
+    benched = known.benched.get(spot.id)
+    if benched is None or benched.of is not None or not is_current(benched.kernel, spot):
+        return
+    assumes = next((one.assumes for one in benched.verdicts if one.assumes), ())
+    if not assumes:
+        return
+    try:
+        contract = parse_contract(spot.kernel)
+        if contract is None or set(assumes) <= set(contract.require):
+            return
+        changed = write_contract(spot.kernel, replace(contract, require=(*contract.require, *assumes)))
+        text = document_text(reading, changed)
+    except KernelmateError:
+        return
+    label = f"Require {' and '.join(assumes)} in the contract of {spot.kernel.name}"
+    edit = workspace_edit(
+        reading, text, label, "It fails at every tried size where that does not hold.", annotated=False
+    )
+    yield types.CodeAction(label, f"{REWRITE}.require", edit=edit)
 
 
 async def resolve(server: KernelmateServer, action: types.CodeAction) -> types.CodeAction:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kernelmate.checks.case_records import CaseRecord, NotedFinding
+from kernelmate.checks.divisibility import assumed
+from kernelmate.records import FindingCode
 from tests.unit.checks.judging import DOUBLE, body, errors, honest, swallows_nan, writes_zeros, wrong_everywhere
 
 
@@ -146,3 +149,50 @@ def test_what_was_not_looked_at_for_races_is_said_once_with_its_size(verdict_on)
     assert judgement.correct is True
     assert "at n = 1000: races were looked for in half of y" in judgement.reasons
     assert sum("half of y" in reason for reason in judgement.reasons) == 1
+
+
+MULTIPLES = DOUBLE.replace("{ n = 1000 }, { n = 33 }", "{ n = 1024 }, { n = 4096 }")
+
+
+@pytest.mark.parametrize("divisor", [4, 128])
+def test_a_kernel_that_is_right_at_multiples_alone_assumes_them(verdict_on, divisor: int) -> None:
+    def by_multiples(x, y, n, schedule):
+        y[: n // divisor * divisor] = 2 * x[: n // divisor * divisor]
+
+    judgement = verdict_on(body(by_multiples), MULTIPLES, against=False)
+    assert judgement.correct is True
+    assert judgement.assumes == (f"n % {divisor} == 0",)
+    assert any(f'write require = ["n % {divisor} == 0"]' in reason for reason in judgement.reasons)
+    assert {"n": 3 * divisor} in [case.size for case in judgement.cases]
+
+
+def test_nothing_is_assumed_where_no_divisor_explains_it(verdict_on) -> None:
+    def up_to_a_limit(x, y, n, schedule):
+        y[:] = 2 * x if n > 60 else 0
+
+    assert verdict_on(body(up_to_a_limit), MULTIPLES, against=False).assumes == ()
+    assert verdict_on(body(honest), MULTIPLES, against=False).assumes == ()
+
+
+def test_a_candidate_assumes_nothing_that_its_baseline_does_not(verdict_on) -> None:
+    judgement = verdict_on(body(ignores_the_tail), MULTIPLES)
+    assert judgement.correct is False
+    assert judgement.assumes == ()
+
+
+def test_two_sizes_may_be_assumed_together() -> None:
+    found = [CaseRecord({"m": m, "n": n}, "own") for m in (16, 32, 3, 17, 24) for n in (32, 64, 5, 33, 48)]
+    for record in found:
+        if record.size["m"] % 8 or record.size["n"] % 16:
+            record.noted.append(NotedFinding(FindingCode.OUT_OF_BOUNDS_READ, "warning", "reads too far"))
+    asked = []
+
+    def attempt(size):
+        record = CaseRecord(size, "own")
+        if size["m"] % 8 or size["n"] % 16:
+            record.noted.append(NotedFinding(FindingCode.OUT_OF_BOUNDS_READ, "warning", "reads too far"))
+        asked.append(size)
+        return record
+
+    assert assumed(found, attempt) == ("m % 8 == 0", "n % 16 == 0")
+    assert asked[-1] == {"m": 24, "n": 48} or {"m": 24, "n": 48} in [record.size for record in found]

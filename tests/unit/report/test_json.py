@@ -57,6 +57,7 @@ DESIGN_KEYS = [
     "predicted",
     "roofline",
     "hardware",
+    "assumes",
 ]
 
 

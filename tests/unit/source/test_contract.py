@@ -617,11 +617,13 @@ b = "int32 = align"
     ]
 
 
-BLANKS = """// /// kernelmate
+BLANKS = """\
+// /// kernelmate
 // sizes = [{ n = 8 }]
 
 // grid = "cdiv(n, block)"
-	
+
+
 // block = 4
 
 // [args]
@@ -634,12 +636,16 @@ BLANKS = """// /// kernelmate
 
 
 def test_blank_lines_inside_a_block_are_allowed_and_counted() -> None:
-    kernel = find_kernels(text_unit(BLANKS.replace("float3[", "float32[") + "\n" + ONE))[0]
+    kernel = find_kernels(text_unit(BLANKS.replace("\n\n\n", "\n \t\n\n").replace("float3[", "float32[") + "\n" + ONE))[
+        0
+    ]
     contract = parse_contract(kernel)
-    assert contract is not None and contract.grid == ("cdiv(n, block)",) and len(contract.args) == 3
+    assert contract is not None
+    assert contract.grid == ("cdiv(n, block)",)
+    assert len(contract.args) == 3
     with pytest.raises(ContractError) as raised:
         parse_contract(find_kernels(text_unit(BLANKS + ONE))[0])
-    assert (raised.value.line, raised.value.column) == (11, 13)
+    assert (raised.value.line, raised.value.column) == (12, 13)
 
 
 def test_a_block_that_is_not_closed_ends_at_a_blank_line() -> None:
