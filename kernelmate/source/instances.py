@@ -62,7 +62,9 @@ def check_instances(document: Document, kernel: Kernel, contract: Contract) -> N
 
 
 def _check_dtypes(document: Document, kernel: Kernel, contract: Contract, index: int, bound: Mapping[str, str]) -> None:
-    for parameter, argument in zip(kernel.signature.parameters, contract.args, strict=True):
+    for parameter, argument in zip(kernel.signature.parameters, contract.parameters, strict=True):
+        if argument is None:
+            continue
         dtype, vector = c_type_dtype(bound.get(parameter.base, ""))
         width_differs = dtype is not None and ITEM_BYTES[dtype] != ITEM_BYTES[argument.dtype]
         if dtype is not None and vector == 1 and dtype != argument.dtype and (width_differs or not parameter.pointer):
