@@ -172,3 +172,49 @@ def test_a_fault_at_a_large_size_costs_one_worker_and_the_next_verdict_is_right(
     assert right.accepted is True
     assert right.timing is not None
     assert right.timing.kind == "measured"
+
+
+PASSED = """struct Params { const float* x; float* y; int n; float a; };
+__constant__ float taps[3];
+__device__ unsigned positive;
+// /// kernelmate
+// sizes = [{ n = %d }]
+// grid = "cdiv(n, 256)"
+// block = 256
+// reference = "(a * (taps[0] * x + taps[1] * A[0] + taps[2] * A[1]), x[:n // 2] + 0, np.array([np.sum(x > 0)]))"
+// [args]
+// p = { x = "in float32[n] ~ normal", y = "out float32[n]", n = "int32", a = "float32 = 3" }
+// A = "in float32*[2][n] ~ normal"
+// z = "out float32[n // 2]"
+// w = "alias x"
+// [symbols]
+// taps = "in float32[3] ~ normal"
+// positive = "inout uint32[1] ~ zeros"
+// ///
+__global__ void passed(Params p, const float* const* A, float* z, const float* w) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= p.n) return;
+  p.y[i] = p.a * (taps[0] * p.x[i] + taps[1] * A[0][i] + taps[2] * A[1][i]);
+  if (i < p.n / 2) z[i] = w[i];
+  if (p.x[i] > 0) atomicAdd(&positive, 1u);
+}
+"""
+
+
+@pytest.mark.parametrize("n", [1000, 3_000_000])
+def test_structs_pointers_aliases_and_variables_reach_the_kernel(session, n: int) -> None:
+    (verdict,) = session.bench(find_kernels(text_unit(PASSED % n, "k.cu"))[0])
+    assert verdict.correct is True, verdict.findings
+    assert any("the variable positive is read and written" in finding.message for finding in verdict.findings)
+    assert all(finding.severity != "error" for finding in verdict.findings)
+
+
+def test_structs_pointers_and_constants_are_timed(session) -> None:
+    text = PASSED.replace(', np.array([np.sum(x > 0)]))"', ')"').replace(
+        '// positive = "inout uint32[1] ~ zeros"\n', ""
+    )
+    text = text.replace("  if (p.x[i] > 0) atomicAdd(&positive, 1u);\n", "") % 1_000_000
+    (verdict,) = session.bench(find_kernels(text_unit(text, "k.cu"))[0])
+    assert verdict.correct is True, verdict.findings
+    assert verdict.timing is not None
+    assert verdict.timing.kind == "measured"
