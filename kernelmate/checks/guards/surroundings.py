@@ -140,6 +140,10 @@ def find_in_twin(
     Raises:
         TooLong: unoptimised code does not end within `MOST_TWIN_STEPS` of a thread; a smaller size may.
     """
+    try:
+        decoded_of(twin.compiled.ptx, twin.compiled.lowered_name)
+    except (LinkRefused, PtxError):
+        return None  # what the emulator lacks says nothing about the version
     other = replace(version, compiled=twin.compiled)
     limit = None if twin.arch is not None else MOST_TWIN_STEPS
     first = _launched(other, run, target, _ProbeLaunch(Surroundings(), frozenset()), limit)
