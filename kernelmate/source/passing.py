@@ -153,18 +153,27 @@ class PassingReader:
             self.document.fail(path, f"{name} has no fields.", f'Write {name} = {{ n = "int32" }}.')
         if parameter is not None:
             self._check_members(parameter, table, path)
+        declared = {} if parameter is None else struct_members(self.kernel.unit.text, parameter.base) or {}
+        aligned = {(*path, key): _vector_alignment(declared.get(key, "")) for key in table}
         members: list[Member] = []
-        size, align = self._laid_out(table, (name.rpartition("::")[2],), path, 0, members)
+        size, align = self._laid_out(table, (name.rpartition("::")[2],), path, 0, members, aligned)
         kind: Any = "pointer" if parameter is not None and parameter.pointer else "struct"
         nbytes = -(-size // align) * align
         self.passing.append(Passed(name, kind, tuple(members), nbytes, variable=parameter is None))
 
     def _laid_out(
-        self, entry: Any, names: tuple[str, ...], path: Path, at: int, members: list[Member]
+        self,
+        entry: Any,
+        names: tuple[str, ...],
+        path: Path,
+        at: int,
+        members: list[Member],
+        aligned: Mapping[Path, int],
     ) -> tuple[int, int]:
         """Adds the members of an entry that starts at or after `at`; returns its end and its alignment.
 
-        Each is aligned naturally: to its own size, a pointer to eight bytes, a struct to its most aligned field.
+        Each is aligned naturally: to its own size, a pointer to eight bytes, a struct to its most aligned field, and a list to
+        what `aligned` has for it (CUDA C++ Programming Guide, Built-in Vector Types).
         """
         if not isinstance(entry, dict | list):
             one = self._entry(_Leaf(names, entry, path), array=isinstance(entry, str) and "[" in entry)
@@ -174,9 +183,9 @@ class PassingReader:
             return start + size, size
         parts: list[tuple[Any, Any]] = list(entry.items() if isinstance(entry, dict) else enumerate(entry))
         first = len(members)
-        end, align = 0, 1
+        end, align = 0, aligned.get(path, 1)
         for key, part in parts:
-            end, own = self._laid_out(part, (*names, str(key)), (*path, key), end, members)
+            end, own = self._laid_out(part, (*names, str(key)), (*path, key), end, members, aligned)
             align = max(align, own)
         start = -(-at // align) * align
         members[first:] = [replace(one, offset=one.offset + start) for one in members[first:]]
@@ -224,6 +233,12 @@ class PassingReader:
             if found[1] != dtype or (found[2] is not None) != pointer:
                 wanted = f"in {dtype}[n]" if pointer else dtype
                 self.document.fail(path, f"{path[-1]} is declared as {declared}.", f"Write {wanted}.")
+
+
+def _vector_alignment(declared: str) -> int:
+    """Returns the alignment of a vector type such as `float4`, which is more than that of its elements; 1 for another type."""
+    dtype, vector = c_type_dtype(declared)
+    return 1 if dtype is None or vector not in (2, 4) else min(ITEM_BYTES[dtype] * vector, 16)
 
 
 def _parameter_of(name: str, *, pointer: bool, dtype: str | None = None) -> Parameter:

@@ -210,3 +210,16 @@ def test_a_table_may_stand_behind_the_entries_of_later_parameters(contract_of: P
         HEAD + '[args]\nb = "int32"\n[args.p]\nm = "int32 = 1"\n', "__global__ void k(P p, int b) {}"
     )
     assert [one.name for one in contract.args] == ["m", "b"]
+
+
+def test_vectors_in_a_struct_are_aligned_as_a_whole(contract_of: Parse) -> None:
+    contract = contract_of(
+        HEAD + '[args.p]\na = "int8 = 1"\nv = ["float32 = 1", "float32 = 2", "float32 = 3", "float32 = 4"]\n'
+        'b = "int8 = 1"\nw = ["float32 = 1", "float32 = 2", "float32 = 3"]\n',
+        "struct P { char a; float4 v; signed char b; float3 w; };\n__global__ void k(P p) {}",
+    )
+    (passed,) = contract.passing
+    assert [(one.argument, one.offset) for one in passed.members] == [
+        ("a", 0), ("v_0", 16), ("v_1", 20), ("v_2", 24), ("v_3", 28), ("b", 32), ("w_0", 36), ("w_1", 40), ("w_2", 44),
+    ]  # fmt: skip
+    assert passed.nbytes == 48
