@@ -126,3 +126,11 @@ def test_code_for_another_architecture_is_held_to_the_same_answer(gpu: Target) -
     assert found is not None
     assert found.code == "wrong-values"
     assert "compiled for sm_80" in found.message
+
+
+def test_a_build_that_the_emulator_cannot_run_says_nothing(gpu: Target) -> None:
+    _, version = compiled("if (i < n) y[i] = 2 * x[i];", gpu)
+    register = 'unsigned v; asm volatile("mov.u32 %0, %reserved_smem_offset_1;" : "=r"(v));'
+    other, _ = compiled(f"{register} if (i < n) y[i] = v ? 3 * x[i] : 2 * x[i];", gpu)
+    assert find_in_twin(version, BuildVariant(other), RUN, gpu, doubled) is None
+    assert find_in_twin(version, BuildVariant(other, "sm_80"), RUN, gpu, doubled) is None
