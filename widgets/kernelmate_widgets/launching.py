@@ -163,7 +163,7 @@ class GpuLauncher:
         arrays = [one.array for one in given if one.array is not None]
         device = arrays[0].device if arrays else None
         arguments = tuple(
-            np.uint64(one.array.pointer) if one.array is not None else plain(_argument(one, {}))  # type: ignore[arg-type]
+            np.uint64(one.array.pointer) if one.array is not None else plain(_argument(one, {}), {})  # type: ignore[arg-type]
             for one in given
         )
         try:
