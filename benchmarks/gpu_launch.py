@@ -26,7 +26,7 @@ def launch_alone(module: CudaModule, listed: Listed) -> None:
     kept, values = [], []
     for item in listed.run.arguments:
         if not isinstance(item, ArrayArgument):
-            values.append(plain(item))
+            values.append(plain(item, {}))
             continue
         memory = cupy.cuda.Memory(max(item.data.nbytes, 1))
         if item.name not in outputs:
