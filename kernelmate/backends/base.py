@@ -24,7 +24,7 @@ MOST_PRINTED = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HeldAddress:
     """Eight bytes of an argument that hold the device address of an array: at `offset`, the address plus `start` bytes."""
 
     offset: int
@@ -56,7 +56,7 @@ class ArrayArgument:
     device: bool = False
     passed: bool = True
     variable: str | None = None
-    addresses: tuple[Address, ...] = ()
+    addresses: tuple[HeldAddress, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +68,10 @@ class ScalarArgument:
 
     name: str
     value: np.generic
-    addresses: tuple[Address, ...] = ()
+    addresses: tuple[HeldAddress, ...] = ()
 
 
-def with_addresses(content: npt.NDArray[np.uint8], addresses: Iterable[Address], places: Mapping[str, int]) -> None:
+def with_addresses(content: npt.NDArray[np.uint8], addresses: Iterable[HeldAddress], places: Mapping[str, int]) -> None:
     """Write device addresses into an argument's bytes; `places` has each array's address."""
     for one in addresses:
         held = np.array([places[one.array] + one.start], np.uint64).view(np.uint8)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import Address, ArrayArgument, ScalarArgument
+from kernelmate.backends.base import HeldAddress, ArrayArgument, ScalarArgument
 from kernelmate.checks.precision import module_of
 from kernelmate.compiler.ptx_text import parameter_bytes, variable_bytes
 from kernelmate.errors import ContractError
@@ -50,7 +50,7 @@ def _passed(
     if one.kind == "alias":
         start = alias_start(contract, one, size)
         assert isinstance(first, ArrayArgument)
-        yield ScalarArgument(one.name, np.uint64(0), (Address(0, first.name, start * first.data.dtype.itemsize),))
+        yield ScalarArgument(one.name, np.uint64(0), (HeldAddress(0, first.name, start * first.data.dtype.itemsize),))
     elif one.kind == "pointers":
         yield from _pointers(first)
     elif one.kind == "argument":
@@ -69,7 +69,7 @@ def _pointers(array: LaunchArgument) -> Iterator[LaunchArgument]:
     names = [f"{array.name}[{number}]" for number in range(array.data.shape[0])]
     for number, name in enumerate(names):
         yield replace(array, name=name, data=array.data[number], passed=False)
-    addresses = tuple(Address(8 * number, name) for number, name in enumerate(names))
+    addresses = tuple(HeldAddress(8 * number, name) for number, name in enumerate(names))
     table = np.zeros(len(names), np.uint64)
     yield ArrayArgument(f"{array.name} (pointers)", table, written=False, addresses=addresses)
 
@@ -80,7 +80,7 @@ def _struct(one: Passed, members: list[tuple[LaunchArgument, int]], variable: st
     for member, offset in members:
         if isinstance(member, ArrayArgument):
             yield replace(member, passed=False)
-            addresses.append(Address(offset, member.name))
+            addresses.append(HeldAddress(offset, member.name))
         else:
             held = np.atleast_1d(np.asarray(member.value)).view(np.uint8)
             raw[offset : offset + held.size] = held
