@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelmate.backends.base import HeldAddress, ArrayArgument, ScalarArgument
+from kernelmate.backends.base import ArrayArgument, HeldAddress, ScalarArgument
 from kernelmate.checks.precision import module_of
 from kernelmate.compiler.ptx_text import parameter_bytes, variable_bytes
 from kernelmate.errors import ContractError
