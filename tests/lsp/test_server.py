@@ -608,7 +608,9 @@ def test_what_a_kernel_assumes_about_its_sizes_can_be_required(tmp_path: Path) -
             await it.problems(uri)
             assert not [one for one in await it.actions(uri, KERNEL_LINE) if "require" in str(one.kind)]
             await it.command("kernelmate.benchmark", uri=uri, kernel="scale")
-            (add,) = [one for one in await it.actions(uri, KERNEL_LINE) if one.kind == "refactor.rewrite.kernelmate.require"]
+            (add,) = [
+                one for one in await it.actions(uri, KERNEL_LINE) if one.kind == "refactor.rewrite.kernelmate.require"
+            ]
             assert add.edit is not None
             it.change(uri, it.after(add.edit, uri))
             assert '// require = ["n % 8 == 0"]\n' in it.texts[uri]
