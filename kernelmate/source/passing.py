@@ -149,7 +149,7 @@ class PassingReader:
         self.passing.append(Passed(name, "argument", (Member(one.name, 0),), variable=True))
 
     def _struct(self, name: str, table: dict[str, Any], path: Path, parameter: Parameter | None) -> None:
-        if not table:
+        if not any(True for _ in _leaves(table, (), path)):
             self.document.fail(path, f"{name} has no fields.", f'Write {name} = {{ n = "int32" }}.')
         if parameter is not None:
             self._check_members(parameter, table, path)
