@@ -49,6 +49,15 @@ def test_a_comment_that_told_of_the_old_method_tells_of_the_new_one(before: str,
     assert without_stale_comments(old, new, REWRITTEN, "One warp per row.").unit.text == f"// {after}\n{NEW}"
 
 
+def test_a_comment_at_the_top_of_a_file_with_one_kernel_names_no_kernel() -> None:
+    old, new = (
+        find_kernels(text_unit(f"// Softmax, one block per row.\n#include <cfloat>\n\n{text}"))[0]
+        for text in (OLD, NEW)
+    )
+    changed = without_stale_comments(old, new, REWRITTEN, "One warp per row.").unit.text
+    assert changed.startswith("// Softmax. One warp per row.\n#include")
+
+
 def test_moments_that_are_joined_are_no_second_pass() -> None:
     joined = NEW.replace("int i", "int i = 0;\n  Moments found;\n  const int unused")
     old, new = (find_kernels(text_unit(f"// Variance in two passes.\n{text}"))[0] for text in (OLD, joined))
