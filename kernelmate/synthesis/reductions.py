@@ -137,7 +137,7 @@ class Reductions:
             warp = name if self.team.name == "warp" else self.kernel.names.outermost(f"warp_{kind}")
             lines += [self._device(f"{ctype} {warp}({ctype} {value})", self._within(kind, ctype)), ""]
             if self.team.name == "block":
-                once = f"// For one call per kernel: no barrier protects `{self.names.partial}` from the next one."
+                once = f"// To be called once: no barrier protects `{self.names.partial}` from a second call."
                 lines += [] if self._calls[kind, ctype] > 1 else [once]
                 lines += [self._device(f"{ctype} {name}({ctype} {value})", self._across(kind, warp, ctype)), ""]
         return lines

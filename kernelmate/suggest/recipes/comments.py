@@ -54,13 +54,13 @@ def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[EndedTechni
         method: a sentence that says how the changed kernel works, put where the first comment outside of it said how the
             old one did.
     """
-    before, after = read_tree(old), read_tree(new)
-    if before is None or after is None or old.source == new.source:
+    if old.source == new.source:
         return new
+    before = read_tree(old)
     known = [_words(one.text) for one in comments(old.unit.text)]
-    still = code(after)
+    still = _code_of(new.source)
     ended = [one for one in ended if not one.holds_for(still)]
-    gone = _gone(before, after)
+    gone = frozenset[str]() if before is None else _gone(before, new)
     edits: list[Edit] = []
     for comment in _attached(new):
         if not any(_words(comment.text) in one for one in known) or KEPT.search(comment.text):
@@ -160,9 +160,9 @@ def _functions(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(found))
 
 
-def _gone(before: Tree, after: Tree) -> frozenset[str]:
+def _gone(before: Tree, new: Kernel) -> frozenset[str]:
     """Names that the kernel declared and the changed unit no longer has, those that cannot be taken for a word."""
-    left = set(re.findall(r"[A-Za-z_]\w*", _code_of(after.kernel.unit.text)))
+    left = set(re.findall(r"[A-Za-z_]\w*", _code_of(new.unit.text)))
     return frozenset(name for name in before.variables if name not in left)
 
 

@@ -67,11 +67,15 @@ class _AttentionPacks(AttentionRows):
         """The text."""
         found = super().written()
         why = (
-            f"Written from the reference: a block per query, of which {self.lanes} lanes take {KEYS} keys at a time in packs of 16 bytes "
-            "and keep their own largest score, sum and weighted values; they are combined once at the end."
+            f"Written from the reference: a block per query{self._slices()}, in which each group of {self.lanes} lanes takes {KEYS} keys at a time in "
+            "packs of 16 bytes and keeps its own largest score, sum and weighted values; they are combined once at the end."
             + self.promise()
         )
         return replace(found, schedule="attention-packs", why=why, helpers=self._helpers(), block=THREADS)
+
+    def _slices(self) -> str:
+        """Says that several blocks compute a query's scores, where they do."""
+        return f" and {self.width} columns of its result, for which it computes all scores" if self.several else ""
 
     def _helpers(self) -> str:
         zero = self.kernel.stored(_array(self.plan, self.vectors[0]), "0.0f", "float32")
@@ -105,7 +109,7 @@ class _AttentionPacks(AttentionRows):
             "",
             *pack_struct(self.type, self.element_type, self.names.kColumns),
             "",
-            "// A pack of each row from element `at` on, zero from `end` on; of aligned rows in one access.",
+            "// A pack of each row from element `at` on, zero from `end` on. Aligned rows are read in one access per pack.",
         ]
         body = [line if line.startswith("#") else f"  {line}" for line in inner]
         return self.kernel.styled("\n".join([*lines, *head, *body, "}"]))

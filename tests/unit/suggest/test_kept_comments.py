@@ -92,11 +92,12 @@ def test_notes_on_parameters_stay_beside_them(tmp_path: Path) -> None:
     """
     text = of(tmp_path, BLOCK + textwrap.dedent(head) + BODY)
     now = """\
-    __global__ void rms(const float* __restrict__ x,  // activations [rows, cols]
-                        // Written in full.
-                        float* __restrict__ y,
-                        int rows,
-                        int cols) {                   // at most 65535
+    __global__ void __launch_bounds__(kThreads)
+    rms(const float* __restrict__ x,  // activations [rows, cols]
+        // Written in full.
+        float* __restrict__ y,
+        int rows,
+        int cols) {                   // at most 65535
     """
     assert textwrap.dedent(now) in text
 
