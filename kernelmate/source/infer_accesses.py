@@ -47,11 +47,11 @@ def array_accesses(kernel: Kernel, extents: Sequence[str], grid: Sequence[str]) 
         extents: names of the sizes, the outermost in memory first.
         grid: the launch's grid, as contract expressions.
     """
-    body = _Body(kernel, extents, grid)
+    body = _KernelBody(kernel, extents, grid)
     return {p.name: body.accesses(p.name) for p in kernel.signature.parameters if p.pointer}
 
 
-class _Body:
+class _KernelBody:
     """The tokens of a kernel's body, and what they say of its variables."""
 
     def __init__(self, kernel: Kernel, extents: Sequence[str], grid: Sequence[str]) -> None:
