@@ -140,7 +140,7 @@ def check_passing(contract: Contract, size: Size, compiled: Compiled) -> None:
     for one, nbytes in zip(parameters, taken, strict=False):
         if one.kind == "struct" and one.nbytes != nbytes:
             raise ContractError(
-                f"the fields of {one.name} take {one.nbytes} bytes, and the kernel takes {nbytes}.",
+                f"The fields of {one.name} take {one.nbytes} bytes, and the kernel takes {nbytes}.",
                 line=contract.line,
                 hint="Write every field of the struct, in its order and of its type.",
             )

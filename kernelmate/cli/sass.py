@@ -20,8 +20,10 @@ from kernelmate.cli.options import (
     output_options,
     settings_of,
 )
+from kernelmate.cli.search import remark
 from kernelmate.errors import UsageError
 from kernelmate.records import FindingCode
+from kernelmate.records.compiled import INFERRED
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -124,7 +126,9 @@ def sass(
         if difference:
             return _diff(_two(files, name, settings), instance, session, output, view["pager"])
         kernels = _kernels(files[0], name, settings)
-        listings, failed = _listings(kernels, instance, session)
+        listings, failed, inferred = _listings(kernels, instance, session)
+    for text in inferred:
+        remark(f"note: {text}", output)
     if output.as_json:
         return _as_json(listings, failed, output)
     _show(listings, {kernel.unit.path: kernel.unit.file_text or kernel.unit.text for kernel in kernels}, output, view)
@@ -159,20 +163,22 @@ def _kernels(spec: str, name: str | None, settings: Settings) -> tuple[Kernel, .
 
 def _listings(
     kernels: Sequence[Kernel], instance: str | None, session: Session
-) -> tuple[list[Listing], list[Compiled]]:
-    """The code of all instances, and what does not compile."""
+) -> tuple[list[Listing], list[Compiled], list[str]]:
+    """The code of all instances, what does not compile, and where instances come from that nobody named."""
     from kernelmate.compiler.listing import read_listing
 
     listings: list[Listing] = []
     failed: list[Compiled] = []
+    inferred: list[str] = []
     for kernel in kernels:
         for prepared in session.prepare(kernel, instance):
             compiled = prepared.compiled
+            inferred += [one.message for one in compiled.diagnostics if one.code == INFERRED]
             if compiled.ok:
                 listings.append(read_listing(compiled, kernel.unit))
             else:
                 failed.append(compiled)
-    return listings, failed
+    return listings, failed, inferred
 
 
 def _as_json(listings: Sequence[Listing], failed: Sequence[Compiled], output: Output) -> int:
@@ -295,8 +301,8 @@ def _diff(
     from kernelmate.compiler.code_diff import compare_code
     from kernelmate.report.code_diff import diff_view
 
-    before, failed = _listings(kernels[:1], instance, session)
-    after, failed_after = _listings(kernels[1:], instance, session)
+    before, failed, _ = _listings(kernels[:1], instance, session)
+    after, failed_after, _ = _listings(kernels[1:], instance, session)
     failed += failed_after
     if failed:
         return _as_json((), failed, output) if output.as_json else _tell_failed(failed, output)

@@ -9,6 +9,10 @@ Severity = Literal["error", "warning", "note"]
 Limiter = Literal["registers", "shared", "blocks", "threads", "launch"]
 
 
+INFERRED = "inferred-instance"
+"""Code of the note that says where an instance comes from that no contract names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One compiler message, placed in the user's file.

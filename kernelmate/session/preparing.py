@@ -26,6 +26,7 @@ from kernelmate.records import (
     Target,
     Version,
 )
+from kernelmate.records.compiled import INFERRED
 from kernelmate.source import launch_shape, size_allowed
 from kernelmate.source.template_uses import (
     MOST_INSTANCES,
@@ -178,7 +179,7 @@ class KernelPreparer:
         except CompileTimeout as error:
             prepared = _timed_out(kernel, contract, inferred.text, self.target, error)
         text = f"no contract names instances; {inferred.text} comes from {inferred.origin}"
-        note = Diagnostic("note", text, *_place(kernel), "inferred-instance")
+        note = Diagnostic("note", text, *_place(kernel), INFERRED)
         compiled = replace(prepared.compiled, diagnostics=(*prepared.compiled.diagnostics, note))
         # A launch that is a guess as well must not condemn an instance.
         return replace(prepared, compiled=compiled, findings=() if compiled.ok else prepared.findings)

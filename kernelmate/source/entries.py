@@ -152,12 +152,12 @@ class _EntryReader:
             elif unordered is not None:
                 self.output(made, "an order", start + unordered.start())
                 if unordered["paired"] == "":
-                    self.fail("with must be followed by an output.", "Write unordered with keys.", start + at)
+                    self.fail("After `with` an output must follow.", "Write unordered with keys.", start + at)
                 made, at = replace(made, unordered=True, paired=unordered["paired"]), unordered.end()
             elif mask is not None:
                 self.output(made, "a mask", start + mask.start())
                 if not mask["mask"]:
-                    self.fail("where must be followed by an array.", "Write where valid.", start + at)
+                    self.fail("After `where` an array must follow.", "Write where valid.", start + at)
                 made, at = replace(made, mask=mask["mask"]), mask.end()
             else:
                 return made, at

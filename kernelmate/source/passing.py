@@ -127,7 +127,7 @@ class PassingReader:
         variables = self.document.data.get("symbols", {})
         if not isinstance(variables, dict):
             hint = "Write [symbols] with one line for each variable below it."
-            self.document.fail(("symbols",), "symbols must be a table.", hint)
+            self.document.fail(("symbols",), "[symbols] must be a table.", hint)
         return variables
 
     def _variable(self, name: str, entry: object) -> None:

@@ -60,8 +60,8 @@ class AnsweringProtocol(LanguageServerProtocol):
             super().handle_message(structured)
 
     def refuse_text(self) -> None:
-        """Answers a message that is no JSON."""
-        self._refuse({}, JsonRpcParseError("The message is no JSON."))
+        """Answers a message that is not JSON."""
+        self._refuse({}, JsonRpcParseError("The message is not JSON."))
 
     def _structured(self, message: Mapping[str, Any]) -> Any:
         """Returns a message of its method's type.

@@ -93,7 +93,7 @@ class KernelmateServer(LanguageServer):
         )
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Logs an error of the protocol; its user can do nothing about it. A message that is no JSON is answered."""
+        """Logs an error of the protocol; its user can do nothing about it. A message that is not JSON is answered."""
         log.warning("a message could not be handled: %s", error)
         if source is JsonRpcException and isinstance(error, ValueError | RecursionError):
             self.protocol.refuse_text()

@@ -25,14 +25,14 @@ PROPERTIES: dict[str, dict[str, Any]] = {
     for name, value in group["properties"].items()
 }
 CLIENT_ONLY = {"interpreter", "importStrategy", "path", "logLevel", "trace.server"}
-COMMAND_LINE_ONLY = {"ci"}
-"""Settings of commands that no editor has."""
+NOT_OF_THE_EDITOR = {"ci", "accept_into"}
+"""Settings of commands and of notebooks, which no editor has."""
 
 
 def test_every_setting_of_the_server_and_the_library_can_be_set_and_no_other() -> None:
     offered = {snake(name) for name in PROPERTIES if name not in CLIENT_ONLY}
     own = {field.name for field in dataclasses.fields(EditorSettings)}
-    assert offered == (set(Settings.model_fields) - COMMAND_LINE_ONLY) | own
+    assert offered == (set(Settings.model_fields) - NOT_OF_THE_EDITOR) | own
 
 
 def test_settings_are_named_below_the_extension_and_described() -> None:

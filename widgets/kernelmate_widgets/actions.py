@@ -46,6 +46,10 @@ class ActionButtons(anywidget.AnyWidget):
         super().__init__()
         self.on_msg(self._message)
 
+    def __repr__(self) -> str:
+        """Returns what a saved notebook shows in the place of the buttons."""
+        return "Buttons for the result above: run the cell again to use them."
+
     def work(self) -> dict[str, Callable[[], None]]:
         """Returns what each button does."""
         raise NotImplementedError

@@ -55,7 +55,7 @@ def test_the_diff_of_a_right_version_is_shown_and_nothing_written(fix: Fix, tmp_
     done = fix(broken)
     assert done.exit_code == 0
     assert "+    int i = blockIdx.x * blockDim.x + threadIdx.x;" in done.stdout
-    assert "recipe:missing-token  accepted" in done.stdout
+    assert "recipe:missing-token  ready to accept" in done.stdout
     assert "nothing was written; --accept writes it into twice.cu" in done.stdout
     assert (tmp_path / "twice.cu").read_text() == broken
 

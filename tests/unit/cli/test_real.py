@@ -97,7 +97,6 @@ BAD_FILES: dict[str, tuple[bytes | None, str]] = {
     "missing": (None, "missing.cu"),
     "empty": (b"", "empty"),
     "no kernel": (b"int x;\n", "no kernel"),
-    "two of one name": (b"__global__ void a(int *x) { *x = 1; }\n__global__ void a(float *x) { *x = 1; }\n", "called a"),
     "binary": (b"\x7fELF\x00\x00\x01" * 50, "binary"),
     "not UTF-8": (b"// caf\xe9\n__global__ void a(int *x) { *x = 1; }\n", "UTF-8"),
     "broken TOML": (b"// /// kernelmate\n// sizes = [{ n = 4 }\n// grid = 1\n// ///\n__global__ void a(int *x) { *x = 1; }\n", "TOML"),
@@ -107,6 +106,19 @@ BAD_FILES: dict[str, tuple[bytes | None, str]] = {
         "zero",
     ),
 }  # fmt: skip
+
+
+def test_kernels_of_one_name_are_told_apart_and_one_must_be_named(run: Callable[..., Result], folder: Path) -> None:
+    (folder / "two.cu").write_text("__global__ void a(int *x) { *x = 1; }\n__global__ void a(float *x) { *x = 1; }\n")
+    checked = run("check", "two.cu")
+    assert checked.exit_code == 0
+    assert "a(int *)" in checked.stdout
+    assert "a(float *)" in checked.stdout
+    for command, more in {"bench": [], "compare": ["twice.cu"], "optimize": ["make it faster"]}.items():
+        told = run(command, "two.cu", *more)
+        assert told.exit_code == 2
+        assert "2 kernels: a(int *), a(float *)" in told.stderr
+        assert "Name one" in told.stderr
 
 
 @pytest.mark.parametrize("name", BAD_FILES)

@@ -266,7 +266,7 @@ def test_the_most_candidates_and_stop_end_a_search_early(
     )
     assert len(result.candidates) == 2
     assert result.best == 0
-    assert "Stopped" in result.notes[0]
+    assert result.notes[0] == "stopped: 2 judged, best is #1"
     result = session.optimize(load(scale), PROMPT, suggesters=[proposer], budget_s=1e-9)
     assert len(result.candidates) == 1
     assert "time that was allowed" in result.notes[0]
