@@ -92,7 +92,7 @@ class Repository:
 
 @dataclass
 class Outcome:
-    """What `check` answered about one file."""
+    """The answer of `check` about one file."""
 
     path: str
     seconds: float

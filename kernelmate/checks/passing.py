@@ -1,4 +1,4 @@
-"""What a launch passes to a kernel: structs, arrays of pointers, aliases and variables, made of a contract's arguments."""
+"""Values that a launch passes to a kernel: structs, arrays of pointers, aliases and variables, made of a contract's arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a prompt asks for: a search, an explanation, a step with what was found, or nothing that is understood.
+"""The intent of a prompt: a search, an explanation, a step with what was found, or nothing that is understood.
 
 The command line, notebooks and the editor decide by `read_intent` alone what to do with a prompt; `objective.py` reads
 what a search aims at.
@@ -88,7 +88,7 @@ _IMPOSSIBLE: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a prompt asks for.
+    """The intent of a prompt.
 
     Attributes:
         kind: `search` for a changed kernel; `explain` what limits the kernel; `accept` a candidate or `undo` the last

@@ -65,7 +65,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """How one kernel parameter, or one variable of the module, is made of arguments.
+    """One kernel parameter, or one variable of the module, and the arguments that it is made of.
 
     Attributes:
         name: of the parameter or the variable.

@@ -42,7 +42,7 @@ class HostMacro:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What stands before a brace: the name of a function or class, its template parameters and its parameter list."""
+    """The head of a block before its brace: the name of a function or class, its template parameters and its parameter list."""
 
     name: str
     template: tuple[str, ...]

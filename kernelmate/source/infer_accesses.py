@@ -28,7 +28,7 @@ _NESTED = 12
 
 @dataclass(frozen=True, slots=True)
 class ArrayAccesses:
-    """How a kernel accesses one array.
+    """The accesses of a kernel to one array.
 
     Attributes:
         shape: its sides as contract expressions, the outermost first; None if the subscripts do not tell.

@@ -21,7 +21,7 @@ NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Where elements of rows begin and end that lie behind one another.
+    """Beginnings and ends of rows whose elements lie behind one another.
 
     Attributes:
         name: the argument that holds an offset for each row. fewest: the number of elements that each row has at least.

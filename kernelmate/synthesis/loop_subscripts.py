@@ -200,7 +200,7 @@ def _others(loop: TracedLoop, keys: Sequence[Any]) -> tuple[int | str, ...]:
 
 
 def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> int:
-    """How many turns before an element that is read was assigned: one or, in a loop upwards, two; else zero."""
+    """The number of turns since an element that is read was assigned: one or, in a loop upwards, two; else zero."""
     if len(read) != 1 or len(write) != 1 or read[0][0] != write[0][0]:
         return 0
     if not all(isinstance(one[0][1], int) for one in (read, write)):
@@ -224,7 +224,7 @@ def _shift(builder: Builder, write: Any) -> int:
 
 
 def _lateness(loop: TracedLoop, keys: Sequence[Any]) -> int:
-    """How many turns before an element was read by the turn's own number, of a loop with additional first turns; zero for others."""
+    """The number of turns since an element was read by the turn's own number, of a loop with additional first turns; zero for others."""
     places = [_place(one) for one in keys if loop in _loops_of(one)]
     if not loop.peeled or loop.backwards or len(places) != 1 or places[0] is None or places[0].step != 1:
         return 0

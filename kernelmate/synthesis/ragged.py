@@ -151,7 +151,7 @@ def row_bounds(builder: Builder, start: Any, stop: Any) -> tuple[Array, TracedLo
 
 
 def reduced_rows(inner: TracedLoop, value: Array, kind: str) -> Array:
-    """What all turns of a loop over a row's elements add up to, for each row.
+    """The sums, for each row, of all turns of a loop over the row's elements.
 
     Raises:
         Untraceable: a turn's value differs between rows other than by its element.

@@ -14,7 +14,7 @@ from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.notebook_state import BoundKernel
 
 Place = Literal["cell", "below", "nowhere"]
-"""Where an accepted version is written: its kernel's cell, a new cell below it, or nowhere."""
+"""The place where an accepted version is written: its kernel's cell, a new cell below it, or nowhere."""
 
 TARGET = "kernelmate.cells"
 """The comm between this module and the JupyterLab extension."""

@@ -439,7 +439,7 @@ USAGE: dict[str, tuple[str, str]] = {
     "config": ("config [SETTING=VALUE ...]", "Shows or sets settings of this notebook."),
     "doctor": ("doctor", "Checks what this machine has."),
 }  # fmt: skip
-"""How each command is written, and what it does."""
+"""Usage and purpose of each command."""
 
 COMMANDS: dict[str, Callable[[Any, argparse.Namespace], Any]] = {
     "write": _write,

@@ -180,7 +180,7 @@ class _Contraction(ContractionText):
         ]
 
     def _asserted(self) -> list[str]:
-        """How the constants depend on each other: a pack of each tile and a square of results for each thread."""
+        """Assertions on the constants, which depend on each other: a pack of each tile and a square of results for each thread."""
         names, threads = self.names, self.kernel.thread_constant or str(BLOCK)
         results = f"{names.kTileM} * {names.kTileN} == {threads} * {names.kSide} * {names.kSide}"
         lines = [f'static_assert({results}, "a square of results per thread");']

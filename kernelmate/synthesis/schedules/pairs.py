@@ -206,7 +206,7 @@ class _AllPairs:
         return found if self.kernel.names.is_free(found) else ""
 
     def _members(self) -> dict[Key, tuple[str, str, str]]:
-        """What a tile has of each element of the other set: by value its name, type and text, the element's number being `other`."""
+        """The parts of each element of the other set that a tile holds: by value its name, type and text, the element's number being `other`."""
         found: dict[Key, tuple[str, str, str]] = {}
         taken, seen, differs = {"unused"}, set[Key](), self.plan.axes()
         before, self.at[OTHER] = self.at[OTHER], self.names.other

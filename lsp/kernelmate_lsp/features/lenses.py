@@ -63,7 +63,7 @@ def benchmark_phrase(benched: Benched, spot: DocumentKernel) -> str:
 
 
 def pinned_phrase(known: DocumentState, spot: DocumentKernel, benched: Benched) -> str:
-    """How the present text's time compares with the pinned one's; empty if one of them was not judged."""
+    """The present text's time beside the pinned one's; empty if one of them was not judged."""
     pinned = known.pinned.get(spot.id)
     before = () if pinned is None else known.verdicts_of(spot.id, pinned)
     if pinned is None or not before or is_current(pinned, spot) or not is_current(benched.kernel, spot):

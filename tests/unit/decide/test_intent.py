@@ -1,4 +1,4 @@
-"""What a person means by a prompt: sixty of them, and that no search begins that nobody asked for."""
+"""Seventy prompts with the intents that people have: each is read so, and no search begins that nobody asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernelmate.records import Objective
 
 @dataclass(frozen=True)
 class Means:
-    """What a person takes a prompt for."""
+    """A prompt, and the intent that a person reads in it."""
 
     kind: str
     metric: str = ""

@@ -39,7 +39,7 @@ from kernelmate.report.result_charts import (  # fmt: skip
 
 
 def seen(parts: list[str]) -> str:
-    """What is in view before anything is unfolded, without its tags."""
+    """The text in view before anything is unfolded, without tags."""
     page = re.sub(r"<details>.*?</details>", " ", "".join(parts), flags=re.DOTALL)
     return re.sub(r"<[^>]+>", " ", page)
 

@@ -21,7 +21,7 @@ RACY_LINE = "    part[threadIdx.x] = sum;\n    __syncthreads();\n"
 
 
 class Place:
-    """Where a result is shown, in place of a display in a page."""
+    """A place for results, instead of a display in a page."""
 
     def __init__(self) -> None:
         self.shown: list[dict[str, Any]] = []
