@@ -12,7 +12,7 @@ from lsprotocol import types
 import kernelmate_lsp.server as module
 from kernelmate_lsp.server import LARGE, KernelmateServer
 from kernelmate_lsp.texts import ExactWorkspace
-from tests.lsp.client import SCALE
+from tests.lsp.client import SCALE, run
 
 URI = "file:///folder/long.cu"
 KEYS = 20
@@ -67,7 +67,7 @@ def test_of_the_versions_that_come_while_one_is_read_only_the_newest_is_read(mon
         assert again.text.startswith("// 1\n")
 
     try:
-        asyncio.run(scenario())
+        run(scenario())
     finally:
         go.set()
         server.end()
