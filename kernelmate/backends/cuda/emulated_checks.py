@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 
@@ -31,6 +31,15 @@ COUNTED_LARGE_INSTRUCTIONS = 300_000_000
 
 COUNTED_WITHIN_S = 0.3
 """Seconds that a verdict waits for such counters at the end."""
+
+LONG_CODE = 1000
+"""Statements in PTX from which native code is compiled ahead.
+
+By NumPy each launch of such a kernel takes about as long as compiling it does, so that no launch alone is worth it.
+"""
+
+LEAST_PROCESSES = 3
+"""Processes from which one compiles ahead."""
 
 REMEMBERED = 1024
 """Launches of which it is remembered whether native code was worth it."""
@@ -91,6 +100,7 @@ class EmulatedChecks:
         self._emulators = None if used_names_of(compiled.ptx) else emulators
         self._made: Counter[Hashable] = Counter()
         self._foreseen: dict[Hashable, tuple[Run, Future[RunResult | TooLarge]]] = {}
+        self._ahead: Future[RunResult | TooLarge] | None = None
 
     def foresee(self, runs: Iterable[Run]) -> None:
         """Starts emulating launches that will be requested in this order; earlier ones are dropped."""
@@ -100,15 +110,22 @@ class EmulatedChecks:
         if self._emulators is None:
             return
         made = self._made.copy()
-        for run in runs:
-            wanted = _wanted(run, made)
-            if wanted is None or run.key is None:
-                continue
+        coming = [wanted for run in runs if run.key is not None and (wanted := _wanted(run, made)) is not None]
+        self._compile_ahead(self._emulators, coming)
+        for wanted in coming:
             wanted = replace(wanted, native=self._worth.known(self._compiled.lowered_name, wanted))
-            self._foreseen[run.key, run.count] = (
+            self._foreseen[wanted.key, wanted.count] = (
                 wanted,
                 self._emulators.submit(self._compiled, self._target, wanted),
             )
+
+    def _compile_ahead(self, emulators: EmulatorPool, coming: Sequence[Run]) -> None:
+        """Lets one process compile long code that several launches need, while the others begin without it."""
+        checked = [run for run in coming if run.check and not run.count]
+        if self._ahead or len(checked) < 2 or len(emulators.pids) < LEAST_PROCESSES:
+            return
+        if self._compiled.ptx.count(";\n") >= LONG_CODE:
+            self._ahead = emulators.submit(self._compiled, self._target, replace(checked[0], native=True, key=None))
 
     def seen(self, run: Run) -> RunResult | None:
         """Returns the emulator's result of a launch; None if the launch needs no check or is too large."""

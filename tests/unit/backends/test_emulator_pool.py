@@ -7,13 +7,15 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.backends.cuda.emulated_checks import EmulatedChecks, NativeCodeWorth
+from kernelmate.backends.cuda.emulated_checks import LEAST_PROCESSES, EmulatedChecks, NativeCodeWorth
 from kernelmate.backends.emulator import EmulatorBackend
+from kernelmate.backends.emulator.jit import store
 from kernelmate.backends.emulator_pool import MOST, EmulatorLost, EmulatorPool, TooLarge, fitting, warm_up
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.records import Compiled, CompileOptions, LaunchShape
@@ -198,3 +200,29 @@ def test_processes_that_are_forked_after_the_warm_up_count_the_same(emulators: E
     assert one is not None
     assert other is not None
     assert (one.counters, one.findings, one.block_counts) == (other.counters, other.findings, other.block_counts)
+
+
+LONG = (
+    HEAD
+    + "  float v = 1.0f;\n#pragma unroll\n  for (int j = 1; j < 1200; j++) v = fmaf(v, x[i % n], float(j));\n  if (i < n) y[i] = v;\n}\n"
+)
+
+
+@pytest.mark.parametrize(("text", "ahead"), [(TWICE, False), (LONG, True)])
+def test_long_code_is_compiled_ahead_for_launches_that_are_each_too_short(
+    text: str, ahead: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERNELMATE_CACHE_DIR", str(tmp_path))
+    processes, code = EmulatorPool(LEAST_PROCESSES, hasty=True), compiled(text)
+    try:
+        companion = EmulatedChecks(EmulatorBackend().load(code, TARGET), code, TARGET, processes)
+        runs = [launch(n, key=n) for n in (1, 2, 3)]
+        companion.foresee(runs)
+        companion.foresee(runs)  # The same code is compiled once.
+        seen = [companion.seen(run) for run in runs]
+        while ahead and not any(store.folder().glob("*.bin")):
+            time.sleep(0.05)
+    finally:
+        processes.close()
+    assert all(one is not None and not one.findings for one in seen)
+    assert len(list(store.folder().glob("*.bin"))) == int(ahead)
