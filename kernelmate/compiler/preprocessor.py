@@ -14,6 +14,7 @@ STATEMENTS = words_of("if else for while do switch case return break continue go
 """Words that start a statement, not a declaration."""
 
 OPENING = {"(": ")", "[": "]", "{": "}"}
+BRACKETS = frozenset("()[]{}")
 """Opening brackets with their closing ones."""
 
 
@@ -68,16 +69,17 @@ def find_closers(text: str, code: Sequence[Token], directives: Sequence[Sequence
     lost: list[int] = []
     conditions = iter(_conditions(code, directives))
     pending = next(conditions, None)
-    for index, token in enumerate(code):
+    for index in [index for index, token in enumerate(code) if token.text in BRACKETS]:
         while pending is not None and pending[0] <= index:
             stack = _branch(stack, saved, lost, pending[1])
             pending = next(conditions, None)
-        if token.kind != "symbol":
-            continue
-        if token.text in OPENING:
+        if code[index].text in OPENING:
             stack.append(index)
-        elif token.text in ")]}":
+        else:
             _close(code, stack, found, index)
+    while pending is not None and pending[0] < len(code):
+        stack = _branch(stack, saved, lost, pending[1])
+        pending = next(conditions, None)
     for opening in (*stack, *lost):
         if code[opening].text == "{" and opening not in found:
             found[opening] = _next_at_margin(text, code, opening)

@@ -115,29 +115,29 @@ class _Scan:
 def read_source(text: str) -> Source:
     """Parses CUDA text. Never raises: incomplete code yields what can be recognised."""
     lexed = lex(text)
-    code = tuple(token for token in lexed.tokens if not token.directive)
+    code = tuple([token for token in lexed.tokens if not token.directive])
     directives = _directives(lexed.tokens)
     scan = _Scan(lexed, code, _global_words(directives))
     conditions = _conditions(code, directives)
+    words = scan.globals | {"template", "{", "}", ";"}
     next_condition = 0
-    for index, token in enumerate(code):
+    for index in [index for index, token in enumerate(code) if token.text in words]:
         while next_condition < len(conditions) and conditions[next_condition][0] <= index:
             _step_condition(scan, conditions[next_condition])
             next_condition += 1
         if not (scan.branches and scan.branches[-1].dead):
-            _step(scan, index, token)
-    return Source(lexed, code, tuple(scan.definitions), tuple(scan.instantiations), _aliases(code, directives))
+            _step(scan, index, code[index])
+    return Source(lexed, code, tuple(scan.definitions), tuple(scan.instantiations), _aliases(text, code, directives))
 
 
 def _directives(tokens: Sequence[Token]) -> list[list[Token]]:
     lines: list[list[Token]] = []
     current = 0
-    for token in tokens:
-        if token.directive and token.directive != current:
+    for token in [token for token in tokens if token.directive]:
+        if token.directive != current:
             lines.append([])
-        if token.directive:
-            lines[-1].append(token)
-        current = token.directive
+            current = token.directive
+        lines[-1].append(token)
     return lines
 
 
@@ -298,10 +298,10 @@ def _head_start(scan: _Scan, keyword: int) -> int:
     return start
 
 
-def _aliases(code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> dict[str, str]:
+def _aliases(text: str, code: Sequence[Token], directives: Sequence[Sequence[Token]]) -> dict[str, str]:
     """Returns type names that the text defines by `using`, `typedef` or `#define`, with the types they stand for."""
     found: dict[str, str] = {}
-    for index, token in enumerate(code):
+    for index, token in enumerate(code) if "using" in text or "typedef" in text else ():
         if token.text == "using" and index + 2 < len(code) and code[index + 2].text == "=":
             end = _statement_end(code, index)
             found[code[index + 1].text] = spell(code[index + 3 : end])

@@ -8,7 +8,8 @@ its tokens whatever the macros around it mean. Offsets are in characters of the 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -35,6 +36,11 @@ _TOKEN = re.compile(
 )
 
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+LONG_TEXT = 20_000
+"""Characters from which a text is read again only where it changed."""
+LOOKAHEAD = 64
+"""Characters behind a token that can decide what it is: `R"delimiter(`, a continued line, `<<<`."""
 
 
 class Token(NamedTuple):
@@ -74,6 +80,10 @@ class Lexed:
         return self.line_starts[bisect_right(self.line_starts, offset) - 1]
 
 
+_RECENT: deque[Lexed] = deque(maxlen=2)
+"""The last long texts."""
+
+
 def line_starts(text: str) -> tuple[int, ...]:
     r"""Returns the offsets at which the lines of a text with `\n` line ends start."""
     return (0, *(match.end() for match in re.finditer("\n", text)))
@@ -81,25 +91,129 @@ def line_starts(text: str) -> tuple[int, ...]:
 
 @text_cache(32)
 def lex(text: str) -> Lexed:
-    """Splits CUDA text into tokens. Never raises: unknown characters become one-character symbols."""
-    tokens: list[Token] = []
-    comments: list[LineComment] = []
-    directives, directive, fresh_line = 0, 0, True
-    for match in _TOKEN.finditer(text):
-        kind = match.lastgroup if match.lastgroup != "delimiter" else "string"
-        if kind in ("space", "continued", "block_comment"):
-            continue
-        if kind == "newline":
-            directive, fresh_line = 0, True
-        elif kind == "line_comment":
-            comments.append(LineComment(match.start(), match.end(), fresh_line))
+    """Splits CUDA text into tokens. Never raises: unknown characters become one-character symbols.
+
+    Of a long text only what differs from a recent one is read: an editor sends the whole file with every key.
+    """
+    if len(text) < LONG_TEXT:
+        return _Lexer(text).result()
+    before = max(tuple(_RECENT), key=lambda one: _common(one.text, text), default=None)
+    lexed = _Lexer(text).result() if before is None else _lex_again(text, before)
+    _RECENT.append(lexed)
+    return lexed
+
+
+class _Lexer:
+    """State of the lexer between two tokens: those found, and whether the next one is in a preprocessor line or can begin one."""
+
+    def __init__(self, text: str, tokens: Sequence[Token] = (), comments: Sequence[LineComment] = ()) -> None:
+        self.text = text
+        self.tokens = list(tokens)
+        self.comments = list(comments)
+        self.at = tokens[-1].end if tokens else 0
+        self.directive = tokens[-1].directive if tokens else 0
+        self.directives = _last_directive(tokens)
+        self.fresh_line = not tokens
+
+    def read(self, known: _Known | None = None) -> int | None:
+        """Reads to the end of the text, or up to a token that was read before; returns the index of that one there."""
+        directives, directive, fresh_line = self.directives, self.directive, self.fresh_line
+        tokens, comments = self.tokens, self.comments
+        for match in _TOKEN.finditer(self.text, self.at):
+            kind = match.lastgroup if match.lastgroup != "delimiter" else "string"
+            if kind in ("space", "continued", "block_comment"):
+                continue
+            if kind == "newline":
+                directive, fresh_line = 0, True
+            elif kind == "line_comment":
+                comments.append(LineComment(match.start(), match.end(), fresh_line))
+            else:
+                if fresh_line and match.group() == "#":
+                    directives += 1
+                    directive = directives
+                elif known is not None and not directive and match.start() >= known.start:
+                    same = known.index(match.start())
+                    if same is not None:
+                        self.directives = directives
+                        return same
+                fresh_line = False
+                tokens.append(Token(kind, match.group(), match.start(), match.end(), directive))  # type: ignore[arg-type]
+        return None
+
+    def result(self) -> Lexed:
+        """Reads to the end of the text."""
+        self.read()
+        return self.lexed()
+
+    def lexed(self) -> Lexed:
+        """What was read."""
+        return Lexed(self.text, tuple(self.tokens), tuple(self.comments), line_starts(self.text))
+
+
+class _Known:
+    """The tokens of an earlier text behind a change: `start` is where they begin in the new one, `shift` by how much they moved."""
+
+    def __init__(self, before: Lexed, start: int, shift: int) -> None:
+        self.tokens, self.start, self.shift = before.tokens, start, shift
+
+    def index(self, start: int) -> int | None:
+        """Returns the index of the earlier token of code at an offset of the new text.
+
+        From there on both texts are read alike: what the lexer finds hangs on the characters that follow, and on
+        whether it is in a preprocessor line.
+        """
+        index = bisect_left(self.tokens, start - self.shift, key=_start)
+        if index == len(self.tokens):
+            return None
+        token = self.tokens[index]
+        return index if token.start + self.shift == start and not token.directive and token.text != "#" else None
+
+
+def _start(token: Token) -> int:
+    return token.start
+
+
+def _last_directive(tokens: Sequence[Token]) -> int:
+    return next((token.directive for token in reversed(tokens) if token.directive), 0)
+
+
+def _lex_again(text: str, before: Lexed) -> Lexed:
+    """Splits a text into tokens, most of which may be those of an earlier text."""
+    same = _common(before.text, text)
+    ending = _common(before.text[same:][::-1], text[same:][::-1])
+    # Tokens close before the change may hang on it.
+    kept = bisect_right(before.tokens, same - LOOKAHEAD, key=lambda token: token.end)
+    tokens = before.tokens[:kept]
+    end = tokens[-1].end if tokens else 0
+    shift = len(text) - len(before.text)
+    lexer = _Lexer(text, tokens, before.comments[: bisect_left(before.comments, end, key=lambda one: one.start)])
+    found = lexer.read(_Known(before, len(text) - ending, shift))
+    if found is not None:
+        rest = before.tokens[found:]
+        more = lexer.directives - _last_directive(before.tokens[:found])
+        lexer.tokens += (
+            [
+                Token(kind, word, start + shift, end + shift, directive and directive + more)
+                for kind, word, start, end, directive in rest
+            ]
+            if shift or more
+            else rest
+        )
+        first = bisect_left(before.comments, rest[0].start, key=lambda one: one.start)
+        lexer.comments += [LineComment(a + shift, b + shift, fresh) for a, b, fresh in before.comments[first:]]
+    return lexer.lexed()
+
+
+def _common(one: str, other: str) -> int:
+    """Returns the length of the longest common beginning of two texts."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
         else:
-            if fresh_line and match.group() == "#":
-                directives += 1
-                directive = directives
-            fresh_line = False
-            tokens.append(Token(kind, match.group(), match.start(), match.end(), directive))  # type: ignore[arg-type]
-    return Lexed(text, tuple(tokens), tuple(comments), line_starts(text))
+            high = middle - 1
+    return low
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int | None:
