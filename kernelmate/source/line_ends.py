@@ -2,6 +2,7 @@ r"""Line ends and byte order mark: texts use `\n` internally, and files keep the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 MARK = "\ufeff"
@@ -26,7 +27,7 @@ def restored(file_text: str, text: str) -> str:
     usual = "\r\n" if carriage * 2 >= len(old) - 1 else "\n"
     plain = [line.replace("\r\n", "\n") for line in old]
     result: list[str] = []
-    for kind, first, last, new_first, new_last in _opcodes(plain, new):
+    for kind, first, last, new_first, new_last in line_changes(plain, new):
         if kind == "equal":
             result += old[first:last]
         else:
@@ -43,8 +44,8 @@ def _ended(lines: list[str], usual: str) -> list[str]:
     return [line if line.endswith("\n") else line + usual for line in lines[:-1]] + lines[-1:]
 
 
-def _opcodes(old: list[str], new: list[str]) -> list[tuple[str, int, int, int, int]]:
-    """Returns `SequenceMatcher`'s opcodes, computed after removing equal lines at both ends for speed."""
+def line_changes(old: Sequence[str], new: Sequence[str]) -> list[tuple[str, int, int, int, int]]:
+    """Returns `SequenceMatcher`'s opcodes of lines, computed after removing equal ones at both ends for speed."""
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1

@@ -10,6 +10,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import tree_sitter
 
@@ -88,7 +89,7 @@ def comments(text: str) -> tuple[Comment, ...]:
     """The comments of a unit, line comments below each other joined."""
     data = text.encode()
     found: list[Comment] = []
-    for node in _comment_nodes(data):
+    for node in _nodes(data, "comment"):
         start, end = _span(data, node, text)
         line = text.rfind("\n", 0, start) + 1
         one = Comment(start, end, text[start:end], start - line, bool(text[line:start].strip()))
@@ -109,13 +110,17 @@ def _span(data: bytes, node: Node, text: str) -> tuple[int, int]:
     return len(data[: node.start_byte].decode()), len(data[: node.end_byte].decode())
 
 
-def _comment_nodes(data: bytes) -> Iterator[Node]:
-    stack = [tree_sitter.Parser(language()).parse(data).root_node]
-    while stack:
-        node = stack.pop()
-        if node.type == "comment":
-            yield node
-        stack.extend(reversed(node.children))
+def _nodes(data: bytes, kind: str) -> list[Node]:
+    """The nodes of a kind in a text, in order."""
+    root = tree_sitter.Parser(language()).parse(data).root_node
+    found = tree_sitter.QueryCursor(_query(kind)).captures(root)
+    return sorted(found.get("found", []), key=lambda node: node.start_byte)
+
+
+@cache
+def _query(kind: str) -> tree_sitter.Query:
+    # Compiling one takes longer than a search for it.
+    return tree_sitter.Query(language(), f"({kind}) @found")
 
 
 def _words(text: str) -> str:
@@ -148,16 +153,13 @@ def _beside_contract(kernel: Kernel, comment: Comment, span: tuple[int, int]) ->
 
 @text_cache(32)
 def _functions(text: str) -> tuple[tuple[int, int], ...]:
-    """Offsets of the unit's functions."""
+    """Offsets of the unit's functions, those inside of others left out."""
     data = text.encode()
-    stack, found = [tree_sitter.Parser(language()).parse(data).root_node], []
-    while stack:
-        node = stack.pop()
-        if node.type == "function_definition":
-            found.append(_span(data, node, text))
-        else:
-            stack.extend(node.children)
-    return tuple(sorted(found))
+    found: list[Node] = []
+    for node in _nodes(data, "function_definition"):
+        if not found or node.start_byte >= found[-1].end_byte:
+            found.append(node)
+    return tuple(_span(data, node, text) for node in found)
 
 
 def _gone(before: Tree, new: Kernel) -> frozenset[str]:
@@ -168,7 +170,7 @@ def _gone(before: Tree, new: Kernel) -> frozenset[str]:
 
 def _code_of(text: str) -> str:
     data = text.encode()
-    for node in reversed(list(_comment_nodes(data))):
+    for node in reversed(_nodes(data, "comment")):
         data = data[: node.start_byte] + b" " + data[node.end_byte :]
     return data.decode()
 

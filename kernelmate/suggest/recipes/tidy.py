@@ -12,12 +12,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
 from pathlib import Path
 
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
+from kernelmate.source.line_ends import line_changes
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.sentences import EndedTechnique
 from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
@@ -44,8 +44,8 @@ def tidied(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique] = ()) -> Ke
 
 def changed_lines(old: str, new: str) -> set[int]:
     """Numbers of the lines of a text, from 0, that are not in another."""
-    matcher = SequenceMatcher(None, old.split("\n"), new.split("\n"), autojunk=False)
-    return {n for tag, _, _, start, end in matcher.get_opcodes() if tag != "equal" for n in range(start, end)}
+    changes = line_changes(old.split("\n"), new.split("\n"))
+    return {n for tag, _, _, start, end in changes if tag != "equal" for n in range(start, end)}
 
 
 # ------------------------------------------------------------------------------------------- statements
