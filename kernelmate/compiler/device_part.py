@@ -26,7 +26,7 @@ from kernelmate.compiler.includes import (
     is_needed,
     is_standard,
 )
-from kernelmate.compiler.prelude import CUDA_VERSION, EXTREMES_OF_LISTS, RUNTIME_NAMES, STD_NAMES, TENSOR_MAP
+from kernelmate.compiler.prelude import CUDA_VERSION, DRIVER_TYPES, EXTREMES_OF_LISTS, RUNTIME_NAMES, STD_NAMES
 from kernelmate.compiler.project import File, Files, load_files
 from kernelmate.compiler.rules import DeclarationNode, Rules, texts_of
 from kernelmate.compiler.standins import CUTLASS_HOST, CUTLASS_STD, is_told, standin_for, standin_text
@@ -124,7 +124,7 @@ class DevicePart:
         text: the device code, with as many lines as the unit.
         headers: device part of each project header, by include name.
         paths: the file of each header.
-        std_names: names of `std::` in the code, and `CUtensorMap` if it comes from `cuda.h`.
+        std_names: names of `std::` in the code, and types of `cuda.h` if it is included.
         default_device: True if unannotated `constexpr` functions were kept and must be compiled for the device.
         host_functions: names of functions that were blanked.
         missing: headers that were not found.
@@ -282,7 +282,7 @@ class _Plan:
             names |= {CUDA_VERSION}
         if any(_EXTREME_OF_LIST.search(file.text) for file in self.files.files):
             names |= {EXTREMES_OF_LISTS}
-        return names | {TENSOR_MAP} if driver and TENSOR_MAP in words else names
+        return names | (DRIVER_TYPES & words - own) if driver else names
 
     # --------------------------------------------------------------------------------------------------- rendering
 

@@ -122,12 +122,17 @@ _PLATFORM = """\
 """
 """Macros of the host compiler that nvcc passes on and NVRTC does not; on Windows there is no `__LP64__`."""
 
-_TENSOR_MAP = """\
-typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUtensorMap;
-"""
-"""The only declaration of `cuda.h` that device code uses; NVRTC cannot read `cuda.h`."""
+_DRIVER_TYPES = {
+    "CUtensorMap": "typedef struct CUtensorMap_st { alignas(64) unsigned long long opaque[16]; } CUtensorMap;\n",
+    **{
+        name: f"typedef unsigned long long {name};\n"
+        for name in ("CUdeviceptr", "CUtexObject", "CUsurfObject", "cuuint64_t")
+    },
+    "cuuint32_t": "typedef unsigned int cuuint32_t;\n",
+}
+DRIVER_TYPES = frozenset(_DRIVER_TYPES)
+"""The types of `cuda.h` that device code uses; NVRTC cannot read `cuda.h`."""
 
-TENSOR_MAP = "CUtensorMap"
 CUDA_VERSION = "CUDA_VERSION"
 _VERSION = "#define CUDA_VERSION (__CUDACC_VER_MAJOR__ * 1000 + __CUDACC_VER_MINOR__ * 10)\n"
 """The macro of `cuda.h`, by which projects tell toolkits apart."""
@@ -282,7 +287,7 @@ STD_NAMES = frozenset().union(
 
 
 def prelude_for(names: Collection[str]) -> str:
-    """Returns the prelude for device code that uses these names of `std::`, or `CUtensorMap` of `cuda.h`."""
+    """Returns the prelude for device code that uses these names of `std::`, or types of `cuda.h`."""
     return "".join(_parts(frozenset(names)))
 
 
@@ -291,8 +296,7 @@ def _parts(names: frozenset[str]) -> Iterator[str]:
     yield _BASE
     if CUDA_VERSION in names:
         yield _VERSION
-    if TENSOR_MAP in names:
-        yield _TENSOR_MAP
+    yield from (text for name, text in _DRIVER_TYPES.items() if name in names)
     yield from (text for name, text in _DEPENDENT_LAUNCH.items() if name in names)
     functions = sorted(names & _FUNCTIONS)
     if functions:

@@ -85,6 +85,19 @@ def test_a_tensor_map_is_known_where_the_driver_header_is_included(compiled) -> 
     assert compiled(text, target="sm_90a").ok
 
 
+def test_types_of_the_driver_header_are_known(compiled) -> None:
+    text = (
+        "#include <cuda.h>\n__global__ void k(CUtexObject t, CUdeviceptr p, cuuint32_t n) {\n"
+        "  if (n) *(float*)p = tex2D<float>(t, 0.5f, 0.5f);\n}\n"
+    )
+    assert compiled(text).ok
+
+
+def test_own_types_of_those_names_stay(compiled) -> None:
+    text = "#include <cuda.h>\nstruct CUdeviceptr { float* p; };\n__global__ void k(CUdeviceptr d) { *d.p = 1; }\n"
+    assert compiled(text).ok
+
+
 def test_the_lists_do_not_overlap() -> None:
     lists = [_FUNCTIONS, _TRAIT_NAMES, *_LIBCUXX.values()]
     assert sum(map(len, lists)) == len(frozenset().union(*lists))
