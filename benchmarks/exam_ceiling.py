@@ -21,7 +21,7 @@ from kernelmate.suggest.codec import CHAT, codec_named
 from kernelmate.suggest.codec.base import CodecVersion, Question
 from kernelmate.suggest.codec.requests import launch_of
 from kernelmate_training.exam import Goal, Terms, Wanted, load_exam, run, to_json
-from kernelmate_training.exam.table import goal_line, summary_lines
+from kernelmate_training.exam.records import goal_line, summary_lines
 
 SOLUTIONS = Path(__file__).resolve().parents[1] / "tests" / "data" / "exam"
 

@@ -184,7 +184,7 @@ def gpus() -> tuple[int, ...]:
 
 def generate(hold: Hold) -> None:
     """A corpus, drawn and judged until its share of the seconds is over; what an earlier command judged is gone on with."""
-    from kernelmate_training.generating import generate as make
+    from kernelmate_training.pipeline import generate as make
 
     made = make(hold.settings, gpus=gpus(), seconds=hold.left * (1 - ASSEMBLING), told=say)
     say(

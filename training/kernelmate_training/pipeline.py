@@ -1,6 +1,6 @@
-"""The whole way by one call: corpus, models at once on as many GPUs as there are, export, answers, exam.
+"""Runs a configuration: corpus, models in parallel on the available GPUs, export, sampled answers and the exam.
 
-Each step has its budget. One that overruns is ended and what it has is what the next step gets.
+Each step has its budget. A step that overruns is ended, and the next step takes what it produced.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from kernelmate.errors import KernelmateError
-from kernelmate_training.finished_steps import FILE, FinishedSteps, first_open, model_keys
+from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
+from kernelmate_training.finished_steps import FILE, FinishedSteps, first_open, key_of, model_keys
 from kernelmate_training.journal import Journal
 from kernelmate_training.settings import ModelSection, Upskill
 
@@ -116,7 +117,6 @@ class Pipeline:
     def _generate(self, seconds: float | None) -> None:
         if self._settings.corpus.folder is not None:
             return
-        from kernelmate_training.generating import corpus_key, generate, read_manifest
 
         # One that ended because its time was over is whole, too: with more pairs all that was made from it would be lost.
         made = read_manifest(self._settings.corpus_folder)
@@ -141,8 +141,6 @@ class Pipeline:
 
     def _prompts(self) -> None:
         """Of the exam, which the models answer where they are trained."""
-        from kernelmate_training.examining import write_exam_prompts
-
         for codec in sorted({model.codec for model in self._settings.models}):
             try:
                 write_exam_prompts(self._settings, codec, self._told)
@@ -266,7 +264,6 @@ class Pipeline:
             self._failed(f"{self._settings.finetune.name}: {error}")
 
     def _exam(self) -> None:
-        from kernelmate_training.examining import examine
 
         names = [*self.outcome.results]
         for name in names:
@@ -294,3 +291,137 @@ def gpu_numbers() -> tuple[int, ...]:
 
     driver = read_driver()
     return () if driver is None else tuple(range(len(driver.gpus)))
+
+
+def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None = None, whole: bool = True, told: OnLine = lambda line: None) -> dict[str, Any]:  # fmt: skip
+    """Generate and judge the pairs that the configuration asks for; gives the corpus' figures.
+
+    Args:
+        settings: all of the file.
+        gpus: that may be used.
+        seconds: after which what there is is taken; the configuration's own limit holds, too.
+        whole: what there is when the seconds are over is all that is wanted of it, for whatever is made from it.
+        told: lines about how far it is.
+
+    Raises:
+        UsageError: the folder holds another corpus. EnvironmentFailed: a GPU is requested and there is none.
+    """
+    from kernelmate_training.corpus import Progress, build
+    from kernelmate_training.corpus import Settings as Wanted
+
+    section = settings.corpus
+    if section.backend == "cuda" and not gpus:
+        raise EnvironmentFailed(
+            "corpus.backend asks for a GPU, and there is none.", hint='Set corpus.backend = "auto".'
+        )
+    limits = [limit for limit in (seconds, section.seconds) if limit is not None]
+    wanted = Wanted(
+        folder=settings.corpus_folder,
+        count=section.pairs,
+        seed=settings.seed,
+        backend="cuda" if gpus and section.backend != "emulator" else "emulator",
+        workers=section.workers,
+        devices=gpus or (0,),
+        families=section.families,
+        limit_s=min(limits) if limits else None,
+    )
+    last = 0.0
+
+    def line(at: Progress) -> None:
+        nonlocal last
+        if at.seconds - last >= 5.0:
+            last = at.seconds
+            told(f"{at.rows} of {at.wanted} pairs, {at.groups} problems, {at.seconds:.0f} s")
+
+    build(wanted, line)
+    if whole:
+        FinishedSteps(settings.folder).mark("corpus", corpus_key(settings))
+    return read_manifest(settings.corpus_folder)
+
+
+def corpus_key(settings: Upskill) -> str:
+    """What a corpus is made from."""
+    return key_of(settings.seed, settings.corpus.model_dump(exclude={"workers"}))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """A corpus' figures as it keeps them; empty if there are none."""
+    try:
+        found = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_exam_prompts(settings: Upskill, codec: str, told: OnLine = lambda line: None) -> Path:
+    """The exam's prompts for a codec, written where they are not there yet; judging the kernels takes some minutes.
+
+    Raises:
+        UsageError: there is no such codec or goal. EnvironmentFailed: the compiler is missing.
+    """
+    from kernelmate_training.exam.goals import load_exam
+    from kernelmate_training.exam.prompts import write_prompts
+
+    path = settings.prompts_folder / f"{codec}.jsonl"
+    done, key = FinishedSteps(settings.folder), key_of(load_exam(settings.exam.goals).sha256, settings.exam.goals)
+    # Prompts that were brought along are the user's; their own are written anew where other goals are wanted.
+    stale = settings.sampling.prompts is None and not done.has(f"prompts of {codec}", key)
+    if stale or not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        written, untold = write_prompts(partial, codec, settings.exam.goals)
+        partial.replace(path)
+        done.mark(f"prompts of {codec}", key)
+        told(f"{written} prompts of the exam" + (f", {len(untold)} cannot be told by {codec}" if untold else ""))
+    return path
+
+
+def examine(settings: Upskill, name: str, told: OnLine = lambda line: None) -> dict[str, Any]:
+    """Judge the answers of a model to the exam; kept beside it, and gone on with where it was cut.
+
+    Raises:
+        UsageError: it has no answers yet. EnvironmentFailed: compiler or worker are missing.
+    """
+    from kernelmate.report.json import plain
+    from kernelmate_training.exam.attempts import Terms
+    from kernelmate_training.exam.running import Wanted, run
+    from kernelmate_training.torch_folders import load_folder
+
+    folder = settings.model_folder(name)
+    answers = folder / "answers.jsonl"
+    if not answers.is_file():
+        raise UsageError(
+            f"The model {name} has no answers.", file=str(answers), hint="Name the exam's prompts in [sampling]."
+        )
+    section = settings.exam
+    wanted = Wanted(
+        goals=section.goals,
+        answers=answers,
+        codec=load_folder(folder).codec,
+        model=name,
+        terms=Terms(k=section.k, recipes=section.recipes),
+        jobs=section.jobs,
+    )
+    result = run(
+        wanted, on_goal=lambda goal, done, total: told(f"{name}: {done} of {total} goals"), keep=folder / "exam.jsonl"
+    )
+    document: dict[str, Any] = plain(result)
+    return document
+
+
+def collect(folder: Path, history_file: Path | None = None) -> int:
+    """Make a corpus of the history; gives how many pairs it has.
+
+    Args:
+        folder: where it goes.
+        history_file: the history; None for the user's own.
+
+    Raises:
+        HistoryUnavailable: it cannot be read. UsageError: the folder holds another corpus.
+    """
+    from kernelmate.config import load_settings
+    from kernelmate.history.database import default_path
+    from kernelmate_training.corpus import collect as collected
+
+    settings = load_settings()
+    return collected(folder, history_file or settings.history_file or default_path())

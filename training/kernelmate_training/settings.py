@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from kernelmate.errors import UsageError
 from kernelmate_training.augmentation import AugmentationRates
-from kernelmate_training.plans import TASK_WEIGHTS, TrainingPlan
-from kernelmate_training.schedule import Form, Schedule
+from kernelmate_training.plans import TASK_WEIGHTS, Form, Schedule, TrainingPlan
 from kernelmate_training.shapes import Shape
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]

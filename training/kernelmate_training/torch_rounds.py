@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 from kernelmate_training.augmentation import Augmentation, AugmentationRates
 from kernelmate_training.encoded import Encoded, encode
 from kernelmate_training.examples import Example
+from kernelmate_training.plans import Schedule
 from kernelmate_training.preparing import Prepared, prepare
 from kernelmate_training.rewards import Weighed
-from kernelmate_training.schedule import Schedule
 from kernelmate_training.settings import ModelSection, Upskill
 from kernelmate_training.torch_device import place
 from kernelmate_training.torch_folders import load_folder, load_llama, save_folder

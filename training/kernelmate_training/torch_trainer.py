@@ -17,18 +17,16 @@ from torch import Tensor
 from kernelmate.errors import TrainingFailed, UsageError
 from kernelmate_training.augmentation import Augmentation
 from kernelmate_training.batches import Batch, Packer
-from kernelmate_training.early_stopping import EarlyStopping
 from kernelmate_training.encoded import Encoded
 from kernelmate_training.examples import hash_seed
+from kernelmate_training.held_out_loss import EarlyStopping, HeldOut
 from kernelmate_training.journal import Journal
-from kernelmate_training.plans import TrainingPlan
-from kernelmate_training.schedule import Clock
+from kernelmate_training.plans import Clock, TrainingPlan
 from kernelmate_training.shapes import Shape, peak_flops
 from kernelmate_training.torch_attention import best_way, mask_of, varlen
 from kernelmate_training.torch_checkpoints import NotSaved, newest, save
 from kernelmate_training.torch_device import Place, compile_layers
 from kernelmate_training.torch_feed import Feed, Step
-from kernelmate_training.torch_held_out import HeldOut
 from kernelmate_training.torch_llama import Llama, answer_loss
 from kernelmate_training.torch_optimisers import optimisers
 

@@ -8,7 +8,7 @@ import pytest
 
 from kernelmate.errors import UsageError
 from kernelmate_training.estimating import estimate
-from kernelmate_training.schedule import Clock, Schedule
+from kernelmate_training.plans import Clock, Schedule
 from kernelmate_training.settings import Upskill, read_settings
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "upskill"

@@ -27,8 +27,11 @@ from kernelmate_training.batches import Packer  # noqa: E402
 from kernelmate_training.encoded import Encoded, encode  # noqa: E402
 from kernelmate_training.examples import format_examples  # noqa: E402
 from kernelmate_training.journal import events  # noqa: E402
-from kernelmate_training.plans import TASK_WEIGHTS, TrainingPlan  # noqa: E402
-from kernelmate_training.schedule import Clock  # noqa: E402
+from kernelmate_training.plans import (  # noqa: E402
+    TASK_WEIGHTS,
+    Clock,
+    TrainingPlan,
+)
 from kernelmate_training.shapes import Shape  # noqa: E402
 from kernelmate_training.torch_attention import mask_of  # noqa: E402
 from kernelmate_training.torch_device import Place  # noqa: E402

@@ -117,7 +117,7 @@ def _kept(settings: Settings, wanted: object) -> Path:
 
 
 def _told(result: GoalResult, done: int, total: int) -> None:
-    from kernelmate_training.exam.table import goal_line
+    from kernelmate_training.exam.records import goal_line
 
     note(f"[{done}/{total}] {goal_line(result)}")
 
@@ -125,7 +125,7 @@ def _told(result: GoalResult, done: int, total: int) -> None:
 def _show_exam(result: ExamResult, output: Output) -> None:
     if output.as_json:
         return
-    from kernelmate_training.exam.table import goal_lines, summary_lines
+    from kernelmate_training.exam.records import goal_lines, summary_lines
 
     lines = list(summary_lines(result)) if output.quiet else [*goal_lines(result), "", *summary_lines(result)]
     for line in lines:

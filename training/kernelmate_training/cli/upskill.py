@@ -83,7 +83,7 @@ def generate(config: Path, seconds: float | None, dry_run: bool, **options: Any)
     settings, output = _read(config), output_of(options)
     if dry_run:
         return _estimate(settings, output.as_json, output)
-    from kernelmate_training.generating import generate as generated
+    from kernelmate_training.pipeline import generate as generated
     from kernelmate_training.pipeline import gpu_numbers
 
     if settings.corpus.folder is not None:
@@ -111,7 +111,7 @@ def collect(folder: Path, history_file: Path | None) -> int:
     Examples:
       kernelmate upskill collect my-corpus
     """
-    from kernelmate_training.collecting import collect as collected
+    from kernelmate_training.pipeline import collect as collected
 
     count = collected(folder, history_file)
     click.echo(f"{count} pairs in {folder}.")
@@ -183,7 +183,7 @@ def exam(config: Path, model: str | None, **options: Any) -> int:
     `kernelmate upskill examine` examines a GGUF file in the way in which users ask it.
     """
     settings, output = _read(config), output_of(options)
-    from kernelmate_training.examining import examine, write_exam_prompts
+    from kernelmate_training.pipeline import examine, write_exam_prompts
     from kernelmate_training.training_job import sample_prompts
 
     told = _told(output.quiet or output.as_json)

@@ -139,13 +139,13 @@ def near(corpus: Path, bound: float | None) -> None:
 
 
 def _told(result: GoalResult, done: int, total: int) -> None:
-    from kernelmate_training.exam.table import goal_line
+    from kernelmate_training.exam.records import goal_line
 
     click.echo(f"[{done}/{total}] {goal_line(result)} ({result.seconds:.0f} s)", err=True)
 
 
 def _print(result: Any) -> None:
-    from kernelmate_training.exam.table import goal_lines, summary_lines
+    from kernelmate_training.exam.records import goal_lines, summary_lines
 
     click.echo("\n".join([*goal_lines(result), "", *summary_lines(result)]))
 

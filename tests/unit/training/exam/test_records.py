@@ -15,11 +15,12 @@ from kernelmate_training.exam.records import (
     ExamResult,
     GoalResult,
     Standing,
+    goal_lines,
     joined,
     read_result,
+    summary_lines,
     to_json,
 )
-from kernelmate_training.exam.table import goal_lines, summary_lines
 
 
 def model(number: int, standing: Standing, seconds: float | None = None, again: bool | None = None) -> Attempt:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from random import Random
 
 from kernelmate_training.corpus.drafting import Family, Kind, Problem, array, draw_style, scalar
-from kernelmate_training.corpus.families import formulas, row_programs
+from kernelmate_training.corpus.families import formulas, rows
 from kernelmate_training.corpus.families.attention import attention
 from kernelmate_training.corpus.families.counting import histogram, scans
 from kernelmate_training.corpus.families.formulas import Maker, formula_map, power_series
-from kernelmate_training.corpus.families.hardware import approximations, pairs, vectors
+from kernelmate_training.corpus.families.hardware import approximations, byte_products, pairs, vectors, votes
 from kernelmate_training.corpus.families.layouts import layouts, unpacking
 from kernelmate_training.corpus.families.maps import random_map, row_sizes
 from kernelmate_training.corpus.families.moves import gathers, transposes
@@ -19,11 +19,9 @@ from kernelmate_training.corpus.families.pointwise3d import bags, bits, cubes, r
 from kernelmate_training.corpus.families.products import product
 from kernelmate_training.corpus.families.records import byte_records, dense, pooling
 from kernelmate_training.corpus.families.recurrences import decays, joint_counts, own_sorts, own_windows
-from kernelmate_training.corpus.families.row_model import RowProgram
-from kernelmate_training.corpus.families.rows import row_problem
+from kernelmate_training.corpus.families.rows import RowProgram, row_problem
 from kernelmate_training.corpus.families.stencils import window
 from kernelmate_training.corpus.families.totals import total, warp_integers
-from kernelmate_training.corpus.families.warp_words import byte_products, votes
 from kernelmate_training.corpus.families.words import kernel_name, pick
 from kernelmate_training.corpus.templates import drafts
 
@@ -137,7 +135,7 @@ def _formulas() -> list[tuple[str, Kind, Drawer]]:
 
 
 def _reductions() -> list[tuple[str, Kind, Drawer]]:
-    r = row_programs
+    r = rows
     half = ("float32", "float32", "float16")
     return [
         _rows("softmax", "memory", r.softmax, half), _rows("log-softmax", "memory", r.log_softmax),

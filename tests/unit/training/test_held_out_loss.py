@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate_training.early_stopping import EarlyStopping
+from kernelmate_training.held_out_loss import EarlyStopping
 
 
 def test_the_best_is_the_lowest_smoothed_loss() -> None:
