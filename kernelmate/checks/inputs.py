@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from kernelmate.checks import reference_process
-from kernelmate.checks.live import live_array, otherwise
 from kernelmate.checks.precision import Array, Arrays, blocks_of, is_float, is_inexact, limits
 from kernelmate.checks.scalars import varied
 from kernelmate.checks.styles import InputStyle, bound_of, is_free
@@ -33,6 +32,71 @@ from kernelmate.checks.values import (
 from kernelmate.errors import ReferenceFailed
 from kernelmate.records import Argument, Contract, Size
 from kernelmate.source import argument_shapes, evaluate, numpy_dtype, parse_distribution, scalar_values
+from kernelmate.source.distributions import LIVE
+
+
+def otherwise(argument: Argument) -> str | None:
+    """Returns the distribution of an argument at sizes other than its live array's: its own if it has no array."""
+    if argument.distribution is None or not argument.distribution.lstrip().startswith(f"{LIVE}("):
+        return argument.distribution
+    return parse_distribution(argument.distribution).otherwise
+
+
+def live_array(
+    argument: Argument, shape: tuple[int, ...], directory: Path, rng: np.random.Generator, *, first: bool
+) -> Array | None:
+    """Returns a live array's values for one set of inputs; None if the argument has no array of this shape.
+
+    The first set is the array unchanged. Other sets permute its values, so that they differ but keep the distribution;
+    ascending integers, such as row offsets, are not permuted.
+
+    Raises:
+        ReferenceFailed: the copy cannot be read.
+    """
+    if argument.direction in ("out", "scratch") or argument.distribution is None:
+        return None
+    distribution = parse_distribution(argument.distribution)
+    if distribution.name != LIVE:
+        return None
+    array = _read(directory / (distribution.path or ""), argument)
+    dtype = numpy_dtype(argument.dtype)
+    inexact = is_inexact(dtype)
+    if array.shape == shape:
+        if first or (not inexact and _rising(array)):
+            return array
+        return _shuffled(array, rng)
+    if not inexact or distribution.otherwise is not None or not array.size:
+        return None
+    values: Array = array.reshape(-1)[rng.integers(0, array.size, shape)]
+    return values
+
+
+def _rising(array: Array) -> bool:
+    flat = array.reshape(-1)
+    return bool((flat[1:] >= flat[:-1]).all())
+
+
+def _shuffled(array: Array, rng: np.random.Generator) -> Array:
+    """Permutes the values; if all are equal, returns ordinary random numbers instead."""
+    flat = array.reshape(-1)
+    if flat.size and (flat.view(np.uint8).reshape(flat.size, -1) == flat[:1].view(np.uint8)).all():
+        return np.asarray(rng.standard_normal(array.shape)).astype(array.dtype)
+    return np.asarray(rng.permutation(flat)).reshape(array.shape)
+
+
+def _read(path: Path, argument: Argument) -> Array:
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            stored = held[argument.name]
+            shape = tuple(int(extent) for extent in held[f"{argument.name}.shape"])
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise ReferenceFailed(
+            f"The copy of the array given for {argument.name} cannot be read: {error}.", hint="Run the cell again."
+        ) from None
+    # Stored as bytes, because NumPy's file format does not know bfloat16.
+    array: Array = np.frombuffer(stored.tobytes(), numpy_dtype(argument.dtype)).reshape(shape)
+    return array
+
 
 ON_HOST = frozenset({"mixed", "offset", "patterns", "integers", "late"})
 """Styles that are always drawn on the host, because only small arrays use them."""

@@ -20,15 +20,14 @@ from kernelmate.checks.capacity import further_sizes
 from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin
 from kernelmate.checks.cases import CaseJudge
 from kernelmate.checks.causes import cause_of, size_text
-from kernelmate.checks.code import code_findings
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.code_sizes import code_sizes
 from kernelmate.checks.divisibility import assumed, sentence
 from kernelmate.checks.extent import check_memory
 from kernelmate.checks.findings import lines_placed, placed, ranked
+from kernelmate.checks.guard_findings import code_findings, later_findings
 from kernelmate.checks.guards import assumptions, persistent_variables, surroundings
 from kernelmate.checks.inputs import only_written
-from kernelmate.checks.later_launches import later_findings
 from kernelmate.checks.laws import MEDIUM_ELEMENTS, elements_at
 from kernelmate.checks.oracle import CASES_STAGE, Oracle, Progress
 from kernelmate.checks.other_surroundings import with_surroundings

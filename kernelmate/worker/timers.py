@@ -13,7 +13,7 @@ from kernelmate.backends.cuda.repeating import repeat
 from kernelmate.backends.timed import RepeatedLaunch, TimedFault
 from kernelmate.checks.guards.sub_physical_time import find, need_of
 from kernelmate.checks.timed import Model, Timed, TimedLaunch, Timer
-from kernelmate.compiler.peaks import peaks_of, raised
+from kernelmate.compiler.targets import peaks_of, raised
 from kernelmate.measure.predict import predict
 from kernelmate.measure.timing import measure
 from kernelmate.measure.work import operations, work_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kernelmate.backends.base import RunResult
-from kernelmate.compiler.peaks import Peaks
+from kernelmate.compiler.targets import Peaks
 from kernelmate.records import Contract, Timing
 
 WARM_SHARE = 0.9

@@ -7,7 +7,7 @@ import numpy as np
 from kernelmate.backends.base import RunResult
 from kernelmate.backends.timed import RepeatedLaunch
 from kernelmate.checks.answers import ExpectedOutputs
-from kernelmate.checks.later_launches import later_findings
+from kernelmate.checks.guard_findings import later_findings
 from kernelmate.checks.styles import NORMAL
 from kernelmate.checks.timed import KeptLaunch, Timed
 from kernelmate.checks.tolerances import Allowed

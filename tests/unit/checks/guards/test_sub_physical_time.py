@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kernelmate.backends.base import RunResult
 from kernelmate.checks.guards.sub_physical_time import LeastWork, find, least_cold, least_warm, need_of
 from kernelmate.compiler import find_target
-from kernelmate.compiler.peaks import peaks_of, raised
+from kernelmate.compiler.targets import peaks_of, raised
 from kernelmate.records import Argument, Contract, Counters, Timing
 
 H100 = find_target("H100 SXM")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmate.checks import code
-from kernelmate.checks.code import code_findings
+from kernelmate.checks import guard_findings
+from kernelmate.checks.guard_findings import code_findings
 from kernelmate.compiler import compile_kernel, find_target
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Argument, CompileOptions, Contract, Version
@@ -45,7 +45,7 @@ def test_where_code_cannot_be_read_that_is_said(monkeypatch: pytest.MonkeyPatch)
     def missing(_: object) -> str:
         raise CompilerUnavailable("nvdisasm is not installed.", hint="Run: pip install nvidia-cuda-nvdisasm")
 
-    monkeypatch.setattr(code, "sass", missing)
+    monkeypatch.setattr(guard_findings, "sass", missing)
     (finding,) = code_findings(version(HALF_SUM), None, CONTRACT)
     assert finding.severity == "note"
     assert "nvdisasm is not installed. Run: pip install" in finding.message
@@ -55,7 +55,7 @@ def test_code_without_matrix_instructions_is_not_disassembled(monkeypatch: pytes
     def never(_: object) -> str:
         raise AssertionError("there is nothing to look for")
 
-    monkeypatch.setattr(code, "sass", never)
+    monkeypatch.setattr(guard_findings, "sass", never)
     assert list(code_findings(scaling("2.0f * v"), scaling("v"), CONTRACT)) == []
 
 
