@@ -1,7 +1,6 @@
 """Decoders of PTX instructions, one module per group."""
 
 from kernelmate.backends.emulator.instructions import (
-    atomics,
     bits,
     compare,
     control,
@@ -13,9 +12,6 @@ from kernelmate.backends.emulator.instructions import (
     memory,
     moves,
     packed,
-    phases,
-    transcendental,
-    video,
     warp,
 )
 from kernelmate.backends.emulator.instructions.registry import DECODERS, Unsupported
@@ -23,7 +19,6 @@ from kernelmate.backends.emulator.instructions.registry import DECODERS, Unsuppo
 __all__ = [
     "DECODERS",
     "Unsupported",
-    "atomics",
     "bits",
     "compare",
     "control",
@@ -35,8 +30,5 @@ __all__ = [
     "memory",
     "moves",
     "packed",
-    "phases",
-    "transcendental",
-    "video",
     "warp",
 ]

@@ -1,4 +1,8 @@
-"""Arithmetic of f32 and f64; narrow formats are delegated to `packed`."""
+"""Arithmetic of f32 and f64; narrow formats are delegated to `packed`.
+
+The approximate functions of the special-function unit are computed in float64 and rounded. The hardware's results differ
+from these in the last bits within the bounds that the PTX ISA states.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ import numpy as np
 from kernelmate.backends.emulator.instructions import integer, packed
 from kernelmate.backends.emulator.instructions.integer import plain
 from kernelmate.backends.emulator.instructions.registry import Unsupported, decodes, require
-from kernelmate.backends.emulator.instructions.transcendental import upper_half
 from kernelmate.backends.emulator.numerics import directed
 from kernelmate.backends.emulator.numerics.fused import fma32, fma64
 from kernelmate.backends.emulator.numerics.rounding import (
@@ -23,7 +26,54 @@ from kernelmate.backends.emulator.numerics.rounding import (
 )
 from kernelmate.backends.emulator.operations import Compute, Operation
 from kernelmate.backends.emulator.program import Instruction
-from kernelmate.backends.emulator.types import FLOATS, Array
+from kernelmate.backends.emulator.types import DTYPES, FLOATS, Array
+
+_FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "rsqrt": lambda a: 1.0 / np.sqrt(a),
+}
+
+
+_TYPES: dict[str, frozenset[str]] = {
+    "ex2": frozenset({"f32", "f16", "bf16", "f16x2", "bf16x2"}),
+    "tanh": frozenset({"f32", "f16", "bf16", "f16x2", "bf16x2"}),
+    "rsqrt": frozenset({"f32", "f64"}),
+    **dict.fromkeys(("lg2", "sin", "cos"), frozenset({"f32"})),
+}
+
+
+def upper_half(exact: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Wraps approximate f64 forms, which read and write only the upper 32 bits, and flush subnormals (PTX ISA, rcp, rsqrt)."""
+
+    def cut(value: Array) -> Array:
+        bits = np.asarray(value).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)
+        return bits.view(np.float64)
+
+    return lambda a: flush(cut(exact(flush(cut(a)))))
+
+
+@decodes("ex2", "lg2", "sin", "cos", "tanh", "rsqrt")
+def decode_special(instruction: Instruction) -> Operation:
+    """One of the approximate functions, for f32, f64 (rsqrt) and the narrow types (ex2, tanh)."""
+    kind, name = instruction.kind, instruction.name
+    require(instruction, _TYPES[name] | {"approx", "ftz"})
+    dtype, exact, ftz = DTYPES[kind], _FUNCTIONS[name], instruction.has("ftz")
+
+    if kind == "f64":
+        return plain(instruction, kind, upper_half(exact))
+
+    def function(a: Array) -> Array:
+        if ftz:
+            a = flush(a)
+        result = exact(a.astype(np.float64)).astype(np.float32).astype(dtype)
+        return flush(result) if ftz else result
+
+    return plain(instruction, kind, function)
+
 
 _ARITHMETIC = DIRECTIONS | {"ftz", "sat", "f32", "f64"}
 _DIRECTED: dict[str, Callable[[Array, Array, str], Array]] = {
