@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import tree_sitter
@@ -15,6 +16,12 @@ from kernelmate.source.tokens import Token, closing, lex
 INCLUDED = (".cuh", ".h", ".hpp", ".hxx", ".hh", ".inl")
 """Suffixes of files that others include, so that any helper in them may be used elsewhere."""
 NAMESPACES = frozenset({"namespace_definition", "declaration_list"})
+_FLOATS = re.compile(r"\b(?:FLT|DBL|LDBL|DECIMAL)_\w+")
+_INTEGERS = re.compile(r"\b(?:S?CHAR|UCHAR|U?SHRT|U?INT|U?LONG|U?LLONG|MB_LEN)_(?:MIN|MAX|BIT)\b")
+LIMITS = {
+    "cfloat": _FLOATS, "float.h": _FLOATS, "climits": _INTEGERS, "limits.h": _INTEGERS, "limits": re.compile(r"\bnumeric_limits\b"),
+}  # fmt: skip
+"""Headers that hold nothing but limits of number types, and the names that they give."""
 NESTING = NAMESPACES | {"template_declaration", "linkage_specification"}
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 
@@ -70,6 +77,20 @@ def own_helpers(pieces: Sequence[FilePiece]) -> frozenset[tuple[str, ...]]:
         if not candidates & named:
             return frozenset(known[name].words for name in candidates)
         candidates -= named
+
+
+def own_headers(pieces: Sequence[FilePiece]) -> Mapping[tuple[str, ...], re.Pattern[str]]:
+    """Return the lines that include limits of which only the kernel, or its own helpers, may use names, with these names.
+
+    None in a file that includes files of the user, which may need them. `pieces` are those beside the kernel.
+    """
+    included = [piece for piece in pieces if piece.words[:2] == ("#", "include")]
+    if any(piece.words[2:3] != ("<",) for piece in included):
+        return {}
+    own = own_helpers(pieces)
+    rest = " ".join(piece.text for piece in pieces if piece not in included and piece.words not in own)
+    found = {piece.words: LIMITS.get("".join(piece.words[3:-1])) for piece in included}
+    return {words: names for words, names in found.items() if names is not None and not names.search(rest)}
 
 
 def _is_own(piece: FilePiece, name: str) -> bool:

@@ -13,7 +13,7 @@ from kernelmate.suggest.changed_values import changed_values
 from kernelmate.suggest.kept_comments import with_kept_comments
 from kernelmate.suggest.recipes.comments import without_stale_comments
 from kernelmate.suggest.recipes.techniques import REWRITTEN
-from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
+from kernelmate.suggest.unused_code import without_own_helpers, without_unused_headers, without_unused_numbers
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import WrittenKernel
 from kernelmate.synthesis.placing import placed
@@ -81,7 +81,7 @@ class Synthesis:
         except KernelmateError as error:
             self.notes.append(f"The schedule {written.schedule} was left out: {error.message}")
             return
-        kernel = without_unused_numbers(request.kernel, kernel)
+        kernel = without_unused_headers(request.kernel, without_unused_numbers(request.kernel, kernel))
         kernel = without_stale_comments(request.kernel, kernel, REWRITTEN, written.method)
         kernel = with_kept_comments(request.kernel, kernel)
         why = written.why + changed_values(request.kernel, kernel, request.compiled.ptx)

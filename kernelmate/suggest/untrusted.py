@@ -34,6 +34,7 @@ from kernelmate.suggest.pieces import (
     aligned_type,
     launch_numbers,
     names_of,
+    own_headers,
     own_helpers,
     pieces_of,
     without_kernel,
@@ -134,7 +135,9 @@ def screen(
         texts = [without_kernel(kernel) for kernel in (baseline, candidate)]
         numbers = launch_numbers(texts[0]) & launch_numbers(texts[1])
         before, after = (list(pieces_of(text, NAMESPACES, numbers)) for text in texts)
-        own = frozenset() if baseline.unit.path.endswith(INCLUDED) else own_helpers(before)
+        own = frozenset[tuple[str, ...]]()
+        if not baseline.unit.path.endswith(INCLUDED):
+            own = own_helpers(before) | frozenset(own_headers(before))
         new = _added([piece for piece in before if piece.words not in own], after)
         new = [piece for piece in new if piece.words not in own]
         for piece in new:

@@ -6,8 +6,18 @@ import re
 
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits
-from kernelmate.suggest.pieces import INCLUDED, NAMESPACES, launch_numbers, names_of, own_helpers, pieces_of
+from kernelmate.suggest.pieces import (
+    INCLUDED,
+    NAMESPACES,
+    launch_numbers,
+    names_of,
+    own_headers,
+    own_helpers,
+    pieces_of,
+    without_kernel,
+)
 from kernelmate.suggest.syntax import Edit
+from kernelmate.synthesis.names import without_comments
 
 _FLOATING = re.compile(r"\s*(?:static )?const(?:expr)? (?:float|double)\b")
 """Declarations of constants that are no whole numbers."""
@@ -33,6 +43,26 @@ def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
             if name in before and before[name][2] == text and len(re.findall(rf"\b{name}\b", new.unit.text)) == 1
         ],
     )
+
+
+def without_unused_headers(old: Kernel, new: Kernel) -> Kernel:
+    """The changed file without headers of numeric limits whose last use went with the old kernel."""
+    unit = new.unit
+    if unit.language == "python" or unit.path.endswith(INCLUDED):
+        return new
+    own = own_headers(list(pieces_of(without_kernel(old), NAMESPACES)))
+    headers = {"".join(words[3:-1]): names for words, names in own.items()}
+    edits: list[Edit] = []
+    for line in re.finditer(r"^#[ \t]*include[ \t]*<([\w.]+)>[^\n]*\n", unit.text, re.MULTILINE):
+        names = headers.get(line[1])
+        if (
+            names is not None
+            and names.search(without_comments(old.unit.text))
+            and not names.search(without_comments(new.unit.text))
+        ):
+            alone = unit.text[: line.start()].endswith("\n\n") and unit.text[line.end() :].startswith("\n")
+            edits.append((line.start(), line.end() + alone, ""))
+    return apply_edits(new, edits) if edits else new
 
 
 def _own(kernel: Kernel) -> dict[str, tuple[int, int, str]]:

@@ -79,7 +79,7 @@ class Axes:
                 continue
             text = kernel.size(side)
             if not text.isidentifier() and not text.isdigit():
-                name = kernel.names.fresh(names.get(place, "length"))
+                name = kernel.size_name(text, names.get(place, "length"))
                 lines.append(f"const int {name} = {text};")
                 text = name
             texts.append(text)
@@ -92,7 +92,7 @@ def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mappin
         return "0"
     text = _position(order[0], at)
     for number, axis in enumerate(order[1:]):
-        text = f"static_cast<size_t>({text})" if number == 0 else f"({text})"
+        text = f"static_cast<size_t>({text})" if number == 0 else f"({text})" if " + " in text else text
         length = str(axis).partition("/")[2] if isinstance(axis, str) else lengths[axis]
         position = _position(axis, at)
         text = f"{text} * {length}{f' + {position}' * (position != '0')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from itertools import islice
 
@@ -37,3 +38,27 @@ def always_equal(contract: Contract, first: str, second: str) -> bool:
         return all(evaluate(first, one) == evaluate(second, one) for one in probes)
     except ContractError:
         return False
+
+
+def without_floors(contract: Contract, expression: str) -> str:
+    """Returns an expression without each `max(size, 1)` of a size that is positive at all sizes that are tried."""
+    return (
+        ast.unparse(_Floors(contract).visit(ast.parse(expression, mode="eval"))) if "max(" in expression else expression
+    )
+
+
+class _Floors(ast.NodeTransformer):
+    """Replaces `max(size, 1)` by the size."""
+
+    def __init__(self, contract: Contract) -> None:
+        self.contract = contract
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        """The size, where the call gives nothing else."""
+        self.generic_visit(node)
+        match node:
+            case ast.Call(func=ast.Name(id="max"), args=[size, ast.Constant(value=1)] | [ast.Constant(value=1), size]):
+                text = ast.unparse(size)
+                if always(self.contract, lambda at: evaluate(text, at) >= 1):
+                    return size
+        return node

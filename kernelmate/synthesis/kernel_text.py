@@ -13,11 +13,11 @@ from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import argument_shapes
 from kernelmate.source.folding import folded, width_of, wrapped
 from kernelmate.synthesis.head_notes import noted_parameters, parameter_notes
-from kernelmate.synthesis.identities import always_equal
+from kernelmate.synthesis.identities import always_equal, without_floors
 from kernelmate.synthesis.launch_names import file_constant, named_numbers
 from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
-from kernelmate.synthesis.size_text import size_text
+from kernelmate.synthesis.size_text import plain_size, size_locals, size_text
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4,
@@ -192,7 +192,11 @@ class KernelText:
                 value = one.value or (one.name if one.name in self.contract.sizes[0] else "")
                 if value and always_equal(self.contract, value, expression):
                     return one.name
-        return size_text(expression, self.sizes)
+        return size_text(without_floors(self.contract, expression), self.sizes)
+
+    def size_name(self, text: str, wanted: str) -> str:
+        """Returns a name for a local that holds a size, by its expression in C++: that of the baseline's, or else `wanted`."""
+        return self.names.fresh(size_locals(self.kernel.source).get(plain_size(text), wanted))
 
     def count(self, sides: Sequence[str]) -> str:
         """Returns the number of elements of a shape as a `size_t`."""
@@ -211,6 +215,13 @@ class KernelText:
         name, declared = self.constant("Threads", count, "threads per block")
         self.thread_constant = name
         return name, declared
+
+    def bounds(self, threads: str | int, resident: int) -> tuple[str, list[str]]:
+        """Returns launch bounds that keep registers for several resident blocks, and the constant of their number."""
+        name, declared = self.constant(
+            "MinBlocks", resident, "resident blocks per multiprocessor, which bounds registers"
+        )
+        return f"__launch_bounds__({threads}, {name}) ", declared
 
     def constant(self, word: str, count: int, comment: str) -> tuple[str, list[str]]:
         """Returns the name of a new file-level constant, qualified by the kernel's name if the file has several, and its declaration."""
@@ -319,9 +330,8 @@ class KernelText:
 
     def definition(self, head: str, body: Sequence[str]) -> str:
         """A function from its head and lines, in the file's style of braces and indentation."""
-        words = words_of(" ".join(body)) if self.others else set()
-        several = [f"const {self.element(name)}* {name} = {one};" for name, one in self.others.items() if name in words]
-        body = [*several, *body]
+        for name, one in self.others.items():  # parts of an array, whose offsets the lines have
+            body = [re.sub(rf"\b{name}\b", one, line) for line in body]
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
         note = None if own_line else re.search(r"(?<=\))( +)(//[^\n]*)$", head)
         if note is not None:  # the brace goes before the comment, which keeps its column if there is room

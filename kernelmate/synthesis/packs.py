@@ -50,7 +50,7 @@ class Packs:
             count: the name of the number of elements of a pack, where its type is not known.
         """
         groups: dict[str, list[str]] = {}
-        for one in self.arrays:
+        for one in dict.fromkeys(self.kernel.others.get(one, one) for one in self.arrays):
             promised = self.kernel.arguments[one].align or 0
             if promised % WIDEST or not promised:
                 groups.setdefault(self.kernel.element(one), []).append(f"reinterpret_cast<size_t>({one})")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 
+from kernelmate.synthesis.names import without_comments
 from kernelmate.synthesis.plan import Refused
 
 ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
@@ -51,6 +53,29 @@ def _size_text(node: ast.expr, parameters: Mapping[str, str]) -> tuple[str, int]
         case ast.Call(func=ast.Name(id="max" | "min" as name), args=args):
             return f"{name}({', '.join(_size_text(arg, parameters)[0] for arg in args)})", ATOM
     raise Refused("a size's expression cannot be written in C++")
+
+
+_LOCAL = re.compile(r"\bconst (?:int|unsigned|unsigned int|size_t|long long|int64_t|auto) (\w+) = ([\w\s+*/%()-]+);")
+"""Declarations of constant integers that are computed from others."""
+
+
+def size_locals(source: str) -> dict[str, str]:
+    """Returns the names of a kernel's constant locals by their expressions, as `plain_size` has them."""
+    held: dict[str, str] = {}
+    for name, text in _LOCAL.findall(without_comments(source)):
+        for one, value in held.items():
+            text = re.sub(rf"\b{one}\b", f"({value})", text)
+        held[name] = text
+    return {plain: name for name, text in reversed(held.items()) if (plain := plain_size(text))}
+
+
+def plain_size(text: str) -> str:
+    """Returns an expression of sizes in C++ without needless parentheses; empty if it is none, or only a name."""
+    try:
+        tree = ast.parse(" ".join(text.split()), mode="eval").body
+    except SyntaxError:
+        return ""
+    return ast.unparse(tree) if isinstance(tree, ast.BinOp) else ""
 
 
 def blocks_text(grid: str, size: Callable[[str], str]) -> str:

@@ -80,8 +80,8 @@ class _AttentionPacks(AttentionRows):
     def _helpers(self) -> str:
         zero = self.kernel.stored(_array(self.plan, self.vectors[0]), "0.0f", "float32")
         parts = [
-            f"{self.type} (&packs)[kCount]",
-            f"const {self.element_type}* const (&rows)[kCount]",
+            f"{self.type}* packs",
+            f"const {self.element_type}* const* rows",
             "int at",
             "int end",
             "bool aligned",
@@ -109,7 +109,7 @@ class _AttentionPacks(AttentionRows):
             "",
             *pack_struct(self.type, self.element_type, self.names.kColumns),
             "",
-            "// A pack of each row from element `at` on, zero from `end` on. Aligned rows are read in one access per pack.",
+            "// A pack of each of kCount rows from element `at` on, zero from `end` on. Aligned rows are read in one access per pack.",
         ]
         body = [line if line.startswith("#") else f"  {line}" for line in inner]
         return self.kernel.styled("\n".join([*lines, *head, *body, "}"]))
@@ -176,12 +176,16 @@ class _AttentionPacks(AttentionRows):
         product = f"{names.scores}[{i}]"
         named = [_array(plan, one) for one in self.vectors]
         element = [
-            kernel.loaded(name, f"{pack}[{at}].at[{e}]")
-            for name, pack, at in zip(named, packs, ("0", i, i), strict=True)
+            kernel.loaded(name, f"{pack}{at}.at[{e}]")
+            for name, pack, at in zip(named, packs, ("", f"[{i}]", f"[{i}]"), strict=True)
         ]
         column = f"{names.column_first} + " if self.several else ""
         key = f"{names.key_first} + {i} * {groups} + {self.group}"
         inner: list[str] = []
+        query, declared = self._row(self.vectors[0], names.c), list[str]()
+        if not query.isidentifier():
+            declared = [f"const {self.element_type}* {rows[0]} = {query};"]
+            query = rows[0]
         score = self.scored(product, inner, self.unmasked)
         exchanged = f"{product} += __shfl_xor_sync(0xffffffffu, {product}, {names.offset});"
         chosen = [f"const int {names.key} = {key};", *block_of(halves(names.offset, lanes), [exchanged])]
@@ -199,13 +203,13 @@ class _AttentionPacks(AttentionRows):
                 f"{rows[1]}[{i}] = {self._row(self.vectors[1], names.c)};",
                 f"{rows[2]}[{i}] = {self._row(self.vectors[2], names.column)};",
             ]),
-            f"{self.type} {packs[2]}[{names.kKeys}], {packs[1]}[{names.kKeys}], {packs[0]}[1];",
-            f"{self.load}({packs[2]}, {rows[2]}, {column}{names.rank} * {names.kColumns}, {self.columns}, {self.whole});",
+            f"{self.type} {packs[2]}[{names.kKeys}], {packs[1]}[{names.kKeys}], {packs[0]};",
+            f"{self.load}<{names.kKeys}>({packs[2]}, {rows[2]}, {column}{names.rank} * {names.kColumns}, {self.columns}, {self.whole});",
             "// A lane sums the products of its own columns.",
             f"float {names.scores}[{names.kKeys}] = {{}};",
             *block_of(f"for (int {names.c} = {names.rank} * {names.kColumns}; {names.c} < {self.depth}; {names.c} += {lanes} * {names.kColumns})", [
-                f"{self.load}({packs[1]}, {rows[1]}, {names.c}, {self.depth}, {self.whole});",
-                f"{self.load}({packs[0]}, {rows[0]}, {names.c}, {self.depth}, {self.whole});",
+                f"{self.load}<{names.kKeys}>({packs[1]}, {rows[1]}, {names.c}, {self.depth}, {self.whole});",
+                f"{self.load}<1>(&{packs[0]}, &{query}, {names.c}, {self.depth}, {self.whole});",
                 *unrolled(i, names.kKeys, unrolled(e, names.kColumns, [f"{product} += {element[0]} * {element[1]};"])),
             ]),
             "// Scores: the sums of a group's lanes.",
@@ -228,8 +232,7 @@ class _AttentionPacks(AttentionRows):
             ]),
         ]  # fmt: skip
         head = f"for (int {names.key_first} = 0; {names.key_first} < {names.end}; {names.key_first} += {names.kKeys} * {groups})"
-        query = f"const {self.element_type}* const {rows[0]}[1] = {{{self._row(self.vectors[0], names.c)}}};"
-        return [query, *block_of(head, lines)]
+        return [*declared, *block_of(head, lines)]
 
 
 def _vector(plan: Attention, roots: tuple[Key, ...]) -> Key:

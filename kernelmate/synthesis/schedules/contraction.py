@@ -20,6 +20,7 @@ from kernelmate.synthesis.axes import address
 from kernelmate.synthesis.contraction_shape import ContractionShape, Factors, vanishes
 from kernelmate.synthesis.contraction_text import ContractionText
 from kernelmate.synthesis.kernel_text import (
+    WIDEST,
     KernelText,
     WrittenKernel,
     block_of,
@@ -128,10 +129,11 @@ class _Contraction(ContractionText):
         """The text."""
         kernel, tile = self.kernel, self.tile
         threads, constants = kernel.threads(BLOCK)
+        wide = self.total in ("double", "long long")  # sums of 64 bits need as many registers as there are
+        bounds, resident = (f"__launch_bounds__({threads}) ", []) if wide else kernel.bounds(threads, 2)
+        constants += resident
         if kernel.kernel.launches:  # they divide by these
             constants += self.tile_constants()
-        # Registers for two blocks on a multiprocessor; sums of 64 bits need as many as there are.
-        bounds = f"__launch_bounds__({threads}{'' if self.total in ('double', 'long long') else ', 2'}) "
         return WrittenKernel(
             f"contraction-{tile.m}x{tile.n}",
             f"Written from the reference: tiles of {tile.m} x {tile.n} results, whose operands are read into shared memory once for "
@@ -165,7 +167,7 @@ class _Contraction(ContractionText):
             f"constexpr int {names.kPack} = {PACK};  // elements of each array that a thread loads for a tile",
             *self._asserted(),
             *self.structs,
-            f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned, and stores by column have fewer bank conflicts.",
+            f"// Two tiles of each: one is read while the next is stored. {names.kPack} elements more in each row: packs stay aligned for loads of {WIDEST} bytes, and stores by column have fewer bank conflicts.",
             *self._shared(),
             *self._block(),
             *self.untouched(),
@@ -224,7 +226,7 @@ class _Contraction(ContractionText):
         ):
             raise Refused("its tiles need more shared memory than a block has")
         return [
-            f"__shared__ __align__(16) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + {names.kPack}];"
+            f"__shared__ alignas({WIDEST}) {self._held(name)} {one}[2][{names.kTileK}][{self._side(name)} + {names.kPack}];"
             for name, one in self.tiles.items()
         ]
 

@@ -224,14 +224,14 @@ class _Histogram:
         self.numbers.taken([bins, *weights], self.expressions, lines)
         place, *values = self.expressions.locals_for([bins, *weights], lines)
         value = "1" if not values else values[0]
-        if values and self.expressions.type_of(weights[0]) != self.atomic:
+        if value.isdigit():
+            value += {"unsigned int": "u", "unsigned long long": "ull"}.get(self.atomic, "")
+        elif values and self.expressions.type_of(weights[0]) != self.atomic:
             value = f"static_cast<{self.atomic}>({value})"
         target = f"{names.own}[{place}]" if self.bins is not None else f"{self.output}[{place}]"
         pointer = f"&{target}"
         if self.bins is None and self.atomic != kernel.element(self.output):
             pointer = f"reinterpret_cast<{self.atomic}*>({pointer})"
-        typed = {"unsigned int": "1u", "unsigned long long": "1ull"}
-        value = typed.get(self.atomic, value) if not values else value
         lines.append(f"atomicAdd({pointer}, {value});")
         declared = ", ".join(f"{kernel.element(one)} {self.elements[one]}" for one in self.packs.arrays)
         return [*block_of(f"const auto {names.add} = [=]({declared})", lines)[:-1], "};"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from types import SimpleNamespace
 
 from kernelmate.records import Size
@@ -81,6 +82,26 @@ class RowElements(Passes):
             behind = self.kernel.size(inner)
             first = self.kernel.names.fresh(f"first_{name}")
             self.firsts[axis] = name, first, behind if behind.isidentifier() else f"({behind})"
+
+    def _first_across(self, axis: str, behind: str) -> str:
+        """Returns the position along such an axis at which a row begins, of which an element has `behind` of the row's."""
+        names, plan, kernel = self.names, self.plan, self.kernel
+        inner, _, side = axis.removeprefix(f"{FLAT}/").partition("%")
+        rows = plan.domain[plan.split - 1] if plan.split else ""
+
+        def divided(size: Size) -> bool:
+            count = int(evaluate(rows, size))
+            return int(evaluate(side, size)) == count * (
+                int(evaluate(plan.columns, size)) // int(evaluate(inner, size))
+            )
+
+        if side and rows and always(kernel.contract, divided):
+            with suppress(Refused):
+                count, length = (one if one.isidentifier() else f"({one})" for one in map(kernel.size, (rows, side)))
+                return f"static_cast<int>({names.row} % {count}) * ({length} / {count})"
+        length = kernel.size(side) if side else ""
+        within = f" % {length if length.isidentifier() else f'({length})'}" if side else ""
+        return f"static_cast<int>({names.row} * {names.columns} / {behind}{within})"
 
     def _across(self, key: Key) -> str:
         """The name of the position along an axis of another shape."""

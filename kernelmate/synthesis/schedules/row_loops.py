@@ -60,7 +60,7 @@ class RowLoops(RowElements):
         if each > min(MOST_KEPT, ALL_KEPT // self.team.threads):
             raise Refused("a thread has too few registers for its part of a row")
         names = self.kernel.names
-        comment = "elements of a row that a thread keeps in registers"
+        comment = f"elements of a {self.over} that a thread keeps in registers"
         self.names.kAhead, declared = self.kernel.constant("Kept", self.ahead, comment)
         self.constants += declared
         for one in ("loaded", "first", "load_part", "i", "kRow"):

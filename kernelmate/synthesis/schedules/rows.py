@@ -128,19 +128,20 @@ class Rows(RowLoops):
         if kernel.kernel.signature.extern_c and 'extern "C"' not in kernel.kernel.source:
             raise Refused('the kernel stands in an extern "C" block, where helpers may not be templates')
         bare = kernel.kernel.name.rpartition("::")[2]
+        self.over = self._row_noun()
         self.names = fresh_names(
             kernel,
             "kPack",
-            "row",
             "j",
-            "columns",
             "packed",
             "end",
             c="col",
+            row=self.over,
             rank="tid" if team.name == "block" else "lane",
         )
         self.names.kThreads, self.constants = kernel.threads(team.block)
-        self.function = kernel.names.outermost(f"{bare}_row")
+        self.names.columns = kernel.size_name(kernel.size(plan.columns), "columns")
+        self.function = kernel.names.outermost(f"{bare}_{self.over}")
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "row")
         for key in walk(plan):
@@ -152,7 +153,7 @@ class Rows(RowLoops):
         ]
         columns = [name for name, access in self.inputs.items() if access == "column"]
         self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names)
-        self.pointers = {name: kernel.names.fresh(f"{name}_row") for name in self.rowed}
+        self.pointers = {name: kernel.names.fresh(f"{name}_{self.over}") for name in self.rowed}
         self.firsts: dict[str, tuple[str, str, str]] = {}
         sizes = {name: kernel.size(side) for name, side in plan.pitches}
         self.pitches = {name: one if re.fullmatch(r"\w+", one) else f"({one})" for name, one in sizes.items()}
@@ -173,6 +174,13 @@ class Rows(RowLoops):
         self.last = self.names.columns
         if keeps:
             self.keep(self.passes())
+
+    def _row_noun(self) -> str:
+        """Returns the word for a row: the contract's where rows are groups of several axes, such as `group` for `groups`."""
+        plan = self.plan
+        side = plan.domain[plan.split - 1] if plan.split else ""
+        across = any(plan.access(key) == "across" for key in walk(plan) if plan.node(key).op in ("input", "iota"))
+        return side[:-1] if across and re.fullmatch(r"[a-z]+[^s]s", side) else "row"
 
     def _end(self) -> RowEnd | None:
         """Returns the end of the relevant part of a row if it depends on the row alone."""
@@ -199,7 +207,10 @@ class Rows(RowLoops):
         self.last = names.columns
         body += ["", *self.results()]
         if names.columns != length:  # its expression is not written again
-            body = [one.replace(f"max({length},", f"max({names.columns},") for one in body]
+            body = [
+                one.replace(f"({length})", names.columns).replace(f"max({length},", f"max({names.columns},")
+                for one in body
+            ]
         width = self.packs.width
         passed = kernel.used(body)
         template = [f"template <int {names.kPack}>"] if width > 1 else []
@@ -208,7 +219,7 @@ class Rows(RowLoops):
             [*template, kernel.wrapped(f"{inline}{self.function}(", [*kernel.declared(passed), f"size_t {names.row}"])]
         )
         team_text = team.noun if team.threads >= WARP else f"{team.threads} neighbouring threads"
-        comment = f"// One row by {'a ' * (team.threads >= WARP)}{team_text}"
+        comment = f"// One {self.over} by {'a ' * (team.threads >= WARP)}{team_text}"
         comment += f", {names.kPack} neighbouring elements per access." if width > 1 else "."
         helpers = [
             *self.constants,
@@ -252,9 +263,7 @@ class Rows(RowLoops):
         lines += self.packs.structs(count)
         lines.append(f"const int {names.rank} = {rank};")
         for axis, (_, first, behind) in self.firsts.items():
-            side = self.kernel.size(axis.partition("%")[2]) if "%" in axis else ""
-            within = f" % {side if side.isidentifier() else f'({side})'}" if side else ""
-            lines.append(f"const int {first} = static_cast<int>({names.row} * {names.columns} / {behind}{within});")
+            lines.append(f"const int {first} = {self._first_across(axis, behind)};")
         for name in self.rowed:
             const = "const " if self.kernel.arguments[name].direction == "in" else ""
             pitch = self.pitches.get(name, names.columns)
@@ -336,7 +345,8 @@ class Rows(RowLoops):
             count = self.kernel.arguments.get(self.kernel.count(sides)) if guard_lines else None
             # A comparison of size_t with an int converts a negative number of rows to a large one.
             kind = "int" if count is not None and count.dtype == "int32" else "size_t"
-            lines = [f"const {kind} {names.row} = blockIdx.x;", *guard_lines]
+            note = "" if self.over == "row" or len(sides) < 2 else f"  // of all {' * '.join(sides)}"
+            lines = [f"const {kind} {names.row} = blockIdx.x;{note}", *guard_lines]
         if width == 1:
             return [*lines, f"{self.function}({arguments});"]
         columns = length if re.fullmatch(r"\w+", length) else f"({length})"
@@ -345,7 +355,7 @@ class Rows(RowLoops):
         return [
             *lines,
             self.packs.constant(),
-            ALIGNED_ROWS,
+            ALIGNED_ROWS.replace("rows", f"{self.over}s"),
             f"const bool {names.packed} = {guard};",
             *[f"if ({names.packed}) {{", f"  {self.function}<{self.packs.wide}>({arguments});", "} else {"],
             *[f"  {self.function}<1>({arguments});", "}"],
@@ -362,7 +372,7 @@ class Rows(RowLoops):
         team = f"{count} neighbouring threads" if count < WARP else team
         verbs = ("read", "combine") if count < WARP else ("reads", "combines")
         return (
-            f"Written from the reference: {team} per row {verbs[0]} it {times}, in accesses of {self.packs.bytes_at_once()} bytes, and "
+            f"Written from the reference: {team} per {self.over} {verbs[0]} it {times}, in accesses of {self.packs.bytes_at_once()} bytes, and "
             f"{verbs[1]} partial results by shuffles." + self.kernel.promise(self.inputs)
         )
 

@@ -102,16 +102,20 @@ class _TensorContraction(ContractionText):
         kernel, tile = self.kernel, self.tile
         held = tile.part[0] * tile.part[1] // 32
         resident = 2 if tile.threads * held <= 64 * 256 else 1
+        threads, constants = kernel.threads(tile.threads)
+        bounds, minimum = kernel.bounds(threads, resident)
+        constants += minimum
         body = self._body()
         turned = {self._turned(name) for name in self.operands}
         shared = tile.shared_bytes if tile.shared_bytes > STATIC_BYTES else 0
+        helpers = self.text.helpers(turned, tiles=bool({*self.operands} & {*self.whole}))
         return WrittenKernel(
             f"tensor-{tile.name}",
             f"Written from the reference for tensor cores: tiles of {tile.m} x {tile.n} results, {tile.stages} tiles of each operand "
             f"in use or under way by cp.async, and {tile.part[0]} x {tile.part[1]} results in the registers of each warp."
             + self.promise(tile.m, tile.n),
-            kernel.definition(kernel.head(f"__launch_bounds__({tile.threads}, {resident}) "), body),
-            self.text.helpers(turned, tiles=bool({*self.operands} & {*self.whole})),
+            kernel.definition(kernel.head(bounds), body),
+            "\n".join([*constants, "", helpers]),
             (self.blocks(tile.m, tile.n),),
             tile.threads,
             shared=shared,

@@ -205,7 +205,7 @@ class _Threads:
         for side in self.sides[: 2 if height > 1 or (self.rank > 2 and not self.native) else 1]:
             text = self.kernel.size(side if side.isidentifier() else existing(side).bare())
             if not re.fullmatch(r"\w+", text):
-                local = self.kernel.names.fresh(("columns", "rows")[len(lengths)] if self.rank > 1 else "count")
+                local = self.kernel.size_name(text, ("columns", "rows")[len(lengths)] if self.rank > 1 else "count")
                 lines.append(f"const int {local} = {text};")
                 text = local
             lengths.append(text)
@@ -377,7 +377,7 @@ class _Grid(_Threads):
             positions[f"__{sides.index(side)}"] = name
         length = kernel.size(sides[-1])
         if not re.fullmatch(r"\w+", length):
-            local = kernel.names.fresh("columns")
+            local = kernel.size_name(length, "columns")
             lines.append(f"const int {local} = {length};")
             length = local
         text = WindowText(self.plan, kernel, positions)

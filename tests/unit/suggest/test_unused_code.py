@@ -7,7 +7,7 @@ import pytest
 from kernelmate.records import Kernel
 from kernelmate.source import apply_edits, find_kernels, text_unit
 from kernelmate.suggest.untrusted import screen
-from kernelmate.suggest.unused_code import without_own_helpers, without_unused_numbers
+from kernelmate.suggest.unused_code import without_own_helpers, without_unused_headers, without_unused_numbers
 
 KERNEL = """__global__ void scale(const float* x, float* y, int n) {
   int i = blockIdx.x * kThreads + threadIdx.x;
@@ -93,3 +93,36 @@ def test_a_constant_of_a_launch_goes_when_the_launch_no_longer_names_it() -> Non
     assert "kThreads = 256" in without_own_helpers(old).unit.text
     new = kernel_of(CONSTANT + ANEW + host.replace("THREADS", "128"))
     assert "kThreads" not in without_unused_numbers(old, new).unit.text
+
+
+@pytest.mark.parametrize(
+    ("header", "used"),
+    [
+        ("cfloat", "-FLT_MAX"),
+        ("float.h", "DBL_EPSILON"),
+        ("climits", "INT_MAX"),
+        ("limits", "std::numeric_limits<int>::max()"),
+    ],
+)
+def test_a_header_of_which_nothing_is_used_any_more_goes(header: str, used: str) -> None:
+    include = f"#include <{header}>\n"
+    before = KERNEL.replace("twice(x[i])", used)
+    top = f"// Scales.\n{include}#include <cuda_runtime.h>\n\n"
+    old, new = kernel_of(top + before), kernel_of(top + ANEW)
+    kept = without_unused_headers(old, new).unit.text
+    assert kept == top.replace(include, "") + ANEW
+    assert screen(old, kernel_of(kept)) is None
+
+
+def test_a_header_that_may_be_needed_stays() -> None:
+    include = "#include <cfloat>\n\n"
+    before = KERNEL.replace("twice(x[i])", "-FLT_MAX")
+    for top, path in [(f'#include "mine.h"\n{include}', "k.cu"), (include, "k.cuh")]:
+        old, new = kernel_of(top + before, path), kernel_of(top + ANEW, path)
+        assert without_unused_headers(old, new) == new
+    other = "__global__ void rest(float* y) { y[0] = FLT_MIN; }\n"
+    old, new = kernel_of(include + before + other), kernel_of(include + ANEW + other)
+    assert without_unused_headers(old, new) == new, "the other kernel names it"
+    assert screen(old, kernel_of(ANEW + other)) is not None
+    plain = kernel_of(include + KERNEL)
+    assert without_unused_headers(plain, new := kernel_of(include + ANEW)) == new, "no reason is known for it"

@@ -351,3 +351,85 @@ def test_packs_of_several_types_are_called_after_what_they_hold(make: Any, tmp_p
         "Bfloat16Pack",
         "Int8Pack",
     }
+
+
+CHANNELS = {
+    "x": "in float32[n, c, p]", "w": "in float32[c]", "y": "out float32[n, c, p]", "c": "int32", "groups": "int32", "p": "int32",
+}  # fmt: skip
+GROUPED = (
+    "def reference(x, w, groups):\n    n, c, p = x.shape\n    rows = x.reshape(n, groups, c // groups * p)\n"
+    "    mean = rows.sum(axis=2, keepdims=True) / max(rows.shape[2], 1)\n    return (rows - mean).reshape(x.shape) * w[:, None]"
+)
+
+
+def grouped(make: Any, folder: Path, body: str = "") -> tuple[Kernel, Contract]:
+    sizes = "{ n = 2, c = 64, groups = 16, p = 1024 }, { n = 3, c = 21, groups = 7, p = 19 }"
+    more = 'require = ["groups > 0", "c % groups == 0"]'
+    return make(CHANNELS, GROUPED, sizes=sizes, grid='groups", "n', more=more, body=body)
+
+
+def test_rows_of_several_axes_have_the_contracts_word(make: Any, tmp_path: Path) -> None:
+    text = file_of(*grouped(make, tmp_path), tmp_path).unit.text
+    assert re.search(r"const size_t group = blockIdx\.x;  // of all n \* groups$", text, re.MULTILINE)
+    assert "work_group<" in text
+    assert "x_group" in text
+    assert "_row" not in text
+
+
+def test_a_row_of_several_axes_begins_at_a_multiple_of_what_it_has(make: Any, tmp_path: Path) -> None:
+    text = first(*grouped(make, tmp_path), tmp_path).helpers
+    assert re.search(r"const int first_\w+ = static_cast<int>\(group % groups\) \* \(c / groups\);", text)
+
+
+def test_a_size_that_is_positive_has_no_floor(make: Any, tmp_path: Path) -> None:
+    text = first(*grouped(make, tmp_path), tmp_path).helpers
+    assert "max(" not in text
+    assert "/ columns;" in text
+
+
+def test_a_size_that_may_be_zero_keeps_its_floor(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(x, cols):\n    return x / max(cols - 1, 1)"
+    text = first(*make(NORM, reference), tmp_path)
+    assert "max(cols - 1, 1)" in text.definition + text.helpers
+
+
+def test_a_size_has_the_name_that_the_baseline_gives_it(make: Any, tmp_path: Path) -> None:
+    body = "const int each = c / groups;\nconst int length = each * p;\ny[0] = x[length];"
+    text = first(*grouped(make, tmp_path, body), tmp_path).helpers
+    assert "const int length = c / groups * p;" in text
+    assert "/ length;" in text
+    mutable = first(*grouped(make, tmp_path, body.replace("const ", "")), tmp_path).helpers
+    assert "const int columns = c / groups * p;" in mutable, "a variable may hold another number later"
+
+
+def test_parts_of_an_array_are_met_by_its_own_name(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[rows, 2 * cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
+    reference = "def reference(x):\n    n = x.shape[1] // 2\n    return x[:, :n] * np.tanh(x[:, n:])"
+    for one in kernels_for(trace((made := make(args, reference))[1], tmp_path), *made):
+        text = one.definition + one.helpers
+        assert "= x;" not in text
+        assert re.findall(r"reinterpret_cast<size_t>\((\w+)\)", text) == ["x", "y"]
+        assert not re.search(r"\(\w+ \* \w+\) \*", text), "a product of products needs no parentheses"
+
+
+def test_tiles_explain_their_launch_bounds_and_alignment(make: Any, tmp_path: Path) -> None:
+    args = {"a": "in float32[m, k]", "b": "in float32[k, n]", "c": "out float32[m, n]"} | dict.fromkeys("mnk", "int32")
+    sizes = "{ m = 192, n = 192, k = 192 }, { m = 37, n = 53, k = 61 }"
+    text = file_of(*make(args, "a @ b", sizes=sizes, grid='cdiv(m, 16)", "cdiv(n, 16)'), tmp_path).unit.text
+    assert "__launch_bounds__(kThreads, kMinBlocks)" in text
+    assert re.search(r"constexpr int kMinBlocks = \d;  // \w+", text)
+    assert "packs stay aligned" in re.sub(r"\s+(?://\s+)?", " ", text)
+    assert "__align__" not in text
+
+
+def test_a_count_of_one_is_written_without_a_cast(make: Any, tmp_path: Path) -> None:
+    args = {
+        "keys": "in int32[rows] ~ integers(0, cols)",
+        "y": "inout int32[cols]",
+        "rows": "int32",
+        "cols": "int32",
+    }
+    reference = "def reference(keys, y):\n    np.add.at(y, keys, 1)\n    return y"
+    text = first(*make(args, reference, body="atomicAdd(&y[keys[0]], 1);"), tmp_path)
+    assert re.search(r"atomicAdd\([^;]*, 1\);", text.definition + text.helpers)
+    assert "static_cast<int>(1)" not in text.definition + text.helpers
