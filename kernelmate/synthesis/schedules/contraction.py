@@ -402,7 +402,7 @@ class _Contraction(ContractionText):
         names, shape = self.names, self.shape
         lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]", self.outside)
         packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values if name in self.whole}
-        last = f"{names.j} % {names.kPack}"
+        last = names.j if self.tile.side == PACK else f"{names.j} % {names.kPack}"
         for name, value in values.items():
             if name not in packs:
                 lines.append(f"{name}[{names.place}] = {value};")

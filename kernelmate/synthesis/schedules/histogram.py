@@ -6,6 +6,7 @@ Counts are whole numbers, so any order gives the same; sums of floats are writte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 
@@ -165,11 +166,11 @@ class _Histogram:
         where = "counts in shared memory that it adds to the result once" if self.bins else "atomic additions"
         each = f"{width} * {PER_THREAD}" if width > 1 else f"{PER_THREAD}"
         blocks = f"min(cdiv({self.plan.domain[1]}, block * {each}), {MULTIPROCESSORS} * {RESIDENT})"
-        loads = f"{PER_THREAD} loads{f' of {width} samples' * (width > 1)} per thread"
+        loads = f"{PER_THREAD} loads{f' of {width} {self._noun()}' * (width > 1)} per thread"
         read = [*self.packs.arrays]
         return WrittenKernel(
             ("histogram" if self.bins else "scatter") + ("" if self.many else "-block"),
-            f"Written from the reference: {'each block' if self.many else 'one block'} of {self.threads} threads reads {width} samples at a time, with "
+            f"Written from the reference: {'each block' if self.many else 'one block'} of {self.threads} threads reads {width} {self._noun()} at a time, with "
             f"{where if self.many else 'counts in shared memory'}." + kernel.promise(read),
             kernel.definition(kernel.head(), body),
             "",
@@ -236,6 +237,11 @@ class _Histogram:
         declared = ", ".join(f"{kernel.element(one)} {self.elements[one]}" for one in self.packs.arrays)
         return [*block_of(f"const auto {names.add} = [=]({declared})", lines)[:-1], "};"]
 
+    def _noun(self) -> str:
+        """The user's word for what is counted, the array's name if it is a plural."""
+        first = self.packs.arrays[0] if self.packs.arrays else ""
+        return first if re.fullmatch(r"[a-z]+[^su]s", first) else "samples"
+
     def _loops(self) -> list[str]:
         """Returns the loops over samples: whole packs where aligned, then the rest."""
         names, packs = self.names, self.packs
@@ -254,7 +260,7 @@ class _Histogram:
                 *block_of(f"for (int {j} = 0; {j} < {names.kPack}; ++{j})", [call]),
             ]
             lines = [
-                f"constexpr int {names.kPack} = {packs.width};  // samples in one load",
+                f"constexpr int {names.kPack} = {packs.width};  // {self._noun()} in one load",
                 *packs.structs(names.kPack),
                 *lines,
                 ALIGNED,

@@ -16,7 +16,7 @@ from kernelmate.source import evaluate, launch_shape
 from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import existing
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
-from kernelmate.synthesis.names import position_name
+from kernelmate.synthesis.names import position_name, words_of
 from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.rolled import rolled
 from kernelmate.synthesis.schedules.pointwise import row_block
@@ -384,7 +384,7 @@ class _Grid(_Threads):
         body: list[str] = []
         values = text.values(body)
         body += self._stores(text, values, body)
-        outside, body = _hoisted(body, column)
+        outside, body = _with_row_pointers(*_hoisted(body, column), kernel)
         lines += outside
         loop = block_of(f"for (int {column} = threadIdx.x; {column} < {length}; {column} += blockDim.x)", body)
         return WrittenKernel(
@@ -412,6 +412,22 @@ def _hoisted(body: Sequence[str], column: str) -> tuple[list[str], list[str]]:
         inside.append(line)
         moving |= {declared[1]} if declared else set()
     return outside, inside
+
+
+def _with_row_pointers(outside: list[str], inside: list[str], kernel: KernelText) -> tuple[list[str], list[str]]:
+    """The same with a pointer for each row of an input that does not change within the loop."""
+    moving = {found[1] for line in inside if (found := re.match(r"(?:const )?[\w ]+\*? (\w+) = ", line))}
+    place = re.compile(r"\b(\w+)\[(static_cast<size_t>\((\w+)\) \* (\w+|\([^()]*\))) \+ ")
+    pointers: dict[tuple[str, str], str] = {}
+    for line in inside:
+        for array, row, *words in place.findall(line):
+            argument = kernel.arguments.get(array)
+            if argument is not None and argument.direction == "in" and not moving & words_of(" ".join(words)):
+                pointers.setdefault((array, row), kernel.names.fresh(f"{array}_row"))
+    declared = [f"const {kernel.element(array)}* {name} = {array} + {row};" for (array, row), name in pointers.items()]
+    for (array, row), name in pointers.items():
+        inside = [re.sub(rf"\b{array}\[{re.escape(row)} \+ ", f"{name}[", line) for line in inside]
+    return [*outside, *declared], inside
 
 
 def with_locals(lines: Sequence[str]) -> list[str]:

@@ -433,3 +433,14 @@ def test_a_count_of_one_is_written_without_a_cast(make: Any, tmp_path: Path) -> 
     text = first(*make(args, reference, body="atomicAdd(&y[keys[0]], 1);"), tmp_path)
     assert re.search(r"atomicAdd\([^;]*, 1\);", text.definition + text.helpers)
     assert "static_cast<int>(1)" not in text.definition + text.helpers
+
+
+def test_a_row_of_a_table_is_pointed_to_once() -> None:
+    path = Path(__file__).resolve().parents[3] / "examples" / "rope.cu"
+    kernel = load_kernel(path)
+    text = first(kernel, contract_for(kernel), path.parent).definition
+    before, _, loop = text.partition("for (")
+    for table in ("cosines", "sines"):
+        assert re.search(rf"const float\* {table}_row = {table} \+ .* \* half;", before)
+        assert f"{table}_row[col]" in loop
+    assert "static_cast" not in loop
