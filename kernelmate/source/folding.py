@@ -26,13 +26,18 @@ def width_of(text: str) -> int:
 
 
 def wrapped(front: str, parts: Sequence[str], width: int) -> str:
-    """Returns a function's head with parameters wrapped to `width` columns, aligned with the first parameter if possible."""
-    lines, line = [], front
+    """Returns a function's head with parameters wrapped to `width` columns, as clang-format has it.
+
+    They are aligned with the first one, or stand in lines of their own if that leaves too little room.
+    """
+    indent = len(front) if len(front) < 60 else 4
+    fits = len(front) + len(", ".join(parts)) + 3 <= width
+    lines, line = ([], front) if fits or indent == len(front) else ([front], " " * indent)
     for number, part in enumerate(parts):
         piece = part + (", " if number + 1 < len(parts) else ")")
         if len(line) + len(piece.rstrip()) + 2 > width and line.strip():
             lines.append(line.rstrip())
-            line = " " * (len(front) if len(front) < 60 else 4)
+            line = " " * indent
         line += piece
     return "\n".join([*lines, line])
 

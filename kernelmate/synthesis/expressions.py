@@ -263,7 +263,7 @@ class Expressions:
     def _name(self, key: Key, node: Node, text: str, uses: Mapping[Key, int]) -> str:
         leaf = self._behind(node)
         if leaf.op == "input":
-            return self.element_name(str(leaf.data[0]), self.plan.access(key))
+            return self.element_name(str(leaf.data[0]), key)
         if node.op == "map" and node.data[0] == "sqrt" and self._sums_squares(node.args[0]):
             return "norm"
         rest = re.fullmatch(r"1\.0f? - ([a-z]\w*)", text)
@@ -298,8 +298,9 @@ class Expressions:
             name = f"{name}_i"  # the result's array has the name, or a value outside of the loop
         return name if self.names.is_free(name) else ""
 
-    def element_name(self, array: str, access: str) -> str:
+    def element_name(self, array: str, key: Key) -> str:
         """A name for an element of an array: of a row, of all elements, or of the loop's own."""
+        access = self.plan.access(key)
         return {"row": f"row_{array}", "once": f"{array}_value"}.get(access, f"{array}_i")
 
     def _behind(self, node: Node) -> Node:

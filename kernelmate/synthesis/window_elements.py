@@ -68,7 +68,7 @@ class WindowElements(Expressions):
             if text == "0":
                 text, level = self.number_text(at)
                 continue
-            text, level = f"{wide} * {length}", PRODUCT
+            text, level = _times(wide, length), PRODUCT
             if at != Linear():
                 more = self.number_text(at)[0]
                 text, level = f"{text} {'-' if more.startswith('-') else '+'} {more.removeprefix('-')}", SUM
@@ -294,3 +294,11 @@ class WindowElements(Expressions):
 def _replaced(key: Key, variable: str, value: int) -> Key:
     """Returns a key with a number in place of a variable."""
     return key[0], tuple(parsed(re.sub(rf"\b{variable}\b", str(value), str(one))).text() for one in key[1])
+
+
+def _times(text: str, length: str) -> str:
+    """A product with a length, in which two numbers at its end are one."""
+    number = re.search(r"(?<= \* )\d+$", text)
+    if number is None or not length.isdigit():
+        return f"{text} * {length}"
+    return f"{text[: number.start()]}{int(number[0]) * int(length)}"

@@ -318,9 +318,9 @@ class _PackExpressions(Expressions):
             return False
         return node.op not in ("map", "cast", "view", "reshape") or any(map(self.varies, self.plan.operands(key)))
 
-    def element_name(self, array: str, access: str) -> str:
+    def element_name(self, array: str, key: Key) -> str:
         """An element that a whole row shares is called after it."""
-        return f"row_{array}"
+        return f"{array}_i" if self.varies(key) else f"row_{array}"
 
 
 class _Packs(_Free):

@@ -444,3 +444,15 @@ def test_a_row_of_a_table_is_pointed_to_once() -> None:
         assert re.search(rf"const float\* {table}_row = {table} \+ .* \* half;", before)
         assert f"{table}_row[col]" in loop
     assert "static_cast" not in loop
+
+
+def test_long_heads_are_wrapped_after_the_parenthesis() -> None:
+    front = f"static __device__ __forceinline__ void {'f' * 30}("
+    text = wrapped(front, ["const float* first", "const float* second", "const float* third"], 90)
+    assert text == f"{front}\n    const float* first, const float* second, const float* third)"
+
+
+def test_an_element_of_a_pack_is_not_called_after_its_row(make: Any, tmp_path: Path) -> None:
+    args = {"x": "in float32[rows, 2 * cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
+    reference = "def reference(x):\n    n = x.shape[1] // 2\n    g = x[:, n:]\n    return x[:, :n] * g * np.tanh(g)"
+    assert "row_x" not in first(*make(args, reference), tmp_path).helpers
