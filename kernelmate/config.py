@@ -151,6 +151,7 @@ class Settings(BaseSettings):
         claude_budget_usd: US dollars that one search may spend at most; searches of one notebook or editor share them.
         claude_may_write: let Claude write a kernel itself if its review did not help.
         accept_into: where a notebook writes an accepted version: the kernel's `cell`, a new cell `below`, or `nowhere`.
+        offer_judging: offer to judge a new `cupy.RawKernel` of a notebook, in one line after the cell that made it.
         ci: the conditions of `kernelmate ci`.
         calibration_file: the file of measured roofs; None for `calibration.json` in the user's data folder.
     """
@@ -204,6 +205,7 @@ class Settings(BaseSettings):
     claude_may_write: bool = False
     calibration_file: Path | None = None
     accept_into: Literal["cell", "below", "nowhere"] = "cell"
+    offer_judging: bool = True
     ci: Annotated[CiSettings, NoDecode, BeforeValidator(_table)] = CiSettings()
 
     @property

@@ -53,6 +53,21 @@ def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[Pytho
     return file, tuple(sorted(found, key=lambda launch: launch.end))
 
 
+def calls_of(file: PythonFile, name: str) -> tuple[PythonLaunch, ...]:
+    """Return the calls of an expression, written as `name`, that lie outside of functions and pass a tuple of arguments.
+
+    Args:
+        file: a Python file, or the cells of a notebook one below the other.
+        name: the kernel as the calls write it: `scale`, `kernels.scale`.
+    """
+    found = [
+        _launch(file, node)
+        for node in file.nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == name and not file.in_function(node)
+    ]
+    return tuple(sorted((one for one in found if one.arguments is not None), key=lambda launch: launch.end))
+
+
 class _Bindings:
     """Expressions of a file whose value is the kernel of one string."""
 

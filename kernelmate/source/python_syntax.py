@@ -119,6 +119,10 @@ class PythonFile:
                 return self._reaching(scope, above or assigned[-1:])
         return []
 
+    def in_function(self, node: ast.AST) -> bool:
+        """Returns True if a node lies in a function or a lambda, whose names may differ from the file's."""
+        return next(self._scopes(node)) is not self.tree
+
     def _scopes(self, node: ast.AST) -> Iterator[ast.AST]:
         while node in self.parents:
             node = self.parents[node]

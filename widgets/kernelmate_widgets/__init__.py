@@ -18,6 +18,7 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magics(magics)
     complete_with(shell, magics)
     magics.cells.connect()
+    magics.offers.connect()
     magics.show_optimizations()
     setattr(shell, _LOADED, magics)
 
@@ -26,5 +27,6 @@ def unload_ipython_extension(shell: Any) -> None:
     """Give back the workers; bound kernels go on launching."""
     magics = getattr(shell, _LOADED, None)
     if magics is not None:
+        magics.offers.disconnect()
         magics.notebook.close()
         setattr(shell, _LOADED, None)

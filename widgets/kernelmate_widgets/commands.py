@@ -47,7 +47,7 @@ def run(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
 def help_lines(command: str) -> list[str]:
     """Returns what a command does, how it is written, and its options."""
     usage, purpose = USAGE[command]
-    options = SEARCH_OPTIONS if command == "optimize" else ()
+    options = OPTIONS_OF.get(command, ())
     return [purpose, "", f"  %kernelmate {usage}", *(f"    {one}" for one in (*options, *COMMON_OPTIONS))]
 
 
@@ -267,6 +267,13 @@ def _write(magics: KernelmateMagics, options: argparse.Namespace) -> None:
     write(magics, " ".join(words), quiet=options.quiet)
 
 
+def _judge(magics: KernelmateMagics, options: argparse.Namespace) -> Any:
+    _words(options, 1, 999)
+    from kernelmate_widgets.existing import judge_existing
+
+    return magics.give(judge_existing(magics, options), options)
+
+
 # ----------------------------------------------------------------------------------------------------- deciding
 
 
@@ -423,10 +430,18 @@ SEARCH_OPTIONS = (
     "--samples N --rounds N answers of the local model per round, and rounds",
     "--objective METRIC     the metric that the prompt means, if it was misread",
 )
+JUDGE_OPTIONS = (
+    "--grid BLOCKS --block THREADS --shared BYTES   the launch; left out, the last one in the cells",
+    "--ref FUNCTION         what the kernel must compute (or --reference)",
+    "--bind NEW             bind it to a new name, so that optimize, explain, fix and panel know it",
+    "--target GPU --backend BACKEND --seed N        as of %%kernelmate",
+)
+OPTIONS_OF = {"optimize": SEARCH_OPTIONS, "judge": JUDGE_OPTIONS}
 COMMON_OPTIONS = ("-q  show nothing    -o  return the result    -v VAR  keep the result in a variable",)
 
 USAGE: dict[str, tuple[str, str]] = {
     "write": ("write FUNCTION(ARRAYS)", "Writes a kernel for a Python function, and puts it into the next cell."),
+    "judge": ("judge NAME [ARGUMENTS ...]", "Judges a cupy.RawKernel or, as MODULE.FUNCTION, a function of a cupy.RawModule with live arrays."),
     "optimize": ('optimize NAME "PROMPT"', "Searches for a version that meets the prompt; a question is answered instead."),
     "fix": ("fix [NAME]", "Searches for a right version of a kernel that is not good; without NAME, of the last one."),
     "accept": ("accept NAME [NUMBER]", "Puts a candidate of the last search in use and writes it into its cell; without NUMBER, the best."),
@@ -443,6 +458,7 @@ USAGE: dict[str, tuple[str, str]] = {
 
 COMMANDS: dict[str, Callable[[Any, argparse.Namespace], Any]] = {
     "write": _write,
+    "judge": _judge,
     "optimize": _optimize,
     "fix": _fix,
     "accept": _accept,

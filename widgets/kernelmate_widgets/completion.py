@@ -9,6 +9,7 @@ from kernelmate.decide.intent import SUGGESTED
 from kernelmate_widgets import commands
 from kernelmate_widgets.arrays import live_array
 from kernelmate_widgets.cells import quoted
+from kernelmate_widgets.existing import existing_names
 from kernelmate_widgets.handle import KernelHandle
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ OPTIONS_OF_CELL = (
     "--replace", "--quiet", "--output", "--variable",
 )  # fmt: skip
 OPTIONS_OF_LINE = (
-    "--author", "--max-candidates", "--budget", "--samples", "--rounds", "--objective", "--help", "--quiet", "--output",
-    "--variable",
+    "--author", "--max-candidates", "--budget", "--samples", "--rounds", "--objective", "--grid", "--block",
+    "--shared", "--ref", "--target", "--backend", "--seed", "--bind", "--help", "--quiet", "--output", "--variable",
 )  # fmt: skip
 
 
@@ -36,23 +37,29 @@ def complete_cell(magics: KernelmateMagics, event: Any) -> list[str]:
     option = _open_option(before)
     namespace = magics.shell.user_ns
     word = event.symbol
+    values = _values_of(option, namespace)
+    if values is not None:
+        return _beginning(word, values)
+    return _beginning(word, [*OPTIONS_OF_CELL, *_kernels(namespace)])
+
+
+def _values_of(option: str | None, namespace: dict[str, Any]) -> Iterable[str] | None:
+    """Returns what may stand behind an option; None if nothing is known of it."""
     if option == "--args":
-        return _beginning(
-            word, [name for name, value in _own(namespace) if live_array(value) is not None or _number(value)]
-        )
-    if option == "--ref":
-        return _beginning(word, [name for name, value in _own(namespace) if callable(value)])
+        return _live(namespace)
+    if option in {"--ref", "--reference"}:
+        return [name for name, value in _own(namespace) if callable(value)]
     if option == "--target":
         from kernelmate.compiler import TARGETS
 
-        return _beginning(word, [quoted(target.name) if " " in target.name else target.name for target in TARGETS])
+        return [quoted(target.name) if " " in target.name else target.name for target in TARGETS]
     if option == "--backend":
-        return _beginning(word, ["auto", "cuda", "emulator"])
+        return ["auto", "cuda", "emulator"]
     if option == "--prompt":
-        return _beginning(word, map(quoted, SUGGESTED))
+        return map(quoted, SUGGESTED)
     if option in {"--grid", "--block", "--shared"}:
-        return _beginning(word, [name for name, value in _own(namespace) if _number(value)])
-    return _beginning(word, [*OPTIONS_OF_CELL, *_kernels(namespace)])
+        return [name for name, value in _own(namespace) if _number(value)]
+    return None
 
 
 def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
@@ -65,6 +72,9 @@ def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
         from kernelmate.session.authors import BUILT_IN
 
         return _beginning(event.symbol, BUILT_IN)
+    values = _values_of(_open_option(words), namespace)
+    if values is not None:
+        return _beginning(event.symbol, values)
     if words[0] == "config":
         from kernelmate.config import Settings
 
@@ -73,6 +83,10 @@ def complete_line(magics: KernelmateMagics, event: Any) -> list[str]:
         return _beginning(event.symbol, OPTIONS_OF_LINE)
     if words[0] == "write":
         return _beginning(event.symbol, [name for name, value in _own(namespace) if callable(value)])
+    if words[0] == "judge" and len(words) == 1:
+        return _beginning(event.symbol, [*_kernels(namespace), *existing_names(namespace)])
+    if words[0] == "judge":
+        return _beginning(event.symbol, _live(namespace))
     if words[0] == "fix":
         return _beginning(event.symbol, [*_kernels(namespace), *magics.notebook.failed])
     if words[0] == "optimize" and len(words) >= 2:
@@ -93,6 +107,10 @@ def _open_option(words: list[str]) -> str | None:
 
 def _own(namespace: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in namespace.items() if not name.startswith("_")]
+
+
+def _live(namespace: dict[str, Any]) -> list[str]:
+    return [name for name, value in _own(namespace) if live_array(value) is not None or _number(value)]
 
 
 def _number(value: object) -> bool:

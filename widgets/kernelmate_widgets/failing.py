@@ -38,16 +38,20 @@ class KernelFailed(CellFailed):
         sources: source of line excerpts.
         remark: the state of the bound name.
         shown: True if the cell's output has the verdict, so that its findings need not be shown again.
+        repairable: True if `%kernelmate fix` knows the kernel.
 
     Attributes:
         verdict: the verdict.
     """
 
-    def __init__(self, verdict: Verdict, sources: SourceLines, remark: str = "", *, shown: bool = False) -> None:
+    def __init__(
+        self, verdict: Verdict, sources: SourceLines, remark: str = "", *, shown: bool = False, repairable: bool = True
+    ) -> None:
         self.verdict = verdict
         self._shown = shown
         self._sources = sources
         self._remark = remark
+        self._repairable = repairable
         super().__init__(self._text(color=False))
 
     def _render_traceback_(self) -> list[str]:
@@ -60,7 +64,8 @@ class KernelFailed(CellFailed):
 
         first = next((one for one in self.verdict.findings if one.severity == "error"), None)
         where = "" if first is None else f": {first.code}" + ("" if first.line is None else f" at line {first.line}")
-        hint = f"{self._remark} %kernelmate fix tries repairs, and shows one only if it is right."
+        fix = " %kernelmate fix tries repairs, and shows one only if it is right." if self._repairable else ""
+        hint = f"{self._remark}{fix}"
         return [f"{type(self).__name__}: {as_ansi(verdict_line(self.verdict))}{where}", hint.strip()]
 
     def _text(self, *, color: bool) -> str:

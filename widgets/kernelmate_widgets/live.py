@@ -22,6 +22,7 @@ from kernelmate.errors import UsageError
 from kernelmate.records import Argument, Contract, Kernel, Parameter
 from kernelmate.source import infer_contract, parse_contract
 from kernelmate.source.expressions import BLOCK_NAMES, RESERVED, ExpressionError, check_names
+from kernelmate.source.infer_accesses import array_accesses
 from kernelmate_widgets.arguments import CallArgument, check_against, read_arguments, scalar_of, solve_size
 from kernelmate_widgets.arrays import LiveArray, live_array
 from kernelmate_widgets.cells import is_name, short_name
@@ -91,7 +92,7 @@ def _with_arrays(
             f"{short_name(kernel)} takes {len(parameters)} arguments ({takes}); --args names {len(texts)}.",
             hint="Name them in the kernel's order, separated by commas.",
         )
-    values = [_value(one, evaluate, "--args") for one in texts]
+    values = [value_of(one, evaluate, "--args") for one in texts]
     base = written if written is not None else _described(kernel, values)
     given = read_arguments(kernel, base, values, "emulator" if _all_host(values) else "cuda")
     size = solve_size(base, given)
@@ -121,11 +122,16 @@ def _described(kernel: Kernel, values: Sequence[object]) -> Contract:
     named = {name: _named_shape(shape, extents) for name, shape in shapes.items()}
     varied = all(one is not None for one in named.values()) and all("float" in dtype for dtype in held)
     args = []
+    used = array_accesses(kernel, tuple(extents), ())
     for parameter, value in pairs:
         array = live_array(value)
         if array is not None:
-            shape = named[parameter.name] if varied else tuple(map(str, array.shape))
-            args.append(_array_argument(parameter, array, shape or ()))
+            shape = (named[parameter.name] if varied else tuple(map(str, array.shape))) or ()
+            argument = _array_argument(parameter, array, shape)
+            seen = used.get(parameter.name)
+            # What an earlier launch left in an array that is written whole is no input: it may be the answer.
+            whole = seen is not None and seen.direction == "out" and seen.shape == shape
+            args.append(replace(argument, direction="out") if whole else argument)
         else:
             args.append(_scalar_argument(parameter, value, varied and parameter.name in extents))
     sizes = (extents if varied else {},)
@@ -261,7 +267,7 @@ def _sides(text: str, option: str, known: set[str], names: Mapping[str, str], ev
             check_names(part, known)
         sides: tuple[str, ...] = tuple(renamed)
     except ExpressionError:
-        value = _value(text, evaluate, option)
+        value = value_of(text, evaluate, option)
         several = value if isinstance(value, tuple | list) else (value,)
         if not all(isinstance(side, int | np.integer) and not isinstance(side, bool) for side in several):
             hint = "Give whole numbers or expressions over the kernel's sizes, as in cdiv(n, block)."
@@ -289,7 +295,7 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 
 def _with_reference(contract: Contract, text: str, evaluate: Evaluate, folder: Path) -> Contract:
     """The contract with a function of the notebook as reference, carried over to the worker by value."""
-    function = _value(text, evaluate, "--ref")
+    function = value_of(text, evaluate, "--ref")
     if not callable(function):
         raise UsageError(
             f"--ref {text} is a {type(function).__name__}, not a function.",
@@ -384,7 +390,12 @@ def split(text: str) -> list[str]:
     return [ast.unparse(one) for one in tree.elts]
 
 
-def _value(text: str, evaluate: Evaluate, option: str) -> Any:
+def value_of(text: str, evaluate: Evaluate, option: str) -> Any:
+    """Return the value of an expression that an option or a command names.
+
+    Raises:
+        UsageError: it has none; the message gives the exception.
+    """
     try:
         return evaluate(text)
     except Exception as error:

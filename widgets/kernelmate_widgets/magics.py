@@ -19,6 +19,7 @@ from kernelmate.source import contract_for
 from kernelmate_widgets import commands
 from kernelmate_widgets.cell_writing import CellWriter, cell_of, cell_text, running_cell
 from kernelmate_widgets.cells import MAGIC, cell_unit, chosen_kernel, is_name, place_name, short_name
+from kernelmate_widgets.existing import KernelOffers
 from kernelmate_widgets.failing import KernelFailed, told
 from kernelmate_widgets.handle import KernelHandle, KernelVersion, reason_not_to_take
 from kernelmate_widgets.live import LineArguments, live_contract
@@ -39,6 +40,7 @@ class KernelmateMagics(Magics):
         super().__init__(shell)
         self.notebook = NotebookState()
         self.cells = CellWriter(shell)
+        self.offers = KernelOffers(self)
 
     @no_var_expand
     @magic_arguments("%kernelmate")
@@ -78,12 +80,13 @@ class KernelmateMagics(Magics):
         try:
             with self.progress(quiet=options.quiet) as progress:  # large arrays take a while to copy
                 contract = None if folder is None else live_contract(kernel, wanted, self.shell.ev, folder)
-                verdicts = self._judged(kernel, contract, chosen, progress)
+                verdicts = self.judged(kernel, contract, chosen, progress)
             text, place = self._raw_cell() or f"{MAGIC} {line}\n{cell}", running_cell(self.shell)
             bad = next((verdict for verdict in verdicts if verdict.accepted is False), None)
             if bad is not None:
-                self._failed(name, BoundKernel(kernel, contract, bad, chosen, line, text, place), folder, options)
-            handle = self._bind(name, BoundKernel(kernel, contract, verdicts[0], chosen, line, text, place))
+                failed = BoundKernel(kernel, contract, bad, chosen, line, text, place)
+                self.fail(name, failed, folder, prompt=options.prompt, quiet=options.quiet)
+            handle = self.bind(name, BoundKernel(kernel, contract, verdicts[0], chosen, line, text, place))
         except KernelFailed:
             raise  # its copies stay, for a repair
         except BaseException:
@@ -118,6 +121,14 @@ class KernelmateMagics(Magics):
     @argument(
         "--objective", help="The metric that the prompt means, if it was misread: time, shared_bytes, registers, ..."
     )
+    @argument("--grid", help="Of judge: blocks, as of %%%%kernelmate.")
+    @argument("--block", help="Of judge: threads of a block.")
+    @argument("--shared", help="Of judge: dynamic shared memory of a block in bytes.")
+    @argument("--ref", "--reference", help="Of judge: a Python function that returns what the kernel must compute.")
+    @argument("--target", help="Of judge: the GPU that figures are for.")
+    @argument("--backend", choices=["auto", "cuda", "emulator"], help="Of judge: the backend that runs the kernel.")
+    @argument("--seed", type=int, help="Of judge: seed of the inputs.")
+    @argument("--bind", metavar="NEW", help="Of judge: bind the kernel to this name, so that it can be asked about.")
     @argument("-h", "--help", action="store_true", help="Show what the command does and how it is written.")
     @argument("-q", "--quiet", action="store_true", help="Show nothing.")
     @argument("-o", "--output", action="store_true", help="Return the result.")
@@ -128,6 +139,7 @@ class KernelmateMagics(Magics):
         """Do something with kernels that %%kernelmate has bound.
 
         %kernelmate write softmax_rows(x)
+        %kernelmate judge raw_scale x y n --grid 64 --block 256 --reference f
         %kernelmate optimize softmax "reduce memory usage"
         %kernelmate fix softmax
         %kernelmate accept softmax 2
@@ -142,20 +154,23 @@ class KernelmateMagics(Magics):
         options = self.command.parser.parse_intermixed_args(arg_split(line, posix=True))
         return commands.run(self, options)
 
-    def _judged(
-        self, kernel: Kernel, contract: Contract | None, options: Mapping[str, Any], progress: CellProgress
-    ) -> tuple[Verdict, ...]:
-        """The verdicts on a cell's kernel, shown."""
+    def judged(
+        self, kernel: Kernel, contract: Contract | None, options: Mapping[str, Any], progress: CellProgress,
+        more: tuple[str, ...] = (),
+    ) -> tuple[Verdict, ...]:  # fmt: skip
+        """The verdicts on a kernel, shown with what more there is to say about it."""
         session = self.notebook.session(options)
         with self.notebook.listening(progress.stage):
             verdicts = session.bench(kernel, contract=contract)
         if not progress.quiet:
-            remarks = (*session.notices, *_guessed(kernel, contract))
+            remarks = (*session.notices, *_guessed(kernel, contract), *more)
             progress.first(verdict_bundle(verdicts, kernel, remarks, charts=False))  # drawing charts takes a while
             progress.result(verdict_bundle(verdicts, kernel, remarks))
         return verdicts
 
-    def _failed(self, name: str, failed: BoundKernel, folder: Path | None, options: argparse.Namespace) -> NoReturn:
+    def fail(
+        self, name: str, failed: BoundKernel, folder: Path | None, *, prompt: str | None = None, quiet: bool
+    ) -> NoReturn:
         """Remembers a kernel that is not good, offers to fix it or does so if the prompt asks for it, and raises.
 
         Raises:
@@ -163,11 +178,11 @@ class KernelmateMagics(Magics):
         """
         self.notebook.keep(_FAILED + name, folder)  # beside those of what the name is bound to
         self.notebook.failed[name] = failed
-        if options.prompt is not None:
-            commands.repair(self, name, failed, quiet=options.quiet)
-        elif not options.quiet:
+        if prompt is not None:
+            commands.repair(self, name, failed, quiet=quiet)
+        elif not quiet:
             commands.offer_repair(self, name, failed)
-        shown = not options.quiet and hasattr(self.shell, "kernel")
+        shown = not quiet and hasattr(self.shell, "kernel")
         raise KernelFailed(failed.verdict, sources_of(failed.kernel), self._unchanged(name), shown=shown)
 
     # ----------------------------------------------------------------------------------------------- for commands
@@ -215,7 +230,7 @@ class KernelmateMagics(Magics):
         text = cell_text(failed, KernelVersion(candidate.kernel, candidate.contract, judged.verdict), before)
         contract = candidate.contract if live else None
         self.notebook.keep_as(_FAILED + name, name)
-        self._bind(name, replace(failed, kernel=candidate.kernel, contract=contract, verdict=judged.verdict, cell=text))
+        self.bind(name, replace(failed, kernel=candidate.kernel, contract=contract, verdict=judged.verdict, cell=text))
         said = self.cells.write(failed.cell_id, text, self.notebook.settings().accept_into, running=running)
         return [f"{name} is bound to the repaired kernel.", *([said] if said else [])]
 
@@ -239,16 +254,24 @@ class KernelmateMagics(Magics):
 
     def _check_names(self, name: str, options: argparse.Namespace) -> None:
         """Reports names that would be overwritten, before anything is judged."""
+        self.check_name(name, replace=options.replace)
+        if options.variable is not None and not is_name(options.variable):
+            raise UsageError(f"-v {options.variable} is not a valid Python name.", hint="Give the name of a variable.")
+
+    def check_name(self, name: str, *, replace: bool = False) -> None:
+        """Check that a kernel can be bound under a name.
+
+        Raises:
+            UsageError: it is no name, or something else has it and may not be replaced.
+        """
         if not is_name(name):
             raise UsageError(f"{name!r} is not a valid Python name.", hint="Give another: %%kernelmate NAME.")
         held = self.shell.user_ns.get(name)
-        if held is not None and not isinstance(held, KernelHandle) and not options.replace:
+        if held is not None and not isinstance(held, KernelHandle) and not replace:
             raise UsageError(
                 f"{name} is a {type(held).__name__} in this notebook, not a kernel.",
                 hint="Give the kernel another name (%%kernelmate NAME), or replace the value with --replace.",
             )
-        if options.variable is not None and not is_name(options.variable):
-            raise UsageError(f"-v {options.variable} is not a valid Python name.", hint="Give the name of a variable.")
 
     def _unchanged(self, name: str) -> str:
         held = self.shell.user_ns.get(name)
@@ -256,7 +279,8 @@ class KernelmateMagics(Magics):
             f"{name} stays what it was before this cell." if isinstance(held, KernelHandle) else f"{name} is not bound."
         )
 
-    def _bind(self, name: str, known: BoundKernel) -> KernelHandle:
+    def bind(self, name: str, known: BoundKernel) -> KernelHandle:
+        """Binds a judged kernel, or gives the kernel that has the name this text."""
         session = self.notebook.session(known.options)
         contract = known.contract if known.contract is not None else contract_for(known.kernel)
         version = KernelVersion(known.kernel, contract, known.verdict)

@@ -1,0 +1,397 @@
+"""Kernels that the notebook already has as CuPy objects: their source, their launch in the cells, and the offer to judge them."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from IPython.display import display
+
+from kernelmate.errors import SourceError, UsageError
+from kernelmate.records import Anchor, Contract, Kernel, Unit, Verdict
+from kernelmate.source import contract_for, find_kernels, parse_contract
+from kernelmate.source.line_ends import normal_text
+from kernelmate.source.python import read_python
+from kernelmate.source.python_launches import calls_of
+from kernelmate.source.python_syntax import PythonFile
+from kernelmate_widgets.cells import MAGIC, place_name, quoted, short_name
+from kernelmate_widgets.failing import KernelFailed
+from kernelmate_widgets.handle import KernelHandle
+from kernelmate_widgets.live import Evaluate, LineArguments, live_contract, split, value_of
+from kernelmate_widgets.notebook_state import BoundKernel, MagicResult
+from kernelmate_widgets.output import sources_of
+
+if TYPE_CHECKING:
+    from kernelmate_widgets.magics import KernelmateMagics
+
+_PLAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Constant, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Slice)
+_CONVERSIONS = frozenset(
+    {"float16", "float32", "float64", "half", "single", "double", "int8", "int16", "int32", "int64", "bool_"}
+    | {"uint8", "uint16", "uint32", "uint64", "intc", "uintc", "int", "float", "bool", "min", "max", "len", "cdiv"}
+)
+"""Functions in a launch's arguments that may be called again without an effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingKernel:
+    """A kernel of the notebook.
+
+    Attributes:
+        kernel: the kernel, with the lines of its cell where a cell has its text as a literal.
+        code: the text that it was made from.
+        cell: number of that cell; None if the text is computed, or stands elsewhere.
+        options: the compiler's options that it was made with.
+        cooperative: True if it is launched cooperatively.
+        instance: the instance of a template, as `scale<float>`; else None.
+    """
+
+    kernel: Kernel
+    code: str
+    cell: int | None = None
+    options: tuple[str, ...] = ()
+    cooperative: bool = False
+    instance: str | None = None
+
+
+class Cells:
+    """The cells that a shell has run, as one Python text."""
+
+    def __init__(self, shell: Any) -> None:
+        history = getattr(shell, "history_manager", None)
+        parts, self._starts, line = [], [], 1
+        for number, cell in enumerate(history.input_hist_parsed if history is not None else []):
+            text = normal_text(cell).rstrip("\n")
+            if text.strip() and _is_python(text):
+                self._starts.append((line, number))
+                parts.append(text)
+                line += text.count("\n") + 1
+        self._text = "\n".join(parts)
+
+    def unit(self, code: str, path: str) -> tuple[Unit, int] | None:
+        """Returns the literal with this text as a unit, at the lines of the last cell that has it, and that cell's number."""
+        found = [one for one in read_python(path, self._text) if one.text == code]
+        if not found:
+            return None
+        unit = found[-1]
+        first = unit.anchors[0]
+        if any(one.file_line - one.unit_line != first.file_line - first.unit_line for one in unit.anchors):
+            return None  # a literal on one line has no lines that a message could name
+        start, number = next(pair for pair in reversed(self._starts) if pair[0] <= first.file_line)
+        block = [] if unit.contract_text is None else _as_cuda_comments(unit.contract_text)
+        if block:  # the lines between the comments and the string keep their places
+            block += ["//"] * (first.file_line - (unit.contract_line or 1) - len(block))
+        shifted = replace(first, unit_line=len(block) + 1, file_line=first.file_line - start + 1)
+        anchors = [Anchor(1, 1, (unit.contract_line or 1) - start + 1, 1)] if block else []
+        text = "\n".join([*block, code])
+        return Unit(path=path, text=text, language="text", anchors=(*anchors, shifted), file_text=text), number
+
+    def launch(self, name: str) -> LineArguments | None:
+        """Returns the last launch of a kernel by this name whose arguments can be read without effect; None without any."""
+        file = PythonFile("<notebook>", self._text)
+        for call in reversed(calls_of(file, name)):
+            texts = [*(call.arguments or ()), *(ast.unparse(one) for one in (call.grid, call.block) if one is not None)]
+            if call.grid is not None and call.block is not None and all(map(_is_harmless, texts)):
+                shared = None if call.shared is None else ast.unparse(call.shared)
+                grid, block = (",".join(split(ast.unparse(one))).replace(" ", "") for one in (call.grid, call.block))
+                return LineArguments(",".join(call.arguments or ()), grid, block, shared)
+        return None
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _is_harmless(text: str) -> bool:
+    """True if an expression can be evaluated again: names, elements, arithmetic and conversions."""
+    for node in ast.walk(ast.parse(text, mode="eval").body):
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called not in _CONVERSIONS or node.keywords:
+                return False
+        elif isinstance(node, ast.expr) and not isinstance(node, _PLAIN):
+            return False
+    return True
+
+
+def _as_cuda_comments(block: str) -> list[str]:
+    return ["//" + line.lstrip().removeprefix("#") for line in block.split("\n")]
+
+
+# ------------------------------------------------------------------------------------------------- finding the source
+
+
+def existing_kernel(text: str, evaluate: Evaluate, cells: Cells, namespace: dict[str, Any]) -> ExistingKernel:
+    """Return the kernel that an expression of the notebook denotes; nothing is compiled or launched.
+
+    Args:
+        text: `scale`, a `cupy.RawKernel`; `module.scale` or `module.scale<float>`, a function of a `cupy.RawModule`; or
+            a kernel that `%%kernelmate` bound.
+        evaluate: evaluates an expression in the user's namespace.
+        cells: the cells that were run.
+        namespace: the user's names, in which the module of a function is looked for.
+
+    Raises:
+        UsageError: it is something else, or its source cannot be had; the message says why.
+    """
+    owner, dot, function = text.partition("<")[0].rpartition(".")
+    module = value_of(owner, evaluate, "judge") if dot else None
+    if _is_cupy(module, "RawModule"):
+        return _of_code(module, function + text[len(owner) + 1 + len(function) :], text, cells)
+    value = value_of(text, evaluate, "judge")
+    if isinstance(value, KernelHandle):
+        return ExistingKernel(value.version.kernel, value.source)
+    if _is_cupy(value, "RawKernel"):
+        if value.code is None and value.file_path is None:
+            return _of_code(_module_of(value, text, namespace), value.name, text, cells)
+        return _of_code(value, value.name, text, cells)
+    raise _no_source(value, text)
+
+
+def existing_names(namespace: dict[str, Any]) -> list[str]:
+    """Returns the names of RawKernels, and of the functions of RawModules as `MODULE.FUNCTION`."""
+    names = []
+    for name, value in namespace.items():
+        if name.startswith("_"):
+            continue
+        if _is_cupy(value, "RawKernel"):
+            names.append(name)
+        elif _is_cupy(value, "RawModule") and value.code is not None:
+            names += [f"{name}.{short_name(one)}" for one in find_kernels(_unit_of_text(value.code, name))]
+    return names
+
+
+def _is_cupy(value: object, kind: str) -> bool:
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(value, getattr(cupy, kind, ()))
+
+
+def _module_of(function: Any, text: str, namespace: dict[str, Any]) -> Any:
+    """Returns the only module of the notebook that has a function, since the function itself has no text."""
+    modules = {id(one): one for one in namespace.values() if _is_cupy(one, "RawModule") and one.code is not None}
+    having = {one.code: one for one in modules.values() if _named(_unit_of_text(one.code, text), function.name)}
+    if len(having) == 1:
+        return next(iter(having.values()))
+    raise UsageError(
+        f"{text} is a function of a cupy.RawModule, which keeps no source of its own.",
+        hint=f"Name it by its module: %kernelmate judge MODULE.{function.name}.",
+    )
+
+
+def _of_code(raw: Any, name: str, text: str, cells: Cells) -> ExistingKernel:
+    """Returns the kernel of a RawKernel or RawModule by its name."""
+    if raw.code is None:
+        raise UsageError(
+            f"{text} was loaded from {raw.file_path}, which has no CUDA source that could be judged.",
+            hint="Judge the .cu file that it was compiled from: kernelmate bench FILE.",
+        )
+    code = normal_text(raw.code)
+    unit, cell = cells.unit(code, place_name()) or (_unit_of_text(code, text), None)
+    kernel = _named(unit, name)
+    if kernel is None:
+        known = ", ".join(short_name(one) for one in find_kernels(unit)) or "none"
+        raise UsageError(f"The source of {text} has no kernel {name}; its kernels: {known}.", hint="Name one of these.")
+    instance = name if "<" in name else None
+    return ExistingKernel(kernel, code, cell, tuple(raw.options), bool(raw.enable_cooperative_groups), instance)
+
+
+def _unit_of_text(code: str, name: str) -> Unit:
+    text = normal_text(code)
+    return Unit(path=f"<{name}>", text=text, language="text", file_text=text)
+
+
+def _named(unit: Unit, name: str) -> Kernel | None:
+    """Returns a unit's kernel by its name, namespace and template arguments included or not."""
+    wanted = name.partition("<")[0].rpartition("::")[2]
+    try:
+        return next((one for one in find_kernels(unit) if short_name(one) == wanted), None)
+    except SourceError:
+        return None
+
+
+def _no_source(value: object, text: str) -> UsageError:
+    kind, library = type(value).__name__, type(value).__module__.partition(".")[0]
+    if library in {"numba", "numba_cuda"} or hasattr(value, "py_func"):
+        return UsageError(
+            f"{text} is a kernel in Python ({library}), which has no CUDA C++ source.",
+            hint=f"%kernelmate write FUNCTION(ARRAYS) writes a CUDA kernel for a NumPy function; a {MAGIC} cell judges one.",
+        )
+    hint = "It judges a cupy.RawKernel, a function of a cupy.RawModule as MODULE.FUNCTION, and kernels of %%kernelmate."
+    return UsageError(f"{text} is a {kind}, whose CUDA source cannot be had.", hint=hint)
+
+
+# ----------------------------------------------------------------------------------------------------------- judging
+
+
+def judge_existing(magics: KernelmateMagics, options: argparse.Namespace) -> MagicResult:
+    """Judge a kernel of the notebook with live objects; with `--bind`, it can then be asked about.
+
+    Raises:
+        UsageError: its source cannot be had, or the arguments do not fit. KernelFailed: it is not right.
+    """
+    name, *words = options.words
+    cells = Cells(magics.shell)
+    found = existing_kernel(name, magics.shell.ev, cells, magics.shell.user_ns)
+    if options.bind is not None:
+        magics.check_name(options.bind)
+    given = LineArguments(
+        ",".join(word.rstrip(",") for word in words) or None, options.grid, options.block, options.shared, options.ref
+    )
+    wanted = _completed(given, found.kernel, cells.launch(name))
+    chosen = {key: value for key in ("target", "backend", "seed") if (value := getattr(options, key)) is not None}
+    magics.offers.judged(found.code)
+    folder = magics.notebook.folder() if wanted.anything else None
+    bound = options.bind
+    try:
+        verdicts, known = _judged(magics, found, wanted, chosen, folder, options)
+        if bound is not None:
+            magics.bind(bound, known)
+    except BaseException as error:
+        if bound is None or not isinstance(error, KernelFailed):  # a repair needs the copies of a bound one
+            magics.notebook.drop(folder)
+        raise
+    if bound is None:
+        magics.notebook.drop(folder)
+    else:
+        magics.notebook.keep(bound, folder)
+    return MagicResult(verdicts)
+
+
+def _judged(
+    magics: KernelmateMagics, found: ExistingKernel, wanted: LineArguments, chosen: dict[str, Any],
+    folder: Path | None, options: argparse.Namespace,
+) -> tuple[tuple[Verdict, ...], BoundKernel]:  # fmt: skip
+    """Returns the verdicts, shown, and the kernel as it could be bound.
+
+    Raises:
+        KernelFailed: the kernel is not good.
+    """
+    kernel, name = found.kernel, options.words[0]
+    with magics.progress(quiet=options.quiet) as progress:
+        contract = _contract(found, wanted, magics.shell.ev, folder)
+        remarks = () if found.cell is None else (f"line numbers are those of cell [{found.cell}]",)
+        verdicts = magics.judged(kernel, contract, chosen, progress, remarks)
+    line = cell_line(options.bind or short_name(kernel), wanted)
+    bad = next((verdict for verdict in verdicts if verdict.accepted is False), None)
+    known = BoundKernel(kernel, contract, bad or verdicts[0], chosen, line, f"{MAGIC} {line}\n{kernel.unit.text}")
+    if bad is not None and options.bind is not None:
+        magics.fail(options.bind, known, folder, quiet=options.quiet)
+    if bad is not None:
+        remark = f"{name} is as it was. With --bind NAME, %kernelmate fix NAME can repair it."
+        shown = not options.quiet and hasattr(magics.shell, "kernel")
+        raise KernelFailed(bad, sources_of(kernel), remark, shown=shown, repairable=False)
+    return verdicts, known
+
+
+def _completed(given: LineArguments, kernel: Kernel, launch: LineArguments | None) -> LineArguments:
+    """Returns the line's arguments; what it leaves out is taken from the launch in the cells, unless a contract says it."""
+    if launch is None or (not given.anything and parse_contract(kernel) is not None):
+        return given
+    return LineArguments(
+        given.args or launch.args, given.grid or launch.grid, given.block or launch.block,
+        given.shared or launch.shared, given.ref,
+    )  # fmt: skip
+
+
+def _contract(found: ExistingKernel, wanted: LineArguments, evaluate: Evaluate, folder: Path | None) -> Contract | None:
+    """Returns the contract of live objects, with what the CuPy object was made with; None if the kernel's own applies."""
+    contract = None if folder is None else live_contract(found.kernel, wanted, evaluate, folder)
+    if not (found.options or found.cooperative or found.instance):
+        return contract
+    own = contract or contract_for(found.kernel)
+    instances = (found.instance,) if found.instance is not None else own.instances
+    return replace(
+        own,
+        options=(*found.options, *own.options),
+        cooperative=found.cooperative or own.cooperative,
+        instances=instances,
+    )
+
+
+def cell_line(name: str, wanted: LineArguments) -> str:
+    """Returns the line behind `%%kernelmate` that judges a kernel with the same objects."""
+    parts = [name]
+    for option in ("args", "grid", "block", "shared", "ref"):
+        value = getattr(wanted, option)
+        if value is not None:
+            parts.append(f"--{option} {_word(value)}")
+    return " ".join(parts)
+
+
+def _word(text: str) -> str:
+    """A value as one word of a magic line."""
+    return quoted(text) if any(one.isspace() or one in "\"'" for one in text) else text
+
+
+# ---------------------------------------------------------------------------------------------------------- offering
+
+
+class KernelOffers:
+    """Offers to judge each new `cupy.RawKernel` of the notebook, in one line after the cell that made it.
+
+    Args:
+        magics: the notebook's magics.
+    """
+
+    def __init__(self, magics: KernelmateMagics) -> None:
+        self._magics = magics
+        self._seen: set[str] = set()
+        self._explained = False
+
+    def connect(self) -> None:
+        """Has the shell call this after each cell."""
+        self._magics.shell.events.register("post_run_cell", self.after_cell)
+
+    def disconnect(self) -> None:
+        """Ends the offers."""
+        self._magics.shell.events.unregister("post_run_cell", self.after_cell)
+
+    def after_cell(self, result: Any) -> None:
+        """Shows an offer for each kernel text that is new; the user's cell is never disturbed by a failure here."""
+        try:
+            if getattr(result.info, "silent", False) or not self._magics.notebook.settings().offer_judging:
+                return
+            lines = [line for name, code in self._new() if (line := self._offer(name, code)) is not None]
+            if lines:
+                lines[-1] += "" if self._explained else " (off: %kernelmate config offer_judging=false)"
+                self._explained = True
+                display({"text/plain": "\n".join(lines)}, raw=True)
+        except Exception:  # noqa: BLE001 -- an offer is not worth an error in a cell that ran well
+            return
+
+    def judged(self, code: str) -> None:
+        """Remembers that the user has judged a text, which is not offered any more."""
+        self._seen.add(code)
+
+    def _new(self) -> Iterator[tuple[str, str]]:
+        for name, value in list(self._magics.shell.user_ns.items()):
+            if name.startswith("_") or not _is_cupy(value, "RawKernel") or value.code is None:
+                continue
+            code = normal_text(value.code)
+            if code not in self._seen:
+                self._seen.add(code)
+                yield name, code
+
+    def _offer(self, name: str, code: str) -> str | None:
+        raw = self._magics.shell.user_ns[name]
+        kernel = _named(_unit_of_text(code, name), raw.name)
+        if kernel is None:
+            return None
+        launch = Cells(self._magics.shell).launch(name)
+        return f"{judge_line(name, kernel, launch)} checks and times this kernel."
+
+
+def judge_line(name: str, kernel: Kernel, launch: LineArguments | None) -> str:
+    """Returns the command that judges a kernel, as far as the cells show how it is launched."""
+    if launch is not None or parse_contract(kernel) is not None:
+        return f"%kernelmate judge {name}"
+    parameters: Sequence[str] = [one.name for one in kernel.signature.parameters]
+    return f"%kernelmate judge {name} {' '.join(parameters)} --grid BLOCKS --block THREADS"
