@@ -7,6 +7,7 @@ import ast
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -359,11 +360,10 @@ class KernelOffers:
         try:
             if getattr(result.info, "silent", False) or not self._magics.notebook.settings().offer_judging:
                 return
-            lines = [line for name, code in self._new() if (line := self._offer(name, code)) is not None]
-            if lines:
-                lines[-1] += "" if self._explained else " (off: %kernelmate config offer_judging=false)"
+            offers = [line for name, code in self._new() if (line := self._offer(name, code)) is not None]
+            if offers:
+                display(_offer_bundle(offers, explained=self._explained), raw=True)
                 self._explained = True
-                display({"text/plain": "\n".join(lines)}, raw=True)
         except Exception:  # noqa: BLE001 -- an offer is not worth an error in a cell that ran well
             return
 
@@ -386,7 +386,18 @@ class KernelOffers:
         if kernel is None:
             return None
         launch = Cells(self._magics.shell).launch(name)
-        return f"{judge_line(name, kernel, launch)} checks and times this kernel."
+        return judge_line(name, kernel, launch)
+
+
+def _offer_bundle(commands: Sequence[str], *, explained: bool) -> dict[str, str]:
+    """Returns offers as an output, one line each; the first ones of a notebook say how to end them."""
+    off = "" if explained else "%kernelmate config offer_judging=false"
+    plain = "\n".join(f"Check and time this kernel: {one}" for one in commands) + (off and f"  (off: {off})")
+    pages = [f"Check and time this kernel: <code>{escape(one)}</code>" for one in commands]
+    return {
+        "text/plain": plain,
+        "text/html": "<br>".join(pages) + (off and f" <small>(off: <code>{off}</code>)</small>"),
+    }
 
 
 def judge_line(name: str, kernel: Kernel, launch: LineArguments | None) -> str:

@@ -29,7 +29,7 @@ template <class T> __global__ void any(const T* x, T* y, int n) {
 }
 ''', options=("-DFACTOR=2",), name_expressions=["any<float>"])"""
 JUDGE = "%kernelmate judge scale x y n --grid 4 --block 256 --reference f"
-OFFER = "checks and times this kernel"
+OFFER = "Check and time this kernel: "
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_where_no_source_can_be_had_it_is_said(book, name, said) -> None:
 
 def test_each_new_kernel_text_is_offered_once_in_one_line(book) -> None:
     first = book.run(RAW).text
-    assert "%kernelmate judge scale x y n --grid BLOCKS --block THREADS " + OFFER in first
+    assert OFFER + "%kernelmate judge scale x y n --grid BLOCKS --block THREADS" in first
     assert len([line for line in first.split("\n") if line.strip()]) == 1
     assert OFFER not in book.run(RAW).text, "the same text again"
     assert OFFER not in book.run("1 + 1").text
