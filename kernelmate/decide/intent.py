@@ -213,6 +213,14 @@ def restated(objective: Objective, *, without: str | None = None) -> str:
     return ", ".join(head + [words for words in wish_prompts(objective) if words != without])
 
 
+def chips_of(intent: Intent) -> list[tuple[str, str]]:
+    """Returns a button's words and prompt for each part of a prompt that can be left out; of one that is not understood, `SUGGESTED`."""
+    if intent.objective is not None:
+        aim = intent.objective
+        return [(f"{words} ×", restated(aim, without=words)) for words in wish_prompts(aim)]
+    return [(one, one) for one in SUGGESTED] if intent.kind in {"unknown", "impossible"} else []
+
+
 def wish_prompts(objective: Objective) -> list[str]:
     """Returns what must hold besides the metric, each as words that can be removed from a restated prompt."""
     limits = [metric for metric in METRICS if metric in objective.limits and metric != objective.metric]

@@ -5,7 +5,7 @@ function button(model, { do: what, words, refused }) {
   element.textContent = words;
   element.className = `km-do km-do-${what}`;
   element.disabled = refused !== null;
-  element.title = refused === null ? "" : `Cannot be accepted: ${refused}`;
+  element.title = refused === null ? "" : what === "accept" ? `Cannot be accepted: ${refused}` : refused;
   element.onclick = () => model.send({ do: what });
   return element;
 }
@@ -21,12 +21,12 @@ export default {
   render({ model, el }) {
     el.classList.add("km-actions");
     const show = () => {
-      const { buttons, said, error, html } = model.get("state");
+      const { buttons, said, error, html, above } = model.get("state");
       const held = el.contains(document.activeElement) ? document.activeElement.className : null;
       const row = part("km-row-of-buttons", "");
       row.append(...buttons.map((one) => button(model, one)));
       const parts = [row];
-      if (said) parts.push(part("km-said", said));
+      if (said) parts.splice(above ? 0 : 1, 0, part("km-said", said));
       if (error) parts.push(part("km-failed", error));
       if (html) {
         const explained = part("km-explained", "");

@@ -1,9 +1,10 @@
-"""Buttons below a result: accept, another candidate, confirm on a GPU, explain, undo; below a wrong kernel: fix."""
+"""Buttons below a result: accept, another candidate, confirm on a GPU, explain, undo; below a wrong kernel: fix; above a result: the prompt's parts."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).parent
 
 Sentences = list[str]
+
+Chips = list[tuple[str, str]]
+"""Words of buttons, and the prompts that they ask."""
 
 
 class ActionButtons(anywidget.AnyWidget):
@@ -87,6 +91,13 @@ class ResultActions(ActionButtons):
     ) -> None:  # fmt: skip
         super().__init__()
         self._magics, self._name, self._output = magics, name, output
+        self.renew(optimization, baseline, accept, undo)
+
+    def renew(
+        self, optimization: Optimization, baseline: KernelVersion, accept: Callable[[int], Sentences],
+        undo: Callable[[], Sentences] | None,
+    ) -> None:  # fmt: skip
+        """Takes another result, which has replaced the first one in its output."""
         self._found, self._baseline = optimization, baseline
         self._take, self._take_back = accept, undo
         self._order = [one.numbers[0] for one in grouped(optimization.candidates)]
@@ -211,6 +222,44 @@ class RepairActions(ActionButtons):
         else:
             buttons = [_button("fix", "Fix" if self._found is None else "Fix again")]
         self.state = {"buttons": buttons, "said": said, "error": error, "html": html}
+
+
+class PromptChips(ActionButtons):
+    """What was understood of a prompt, each part with a button that leaves it out; or prompts to choose from.
+
+    A click asks at once, or after the search that the cell runs. The answer takes the place of the result before.
+
+    Args:
+        reading: how the prompt was read.
+        chips: words of each button, and the prompt that it asks.
+        ask: asks a prompt; returns the chips of what was understood.
+    """
+
+    def __init__(self, reading: str, chips: Chips, ask: Callable[[str], Chips]) -> None:
+        super().__init__()
+        self._reading, self._chips, self._ask = reading, chips, ask
+        self.show()
+
+    def work(self) -> dict[str, Callable[[], None]]:
+        """Returns what each button does."""
+        return {f"chip-{index}": partial(self._asked, prompt) for index, (_, prompt) in enumerate(self._chips)}
+
+    def _asked(self, prompt: str) -> None:
+        self.state = {**self.state, "buttons": [{**one, "refused": "searching"} for one in self.state["buttons"]]}
+        self._chips = self._ask(prompt)
+        self.answered()
+
+    def answered(self) -> None:
+        """Leaves the reading to the result, which says it too."""
+        self._reading = "Ask again without:" if self._chips else ""
+        self.show()
+
+    def show(self, said: str = "", error: str = "", html: str = "") -> None:
+        """Shows the reading and its chips."""
+        buttons = [_button(f"chip-{index}", words) for index, (words, _) in enumerate(self._chips)]
+        self.state = {
+            "buttons": buttons, "said": said or self._reading, "error": error, "html": html, "above": True,
+        }  # fmt: skip
 
 
 def _button(do: str, words: str, refused: str | None = None) -> dict[str, Any]:

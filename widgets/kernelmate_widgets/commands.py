@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial as partial_of
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import StdinNotImplementedError
 from IPython.display import DisplayHandle, display
 
-from kernelmate.decide.intent import read_intent, refusal
+from kernelmate.decide.intent import Intent, chips_of, read_intent, refusal
 from kernelmate.errors import UsageError
 from kernelmate.records import Kernel, Optimization
 from kernelmate.report.words import printable
@@ -82,14 +83,24 @@ def agrees(outgoing: Outgoing) -> bool:
 
 
 def search(
-    magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchArguments
-) -> Optimization:
-    """Searches for a better version of a kernel, shows the result, and stores it with the kernel."""
+    magics: KernelmateMagics, name: str, handle: KernelHandle, prompt: str, wanted: SearchArguments,
+    shown: ShownResult,
+) -> Optimization:  # fmt: skip
+    """Searches for a better version of a kernel, shows the result, and stores it with the kernel.
+
+    Args:
+        magics: the notebook's magics.
+        name: the kernel's name.
+        handle: the kernel.
+        prompt: the prompt, as it was understood.
+        wanted: the search's options.
+        shown: where to; what an earlier search has shown there is replaced.
+    """
     version = handle.version
-    with magics.progress(quiet=wanted.quiet) as progress:
+    with magics.progress(quiet=wanted.quiet, place=shown.output) as progress:
         found = _find(magics, magics.notebook.known[name], version, prompt, wanted, progress)
         handle.found(found)
-        output = progress.result(optimization_bundle(found, version.kernel))
+        shown.output = progress.result(optimization_bundle(found, version.kernel))
 
     def accept(number: int) -> list[str]:
         if handle.optimization is not found:
@@ -101,8 +112,20 @@ def search(
         handle.revert()
         return magics.write_cell(name, handle, running=False)
 
-    _buttons(magics, name, found, version, output, accept, undo)
+    if shown.actions is not None and found.candidates:
+        shown.actions.renew(found, version, accept, undo)
+    elif shown.actions is None:
+        shown.actions = _buttons(magics, name, found, version, shown.output, accept, undo, shown.place)
     return found
+
+
+@dataclass
+class ShownResult:
+    """Where a search's result is shown: its output, the buttons below it, and their place; None until they are there."""
+
+    output: DisplayHandle | None = None
+    actions: Any = None
+    place: DisplayHandle | None = None
 
 
 def _find(
@@ -139,15 +162,52 @@ def _find(
 def _buttons(
     magics: KernelmateMagics, name: str, found: Optimization, version: KernelVersion, output: Any,
     accept: Callable[[int], list[str]], undo: Callable[[], list[str]] | None,
-) -> None:  # fmt: skip
+    place: DisplayHandle | None = None,
+) -> Any:  # fmt: skip
     """Shows buttons below a result, where the front end has widgets; the commands do the same."""
     if output is None or not found.candidates:
-        return
+        return None
     try:
         from kernelmate_widgets.actions import ResultActions
     except ImportError:
-        return
-    display(ResultActions(magics, name, found, version, output, accept, undo))
+        return None
+    actions = ResultActions(magics, name, found, version, output, accept, undo)
+    if place is None:
+        display(actions)
+    else:  # made by a click, whose own output would go nowhere
+        place.update(actions)
+    return actions
+
+
+def _show_chips(
+    magics: KernelmateMagics, name: str, handle: KernelHandle, intent: Intent, wanted: SearchArguments,
+    shown: ShownResult,
+) -> Callable[[], None]:  # fmt: skip
+    """Shows what was understood of a prompt before its search, where the front end has widgets.
+
+    Returns what to call once the search has ended, whose result says the same.
+    """
+    chips = chips_of(intent)
+    if not chips or wanted.quiet or not hasattr(magics.shell, "kernel"):
+        return lambda: None
+    try:
+        from kernelmate_widgets.actions import PromptChips
+    except ImportError:
+        return lambda: None
+
+    def ask(prompt: str) -> list[tuple[str, str]]:
+        read = read_intent(prompt, handle.verdict)
+        search(magics, name, handle, read.prompt, wanted, shown)
+        return chips_of(read)
+
+    shows = PromptChips(intent.reading if intent.kind == "search" else "Ask instead:", chips, ask)
+    display(shows)
+    if shown.output is None:
+        shown.output = DisplayHandle()
+        shown.output.display({"text/plain": ""}, raw=True)
+        shown.place = DisplayHandle()
+        shown.place.display({"text/plain": ""}, raw=True)
+    return shows.answered
 
 
 # ---------------------------------------------------------------------------------------------------- repairing
@@ -214,8 +274,13 @@ def answer(
     """
     before = None if handle.optimization is None else handle.optimization.objective
     intent = read_intent(prompt, handle.verdict, earlier=before, name=wanted.objective)
+    shown = ShownResult()
+    if intent.kind in {"search", "unknown", "impossible"}:
+        answered = _show_chips(magics, name, handle, intent, wanted, shown)
     if intent.kind == "search":
-        return search(magics, name, handle, intent.prompt, wanted)
+        found = search(magics, name, handle, intent.prompt, wanted, shown)
+        answered()
+        return found
     if intent.kind == "explain":
         explained(handle, quiet=wanted.quiet)
     elif intent.kind == "accept":
