@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Error, expect
 
 from tests.browser.lab import Book, Lab
-from tests.browser.test_notebook import KERNEL, SETUP, ask, cells
+from tests.browser.test_notebook import KERNEL, LINE, SETUP, ask, cells
 
 pytestmark = pytest.mark.exhaustive(share=0.4)
 
@@ -139,3 +139,34 @@ def _act(book: Book, panel: Any, drawn: random.Random) -> bool:
 
 def _is_ours(message: Any) -> bool:
     return message.type == "error" and any(one in message.text for one in ("km-", "anywidget", "kernelmate", "widget"))
+
+
+SCREENS = {"verdict": 1, "result": 2, "explain": 3, "panel": 4, "wrong": 5}
+"""Screens of a notebook, and the cells that show them."""
+
+
+def test_every_screen_fits_four_widths_in_both_themes(lab: Lab, book: Book) -> None:
+    wrong = LINE.replace("%%kernelmate", "%%kernelmate bad") + "\n" + KERNEL.replace("part[0];", "part[1];")
+    asked = "%kernelmate optimize row_sum 'reduce memory usage'"
+    lab.write("screens.ipynb", [*cells(asked, "%kernelmate explain row_sum", "%kernelmate panel row_sum"), wrong])
+    book.open("screens.ipynb")
+    book.run_all()
+    expect(book.panel("row_sum").locator(".km-row").first).to_be_visible()
+    expect(book.output(5).last).to_contain_text("not good")
+    book.idle()
+    book.page.keyboard.press("Escape")
+    book.page.keyboard.press("Control+b")  # the list of files takes 300 pixels
+    cut: list[str] = []
+    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+        book.page.set_viewport_size({"width": 1280, "height": 1000})
+        book.theme(theme)
+        for width in WIDTHS:
+            book.page.set_viewport_size({"width": width, "height": 1000})
+            for name, index in SCREENS.items():
+                cell = book.page.locator(".jp-Notebook .jp-CodeCell").nth(index)
+                book.shot(f"{name}-{theme[11:].lower()}-{width}", cell.locator(".jp-Cell-outputWrapper"))
+                outputs = cell.locator(".jp-OutputArea-output:visible")
+                widest = max((_overflow(outputs.nth(place)) for place in range(outputs.count())), default=0)
+                if widest > 1:
+                    cut.append(f"{name} by {widest:.0f} px at {width} px, {theme}")
+    assert cut == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelmate.decide.intent import SUGGESTED, Intent, read_intent, restated, wish_prompts
+from kernelmate.decide.intent import SUGGESTED, Intent, chips_of, read_intent, restated, wish_prompts
 from kernelmate.decide.modifiers import STRUCTURES
 from kernelmate.decide.objective import read_objective
 from kernelmate.records import Objective
@@ -202,3 +202,17 @@ def test_every_structure_can_be_restated(words: str, avoid: bool) -> None:
 def test_any_text_has_an_intent(text: str) -> None:
     intent = read_intent(text, earlier=read_objective(FASTER))
     assert (intent.kind == "search") == (intent.objective is not None)
+
+
+def test_each_part_of_a_prompt_is_a_chip_that_leaves_it_out_and_no_search_has_the_five() -> None:
+    chips = chips_of(read_intent("make it faster, at most 32 registers, no atomics"))
+    assert [words for words, _ in chips] == ["at most 32 registers ×", "no atomics ×"]
+    for words, prompt in chips:
+        left = read_intent(prompt).objective
+        assert left is not None
+        assert words.removesuffix(" ×") not in wish_prompts(left)
+        assert len(wish_prompts(left)) == 1
+    assert chips_of(read_intent("make it faster")) == []
+    assert chips_of(read_intent("why is it slow?")) == []
+    assert [prompt for _, prompt in chips_of(read_intent("xyzzy"))] == list(SUGGESTED)
+    assert all(read_intent(prompt).kind == "search" for prompt in SUGGESTED)
