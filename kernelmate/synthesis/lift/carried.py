@@ -35,12 +35,12 @@ def decomposed(value: Any, name: str, space: Space) -> tuple[str, Any]:
                 raise NotLifted(f"`{name}` is combined with itself")
             op, more = decomposed(first, name, space)
             return _same(op, REDUCTION_OF[how], name), second if more is None else Op(how, (more, second), value.kind)
-    raise NotLifted(f"`{name}` carries more from one iteration to the next than a sum, product or extreme")
+    raise NotLifted(f"`{name}` carries more from one iteration to the next than a sum, product, minimum or maximum")
 
 
 def _same(first: str, second: str, name: str) -> str:
     if first and second and first != second:
-        raise NotLifted(f"`{name}` carries more from one iteration to the next than a sum, product or extreme")
+        raise NotLifted(f"`{name}` carries more from one iteration to the next than a sum, product, minimum or maximum")
     return first or second
 
 

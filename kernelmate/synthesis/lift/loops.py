@@ -316,7 +316,9 @@ def _finish(
             continue
         op, body = decomposed(new, name, space)
         if body is None or held(body):
-            raise NotLifted(f"`{name}` carries more from one iteration to the next than a sum, product or extreme")
+            raise NotLifted(
+                f"`{name}` carries more from one iteration to the next than a sum, product, minimum or maximum"
+            )
         old = machine.plain(old)
         state.names[name] = _reduced(machine, op, body, old, (variable, extent, guard), name)
         scan = ScanValue(op, variable, body, exclusive=True, kind=body.kind)

@@ -367,7 +367,7 @@ class ExpressionWriter(ABC):
         if not scan.exclusive:
             return NumpyText(code, text.axes)
         if scan.op != "sum":
-            raise NotLifted("a running product or extreme without its own element")
+            raise NotLifted("a running product, minimum or maximum without its own element")
         return NumpyText(f"{code} - {text.within(PRODUCT)}", text.axes, SUM)
 
 
