@@ -10,7 +10,7 @@ from kernelmate.suggest.recipes.base import Recipe, Rewrite, relaunch
 
 
 def halved_blocks(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Returns the same kernel with half as many threads per block; None unless the block is a single even number."""
+    """Yields the same kernel with half as many threads per block, if the block is a single number that is a multiple of 64."""
     (*others, last) = request.contract.block
     if others or not last.isdecimal() or int(last) < 64 or int(last) % 64:
         return
