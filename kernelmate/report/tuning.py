@@ -52,7 +52,7 @@ def rule_words(tuned: Tuned) -> str:
             f"{letters[version]} from {rule.bounds[index]}" + ("" if last else f" to {rule.bounds[index + 1] - 1}")
         )
     crossings = plural(len(rule.bounds), "crossover")
-    return f"Launch {', '.join(parts)}: {crossings}, none of them tested between the sizes of the table."
+    return f"Launch {', '.join(parts)}: {crossings}; no size between those of the table was timed."
 
 
 def label(version: TunedVersion) -> str:
