@@ -104,7 +104,7 @@ def decode_store(instruction: Instruction) -> Operation:
 
 @decodes("membar", "fence")
 def decode_fence(instruction: Instruction) -> Operation:
-    """Decodes a fence: lanes execute sequentially, so a fence has nothing to order."""
+    """Decodes a fence: without effect on values, because accesses are executed in order; it counts in the race checks."""
     if instruction.has("proxy"):
         raise Unsupported(instruction.opcode)
     return Nothing(fence=True)
