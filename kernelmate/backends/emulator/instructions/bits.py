@@ -62,7 +62,7 @@ def decode_funnel(instruction: Instruction) -> Operation:
 
 @decodes("popc", "clz", "bfind")
 def decode_count(instruction: Instruction) -> Operation:
-    """Decodes population count, leading zeros and most significant bit."""
+    """Population count, leading zeros and most significant bit."""
     kind = instruction.kind
     require(instruction, _SHIFTS | {"shiftamt"})
     bits = 8 * SIZES[kind]
@@ -138,7 +138,7 @@ def decode_insert(instruction: Instruction) -> Operation:
 
 @decodes("bmsk")
 def decode_bitmask(instruction: Instruction) -> Operation:
-    """Decodes a bit mask from start and length."""
+    """A bit mask from start and length."""
     require(instruction, frozenset({"clamp", "wrap", "b32"}))
     clamp = instruction.has("clamp")
 
@@ -233,7 +233,7 @@ def _permuted(mode: str, index: int, selected: Array) -> Array:
 
 @decodes("lop3")
 def decode_lop3(instruction: Instruction) -> Operation:
-    """Decodes `lop3`: any function of three bits, given by its truth table."""
+    """Any bitwise function of three operands, given by its truth table."""
     require(instruction, frozenset({"b32", "or", "and"}))
     first, a, b, c, table, *rest = instruction.operands
     if not isinstance(table, Immediate):

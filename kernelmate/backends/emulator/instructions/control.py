@@ -9,7 +9,7 @@ from kernelmate.backends.emulator.program import Immediate, Instruction
 
 @decodes("bar", "barrier")
 def decode_barrier(instruction: Instruction) -> Operation:
-    """Decodes barriers of a block or a warp."""
+    """Barriers of a block or a warp."""
     parts = [part for part in instruction.parts[1:] if part not in {"cta", "aligned"}]
     operands = instruction.operands
     aligned = instruction.name == "bar" or instruction.has("aligned")
@@ -33,5 +33,5 @@ def decode_exit(instruction: Instruction) -> Operation:
 
 @decodes("trap", "brkpt")
 def decode_trap(instruction: Instruction) -> Operation:
-    """`trap`, and `brkpt` as one."""
+    """Ends the launch with the finding `trap`."""
     return Trap(f"the kernel executed {instruction.name}")

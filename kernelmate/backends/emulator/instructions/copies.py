@@ -16,7 +16,7 @@ _ORDERS = frozenset({"relaxed", "acquire", "release", "cta", "cluster", "noCompl
 
 @decodes("mbarrier")
 def decode_phase_barrier(instruction: Instruction) -> Operation:
-    """Decodes `mbarrier` without transaction counts (`expect_tx`, `complete_tx`), which bulk copies use."""
+    """Barriers in shared memory, without the transaction counts of bulk copies (`expect_tx`, `complete_tx`)."""
     action, operands = instruction.parts[1], list(instruction.operands)
     if action == "pending_count":
         return Compute(((operands[0], "u32"),), ((operands[1], "u64"),), pending_of)

@@ -51,7 +51,7 @@ def _saturated(value: Array) -> Array:
 
 @decodes("addc", "subc")
 def decode_carry(instruction: Instruction) -> Operation:
-    """`addc` and `subc`."""
+    """Add and subtract with carry."""
     require(instruction, INTEGERS | {"cc"})
     return _with_carry(instruction, carry_in=True)
 
@@ -153,7 +153,7 @@ def decode_divide(instruction: Instruction) -> Operation:
 
 @decodes("rem")
 def decode_remainder(instruction: Instruction) -> Operation:
-    """`rem`."""
+    """Remainder of integers."""
     return decode_divide(instruction)
 
 
@@ -272,7 +272,7 @@ _WRAPPING = frozenset({"vadd", "vsub"})
 
 @decodes(*(f"{name}{count}" for name in _FUNCTIONS for count in (2, 4)))
 def decode_video(instruction: Instruction) -> Operation:
-    """Decodes `vadd`, `vsub`, `vabsdiff`, `vmin`, `vmax` on two halves or four bytes, each separate or (`.add`) summed."""
+    """Add, subtract, absolute difference, minimum and maximum of two 16-bit or four 8-bit integers, each separate or (`.add`) summed."""
     name, count = instruction.name[:-1], int(instruction.name[-1])
     kinds, extra = instruction.parts[1:4], instruction.parts[4:]
     known = {(), ("sat",)} if name in _WRAPPING else {(), ("sat",), ("add",)}

@@ -28,7 +28,7 @@ def items_of(operand: Operand) -> tuple[Operand, ...]:
 
 @decodes("mma")
 def decode_multiply(instruction: Instruction) -> Operation:
-    """Decodes `mma.sync` of f16, bf16, tf32, f64, fp8 and 8-bit integers; others are refused by name."""
+    """`mma.sync` of f16, bf16, tf32, f64, fp8 and 8-bit integers; others are refused by name."""
     parts = instruction.parts
     found = next((match for part in parts if (match := _SHAPE.fullmatch(part))), None)
     kinds = parts[-4:]

@@ -104,7 +104,7 @@ def decode_store(instruction: Instruction) -> Operation:
 
 @decodes("membar", "fence")
 def decode_fence(instruction: Instruction) -> Operation:
-    """Decodes a fence: without effect on values, because accesses are executed in order; it counts in the race checks."""
+    """No effect on values, because accesses are executed in order; a fence counts in the race checks."""
     if instruction.has("proxy"):
         raise Unsupported(instruction.opcode)
     return Nothing(fence=True)
@@ -112,7 +112,7 @@ def decode_fence(instruction: Instruction) -> Operation:
 
 @decodes("prefetch", "prefetchu", "applypriority", "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg")
 def decode_hint(instruction: Instruction) -> Operation:
-    """Hints change no result."""
+    """Accepted and ignored: they do not change results."""
     del instruction
     return Nothing()
 
@@ -123,7 +123,7 @@ _ORDERS = frozenset({"relaxed", "acquire", "release", "acq_rel", "cta", "cluster
 
 @decodes("atom", "red")
 def decode_atomic(instruction: Instruction) -> Operation:
-    """`atom` and `red`."""
+    """Atomic operations with (`atom`) and without (`red`) the old value, of one element of up to 64 bits."""
     kind = instruction.kind
     action = next((part for part in instruction.parts[1:] if part in ACTIONS), None)
     if action is None or kind not in SIZES:

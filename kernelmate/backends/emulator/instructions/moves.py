@@ -19,7 +19,7 @@ def _identity(value: Array) -> Array:
 
 @decodes("mov")
 def decode_move(instruction: Instruction) -> Operation:
-    """Decodes `mov`: of one value, or packing or unpacking a vector."""
+    """A move of one value, or packing or unpacking of a vector."""
     kind = instruction.kind
     if kind not in SIZES:
         raise Unsupported(f"type .{kind}")
@@ -73,7 +73,7 @@ def _unpack(items: tuple[Operand, ...], source: Operand, kind: str) -> Compute:
 
 @decodes("cvta")
 def decode_address(instruction: Instruction) -> Operation:
-    """Decodes `cvta`: converts between addresses of a state space and generic ones."""
+    """Conversion between addresses of a state space and generic addresses."""
     space = next((part for part in instruction.parts[1:] if part not in {"to", "u64", "u32"}), "")
     convert = from_generic(space) if instruction.has("to") else to_generic(space)
     if instruction.kind != "u64":

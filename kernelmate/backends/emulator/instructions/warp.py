@@ -11,7 +11,7 @@ _EVERY_LANE = Immediate(0xFFFFFFFF)
 
 @decodes("shfl")
 def decode_shuffle(instruction: Instruction) -> Operation:
-    """`shfl.sync`."""
+    """Exchange of values between lanes: up, down, bfly, idx."""
     mode = instruction.parts[2] if instruction.has("sync") else instruction.parts[1]
     if mode not in {"up", "down", "bfly", "idx"}:
         raise Unsupported(instruction.opcode)
@@ -24,7 +24,7 @@ def decode_shuffle(instruction: Instruction) -> Operation:
 
 @decodes("vote")
 def decode_vote(instruction: Instruction) -> Operation:
-    """`vote.sync`."""
+    """Votes of lanes on a predicate: all, any, uni, ballot."""
     mode = next((part for part in instruction.parts[1:] if part in {"all", "any", "uni", "ballot"}), None)
     if mode is None:
         raise Unsupported(instruction.opcode)
@@ -34,7 +34,7 @@ def decode_vote(instruction: Instruction) -> Operation:
 
 @decodes("match")
 def decode_match(instruction: Instruction) -> Operation:
-    """`match.any.sync` and `match.all.sync`."""
+    """The mask of the lanes that have an equal value: any, all."""
     mode, kind = instruction.parts[1], instruction.kind
     if mode not in {"any", "all"} or kind not in {"b32", "b64"}:
         raise Unsupported(instruction.opcode)
@@ -47,7 +47,7 @@ def decode_match(instruction: Instruction) -> Operation:
 
 @decodes("redux")
 def decode_reduce(instruction: Instruction) -> Operation:
-    """`redux.sync`."""
+    """Reduction of 32-bit integers across the lanes of a mask: add, min, max, and, or, xor."""
     action, kind = instruction.parts[2], instruction.kind
     if action not in {"add", "min", "max", "and", "or", "xor"} or kind not in {"u32", "s32", "b32"}:
         raise Unsupported(instruction.opcode)
@@ -57,7 +57,7 @@ def decode_reduce(instruction: Instruction) -> Operation:
 
 @decodes("activemask")
 def decode_active(instruction: Instruction) -> Operation:
-    """`activemask`."""
+    """The mask of the active lanes."""
     return ActiveMask(instruction.operands[0])
 
 
