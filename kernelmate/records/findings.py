@@ -58,7 +58,7 @@ class FindingCode(StrEnum):
     STALE_OUTPUT = "stale-output", "elements of an output that must be written and are not"
     CONSTANT_OUTPUT = "constant-output", "an output that does not depend on the inputs although it must"
     WRONG_AT_SIZE = "wrong-at-size", "wrong at some sizes, correct at others"
-    NAN_HANDLING = "nan-handling", "NaN or infinities other than the reference defines"
+    NAN_HANDLING = "nan-handling", "NaN or infinity where the reference has another value, or the reverse"
     PRECISION_LOSS = "precision-loss", "values near the reference, beyond the tolerance"
     WRONG_VALUES = "wrong-values", "wrong at every size"
     NONDETERMINISTIC = "nondeterministic", "equal launches that give different results"
