@@ -29,7 +29,7 @@ def test_a_raw_kernel_is_offered_judged_and_asked_about(lab: Lab, book: Book) ->
     expect(book.output(2).first).to_contain_text("line numbers are those of cell [2]")
     expect(book.panel("fast").locator(".km-row")).to_have_count(1)
     expect(book.output(4)).to_contain_text("rows is a int, whose CUDA source cannot be had")
-    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):  # the theme stays for the tests that follow
         book.theme(theme)
         for width in WIDTHS:
             book.page.set_viewport_size({"width": width, "height": 1000})
@@ -61,7 +61,7 @@ def test_what_was_understood_is_shown_as_chips_that_can_be_left_out(lab: Lab, bo
     expect(offered).to_have_count(5)
     expect(book.output(3).first).to_contain_text("Ask instead:")
     expect(book.output(2).first).to_contain_text("Ask again without:")
-    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):  # the theme stays for the tests that follow
         book.theme(theme)
         for width in WIDTHS:
             book.page.set_viewport_size({"width": width, "height": 1000})
@@ -157,7 +157,7 @@ def test_every_screen_fits_four_widths_in_both_themes(lab: Lab, book: Book) -> N
     book.page.keyboard.press("Escape")
     book.page.keyboard.press("Control+b")  # the list of files takes 300 pixels
     cut: list[str] = []
-    for theme in ("JupyterLab Light", "JupyterLab Dark"):
+    for theme in ("JupyterLab Dark", "JupyterLab Light"):  # the theme stays for the tests that follow
         book.page.set_viewport_size({"width": 1280, "height": 1000})
         book.theme(theme)
         for width in WIDTHS:

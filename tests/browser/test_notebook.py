@@ -165,6 +165,7 @@ def test_a_click_on_a_finding_shows_its_line(searched: Book) -> None:
 def test_the_dark_theme_reaches_outputs_and_panel(searched: Book) -> None:
     book = searched
     panel = book.panel("row_sum")
+    book.theme("JupyterLab Light")  # another test may have left the other one
     light = panel.evaluate("it => getComputedStyle(it).backgroundColor")
     book.theme("JupyterLab Dark")
     expect(panel).to_have_class(re.compile("km-dark"))
