@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 
 import numpy as np
 
 from kernelmate.errors import ContractError
 from kernelmate.records import Contract, Size
-from kernelmate.source import evaluate, size_allowed
+from kernelmate.source import argument_shapes, evaluate, size_allowed
 
 SIDES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 35, 64)
 PROBES, MOST_DRAWN = 64, 2000
 
 
 def always(contract: Contract, holds: Callable[[Size], bool]) -> bool:
-    """Returns True if a condition holds at the listed sizes and at many others.
+    """Returns True if a condition holds at the listed sizes and at many others, those with a side of zero among them.
 
     False if `require` allows too few to test.
     """
@@ -25,23 +27,57 @@ def always(contract: Contract, holds: Callable[[Size], bool]) -> bool:
     drawn = ({name: int(random.choice(SIDES)) for name in names} for _ in range(MOST_DRAWN))
     allowed = list(islice((size for size in drawn if size_allowed(contract, size)), PROBES))
     try:
-        return len(allowed) == PROBES and all(map(holds, [*contract.sizes, *allowed]))
+        if len(allowed) < PROBES or not all(map(holds, [*contract.sizes, *allowed])):
+            return False
     except (ContractError, ArithmeticError):
         return False
+    return all(_holds_where_defined(holds, size) for size in _with_zero(contract))
 
 
 def always_equal(contract: Contract, first: str, second: str) -> bool:
-    """Returns True if two expressions are equal at the listed sizes and at three others, whatever `require` says."""
+    """Returns True if two expressions are equal at the listed sizes and at others.
+
+    Three of these are tried whatever `require` says, those with a side of zero only where it allows them.
+    """
+
+    def equal(size: Size) -> bool:
+        return evaluate(first, size) == evaluate(second, size)
+
     names = list(contract.sizes[0])
     probes = [*contract.sizes, *({name: 30 * (7 * k + i) for i, name in enumerate(names, 3)} for k in (1, 2, 5))]
     try:
-        return all(evaluate(first, one) == evaluate(second, one) for one in probes)
+        if not all(map(equal, probes)):
+            return False
     except ContractError:
         return False
+    return all(_holds_where_defined(equal, size) for size in _with_zero(contract))
+
+
+def _with_zero(contract: Contract) -> Iterator[Size]:
+    """Yields the listed sizes with one side of zero, if `require` allows that and an output has elements there."""
+    for listed in contract.sizes:
+        for name in listed:
+            size = {**listed, name: 0}
+            with suppress(ContractError, ArithmeticError):
+                if size_allowed(contract, size) and _has_results(contract, size):
+                    yield size
+
+
+def _has_results(contract: Contract, size: Size) -> bool:
+    shapes = argument_shapes(contract, size)
+    return any(math.prod(shapes[one.name]) > 0 for one in contract.args if one.direction in ("out", "inout"))
+
+
+def _holds_where_defined(holds: Callable[[Size], bool], size: Size) -> bool:
+    """Returns True if a condition holds at a size, or has no value there."""
+    try:
+        return holds(size)
+    except (ContractError, ArithmeticError):
+        return True
 
 
 def without_floors(contract: Contract, expression: str) -> str:
-    """Returns an expression without each `max(size, 1)` of a size that is positive at all sizes that are tried."""
+    """Returns an expression without each `max(size, 1)` of a size that is positive wherever a result depends on it."""
     return (
         ast.unparse(_Floors(contract).visit(ast.parse(expression, mode="eval"))) if "max(" in expression else expression
     )

@@ -387,6 +387,14 @@ def test_a_size_that_is_positive_has_no_floor(make: Any, tmp_path: Path) -> None
     assert "/ columns;" in text
 
 
+@pytest.mark.parametrize(("more", "floor"), [("", True), ('require = ["cols > 0"]', False)])
+def test_a_result_of_an_empty_row_keeps_its_floor(make: Any, tmp_path: Path, more: str, floor: bool) -> None:
+    args = {**NORM, "y": "out float32[rows]"}
+    reference = "def reference(x, cols):\n    return x.sum(axis=1) / max(cols, 1)"
+    text = first(*make(args, reference, more=more), tmp_path).helpers
+    assert ("/ max(cols, 1);" in text, "/ cols;" in text) == (floor, not floor)
+
+
 def test_a_size_that_may_be_zero_keeps_its_floor(make: Any, tmp_path: Path) -> None:
     reference = "def reference(x, cols):\n    return x / max(cols - 1, 1)"
     text = first(*make(NORM, reference), tmp_path)
