@@ -216,9 +216,13 @@ def restated(objective: Objective, *, without: str | None = None) -> str:
 def chips_of(intent: Intent) -> list[tuple[str, str]]:
     """Returns a button's words and prompt for each part of a prompt that can be left out; of one that is not understood, `SUGGESTED`."""
     if intent.objective is not None:
-        aim = intent.objective
-        return [(f"{words} ×", restated(aim, without=words)) for words in wish_prompts(aim)]
+        return [(f"{words} ×", prompt) for words, prompt in removable(intent.objective) if prompt]
     return [(one, one) for one in SUGGESTED] if intent.kind in {"unknown", "impossible"} else []
+
+
+def removable(objective: Objective) -> list[tuple[str, str]]:
+    """Returns the words of each part that can be left out, and the prompt without it; empty if nothing else was asked for."""
+    return [(words, restated(objective, without=words)) for words in wish_prompts(objective)]
 
 
 def wish_prompts(objective: Objective) -> list[str]:

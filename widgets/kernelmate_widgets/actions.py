@@ -225,7 +225,7 @@ class RepairActions(ActionButtons):
 
 
 class PromptChips(ActionButtons):
-    """What was understood of a prompt, each part with a button that leaves it out; or prompts to choose from.
+    """The parts of a prompt as they were understood, each with a button that leaves it out; or prompts to choose from.
 
     A click asks at once, or after the search that the cell runs. The answer takes the place of the result before.
 
@@ -246,8 +246,10 @@ class PromptChips(ActionButtons):
 
     def _asked(self, prompt: str) -> None:
         self.state = {**self.state, "buttons": [{**one, "refused": "searching"} for one in self.state["buttons"]]}
-        self._chips = self._ask(prompt)
-        self.answered()
+        try:
+            self._chips = self._ask(prompt)
+        finally:  # a search that is interrupted leaves buttons that work
+            self.answered()
 
     def answered(self) -> None:
         """Leaves the reading to the result, which says it too."""

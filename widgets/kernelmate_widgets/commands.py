@@ -24,6 +24,7 @@ from kernelmate_widgets.searches import SearchArguments, partial
 
 if TYPE_CHECKING:
     from kernelmate.session.authors import Outgoing
+    from kernelmate_widgets.actions import PromptChips
     from kernelmate_widgets.magics import KernelmateMagics
 
 
@@ -121,7 +122,7 @@ def search(
 
 @dataclass
 class ShownResult:
-    """Where a search's result is shown: its output, the buttons below it, and their place; None until they are there."""
+    """The places of a search's result: its output, the buttons below it, and where these are; None until they are there."""
 
     output: DisplayHandle | None = None
     actions: Any = None
@@ -182,18 +183,15 @@ def _buttons(
 def _show_chips(
     magics: KernelmateMagics, name: str, handle: KernelHandle, intent: Intent, wanted: SearchArguments,
     shown: ShownResult,
-) -> Callable[[], None]:  # fmt: skip
-    """Shows what was understood of a prompt before its search, where the front end has widgets.
-
-    Returns what to call once the search has ended, whose result says the same.
-    """
+) -> PromptChips | None:  # fmt: skip
+    """Shows what was understood of a prompt before its search; None without parts, or where the front end has no widgets."""
     chips = chips_of(intent)
     if not chips or wanted.quiet or not hasattr(magics.shell, "kernel"):
-        return lambda: None
+        return None
     try:
         from kernelmate_widgets.actions import PromptChips
     except ImportError:
-        return lambda: None
+        return None
 
     def ask(prompt: str) -> list[tuple[str, str]]:
         read = read_intent(prompt, handle.verdict)
@@ -207,7 +205,7 @@ def _show_chips(
         shown.output.display({"text/plain": ""}, raw=True)
         shown.place = DisplayHandle()
         shown.place.display({"text/plain": ""}, raw=True)
-    return shows.answered
+    return shows
 
 
 # ---------------------------------------------------------------------------------------------------- repairing
@@ -275,12 +273,13 @@ def answer(
     before = None if handle.optimization is None else handle.optimization.objective
     intent = read_intent(prompt, handle.verdict, earlier=before, name=wanted.objective)
     shown = ShownResult()
-    if intent.kind in {"search", "unknown", "impossible"}:
-        answered = _show_chips(magics, name, handle, intent, wanted, shown)
+    chips = _show_chips(magics, name, handle, intent, wanted, shown)
     if intent.kind == "search":
-        found = search(magics, name, handle, intent.prompt, wanted, shown)
-        answered()
-        return found
+        try:
+            return search(magics, name, handle, intent.prompt, wanted, shown)
+        finally:
+            if chips is not None:
+                chips.answered()
     if intent.kind == "explain":
         explained(handle, quiet=wanted.quiet)
     elif intent.kind == "accept":

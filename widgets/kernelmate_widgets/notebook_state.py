@@ -52,7 +52,7 @@ class MagicResult:
     """Result that `-o` returns and `-v` stores.
 
     Attributes:
-        verdicts: one per instance; with a prompt, of the version before it.
+        verdicts: one per instance; with a prompt, those of the version before the search.
         optimization: the search's result, None without a prompt.
     """
 
@@ -226,7 +226,7 @@ def handle_named(namespace: Mapping[str, Any], name: str) -> KernelHandle:
     """The kernel that is bound under a name.
 
     Raises:
-        UsageError: the name is free, or something else.
+        UsageError: nothing has this name, or it is no kernel.
     """
     found = namespace.get(name)
     if isinstance(found, KernelHandle):

@@ -17,7 +17,7 @@ import anywidget
 import traitlets
 from IPython.display import DisplayHandle, display
 
-from kernelmate.decide.intent import SUGGESTED, Intent, read_intent, restated, wish_prompts
+from kernelmate.decide.intent import SUGGESTED, Intent, read_intent, removable
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Candidate, Contract, Judged, Kernel, Optimization
 from kernelmate.report.causes import causes_view
@@ -175,9 +175,7 @@ class Panel(anywidget.AnyWidget):
         intent = self._intent(prompt) if prompt else None
         objective = None if intent is None else intent.objective
         wishes = (
-            []
-            if objective is None
-            else [{"words": words, "without": restated(objective, without=words)} for words in wish_prompts(objective)]
+            [] if objective is None else [{"words": words, "without": prompt} for words, prompt in removable(objective)]
         )
         self._say(wishes=wishes, reading="" if intent is None else intent.reading)
 

@@ -213,6 +213,7 @@ def test_each_part_of_a_prompt_is_a_chip_that_leaves_it_out_and_no_search_has_th
         assert words.removesuffix(" ×") not in wish_prompts(left)
         assert len(wish_prompts(left)) == 1
     assert chips_of(read_intent("make it faster")) == []
+    assert chips_of(read_intent("no atomics")) == [], "nothing would be left to ask for"
     assert chips_of(read_intent("why is it slow?")) == []
     assert [prompt for _, prompt in chips_of(read_intent("xyzzy"))] == list(SUGGESTED)
     assert all(read_intent(prompt).kind == "search" for prompt in SUGGESTED)
