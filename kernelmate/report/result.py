@@ -254,6 +254,7 @@ def _line(one: Alike, number: int | None) -> str:
     numbers = [other for other in one.numbers if other != number]
     word, tone = words.standing_because(one.first.verdict)
     gain = words.gain_sentence(one.first.verdict) if tone != "bad" else ""
+    gain = gain.removesuffix(word).rstrip(", ")  # said once
     alike = f" (alike: {', '.join(map(str, numbers[1:]))})" if len(numbers) > 1 else ""
     facts = f"{text(gain)}, " if gain else ""
     name = text(label(numbers[0], one.first.candidate.author))

@@ -48,6 +48,19 @@ def texts(scene: Scene) -> list[str]:
     return [shape.text for shape in scene.shapes if isinstance(shape, TextShape)]
 
 
+def test_a_candidate_is_called_undecided_once(optimization: Optimization, kernel: Kernel) -> None:
+    other = optimization.candidates[1]
+    aim = ObjectiveResult("time", "predicted", 12.1, 11.9, None)
+    for kind in ("predicted", "measured"):
+        verdict = replace(
+            other.verdict, accepted=None, objective=aim, speedup=Speedup(kind, 1.02, (0.92, 1.48)), findings=()
+        )
+        listed = replace(optimization, candidates=(optimization.candidates[0], replace(other, verdict=verdict)))
+        lines = re.findall(r"<li>.*?</li>", "".join(optimization_parts(listed, kernel)))
+        (line,) = [one for one in lines if "1.02x" in one]
+        assert line.count("undecided") == 1
+
+
 def test_the_answer_is_in_view_and_the_rest_folded(optimization: Optimization, kernel: Kernel) -> None:
     parts = optimization_parts(optimization, kernel)
     shown = seen(parts)
