@@ -131,7 +131,8 @@ class BaselineOutputs:
         nans: for inputs with NaN, elements where it and the reference agree on what becomes of NaN, per output.
         bits: elements whose bits it preserves as the reference does, per output, if a candidate must preserve them.
         small: subnormal elements that it preserves as the reference does, per output, if a candidate must preserve them.
-        exact: where it rounds a 16-bit output to nearest throughout, the error that computing may add, per element.
+        exact: of a 16-bit output that it always rounds to nearest, the error per element that arithmetic may add to that
+            rounding.
     """
 
     errors: frozenset[str]

@@ -289,7 +289,7 @@ class DeviceModule:
         self._source, self._target, self._working = source, target, working
 
     def __getattr__(self, name: str) -> Any:
-        """A name of the module.
+        """The GPU's counterpart of the module's attribute with this name.
 
         Raises:
             NotAvailable: the GPU has no equivalent.

@@ -182,11 +182,9 @@ def usable(contract: Contract, size: Size, threads: int, elements: int = MOST_EL
 
 
 def holding_size(contract: Contract, listed: tuple[Size, ...], arrays: Sequence[str], values: int) -> Size | None:
-    """Returns a size at which one of the given arrays has at least so many elements and the launch few more.
+    """Returns a size at which one of the given arrays has at least `values` elements; None without one.
 
-    None without one.
-
-    One name of a listed size is made larger.
+    It is a listed size with one of its names made larger. The launch's arrays and threads have at most `2 * values`.
     """
     for size in sorted(listed, key=lambda one: math.prod(one.values())):
         shapes = argument_shapes(contract, size)

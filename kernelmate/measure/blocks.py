@@ -50,7 +50,7 @@ def midmean(values: Sequence[float]) -> float:
 def time_of(blocks: Sequence[float]) -> tuple[float, tuple[float, float]]:
     """Returns the Hodges-Lehmann median over the blocks and its 95% interval, in microseconds.
 
-    It is the median of the means of all pairs of blocks. Some kernels have one time in half of the placements and
+    It is the median of the geometric means of all pairs of blocks, each paired with itself too. Some kernels have one time in half of the placements and
     another in the rest; a plain median then picks either by chance, while this one stays stable between them.
 
     Args:

@@ -24,7 +24,7 @@ class HostReader:
         tokens: tokens of the whole text.
         before: only assignments before this offset count.
         names: the size that each host identifier stands for; None if it is passed for several sizes.
-        block: the launch's block as written; a variable in it means the block in the other expressions too.
+        block: the launch's block as written; if it is a variable, that name means the block in the other expressions too.
 
     Attributes:
         free: host variables of unknown value, which become sizes of their own, in order of appearance.

@@ -96,5 +96,5 @@ def _placed(kernel: Kernel, text: str, place: int) -> str:
 
 
 def _plain(comment: Comment) -> str:
-    """A comment's words without its signs."""
+    """A comment's words without comment markers."""
     return " ".join(re.sub(r"^\s*(?:/{2,}[!<]?|/\*+!?|\*+/?)|\*+/\s*$", "", comment.text, flags=re.MULTILINE).split())

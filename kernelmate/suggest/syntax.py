@@ -230,7 +230,7 @@ def integer_constants(text: str) -> dict[str, IntegerConstant]:
 
 @text_cache(32)
 def _names_in_scope(text: str, start: int, end: int) -> frozenset[str]:
-    """Words of a text outside comments, bodies of functions left out unless they are within two offsets."""
+    """Words of a text outside comments; parameter lists and bodies of functions count only if they begin in [`start`, `end`)."""
     data = text.encode()
     first, last = len(text[:start].encode()), len(text[:end].encode())
     stack, words = [tree_sitter.Parser(_LANGUAGE).parse(data).root_node], set()

@@ -43,7 +43,7 @@ class Axes:
 
     @staticmethod
     def merged(domain: Sequence[str], orders: Iterable[Order]) -> Axes:
-        """Axes that are neighbours in all of some arrays become one."""
+        """Merges neighbouring axes of a domain that are contiguous in every array with one of the given orders."""
         known = set(orders)
         groups: list[list[int]] = []
         for axis in range(len(domain)):

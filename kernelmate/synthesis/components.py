@@ -47,7 +47,7 @@ def _is_short(side: str) -> bool:
 
 
 def suffix(shape: Sequence[str], element: Component) -> str:
-    """The part of an element's name that distinguishes it: `_x` of up to four coordinates, else its number."""
+    """The suffix of an element's name, per axis: `_x` to `_w` where the axis has two to four elements, else its number, as `_7`."""
     several = [(one, side) for one, side in zip(element, shape, strict=False) if one is not None and side != "1"]
     return "".join("_" + ("xyzw"[one] if side in ("2", "3", "4") else str(one)) for one, side in several)
 

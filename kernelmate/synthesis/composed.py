@@ -182,7 +182,7 @@ def digitize(x: Any, bins: Sequence[float], *, right: bool = False) -> Any:
 
 
 def nansum(a: Array, axis: Any = None, *, keepdims: Any = False) -> Array:
-    """The sum without what is no number."""
+    """The sum that ignores NaN."""
     return reduced(where(np.isnan(a), 0.0, a), "sum", axis, keepdims=keepdims)
 
 

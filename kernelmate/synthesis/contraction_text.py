@@ -231,7 +231,7 @@ class ContractionText:
         return [re.sub(rf"\b{name}\b", declared.partition(" = ")[2].removesuffix(";"), line) for line in lines]
 
     def values(self, total: str, factors: Iterable[Key] = ()) -> tuple[list[str], dict[str, str]]:
-        """Return the values that follow from a sum, at a row and a column of the result.
+        """Return the text of each output's element, computed from the sum at its row and column.
 
         Args:
             total: the text of the sum.

@@ -27,9 +27,9 @@ class Spatial:
     """An axis along which windows move.
 
     Attributes:
-        variable: of the results. axis: of the input. stride: the distance of neighbouring windows.
+        variable: of the results. axis: of the input. stride: the distance between neighbouring windows.
         first: the position of the earliest tap in the first window. span: how far the last tap lies behind it.
-        steps: the distance of neighbouring taps, for each axis of the taps.
+        steps: the distance between neighbouring taps, for each axis of the taps.
     """
 
     variable: str

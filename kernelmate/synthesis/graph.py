@@ -13,9 +13,10 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `state` (numbers of a loop, and of a value that it carries): that value before each turn, an axis for the turns;
 - `recur` (numbers as of `state`, `all`, `before` or `last`, axis, whether from its end, turns): a carried value after or before each turn,
   or after the last one, where the axis is 1 long; operands are what all values of the loop begin with, then what follows a `state`;
-- `scatter`: for each number the sum of the second operand (its elements or rows) where the first has it, or how often it occurs;
-- `segment` (`sum`, `max` or `min`, and a number): reductions of the second operand's elements or rows between neighbouring offsets,
-  which the first has: of at least so many from each offset on. Of as many offsets as results, the last one's are all that follow.
+- `scatter`: for each number i the sum of the second operand's elements or rows at the places where the first operand is i; without a
+  second operand, the number of those places;
+- `segment` (`sum`, `max` or `min`, and a minimum length): a reduction of the second operand's elements or rows from each offset in the
+  first operand to the next, over at least that many. If there are as many offsets as results, the last segment ends with the operand.
 - `window`: elements of the first operand by index maps (data: an `AxisMap` for each of its axes); where they leave it, elements of
   the second operand, which has the result's shape or is a number.
 """

@@ -43,7 +43,7 @@ class Linear:
         return Linear.sum((*self.terms, *more), self.constant + other.constant * times)
 
     def times(self, factor: int) -> Linear:
-        """A multiple."""
+        """This expression times an integer."""
         return Linear().plus(self, factor)
 
     def text(self) -> str:

@@ -195,7 +195,7 @@ class KernelText:
         return size_text(without_floors(self.contract, expression), self.sizes)
 
     def size_name(self, text: str, wanted: str) -> str:
-        """Returns a name for a local that holds a size, by its expression in C++: that of the baseline's, or else `wanted`."""
+        """Returns an unused name for a local that holds a size: the name that the baseline gives to the same C++ expression, or else `wanted`."""
         return self.names.fresh(size_locals(self.kernel.source).get(plain_size(text), wanted))
 
     def count(self, sides: Sequence[str]) -> str:
@@ -255,7 +255,7 @@ class KernelText:
         return self.parameters[self.others.get(name, name)].base
 
     def loaded(self, name: str, text: str) -> str:
-        """An element as a value that is computed with."""
+        """The text that converts an element, as it was loaded, to the type of the arithmetic."""
         dtype = self.arguments[name].dtype
         text = _TO_FLOAT.get(dtype, "{}").format(text)
         return f"static_cast<double>({text})" if self.real == "double" and dtype.endswith(("16", "32")) and "float" in dtype else text  # fmt: skip

@@ -1,4 +1,4 @@
-"""Model cards: what a model is, what it learned from, what it was measured at, and what it must not be trusted with."""
+"""Model cards: what a model is, what it learned from, how it was measured, and what it must not be trusted with."""
 
 from __future__ import annotations
 

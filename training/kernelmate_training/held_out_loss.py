@@ -87,7 +87,7 @@ LEAST_STEPS = 5
 
 @dataclass(slots=True)
 class EarlyStopping:
-    """What was seen of the held-out loss, and whether the run is to come to its end.
+    """History of the held-out loss, and the decision to end the run.
 
     Attributes:
         patience: losses in a row that may be no better than the best; 0 for any number.

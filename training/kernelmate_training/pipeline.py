@@ -31,7 +31,7 @@ LEAST_S = 1.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What the whole way came to: the models' results by name, and what went wrong."""
+    """Outcome of a pipeline: the models' results by name, and the failures."""
 
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -72,10 +72,10 @@ class Pipeline:
         self.outcome = Outcome()
 
     def run(self) -> Outcome:
-        """Do all of it; a step that fails is noted, and what can go on without it goes on.
+        """Run all steps; a step that fails is recorded, and later steps that do not need it still run.
 
         Raises:
-            KernelmateError: there is no corpus, without which nothing goes on.
+            KernelmateError: there is no corpus, which every step needs.
         """
         self._settings.folder.mkdir(parents=True, exist_ok=True)
         self._config.write_text(self._settings.model_dump_json(indent=1), encoding="utf-8")
@@ -340,7 +340,7 @@ def generate(settings: Upskill, *, gpus: tuple[int, ...], seconds: float | None 
 
 
 def corpus_key(settings: Upskill) -> str:
-    """What a corpus is made from."""
+    """Key of the settings that a corpus depends on."""
     return key_of(settings.seed, settings.corpus.model_dump(exclude={"workers"}))
 
 

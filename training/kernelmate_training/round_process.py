@@ -1,4 +1,4 @@
-"""Rounds as a process of their own: a copy of a trained model plays them on one GPU, and is exported and asked afterwards."""
+"""Rounds in a process of their own: a copy of a trained model takes part in rounds on one GPU, then is exported and answers the exam's prompts."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def play(settings: Upskill, codec: Codec, kind: Kind, number: int, draw: Draw, k
 
 
 def _questions(settings: Upskill, number: int) -> list[Asked]:
-    """Other problems each round, for a better version or a repair; none that is held out."""
+    """Draws a round's questions from the corpus, of those not held out: for a better version, or a repair."""
     lines = lines_of(settings.corpus_folder)
     chance = random.Random(hash_seed(settings.seed, number))  # noqa: S311 -- no secret
     found: list[Asked] = []

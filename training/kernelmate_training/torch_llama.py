@@ -110,7 +110,7 @@ class Decoder(nn.Module):
 
 
 class Llama(nn.Module):
-    """The whole model.
+    """A Llama language model.
 
     Args:
         shape: how large. attend: how packed rows are attended over.
@@ -130,7 +130,7 @@ class Llama(nn.Module):
                 nn.init.normal_(parameter, std=0.02 / (2 * shape.layers) ** 0.5)
 
     def drop(self, share: float) -> None:
-        """From now on, leave this share out of what each layer adds to the stream, while training (Srivastava et al.)."""
+        """Set the dropout of what each layer adds to the residual stream, in training (Srivastava et al.)."""
         for layer in self.model.layers:
             layer.dropout = share
 

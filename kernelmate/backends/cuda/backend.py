@@ -237,12 +237,15 @@ class CudaModule:
         )
 
     def launch(self, run: Run, take: Take | None = None, begun: Callable[[], None] | None = None) -> RunResult:
-        """Make the launch on the GPU unconditionally.
+        """Make the launch on the GPU, without the emulator before it.
+
+        Nothing is launched if an earlier launch destroyed the context, or if a cooperative launch is too large; both are
+        findings.
 
         Args:
             run: the launch.
             take: reads the arrays of a large launch afterwards, as in `LargeArena`.
-            begun: called when no other process has exclusive use of the GPU.
+            begun: called once this process may use the GPU, before the launch.
 
         Raises:
             DeviceFailed: the GPU failed, which says nothing about the kernel.

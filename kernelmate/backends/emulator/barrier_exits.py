@@ -155,7 +155,7 @@ def _with_exits(decoded: Decoded, graph: _Graph, behind: Mapping[int, set[int]])
 
 
 def _split(decoded: Decoded, ends: _Ends, block: BasicBlock, from_blocks: Mapping[int, frozenset[int]]) -> None:
-    """Give branches to a block that only ends the thread a copy of it for each different set of barriers gone around."""
+    """Copy a block that only ends the thread, once per set of barriers that the branches to it bypass, and send each branch to its copy."""
     kept = [
         barriers for number, barriers in from_blocks.items()
         if not _branches_to(decoded, number, block) or number + 1 == block.index

@@ -295,7 +295,7 @@ class MatrixStore:
 
 @dataclass(frozen=True, slots=True)
 class MatrixMove:
-    """`movmatrix`: an 8 x 8 matrix of 16-bit elements turned over."""
+    """`movmatrix`: an 8 x 8 matrix of 16-bit elements, transposed."""
 
     result: Operand
     source: Operand

@@ -10,7 +10,7 @@ from kernelmate.records import Contract
 
 
 def find(contract: Contract, first: LaunchOutcome, second: LaunchOutcome) -> tuple[str, str] | None:
-    """Returns the output that is not completely written, and a sentence; `second` ran over another poison."""
+    """Returns an output that is not completely written, or an `inout` array left as it was, and a sentence; None without one. `second` ran over another poison."""
     for argument in contract.args:
         name = argument.name
         if argument.direction == "out":

@@ -197,7 +197,7 @@ def _wrong(result: RunResult, judge: Judge, *, forced: bool) -> str | None:
 
 
 def _varied(found: Dependence, usual: Surroundings, target: Target, blocks: int) -> Iterator[_ProbeLaunch]:
-    """Yields launches with other values of those sources that reach anything."""
+    """Yields launches with other special registers, other array addresses, or other undefined registers, each where the outputs may depend on them."""
     registers = frozenset(name for name in found.reached if name.startswith("%"))
     addresses = found.reached - registers
     if registers:

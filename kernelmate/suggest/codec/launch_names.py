@@ -47,8 +47,8 @@ def in_parameters(expression: str, values: dict[str, list[str]], known: Collecti
     Args:
         expression: as a contract writes it.
         values: what names stand for.
-        known: names that contracts have.
-        depth: how often names are replaced by what may hold names again.
+        known: names that a contract defines itself, which stay.
+        depth: levels of names within values that are replaced.
     """
 
     def value(found: re.Match[str]) -> str:

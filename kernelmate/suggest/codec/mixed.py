@@ -209,7 +209,7 @@ class MixedQuestion:
         """Return the answer that leads to a version, without recipes.
 
         Raises:
-            NotEncodable: it differs where answers cannot reach.
+            NotEncodable: it changes text that answers cannot change, or nothing.
         """
         lines, where = self.lines, self.where
         unit, changed = lines.compared(after)

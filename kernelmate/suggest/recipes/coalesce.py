@@ -68,7 +68,7 @@ RECIPE = Recipe("coalesce", ("time", "global_bytes"), (), rewrites, claims=CLAIM
 
 
 def _may_change_roles(tree: Tree) -> bool:
-    """True if everything that depends on a thread's place says so in the kernel itself, by components of the builtins."""
+    """True if threads may be exchanged: the thread's place is only read as components (`threadIdx.x`) in the kernel's own text, not by macros or impure calls, and nothing depends on the order of a warp."""
     text = tree.kernel.unit.text
     outside = text[: tree.kernel.start] + text[tree.kernel.end :]
     if _ORDERED_BY_WARP.search(tree.kernel.source):

@@ -76,7 +76,7 @@ def _caps(threads: int, registers: int) -> list[tuple[int, int]]:
 
 
 def _tight_caps(registers: int, tried: set[int]) -> list[int]:
-    """Caps below what any number of blocks per SM asks for, which only `__maxnreg__` can name."""
+    """Caps below the present registers that no number of blocks per SM gives, the largest first; only `__maxnreg__` can name them."""
     first = (registers - 1) // UNIT * UNIT
     return [cap for cap in range(first, LEAST - 1, -UNIT) if cap not in tried][: CAPS - len(tried)]
 

@@ -1,7 +1,7 @@
-"""A kernel that writes its block's length as a number, read as one that asks for `blockDim`.
+"""Reads a kernel that writes its block size as a number as if it used `blockDim`.
 
-Recipes look for `blockIdx.x * blockDim.x + threadIdx.x`. Where the contract's block is of plain numbers, `blockIdx.x * 16`, a grid
-stride of `gridDim.x * 16` and a step of 16 from `threadIdx.x` on say the same.
+Recipes look for `blockIdx.x * blockDim.x + threadIdx.x`. Where the contract's block consists of plain numbers,
+`blockIdx.x * 16`, a grid stride of `gridDim.x * 16`, and a loop from `threadIdx.x` in steps of 16 mean the same.
 """
 
 from __future__ import annotations

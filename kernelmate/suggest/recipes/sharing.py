@@ -23,7 +23,7 @@ class Shared:
 
 @dataclass(slots=True)
 class Sharing:
-    """Everything that changes: loops that lanes share, and stores that one lane does."""
+    """How the lanes of a warp take over a thread's work: the loops that they share, and the stores that one lane makes."""
 
     loops: list[Shared] = field(default_factory=list)
     stores: list[Node] = field(default_factory=list)

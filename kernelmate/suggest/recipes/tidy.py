@@ -66,7 +66,7 @@ def _without_unused(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _unused(before: Tree, tree: Tree) -> Iterator[Node]:
-    """Declarations of one variable that nothing names, unless that was so before."""
+    """Declarations of one variable that nothing uses, with no effects in the initial value; those that were unused before the rewrite stay."""
     for name, variable in tree.variables.items():
         if variable is None or variable.declaration.type != "declaration" or tree.uses(name):
             continue
@@ -158,7 +158,7 @@ def _indented(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _outermost(node: Node) -> Node:
-    """The statement that an else belongs to."""
+    """The first `if` of the chain of `if` and `else if` that a node belongs to; any other node itself."""
     while node.parent is not None and node.type in {"else_clause", "if_statement"} and node.parent.type in {"else_clause", "if_statement"}:  # fmt: skip
         node = node.parent
     return node

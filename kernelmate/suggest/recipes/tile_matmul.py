@@ -64,7 +64,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The loop, its guard, and its two operands."""
+    """A matrix product in a kernel: the loop over the shared axis, the guard around it, the statements `before` and `after` the loop, the two operands; `plain_sum` if it only adds their products."""
 
     guard: GuardedWork
     loop: CountingLoop

@@ -323,7 +323,7 @@ def _text(tree: Tree, scan: BlockScan, reads: ScanReads, names: _Names, count: s
 
 
 def _place_of_thread(tree: Tree, scan: BlockScan, names: _Names) -> Iterator[Edit]:
-    """Lane and warp of the thread, after its number where that has a name, else before the scan's outermost statement."""
+    """The declaration of lane and warp of the thread, placed after the variable that holds the thread's number, or before the scan's outermost statement."""
     parts = [f"{name} = {scan.thread} {sign} {warp_width(tree)}" for sign, name in (("%", names.lane), ("/", names.warp)) if _held(tree, scan, sign) is None]  # fmt: skip
     variable = tree.variable(scan.thread)
     if not parts:

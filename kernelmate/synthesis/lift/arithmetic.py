@@ -19,7 +19,7 @@ COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
 def constant(value: float) -> Index:
-    """A whole number."""
+    """An index that is a constant; the value is truncated to an integer."""
     return Index(Poly.number(int(value)))
 
 

@@ -1,4 +1,4 @@
-"""Elements of arrays as slices, padded arrays and elements by number."""
+"""Loads of a kernel as NumPy expressions: slices, padded arrays, and arrays indexed by arrays."""
 
 from __future__ import annotations
 

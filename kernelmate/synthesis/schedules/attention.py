@@ -37,7 +37,7 @@ FEW_QUERIES = 8
 
 @dataclass(frozen=True, slots=True)
 class AttentionTile:
-    """Tile sizes: queries per block, and elements of vectors multiplied at a time; at most 48 KiB of shared memory."""
+    """Tile sizes: queries per block, queries per thread, and vector elements multiplied at a time; at most 48 KiB of shared memory."""
 
     queries: int
     rows: int

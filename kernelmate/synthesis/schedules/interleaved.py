@@ -71,9 +71,9 @@ def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None
 
 
 def _divided(plan: Windows) -> Windows:
-    """Returns the plan whose thread computes all interleaved results.
+    """Returns the plan whose thread computes all results that lie side by side.
 
-    `out[0::2] = a`, or `out[:, 0] = a`, and the others.
+    For example those of `out[0::2] = a` and `out[1::2] = b`, or of `out[:, 0]` and `out[:, 1]`.
     """
     while plan.domain and plan.domain[-1].isdigit() and int(plan.domain[-1]) <= MOST_RESULTS:
         plan = _spread(plan, int(plan.domain[-1]), None)
@@ -181,7 +181,7 @@ class _Interleaved(WindowText):
         return replace(found[0], name=target.name), found[1]
 
     def _check(self) -> None:
-        """Refuses results with gaps, borders, and plain maps."""
+        """Refuses results with gaps between them, elements with a border beside them, and graphs where nothing lies side by side."""
         groups = [group for group, _ in self.stored]
         for group in groups:
             places = [place for one, place in self.stored if one == group]

@@ -54,7 +54,7 @@ class ColumnRecurrence(ColumnScan):
         return f"last_{node.data[0]}" if node.op == "input" else "carried"
 
     def _results(self, number: int, kind: str) -> list[Key]:
-        """The keys of a result of a carried value."""
+        """The keys of the results of one kind (`all`, `before` or `last`) of carried value `number`."""
         return [key for key in self.recurrences if self.plan.node(key).data[1:3] == (number, kind)]
 
     def written(self) -> WrittenKernel:

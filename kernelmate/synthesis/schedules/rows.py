@@ -115,7 +115,7 @@ def block_sizes(columns: int) -> list[int]:
 
 
 class Rows(RowLoops):
-    """The text for one team."""
+    """Text of a kernel in which each team (part of a warp, a warp or a block) takes a row."""
 
     schedule = "rows"
     over = "row"

@@ -69,7 +69,7 @@ class _TilePlace:
 
 
 class _TensorContraction(ContractionText):
-    """The text for one tile."""
+    """Text of a tensor-core kernel for one choice of tile sizes."""
 
     def __init__(self, shape: ContractionShape, factors: Factors, kernel: KernelText, tile: TensorTile) -> None:
         more = (

@@ -132,7 +132,7 @@ class _Total(Passes):
         )
 
     def position(self) -> tuple[str, str]:
-        """The number of an element in the whole, and its type."""
+        """The flat index of the current element, and its C++ type."""
         return self.names.i, "long long"
 
     def loop(

@@ -47,7 +47,12 @@ _DEFAULTS = ("col", "row", "plane")
 
 
 def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first; `shapes` in place of the contract's, of the same elements.
+    """The kernel's texts, the one expected to be fastest first.
+
+    Args:
+        graph: the traced reference.
+        kernel: the kernel to write.
+        shapes: shapes of the outputs in place of the contract's, each with as many elements; None for the contract's.
 
     Raises:
         Refused: there is none.

@@ -29,10 +29,10 @@ def examine(task: JudgeTask, judgement: Judgement, device: int, tell: Tell) -> J
     """Add the tools' findings, as far as the task requests them.
 
     Args:
-        task: that was judged.
-        judgement: what came of it.
+        task: the judged task.
+        judgement: its judgement so far.
         device: the GPU's number.
-        tell: told of stages.
+        tell: called as stages begin.
     """
     if any(finding.code == FindingCode.HANG for finding in judgement.findings):
         line = "NVIDIA's tools were not run: a launch did not end, and would not end under them either"

@@ -214,7 +214,7 @@ class Code:
         return True
 
     def when(self, condition: str, *statements: str) -> None:
-        """Statements under a condition."""
+        """Write statements under an `if`."""
         if len(statements) == 1 and not self.style.braces:
             self(f"if ({condition}) {statements[0]}")
             return

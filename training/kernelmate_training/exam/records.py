@@ -52,7 +52,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class GoalResult:
-    """What became of one goal. `before` is the baseline's metric; `problem` says why the goal could not be tried."""
+    """Result of one goal. `before` is the baseline's metric; `problem` says why the goal could not be tried."""
 
     goal: str
     kernel: str
@@ -91,7 +91,7 @@ class ExamResult:
         version: of the exam. sha256: of its files. whole: all goals were tried.
         backend: where versions were judged. target: the GPU that figures are for. seed: of the judge's inputs.
         model: what answered: name, codec, and the SHA-256 of its file or of its answers; None if only recipes did.
-        k: answers of the model to each goal. labels: what whoever ran it said of the model.
+        k: answers of the model to each goal. labels: statements about the model by the person who ran it.
         machine: machine, day and versions.
     """
 
@@ -208,7 +208,7 @@ LEGEND = "MET goal met · b better · r right · w wrong · x does not compile o
 
 
 def summary_lines(result: ExamResult) -> Iterator[str]:
-    """What was run, and the figures of every entrant."""
+    """Lines with the settings of an exam, and the figures of every entrant."""
     part = "" if result.whole else f", {len(result.goals)} goals of it"
     yield f"Exam {result.version}{part} · sha256 {result.sha256[:16]} · {result.backend} · {result.target} · seed {result.seed}"
     if result.model is not None:

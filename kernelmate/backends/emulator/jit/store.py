@@ -1,7 +1,7 @@
 """Compiled programs on disk, one file per content hash.
 
 A file is written beside its place and moved there, so that nobody reads half of one; a damaged one is as good as none.
-Whatever the disk refuses is no error: a program is then compiled each time.
+Disk errors are ignored: a program is then compiled each time.
 """
 
 from __future__ import annotations

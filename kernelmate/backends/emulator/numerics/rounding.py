@@ -50,7 +50,7 @@ def to_odd(value: Array, error: Array) -> Array:
 
 
 def narrow(value: Array, dtype: np.dtype[Any], mode: str = NEAREST) -> Array:
-    """Float64, exact or rounded to odd, rounded once to float32, float16 or bfloat16."""
+    """Rounds float64 values, which are exact or rounded to odd, once to float32, float16 or bfloat16."""
     if dtype == np.float64:
         return value
     if dtype == ml_dtypes.bfloat16:

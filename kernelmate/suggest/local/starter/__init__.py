@@ -43,8 +43,7 @@ def install(file: Path, folder: Path = FOLDER, exams: Sequence[Path] = ()) -> Lo
     Args:
         file: the model.
         folder: where it goes.
-        exams: results of the exam, its own first, then those that it is to be held against; their figures go onto the
-            card.
+        exams: results of the exam: the model's own first, then those to compare it with; their figures go onto the card.
 
     Raises:
         UsageError: it is no GGUF file, too large, or lacks its codec or its card.

@@ -260,7 +260,7 @@ def ddpm(rng: Random) -> Formula:  # noqa: ARG001 -- all formulas are drawn alik
 
 
 def guidance_step(rng: Random) -> Formula:
-    """Classifier-free guidance joined with the sampler's step."""
+    """Classifier-free guidance, alone or joined with the sampler's step."""
     eps = var("uncond") + var("g") * (var("cond") - var("uncond"))
     kind = rng.random()
     if kind < 0.35:

@@ -52,7 +52,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class RowProgram:
-    """What is computed of each row.
+    """Computation on each row.
 
     Attributes:
         inputs: arrays of the whole plane. columns: arrays along the row.
@@ -96,7 +96,7 @@ def reference_of(program: RowProgram, names: Names, cols: str) -> str:
 
 @dataclass(frozen=True)
 class Names:
-    """What a program's arrays are called."""
+    """Names of a program's arrays."""
 
     of: Mapping[str, str]
 
@@ -139,7 +139,7 @@ def row_problem(
     by_name = {name: key for key, name in names.of.items()}
 
     def reads(known: dict[str, str], kind: Real) -> dict[str, str]:
-        """How the program's values are spelled: arrays at this element, and what is known by then."""
+        """Spellings of the program's values: arrays at this element, and results of earlier passes."""
         places = {by_name[a.name]: col if len(a.shape or ()) == 1 else style.at(row, cols, col) for a in arrays}
         cast = "(double)" if kind == "double" else ""
         return {"count": cols, **known} | {by_name[a.name]: cast + load(a, places[by_name[a.name]]) for a in arrays}
