@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from kernelmate.backends.timed import CannotCapture, GpuState, TimedFault, Untraced
+from kernelmate.measure.plans import PERIOD_ROUNDS
 from kernelmate.measure.timing import REPEATS, measure, settle
 from kernelmate.records import Finding, FindingCode
 
@@ -128,6 +129,38 @@ def test_sizes_beside_the_headline_are_timed_warm_only() -> None:
     assert [(one.cold_l2_us, one.replay_period_us) for one in seen.timings] == [(None, None)] * 2
     assert timer.graphs == []
     assert seen.speedup is not None
+
+
+class SharedRig(SimulatedRig):
+    """A GPU on which replays `busy` of a version's graph take three times as long, and launches beside them if `launches`."""
+
+    def __init__(self, busy: range, *, launches: bool = False) -> None:
+        super().__init__([12.0])
+        self.busy, self.launches, self.replays = busy, launches, 0
+
+    def period(self, version: int | None, launches: int) -> float:
+        self.replays += version is not None
+        return super().period(version, launches) * (3 if version is not None and self.replays in self.busy else 1)
+
+    def durations(self, order: Sequence[int | None], *, cold: bool = False, placement: int = 0) -> tuple[float, ...]:
+        slower = 3 if self.launches and self.replays in self.busy else 1
+        return tuple(slower * one for one in super().durations(order, cold=cold, placement=placement))
+
+
+def test_a_long_replay_period_is_measured_again() -> None:
+    (timing,) = measure(SharedRig(range(1, 1 + PERIOD_ROUNDS)), 0.2, full=True).timings
+    assert timing.replay_period_us == pytest.approx(12.0, rel=0.02)
+
+
+def test_a_replay_period_that_is_always_long_is_reported() -> None:
+    (timing,) = measure(SharedRig(range(1, 1000)), 0.2, full=True).timings
+    assert timing.replay_period_us == pytest.approx(36.0, rel=0.1)
+
+
+def test_a_replay_period_beside_other_work_is_left_out() -> None:
+    (timing,) = measure(SharedRig(range(1, 1000), launches=True), 0.2, full=True).timings
+    assert timing.replay_period_us is None
+    assert timing.notes == ("no replay period: other work ran on the GPU",)
 
 
 def test_a_drifting_clock_moves_both_versions_and_not_their_ratio() -> None:
