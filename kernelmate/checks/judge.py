@@ -488,7 +488,19 @@ def _with_counters(result: RunResult) -> RunResult:
     seen = None if result.counting is None else result.counting()
     if seen is None:
         return replace(result, counting=None)
-    return replace(seen, arrays=result.arrays, findings=result.findings, printed=result.printed)
+    return replace(
+        result,
+        counters=seen.counters,
+        block_counts=seen.block_counts,
+        footprint_bytes=seen.footprint_bytes,
+        barriers=seen.barriers,
+        ptx_instructions=seen.ptx_instructions,
+        longest_thread=seen.longest_thread,
+        lines=seen.lines,
+        atomic_sectors=seen.atomic_sectors,
+        l1=seen.l1,
+        counting=None,
+    )
 
 
 def _shown(contract: Contract, record: CaseRecord, metrics: SizeMetrics | None) -> Case:

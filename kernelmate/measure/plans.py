@@ -38,6 +38,9 @@ WARM_UP, WARM_UP_TO_US = 2, 1_000.0
 GRAPH_US, FEWEST_IN_GRAPH, MOST_IN_GRAPH = 1_000.0, 10, 500
 """Desired duration of a CUDA graph in microseconds (starting one costs about 10 us), and bounds of its number of launches."""
 
+FEW_US, FEW_IN_GRAPH = 2_000.0, 3
+"""Kernel time in microseconds from which a graph has few launches, whose gaps are under a thousandth of it; their number."""
+
 PERIOD_ROUNDS = 7
 COLD_LAUNCHES, FEWEST_COLD = 144, 5
 WARM_SHARE, COLD_SHARE, PERIOD_SHARE = 0.55, 0.15, 0.3
@@ -120,7 +123,7 @@ def plan(times_us: Sequence[float], cost_us: float, budget_us: float, *, flush_u
 def graph_launches(time_us: float) -> int:
     """Returns the number of launches in a graph of a version with the given time; one for very long kernels."""
     wanted = math.ceil(GRAPH_US / max(time_us, 0.1))
-    fewest = FEWEST_IN_GRAPH if time_us < SLOW_US else 1
+    fewest = FEWEST_IN_GRAPH if time_us < FEW_US else FEW_IN_GRAPH if time_us < SLOW_US else 1
     return max(fewest, min(MOST_IN_GRAPH, wanted))
 
 

@@ -23,7 +23,7 @@ from kernelmate.backends.cuda.arena import Arena
 from kernelmate.backends.cuda.availability import require_gpu
 from kernelmate.backends.cuda.crosscheck import occupancy_disagreement, resource_disagreements
 from kernelmate.backends.cuda.driver import read_driver
-from kernelmate.backends.cuda.emulated_checks import EmulatedChecks, NativeCodeWorth
+from kernelmate.backends.cuda.emulated_checks import EarlierLaunches, EmulatedChecks
 from kernelmate.backends.cuda.exchange import is_large
 from kernelmate.backends.cuda.faults import fault_of
 from kernelmate.backends.cuda.gpu_lock import GpuLock
@@ -96,7 +96,7 @@ class CudaBackend:
         self.multiprocessors = int(self.device.attributes["MultiProcessorCount"])
         self.poisoned = False
         self._remarks: dict[str, None] = {}
-        self._emulator, self._emulators, self._worth = EmulatorBackend(), emulators, NativeCodeWorth()
+        self._emulator, self._emulators, self._earlier = EmulatorBackend(), emulators, EarlierLaunches()
 
     @contextmanager
     def timer(
@@ -157,7 +157,9 @@ class CudaBackend:
     def companion(self, compiled: Compiled, target: Target) -> EmulatedChecks | None:
         """Returns the emulator's module of the same code; None if the emulator cannot run it."""
         try:
-            return EmulatedChecks(self._emulator.load(compiled, target), compiled, target, self._emulators, self._worth)
+            return EmulatedChecks(
+                self._emulator.load(compiled, target), compiled, target, self._emulators, self._earlier
+            )
         except UnsupportedInstruction:
             return None
 

@@ -6,6 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
+from typing import Any
 
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult, small
 from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, within
@@ -39,17 +40,18 @@ By NumPy each launch of such a kernel takes about as long as compiling it does, 
 """
 
 LEAST_PROCESSES = 3
-"""Processes from which one compiles ahead."""
+"""Processes from which long code is compiled ahead, and its counters are taken apart from its checks."""
 
 REMEMBERED = 1024
-"""Launches of which it is remembered whether native code was worth it."""
+"""Launches of which it is remembered whether native code was worth it, and binaries' launches that were too large."""
 
 
-class NativeCodeWorth:
-    """Earlier launches that were worth compiling to native code: a changed version seldom takes much longer."""
+class EarlierLaunches:
+    """Facts about launches of a session: a changed version seldom takes much longer than the one before it."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, bool] = OrderedDict()
+        self._too_large: OrderedDict[Hashable, None] = OrderedDict()
 
     def known(self, name: str, run: Run) -> bool | None:
         """True if native code was worth it for a launch; None if unknown."""
@@ -57,13 +59,24 @@ class NativeCodeWorth:
 
     def learn(self, name: str, run: Run, native: bool | None) -> None:
         """Records whether native code paid off."""
-        if native is None:
-            return
-        kind = _kind(name, run)
-        self._known[kind] = native
-        self._known.move_to_end(kind)
-        while len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        if native is not None:
+            _remember(self._known, _kind(name, run), native)
+
+    def is_too_large(self, compiled: Compiled, run: Run) -> bool:
+        """True if this launch of this binary was beyond the limit before."""
+        return (compiled.binary, _alike(run)) in self._too_large
+
+    def learn_size(self, compiled: Compiled, run: Run, seen: RunResult | TooLarge) -> None:
+        """Records a launch that was beyond the limit."""
+        if isinstance(seen, TooLarge):
+            _remember(self._too_large, (compiled.binary, _alike(run)), None)
+
+
+def _remember(known: OrderedDict[Hashable, Any], key: Hashable, value: object) -> None:
+    known[key] = value
+    known.move_to_end(key)
+    while len(known) > REMEMBERED:
+        known.popitem(last=False)
 
 
 def _kind(name: str, run: Run) -> Hashable:
@@ -79,7 +92,7 @@ class EmulatedChecks:
         target: its target.
         emulators: other processes that emulate as well, so that launches that are foreseen are ready when they are
             made; None if there are none.
-        worth: of launches in those, for all modules of a backend; None for this one alone.
+        earlier: launches in those, for all modules of a backend; None for this one alone.
     """
 
     def __init__(
@@ -88,44 +101,48 @@ class EmulatedChecks:
         compiled: Compiled,
         target: Target,
         emulators: EmulatorPool | None,
-        worth: NativeCodeWorth | None = None,
+        earlier: EarlierLaunches | None = None,
     ) -> None:
-        self._emulated, self._compiled, self._target, self._worth = (
-            emulated,
-            compiled,
-            target,
-            worth or NativeCodeWorth(),
-        )
+        self._emulated, self._compiled, self._target = emulated, compiled, target
+        self._earlier = earlier or EarlierLaunches()
         # Launches of code with module variables depend on each other, so they must run in one place, in order.
         self._emulators = None if used_names_of(compiled.ptx) else emulators
         self._made: Counter[Hashable] = Counter()
         self._foreseen: dict[Hashable, tuple[Run, Future[RunResult | TooLarge]]] = {}
+        self._counts: dict[Hashable, Future[RunResult | TooLarge]] = {}
         self._ahead: Future[RunResult | TooLarge] | None = None
 
     def foresee(self, runs: Iterable[Run]) -> None:
         """Starts emulating launches that will be requested in this order; earlier ones are dropped."""
-        for _, begun in self._foreseen.values():
+        for begun in (*(begun for _, begun in self._foreseen.values()), *self._counts.values()):
             begun.cancel()
         self._foreseen.clear()
+        self._counts.clear()
         if self._emulators is None:
             return
         made = self._made.copy()
         coming = [wanted for run in runs if run.key is not None and (wanted := _wanted(run, made)) is not None]
+        apart = [run.key for run in coming if run.check and run.count] if self._is_long(self._emulators) else []
         self._compile_ahead(self._emulators, coming)
         for wanted in coming:
-            wanted = replace(wanted, native=self._worth.known(self._compiled.lowered_name, wanted))
-            self._foreseen[wanted.key, wanted.count] = (
-                wanted,
-                self._emulators.submit(self._compiled, self._target, wanted),
-            )
+            first = replace(wanted, count=False) if wanted.count and wanted.key in apart else wanted
+            first = replace(first, native=self._earlier.known(self._compiled.lowered_name, first))
+            self._foreseen[wanted.key, wanted.count] = first, self._submitted(self._emulators, first)
+        for counted in (run for run in coming if run.count and run.key in apart):
+            self._counts[counted.key] = self._submitted(self._emulators, replace(counted, check=False, key=None))
+
+    def _submitted(self, emulators: EmulatorPool, run: Run) -> Future[RunResult | TooLarge]:
+        return emulators.submit(self._compiled, self._target, run)
+
+    def _is_long(self, emulators: EmulatorPool) -> bool:
+        """True if checks and counters of a launch are taken apart, since code that does both is compiled for it alone."""
+        return len(emulators.pids) >= LEAST_PROCESSES and self._compiled.ptx.count(";\n") >= LONG_CODE
 
     def _compile_ahead(self, emulators: EmulatorPool, coming: Sequence[Run]) -> None:
         """Lets one process compile long code that several launches need, while the others begin without it."""
-        checked = [run for run in coming if run.check and not run.count]
-        if self._ahead or len(checked) < 2 or len(emulators.pids) < LEAST_PROCESSES:
-            return
-        if self._compiled.ptx.count(";\n") >= LONG_CODE:
-            self._ahead = emulators.submit(self._compiled, self._target, replace(checked[0], native=True, key=None))
+        checked = [run for run in coming if run.check]
+        if not self._ahead and len(checked) > 1 and self._is_long(emulators):
+            self._ahead = self._submitted(emulators, replace(checked[0], count=False, native=True, key=None))
 
     def seen(self, run: Run) -> RunResult | None:
         """Returns the emulator's result of a launch; None if the launch needs no check or is too large."""
@@ -133,6 +150,7 @@ class EmulatedChecks:
         if wanted is None:
             return None
         begun = self._foreseen.pop((run.key, run.count), None)
+        counts = self._counts.pop(run.key, None) if run.count else None
         if begun is not None:
             try:
                 seen = begun[1].result()
@@ -142,22 +160,44 @@ class EmulatedChecks:
                 if within(begun[0], seen, wanted):
                     if isinstance(seen, TooLarge):
                         return None
-                    self._worth.learn(self._compiled.lowered_name, wanted, seen.native)
-                    return seen
+                    self._earlier.learn(self._compiled.lowered_name, begun[0], seen.native)
+                    return seen if counts is None else replace(seen, counting=self._counted_beside(wanted, counts))
         try:
             return self._emulated.run(wanted)
         except EmulationTooLarge:
             return None
 
+    def _counted_beside(self, wanted: Run, counts: Future[RunResult | TooLarge]) -> Callable[[], RunResult | None]:
+        """Returns a function that waits for the counters of a small launch, which was checked by itself."""
+
+        def counted() -> RunResult | None:
+            try:
+                seen = counts.result()
+            except (EmulatorLost, CancelledError):
+                try:
+                    return self._emulated.run(replace(wanted, check=False))
+                except EmulationTooLarge:
+                    return None
+            return None if isinstance(seen, TooLarge) else seen
+
+        return counted
+
     def counting(self, run: Run) -> Callable[[], RunResult | None] | None:
-        """Starts counting a large launch in the background.
+        """Starts counting a large launch in the background, unless it was too large before.
 
         Returns a function that waits briefly for the result, or None.
         """
-        if self._emulators is None:
+        if self._emulators is None or self._earlier.is_too_large(self._compiled, run):
             return None
         wanted = replace(run, check=False, total_limit=min(run.total_limit, COUNTED_LARGE_INSTRUCTIONS), key=None)
-        begun = self._emulators.submit(self._compiled, self._target, wanted)
+        begun = self._submitted(self._emulators, wanted)
+        begun.add_done_callback(
+            lambda done: (
+                None
+                if done.cancelled() or done.exception()
+                else self._earlier.learn_size(self._compiled, run, done.result())
+            )
+        )
 
         def counted() -> RunResult | None:
             try:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
-from kernelmate.backends.cuda.emulated_checks import LEAST_PROCESSES, EmulatedChecks, NativeCodeWorth
+from kernelmate.backends.cuda.emulated_checks import LEAST_PROCESSES, EarlierLaunches, EmulatedChecks
 from kernelmate.backends.emulator import EmulatorBackend
 from kernelmate.backends.emulator.jit import store
 from kernelmate.backends.emulator_pool import MOST, EmulatorLost, EmulatorPool, TooLarge, fitting, warm_up
@@ -144,7 +144,7 @@ def test_a_tighter_limit_on_steps_is_kept(emulators: EmulatorPool) -> None:
 
 def test_the_next_version_is_told_what_native_code_was_worth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELMATE_EMULATOR_JIT", "auto")
-    processes, code, worth = EmulatorPool(1, hasty=True), compiled(TWICE), NativeCodeWorth()
+    processes, code, worth = EmulatorPool(1, hasty=True), compiled(TWICE), EarlierLaunches()
     for _ in range(2):
         companion = EmulatedChecks(Watched(code), code, TARGET, processes, worth)
         companion.foresee([launch(key="a")])
@@ -226,3 +226,57 @@ def test_long_code_is_compiled_ahead_for_launches_that_are_each_too_short(
         processes.close()
     assert all(one is not None and not one.findings for one in seen)
     assert len(list(store.folder().glob("*.bin"))) == int(ahead)
+
+
+def test_counters_of_long_code_are_taken_beside_its_checks() -> None:
+    processes, code = EmulatorPool(LEAST_PROCESSES, hasty=True), compiled(LONG)
+    here = Watched(code)
+    try:
+        companion = EmulatedChecks(here, code, TARGET, processes)
+        runs = [launch(n, key=n, count=n < 3) for n in (1, 2, 3)]
+        companion.foresee(runs)
+        first, _, last = (companion.seen(run) for run in runs)
+        assert first is not None
+        assert last is not None
+        assert (first.checked, first.counters, last.counting) == (True, None, None)
+        assert first.counting is not None
+        counted = first.counting()
+    finally:
+        processes.close()
+    whole = here.run(runs[0])
+    assert counted is not None
+    assert here.made == 1
+    assert (counted.counters, counted.block_counts, counted.footprint_bytes, counted.l1) == (
+        whole.counters, whole.block_counts, whole.footprint_bytes, whole.l1,
+    )  # fmt: skip
+
+
+def test_counters_beside_checks_are_taken_here_once_the_processes_are_gone() -> None:
+    processes, code = EmulatorPool(LEAST_PROCESSES, hasty=True), compiled(LONG)
+    here = Watched(code)
+    companion = EmulatedChecks(here, code, TARGET, processes)
+    for pid in processes.pids:
+        os.kill(pid, signal.SIGSTOP)
+    run = launch(1, key=1, count=True)
+    companion.foresee([run, launch(2, key=2)])
+    processes.close()
+    seen = companion.seen(run)
+    assert seen is not None
+    counted = seen if seen.counting is None else seen.counting()
+    assert counted is not None
+    assert counted.counters == EmulatorBackend().load(code, TARGET).run(run).counters
+
+
+def test_a_launch_that_was_too_large_to_count_is_not_counted_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelmate.backends.cuda.emulated_checks.COUNTED_LARGE_INSTRUCTIONS", 10)
+    monkeypatch.setattr("kernelmate.backends.cuda.emulated_checks.COUNTED_WITHIN_S", 60.0)
+    processes, code, earlier = EmulatorPool(1), compiled(TWICE), EarlierLaunches()
+    try:
+        companions = [EmulatedChecks(Watched(code), code, TARGET, processes, earlier) for _ in range(2)]
+        counting = companions[0].counting(launch())
+        assert counting is not None
+        assert counting() is None
+        assert companions[1].counting(launch()) is None
+        assert companions[1].counting(launch(199)) is not None
+    finally:
+        processes.close()

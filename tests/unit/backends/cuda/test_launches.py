@@ -6,7 +6,7 @@ import numpy as np
 
 from kernelmate.backends.base import ArrayArgument, Run, RunResult, ScalarArgument
 from kernelmate.backends.cuda.backend import aligned
-from kernelmate.backends.cuda.emulated_checks import CHECKED_LAUNCHES, REMEMBERED, EmulatedChecks, NativeCodeWorth
+from kernelmate.backends.cuda.emulated_checks import CHECKED_LAUNCHES, REMEMBERED, EarlierLaunches, EmulatedChecks
 from kernelmate.compiler import find_target
 from kernelmate.records import Compiled, LaunchShape
 
@@ -80,7 +80,7 @@ def test_large_launches_go_through_it_for_their_counts_alone() -> None:
 
 
 def test_what_native_code_was_worth_is_known_of_the_same_launch_of_the_next_version_alone() -> None:
-    worth = NativeCodeWorth()
+    worth = EarlierLaunches()
     worth.learn("k", launch_of(3), True)
     worth.learn("k", launch_of(4), False)
     worth.learn("k", launch_of(3), None)
@@ -92,7 +92,7 @@ def test_what_native_code_was_worth_is_known_of_the_same_launch_of_the_next_vers
 
 
 def test_of_very_many_launches_the_last_are_remembered() -> None:
-    worth = NativeCodeWorth()
+    worth = EarlierLaunches()
     for n in range(REMEMBERED + 1):
         worth.learn("k", launch_of(n), True)
     assert [worth.known("k", launch_of(n)) for n in (0, 1, REMEMBERED)] == [None, True, True]
