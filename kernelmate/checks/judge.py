@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from kernelmate.backends.base import (
@@ -39,7 +40,7 @@ from kernelmate.checks.styles import narrow_inputs
 from kernelmate.checks.timed import KeptLaunch, Model, Timed, TimedLaunch, Timer
 from kernelmate.checks.trials import HUNG_FACTOR, Bench, bench_of, trusted
 from kernelmate.checks.values import EVERY_HALF
-from kernelmate.errors import ContractError, LaunchTooLarge, ReferenceFailed
+from kernelmate.errors import ContractError, KernelmateError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     NO_RACE_SEEN,
     Case,
@@ -107,6 +108,16 @@ def judge(task: JudgeTask, backend: Backend, progress: Progress, timer: Timer, m
         raise
 
 
+def foresee(task: JudgeTask, backend: Backend) -> None:
+    """Starts the launches that judging a task takes, as far as the backend makes launches ahead.
+
+    Errors are left to the judgement itself.
+    """
+    with suppress(UnsupportedInstruction, KernelmateError):
+        bench = Bench(backend, task, task.candidate)
+        _Judge(task, backend, bench, lambda *_: None, lambda _: None, None).foresee()
+
+
 class _Judge:
     """One judgement in progress."""
 
@@ -132,10 +143,14 @@ class _Judge:
         self.ended = False
         self.began = time.monotonic()
 
-    def judgement(self) -> Judgement:
-        listed = self.task.sizes or self.contract.sizes
-        sizes = self._sizes(listed)
+    def foresee(self) -> list[PlannedSize]:
+        """Returns the sizes to judge, and announces their launches to the backend."""
+        sizes = self._sizes(self.task.sizes or self.contract.sizes)
         self.cases.foresee(sizes)
+        return sizes
+
+    def judgement(self) -> Judgement:
+        sizes = self.foresee()
         for done, tried in enumerate(sizes):
             size, origin = tried.size, tried.origin
             if origin == "own" and self._short_of_time(size):

@@ -33,7 +33,8 @@ SETTLED = 0.01
 MOST_PROBES = 200
 """Clock probes: three in a row within the given fraction mean a stable clock; after the maximum, timing starts anyway."""
 
-PILOT_LAUNCHES = 4
+PILOT_LAUNCHES, PILOT_TO_US = 4, 2_000.0
+"""Trial launches of each version that tell a launch's cost, and the kernel time from which the host adds little to it."""
 
 TRACED_LAUNCHES, FEWEST_TRACED, EMPTY_LAUNCHES = 10, 2, 10
 """Launches that CUPTI records: of each version, of versions of at least `SLOW_US`, and of an empty kernel."""
@@ -138,7 +139,7 @@ def _planned(timer: TimingDevice, budget_s: float, *, full: bool) -> TimingPlan:
     seen = timer.durations(order)
     times = [seen[2 * version + 1] for version in range(timer.versions)]
     cost_us = sum(times) / len(times)
-    if max(times) < LONG_US:
+    if max(times) < PILOT_TO_US:
         order *= PILOT_LAUNCHES
         began = time.perf_counter()
         timer.durations(order)

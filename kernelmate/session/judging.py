@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -103,12 +103,13 @@ class JudgingContext:
         """The GPU that figures refer to."""
         return self.preparer.target
 
-    def baselines(self, *, wrong: bool = False) -> tuple[Trial, ...]:
+    def baselines(self, *, wrong: bool = False, begin: Callable[[Prepared], None] | None = None) -> tuple[Trial, ...]:
         """Return the baseline's trials, one per instance.
 
         Args:
             wrong: True if the baseline is expected to be wrong; a launch beyond the emulator's limits is then a
                 finding.
+            begin: called with the first compiled instance before it is judged.
 
         Raises:
             CompileTimeout: the compiler did not end. ReferenceFailed: the reference cannot be used.
@@ -120,6 +121,8 @@ class JudgingContext:
         for done, instance in enumerate(instances):
             self._tell("compile", done, len(instances))
             prepared.append(self.preparer.prepare(self.kernel, self.contract, instance))
+        if begin is not None and not prepared[0].findings:
+            begin(prepared[0])
         return tuple(self._try(one, None, None, alone=wrong) for one in prepared)
 
     def candidates(
@@ -194,6 +197,14 @@ class JudgingContext:
         """Starts the launch of a quick evaluation that will probably follow, while the worker does its current task."""
         if self.backend == "emulator" and objective.metric not in COMPILED and not prepared.findings:
             self.worker.ahead(self._glance(prepared, baseline, objective))
+
+    def begin_judgement(self, prepared: Prepared, baseline: Trial) -> None:
+        """Starts the emulated launches of a full verdict that will probably follow, during the current one; from any thread.
+
+        It does nothing without a GPU, where the launches themselves would wait for those of the current verdict.
+        """
+        if self.backend == "cuda" and not prepared.findings:
+            self.worker.announce(self._task(prepared, baseline))
 
     def _try(
         self,
@@ -286,6 +297,7 @@ class JudgingContext:
         Raises:
             ReferenceFailed: it cannot be traced; the message names the line and the operation.
         """
+        self._tell(REFERENCE_STAGE, 0, 1)
         answer = self.worker.trace(self._task(prepared, None), self.reference_timeout_s)
         if isinstance(answer, TaskDeath):
             raise ReferenceFailed(f"Tracing the reference ended the worker. {answer.detail}", line=self.contract.line)

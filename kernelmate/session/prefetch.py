@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeAlias
 
-from kernelmate.records import Contract, Kernel, Objective
+from kernelmate.errors import ReferenceFailed
+from kernelmate.records import Candidate, Contract, Judged, Kernel, Objective
+from kernelmate.session.candidates import content_key
 from kernelmate.session.judging import JudgingContext, Trial
 from kernelmate.session.preparing import Prepared
+from kernelmate.session.verdicts import compiled_verdict
+from kernelmate.suggest.base import Suggester, SuggestRequest
 
 BEGUN = 2
 """Maximum of launches started ahead with each evaluated version."""
@@ -39,16 +44,32 @@ class Prefetcher:
         self._pool: ThreadPoolExecutor | None = None
         self._threads: set[int] = set()
 
-    def expect(self, key: str, kernel: Kernel, contract: Contract, *instances: str | None) -> None:
-        """Starts compiling a version that will probably be evaluated: the given instances, else the first."""
-        for instance in instances or (self._instance,):
-            self._expect((key, instance), kernel, contract)
+    def expect(self, key: str, kernel: Kernel, contract: Contract, *instances: str | None, full: bool = False) -> None:
+        """Starts compiling a version that will probably be evaluated: the given instances, else the first.
 
-    def _expect(self, named: _Key, kernel: Kernel, contract: Contract) -> None:
+        Args:
+            key: its content key.
+            kernel: the version.
+            contract: its contract.
+            instances: the template instances.
+            full: a full verdict will follow, whose emulated launches are started once the version is compiled.
+        """
+        for instance in instances or (self._instance,):
+            self._expect((key, instance), kernel, contract, full=full)
+
+    def _expect(self, named: _Key, kernel: Kernel, contract: Contract, *, full: bool) -> None:
         if named not in self._compiling and named not in self._ready:
             self._pool = self._pool or self._started()
             prepare = self._context.preparer.prepare_candidate
-            self._compiling[named] = self._pool.submit(prepare, kernel, contract, named[1])
+            compiling = self._compiling[named] = self._pool.submit(prepare, kernel, contract, named[1])
+            if full:
+                self._begun.add(named)  # not by a quick evaluation, which will not be made
+                if named[1] == self._instance:
+                    compiling.add_done_callback(self._begin_judgement)
+
+    def _begin_judgement(self, compiled: Future[Prepared]) -> None:
+        if not compiled.cancelled() and compiled.exception() is None:
+            self._context.begin_judgement(compiled.result(), self._baseline)
 
     def prepared(self, key: str, kernel: Kernel, contract: Contract, instance: str | None) -> Prepared:
         """Return the compiled version that is evaluated now, and start launches of others compiled meanwhile.
@@ -87,3 +108,65 @@ class Prefetcher:
             self._threads.add(threading.get_ident())
 
         return ThreadPoolExecutor(self._context.preparer.compiler.children, "kernelmate-foresight", note)
+
+
+class EarlyCandidates:
+    """A suggester's first candidates, written and compiled in a thread while the baseline is judged.
+
+    It changes only when results are available: the search asks the suggester again.
+
+    Args:
+        context: judges.
+        baseline: the compiled baseline.
+        objective: the objective.
+        suggester: an instance of its own, whose notes nobody reads.
+    """
+
+    def __init__(self, context: JudgingContext, baseline: Prepared, objective: Objective, suggester: Suggester) -> None:
+        verdict = compiled_verdict(baseline, context.target, context.backend, context.seed)
+        self._prefetcher = Prefetcher(context, Trial(baseline, verdict), objective)
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        try:
+            graph = context.trace(baseline)
+        except ReferenceFailed:
+            return  # said by the search
+        request = SuggestRequest(
+            kernel=context.kernel,
+            contract=context.contract,
+            compiled=baseline.compiled,
+            verdict=verdict,
+            objective=objective,
+            target=context.target,
+            judge=_not_yet,
+            versions=tuple,
+            stop=self._closed.is_set,
+            expect=self._expect,
+            trace=lambda: graph,
+        )
+        self._thread = threading.Thread(target=self._write, args=(suggester, request), daemon=True)
+        self._thread.start()
+
+    def prefetcher(self) -> Prefetcher:
+        """Waits for the first candidate's text; returns the prefetcher that compiles it."""
+        if self._thread is not None:
+            self._thread.join()
+        return self._prefetcher
+
+    def close(self) -> None:
+        """Ends the work without waiting."""
+        self._closed.set()
+        self._prefetcher.close()
+
+    def _write(self, suggester: Suggester, request: SuggestRequest) -> None:
+        # Whatever fails here fails in the search again, which says so.
+        with suppress(Exception):
+            next(suggester.propose(request), None)
+
+    def _expect(self, candidate: Candidate, *, full: bool = False) -> None:
+        key = content_key(candidate.kernel, candidate.contract)
+        self._prefetcher.expect(key, candidate.kernel, candidate.contract, full=full)
+
+
+def _not_yet(candidate: Candidate) -> Judged:
+    raise RuntimeError(f"{candidate.author} cannot be judged before the baseline")

@@ -73,6 +73,7 @@ class Search:
         stopped: returns True to end the search.
         earlier: versions of earlier searches for this kernel, best first.
         on_trying: called before each version is tried.
+        foresight: compiles versions ahead, and has compiled some already; None to begin with nothing.
     """
 
     context: JudgingContext
@@ -84,13 +85,13 @@ class Search:
     stopped: Callable[[], bool]
     earlier: Callable[[], Sequence[Judged]] = tuple
     on_trying: OnTrying | None = None
+    foresight: Prefetcher | None = None
     notes: list[str] = field(default_factory=list)
     _judged: dict[str, Judged] = field(default_factory=dict)
     _evaluated_quickly: dict[str, Judged] = field(default_factory=dict)
     _by_code: dict[_Code, str] = field(default_factory=dict)
     _twins: dict[str, str] = field(default_factory=dict)
     _failure: KernelmateError | None = None
-    _foresight: Prefetcher | None = None
 
     def __post_init__(self) -> None:
         """Registers the kernel itself by its code."""
@@ -114,6 +115,7 @@ class Search:
             words = ", ".join(one.words for one in self.objective.constraints)
             why_not = f"The kernel holds to what was asked for already ({words}), so nothing was tried."
         if why_not is not None:
+            self._foreseeing().close()
             return Optimization(self.objective, self.baseline, (), None, (why_not,))
         request = SuggestRequest(
             kernel=self.context.kernel,
@@ -199,15 +201,20 @@ class Search:
             self._evaluated_quickly[key] = seen
         return seen
 
-    def expect(self, candidate: Candidate) -> None:
-        """Starts work for the quick evaluation of a built-in rewrite; does nothing if it was already evaluated."""
+    def expect(self, candidate: Candidate, *, full: bool = False) -> None:
+        """Starts work for the evaluation of a built-in rewrite; does nothing if it was already evaluated.
+
+        Args:
+            candidate: the rewrite.
+            full: a full verdict will follow, and no quick evaluation.
+        """
         key = content_key(candidate.kernel, candidate.contract)
         if key not in self._judged and key not in self._evaluated_quickly and candidate.author.startswith(TRUSTED):
-            self._foreseeing().expect(key, candidate.kernel, candidate.contract)
+            self._foreseeing().expect(key, candidate.kernel, candidate.contract, full=full)
 
     def _foreseeing(self) -> Prefetcher:
-        self._foresight = self._foresight or Prefetcher(self.context, self.baselines[0], self.objective)
-        return self._foresight
+        self.foresight = self.foresight or Prefetcher(self.context, self.baselines[0], self.objective)
+        return self.foresight
 
     def _quick_evaluation(self, key: str, candidate: Candidate) -> Verdict:
         prepared = self._prepared(key, candidate, self.baselines[:1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,7 @@ from kernelmate.session.confirming import OnConfirmed, candidate_kernel, confirm
 from kernelmate.session.judging import JudgingContext, Trial, instances_of
 from kernelmate.session.places import choose_backend, choose_target, make_worker, target_of
 from kernelmate.session.portable import given_of, placed
+from kernelmate.session.prefetch import EarlyCandidates
 from kernelmate.session.preparing import KernelPreparer, Prepared, options_for
 from kernelmate.session.recording import Recorder
 from kernelmate.session.references import as_asked, with_reference, with_sizes
@@ -297,8 +298,18 @@ class Session:
         said = read_objective(prompt, name=objective)  # an invalid prompt is reported before anything is compiled
         context = self._context(kernel, sizes, reference, contract)
         context = replace(context, contract=as_asked(context.contract, said))
+        suggesters = _recipes() if suggesters is None else suggesters
+        early: list[EarlyCandidates] = []
         before = time.monotonic()
-        baselines = context.baselines(wrong=said.metric == "correct")
+        try:
+            baselines = context.baselines(
+                wrong=said.metric == "correct",
+                begin=lambda prepared: early.extend(_begun_early(context, prepared, said, suggesters)),
+            )
+        except BaseException:
+            for one in early:
+                one.close()
+            raise
         baseline_s = time.monotonic() - before
         if self._backend == "cuda":
             quick_s = QUICK_LEAST_S + QUICK_TIMES * baseline_s
@@ -317,8 +328,11 @@ class Session:
         # Only models use it, and one read per search is enough.
         earlier = cache(lambda: self._recorder.earlier(kernel, context.contract, baselines[0].verdict, aim))
         budget = TimeBudget(budget_s, baseline_s, began)
-        search = Search(context, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying)
-        return search.run(_recipes() if suggesters is None else suggesters)
+        foresight = early[0].prefetcher() if early else None
+        search = Search(
+            context, baselines, aim, max_candidates, budget, judged, stop or _never, earlier, on_trying, foresight
+        )
+        return search.run(suggesters)
 
     def trace(self, kernel: Kernel, contract: Contract) -> str:
         """Return the graph of a contract's reference as text.
@@ -444,6 +458,19 @@ def _recipes() -> Sequence[Suggester]:
     from kernelmate.suggest.synthesis import Synthesis
 
     return (Synthesis(), Offline())
+
+
+def _begun_early(
+    context: JudgingContext, baseline: Prepared, objective: Objective, suggesters: Sequence[Suggester]
+) -> Iterator[EarlyCandidates]:
+    """Yields what writes kernels while the baseline is judged: on a GPU, where the cores are idle meanwhile."""
+    from kernelmate.suggest.synthesis import Synthesis
+
+    if context.backend == "cuda" and objective.metric == "time":
+        for one in suggesters:
+            if isinstance(one, Synthesis):
+                yield EarlyCandidates(context, baseline, objective, Synthesis(most=one.most))
+                return
 
 
 def _guess(kernel: Kernel) -> Contract | None:

@@ -12,6 +12,14 @@ from typing import Protocol
 from kernelmate.records import Candidate, Compiled, Contract, Judged, Kernel, Objective, Target, Verdict
 
 
+class Expect(Protocol):
+    """Function that is told of candidates to come."""
+
+    def __call__(self, candidate: Candidate, *, full: bool = False) -> None:
+        """Starts work for a candidate."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class SuggestRequest:
     """Inputs of a suggester.
@@ -29,7 +37,8 @@ class SuggestRequest:
             candidate; None if there is no such look.
         trace: the graph of the contract's reference as text, traced in the worker; raises `ReferenceFailed`. None if
             there is no worker.
-        expect: told of candidates that will probably be evaluated quickly next, so that they are compiled meanwhile.
+        expect: told of candidates that will probably be evaluated next, so that they are compiled meanwhile; `full` if
+            they will be judged in full, without a quick evaluation before.
     """
 
     kernel: Kernel
@@ -43,7 +52,7 @@ class SuggestRequest:
     stop: Callable[[], bool]
     earlier: Callable[[], Sequence[Judged]] = tuple
     quick_evaluation: Callable[[Candidate], Judged] | None = None
-    expect: Callable[[Candidate], None] | None = None
+    expect: Expect | None = None
     trace: Callable[[], str] | None = None
 
 

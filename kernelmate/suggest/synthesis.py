@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from kernelmate.decide.constraints import suits
 from kernelmate.errors import KernelmateError, ReferenceFailed
@@ -59,10 +60,8 @@ class Synthesis:
                 for one in kernels_for(graph, bare, contract)
                 if one.capability <= 10 * major + minor and (most > MOST or not one.another)
             ]
-            for written in self._wanted(request, texts)[:most]:
-                if request.stop():
-                    return
-                yield from self._placed(request, bare, written)
+            wanted = self._wanted(request, texts)[:most]
+            yield from _told_ahead(request, chain.from_iterable(self._placed(request, bare, one) for one in wanted))
         except Refused as reason:
             self.notes.append(f"No kernel was written from the reference: {reason}.")
         except ReferenceFailed as error:
@@ -86,3 +85,18 @@ class Synthesis:
         kernel = with_kept_comments(request.kernel, kernel)
         why = written.why + changed_values(request.kernel, kernel, request.compiled.ptx)
         yield Candidate(f"{self.name}:{written.schedule}", why, kernel, contract)
+
+
+def _told_ahead(request: SuggestRequest, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    """Yields candidates, each after the request was told of the next one, until the search stops."""
+    waiting: Candidate | None = None
+    for candidate in candidates:
+        if request.expect is not None:
+            request.expect(candidate, full=True)
+        if waiting is not None:
+            if request.stop():
+                return
+            yield waiting
+        waiting = candidate
+    if waiting is not None and not request.stop():
+        yield waiting

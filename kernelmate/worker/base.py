@@ -94,6 +94,10 @@ class JudgeWorker(Protocol):
         """Announces the next task, so that the worker can compute ahead what does not depend on the kernel."""
         ...
 
+    def announce(self, task: JudgeTask) -> None:
+        """Announces a task while another is judged, so that its launches are emulated meanwhile; from any thread."""
+        ...
+
     def renew(self) -> None:
         """Replaces the process for the next task."""
         ...

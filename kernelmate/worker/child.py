@@ -66,7 +66,8 @@ def main(folder: Path | None = None) -> None:
     tasks: queue.SimpleQueue[protocol.JudgeRequest | protocol.TraceRequest | protocol.PrefetchRequest] = (
         queue.SimpleQueue()
     )
-    threading.Thread(target=_receive, args=(requests, tasks, voice), daemon=True).start()
+    announced: queue.SimpleQueue[protocol.PrefetchRequest] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(requests, tasks, announced, voice), daemon=True).start()
     ready = protocol.ReadyMessage(protocol.VERSION)
     if hello.version == protocol.VERSION:
         ready = _load(hello, emulators, runner)
@@ -75,12 +76,17 @@ def main(folder: Path | None = None) -> None:
         _limit(hello.memory_limit, cuda=hello.backend == "cuda")
     voice.send(ready)
     server = TaskServer(
-        hello, None if folder is None or not hello.remote else UnpackedFiles(folder), voice.send, emulators, runner
+        hello,
+        None if folder is None or not hello.remote else UnpackedFiles(folder),
+        voice.send,
+        emulators,
+        runner,
+        announced,
     )
     while True:
         request = tasks.get()
         if isinstance(request, protocol.PrefetchRequest):
-            if request.task.glance:
+            if request.launches:
                 with voice.thinking_ahead():
                     server.begin(request)
             elif tasks.empty():
@@ -280,16 +286,22 @@ class _MessageSender:
 def _receive(
     requests: BinaryIO,
     tasks: queue.SimpleQueue[protocol.JudgeRequest | protocol.TraceRequest | protocol.PrefetchRequest],
+    announced: queue.SimpleQueue[protocol.PrefetchRequest],
     voice: _MessageSender,
 ) -> None:
-    """Passes tasks on until the session is gone, then ends the process at once."""
+    """Passes tasks on until the session is gone, then ends the process at once.
+
+    Announced launches beside a GPU are started during the current task, so that they do not wait behind others.
+    """
     try:
         while isinstance(
             message := protocol.read_to_child(requests),
             protocol.JudgeRequest | protocol.TraceRequest | protocol.PrefetchRequest,
         ):
-            tasks.put(message)
-            if not isinstance(message, protocol.PrefetchRequest):
+            if isinstance(message, protocol.PrefetchRequest):
+                (announced if message.launches and message.task.backend == "cuda" else tasks).put(message)
+            else:
+                tasks.put(message)
                 voice.has_come(message)
     finally:
         _end_group()

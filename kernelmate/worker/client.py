@@ -235,7 +235,18 @@ class Worker:
             if self._state is not WorkerState.READY or self._process is None or self._closed:
                 return
             with contextlib.suppress(protocol.FrameError):
-                self._process.result().send(protocol.PrefetchRequest(task))
+                self._process.result().send(protocol.PrefetchRequest(task, launches=task.glance))
+
+    def announce(self, task: JudgeTask) -> None:
+        """Let the process start the launches of a task that will probably follow, without waiting; from any thread.
+
+        It never changes the result of that task, only its duration. Does nothing without a process.
+        """
+        process = self._process
+        if self._closed or process is None or not process.done() or process.exception():
+            return
+        with contextlib.suppress(protocol.FrameError):
+            process.result().send(protocol.PrefetchRequest(task, launches=True))
 
     def renew(self) -> None:
         """Replace the process by a fresh one, which starts in the background.

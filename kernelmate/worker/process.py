@@ -61,7 +61,7 @@ class Process:
         self._flooded = False
         self._dead = False
         self._over = False
-        self._releasing = threading.Lock()
+        self._releasing, self._sending = threading.Lock(), threading.Lock()
         self._writing: threading.Thread | None = None
         self._tail: collections.deque[bytes] = collections.deque()
         self._events: queue.Queue[protocol.FromChild | ProcessEnded | Flooded] = queue.Queue(_WAITING_EVENTS)
@@ -89,16 +89,17 @@ class Process:
         self._tail.clear()
 
     def send(self, message: protocol.ToChild) -> None:
-        """Send without waiting for the child to read; messages arrive whole and in order.
+        """Send without waiting for the child to read; messages arrive whole and in order, from any thread.
 
         Raises:
             FrameError: the message cannot be sent.
         """
         # Serialised here, so that an error is raised in the caller and not in a thread.
         data = protocol.frame(message)
-        before = self._writing
-        self._writing = self._thread(lambda: self._write(data, before))
-        self._threads = [one for one in self._threads if one.is_alive()] + [self._writing]
+        with self._sending:
+            before = self._writing
+            self._writing = self._thread(lambda: self._write(data, before))
+            self._threads = [one for one in self._threads if one.is_alive()] + [self._writing]
 
     def receive(self, timeout_s: float) -> protocol.FromChild | ProcessEnded | Flooded | None:
         """Returns the next message; None if there was none within `timeout_s` seconds."""

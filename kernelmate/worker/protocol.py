@@ -97,9 +97,14 @@ class PrefetchRequest(msgspec.Struct, frozen=True, tag=True):
     """Announces a task that may come next, so that work independent of its kernel can be done while the child is idle.
 
     It gets no reply, and is dropped as soon as a `JudgeRequest` arrives. The user's files came with the last request.
+
+    Attributes:
+        task: the task.
+        launches: start the candidate's own emulated launches; False prepares only what does not depend on its kernel.
     """
 
     task: JudgeTask
+    launches: bool = False
 
 
 class ReadyMessage(msgspec.Struct, frozen=True, tag=True):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import queue
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from kernelmate.worker.unpacking import UnpackedFiles
 if TYPE_CHECKING:
     from kernelmate.backends.base import Backend
     from kernelmate.backends.cuda.backend import CudaBackend
+    from kernelmate.backends.cuda.emulated_checks import EmulatedChecks
     from kernelmate.backends.cuda.isolated import IsolatedCuda, Runner
     from kernelmate.backends.emulator_pool import EmulatorPool
     from kernelmate.backends.parallel_emulator import ParallelEmulator
@@ -33,6 +35,10 @@ AHEAD_STEP_S = 0.5
 """Longest step of a user's reference that is prefetched, since a task may have to wait for it."""
 
 
+MOST_BEGUN = 2
+"""Maximum of announced tasks whose launches are kept until they are judged."""
+
+
 class TaskServer:
     """Serves tasks, one after another.
 
@@ -42,6 +48,7 @@ class TaskServer:
         send: sends a message to the session.
         emulators: processes that emulate in parallel.
         runner: the process that runs kernels under judgement on a GPU; None to run them here.
+        announced: requests to start launches of coming tasks during the current one, with a GPU.
     """
 
     def __init__(
@@ -51,9 +58,12 @@ class TaskServer:
         send: Callable[[protocol.FromChild], None],
         emulators: EmulatorPool | None,
         runner: Runner | None = None,
+        announced: queue.SimpleQueue[protocol.PrefetchRequest] | None = None,
     ) -> None:
         self._hello, self._arrival, self._send, self._emulators = hello, arrival, send, emulators
         self._runner = runner
+        self._announced: queue.SimpleQueue[protocol.PrefetchRequest] = announced or queue.SimpleQueue()
+        self._begun: list[tuple[JudgeTask, EmulatedChecks]] = []
         self._slowest_reference_s = 0.0
         self._helped: ParallelEmulator | None = None
 
@@ -112,6 +122,30 @@ class TaskServer:
         except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
             traceback.print_exc()
 
+    def _begin_announced(self, current: JudgeTask) -> None:
+        """Starts emulating the launches of announced tasks; errors are left to those tasks."""
+        from kernelmate.backends.cuda.isolated import EmulationAhead
+        from kernelmate.checks.judge import foresee
+
+        while not self._announced.empty():
+            task = self._announced.get().task
+            if _judges_the_same(task, current):
+                continue
+            try:
+                ahead = EmulationAhead(cast("IsolatedCuda", self._gpu()))
+                foresee(self._settled(task, {}), ahead)
+            except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
+                traceback.print_exc()
+            else:
+                if ahead.companion is not None:
+                    self._begun = [*self._begun, (task, ahead.companion)][-MOST_BEGUN:]
+
+    def _take_begun(self, task: JudgeTask) -> EmulatedChecks | None:
+        """Returns the emulated launches that were started for this task; None if there are none."""
+        found = [one for one in self._begun if _judges_the_same(one[0], task)]
+        self._begun = [one for one in self._begun if one not in found]
+        return found[0][1] if found else None
+
     def _settled(self, task: JudgeTask, files: Mapping[str, bytes]) -> JudgeTask:
         if self._arrival is None:
             return task
@@ -133,10 +167,23 @@ class TaskServer:
 
             self._helped = self._helped or ParallelEmulator(self._emulators)
             return self._helped
-        gpu = opened_gpu(self._hello.device, self._hello.device_memory_limit, self._emulators, self._runner)
+        gpu = self._gpu()
         if self._runner is not None:
-            cast("IsolatedCuda", gpu).limit(task.timeout_s)
+            isolated = cast("IsolatedCuda", gpu)
+            isolated.limit(task.timeout_s)
+            isolated.foreseen = self._take_begun(task)
+            isolated.meanwhile = functools.partial(self._begin_announced, task)
         return gpu
+
+    def _gpu(self) -> CudaBackend | IsolatedCuda:
+        return opened_gpu(self._hello.device, self._hello.device_memory_limit, self._emulators, self._runner)
+
+
+def _judges_the_same(one: JudgeTask, other: JudgeTask) -> bool:
+    """Returns True if both tasks make the same launches."""
+    return (one.candidate, one.baseline, one.reference_version, one.sizes, one.seed, one.directory) == (
+        other.candidate, other.baseline, other.reference_version, other.sizes, other.seed, other.directory,
+    )  # fmt: skip
 
 
 class _Reporter:

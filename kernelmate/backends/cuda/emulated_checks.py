@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from kernelmate.backends.base import ArrayArgument, EmulationTooLarge, Module, Run, RunResult, small
 from kernelmate.backends.emulator_pool import EmulatorLost, EmulatorPool, TooLarge, within
@@ -44,6 +44,10 @@ LEAST_PROCESSES = 3
 
 REMEMBERED = 1024
 """Launches of which it is remembered whether native code was worth it, and binaries' launches that were too large."""
+
+
+_Answer: TypeAlias = "Future[RunResult | TooLarge]"
+_Begun: TypeAlias = tuple[Run, _Answer]
 
 
 class EarlierLaunches:
@@ -108,30 +112,53 @@ class EmulatedChecks:
         # Launches of code with module variables depend on each other, so they must run in one place, in order.
         self._emulators = None if used_names_of(compiled.ptx) else emulators
         self._made: Counter[Hashable] = Counter()
-        self._foreseen: dict[Hashable, tuple[Run, Future[RunResult | TooLarge]]] = {}
-        self._counts: dict[Hashable, Future[RunResult | TooLarge]] = {}
-        self._ahead: Future[RunResult | TooLarge] | None = None
+        self._foreseen: dict[Hashable, _Begun] = {}
+        self._counts: dict[Hashable, _Answer] = {}
+        self._ahead: _Answer | None = None
+
+    @property
+    def compiled(self) -> Compiled:
+        """The module's code."""
+        return self._compiled
+
+    def run(self, run: Run) -> RunResult:
+        """As `Module.run`, in this process's emulator."""
+        return self._emulated.run(run)
 
     def foresee(self, runs: Iterable[Run]) -> None:
-        """Starts emulating launches that will be requested in this order; earlier ones are dropped."""
-        for begun in (*(begun for _, begun in self._foreseen.values()), *self._counts.values()):
-            begun.cancel()
-        self._foreseen.clear()
-        self._counts.clear()
-        if self._emulators is None:
-            return
+        """Starts emulating launches that will be requested in this order; earlier ones that are not among them are dropped."""
+        begun, counting = self._foreseen, self._counts
+        self._foreseen, self._counts = {}, {}
+        if self._emulators is not None:
+            self._foresee(self._emulators, runs, begun, counting)
+        for old in (*(old for _, old in begun.values()), *counting.values()):
+            old.cancel()
+
+    def _foresee(
+        self,
+        emulators: EmulatorPool,
+        runs: Iterable[Run],
+        begun: dict[Hashable, _Begun],
+        counting: dict[Hashable, _Answer],
+    ) -> None:
+        """Starts launches, or takes them from those that were begun."""
         made = self._made.copy()
         coming = [wanted for run in runs if run.key is not None and (wanted := _wanted(run, made)) is not None]
-        apart = [run.key for run in coming if run.check and run.count] if self._is_long(self._emulators) else []
-        self._compile_ahead(self._emulators, coming)
+        apart = {run.key for run in coming if run.check and run.count} if self._is_long(emulators) else set()
+        self._compile_ahead(emulators, coming)
         for wanted in coming:
             first = replace(wanted, count=False) if wanted.count and wanted.key in apart else wanted
             first = replace(first, native=self._earlier.known(self._compiled.lowered_name, first))
-            self._foreseen[wanted.key, wanted.count] = first, self._submitted(self._emulators, first)
+            known = begun.pop((wanted.key, wanted.count), None)
+            if known is None or known[0].shape != first.shape:
+                known = first, self._submitted(emulators, first)
+            self._foreseen[wanted.key, wanted.count] = known
         for counted in (run for run in coming if run.count and run.key in apart):
-            self._counts[counted.key] = self._submitted(self._emulators, replace(counted, check=False, key=None))
+            running = counting.pop(counted.key) if counted.key in counting else None
+            alone = replace(counted, check=False, key=None)
+            self._counts[counted.key] = running or self._submitted(emulators, alone)
 
-    def _submitted(self, emulators: EmulatorPool, run: Run) -> Future[RunResult | TooLarge]:
+    def _submitted(self, emulators: EmulatorPool, run: Run) -> _Answer:
         return emulators.submit(self._compiled, self._target, run)
 
     def _is_long(self, emulators: EmulatorPool) -> bool:
@@ -167,7 +194,7 @@ class EmulatedChecks:
         except EmulationTooLarge:
             return None
 
-    def _counted_beside(self, wanted: Run, counts: Future[RunResult | TooLarge]) -> Callable[[], RunResult | None]:
+    def _counted_beside(self, wanted: Run, counts: _Answer) -> Callable[[], RunResult | None]:
         """Returns a function that waits for the counters of a small launch, which was checked by itself."""
 
         def counted() -> RunResult | None:

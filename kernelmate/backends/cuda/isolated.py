@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import signal
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
@@ -31,6 +31,10 @@ LAUNCH_SHARE, LAUNCH_LEAST_S = 8, 5.0
 
 This fraction of a task's limit, since a verdict needs several launches, and a minimum in seconds.
 """
+
+
+MEANWHILE_S = 0.02
+"""Seconds between two calls of `IsolatedCuda.meanwhile`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,10 @@ class Runner:
         except OSError:
             self._end_alike()
 
+    def answers_within(self, seconds: float) -> bool:
+        """Waits for a reply, or the runner's end; returns False if there was neither."""
+        return self._connection.poll(seconds)
+
     def receive(self, limit_s: float | None = None) -> Any:
         """Return the reply; None if a launch has not ended `limit_s` seconds after its start, which ends the runner.
 
@@ -195,6 +203,8 @@ class IsolatedCuda:
 
     Attributes:
         launch_limit_s: seconds after which a launch counts as hung, and its runner is killed; None for no limit.
+        foreseen: emulated launches of the version under judgement that were started before; None without any.
+        meanwhile: called again and again while the runner times a version.
     """
 
     name: BackendName = "cuda"
@@ -202,6 +212,8 @@ class IsolatedCuda:
     def __init__(self, runner: Runner, own: CudaBackend) -> None:
         self.runner, self.own = runner, own
         self.launch_limit_s: float | None = None
+        self.foreseen: EmulatedChecks | None = None
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def limit(self, timeout_s: float | None) -> None:
         """Bound launches by the time limit of the task that they belong to, None for no limit."""
@@ -220,7 +232,12 @@ class IsolatedCuda:
     def load(self, compiled: Compiled, target: Target) -> IsolatedModule:
         """As `Backend.load`."""
         number = self.runner.ask(LoadRequest(compiled, target))
-        return IsolatedModule(self, compiled, target, number, self.own.companion(compiled, target))
+        companion = self.foreseen
+        if companion is None or companion.compiled != compiled:
+            companion = self.own.companion(compiled, target)
+        else:
+            self.foreseen = None
+        return IsolatedModule(self, compiled, target, number, companion)
 
     def measure(
         self, module: IsolatedModule, run: Run, baseline: tuple[Compiled, LaunchShape] | None,
@@ -238,7 +255,7 @@ class IsolatedCuda:
             except UnsupportedInstruction:
                 beside = None
         layout = self._handed_over(run, copies=2)
-        seen: MeasureReply = self.runner.ask(
+        self.runner.send(
             MeasureRequest(
                 module.number,
                 beside,
@@ -250,6 +267,9 @@ class IsolatedCuda:
                 quick,
             )
         )
+        while not self.runner.answers_within(MEANWHILE_S):
+            self.meanwhile()
+        seen: MeasureReply = self.runner.receive()
         if beside is not None:
             self.runner.drop(beside[0])
         if layout is None:
@@ -325,6 +345,38 @@ class IsolatedCuda:
         """Disagreements with the driver in either process since the last call, each once."""
         theirs = () if self.runner.poisoned else self.runner.ask(RemarksRequest())
         return tuple(dict.fromkeys((*theirs, *self.own.take_remarks())))
+
+
+class EmulationAhead:
+    """`Backend` that loads a coming version for its emulated launches alone; nothing reaches the runner.
+
+    Attributes:
+        companion: the emulator's module of the version that was loaded last; None before.
+    """
+
+    name: BackendName = "cuda"
+    poisoned = False
+
+    def __init__(self, gpu: IsolatedCuda) -> None:
+        self._gpu = gpu
+        self.companion: EmulatedChecks | None = None
+
+    @property
+    def trusted(self) -> CudaBackend:
+        """As `IsolatedCuda.trusted`."""
+        return self._gpu.own
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """As `IsolatedCuda.computing`."""
+        return self._gpu.computing()
+
+    def load(self, compiled: Compiled, target: Target) -> EmulatedChecks:
+        """As `Backend.load`."""
+        self.companion = self._gpu.own.companion(compiled, target)
+        if self.companion is None:
+            message = "the emulator does not run this code"
+            raise UnsupportedInstruction(Finding(FindingCode.UNSUPPORTED_INSTRUCTION, "note", message))
+        return self.companion
 
 
 def _copy(to: np.ndarray[Any, Any], data: Any) -> None:

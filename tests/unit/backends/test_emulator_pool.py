@@ -7,7 +7,9 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,6 +176,29 @@ def test_what_was_foreseen_in_vain_is_given_up(emulators: EmulatorPool) -> None:
     companion.foresee(())
     assert companion.seen(launch(139, key=139)) is not None
     assert here.made == 1
+
+
+def test_launches_that_are_foreseen_twice_are_begun_once(
+    emulators: EmulatorPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, submitted = compiled(TWICE), 0
+    companion = EmulatedChecks(Watched(code), code, TARGET, emulators)
+    submit = emulators.submit
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal submitted
+        submitted += 1
+        return submit(*arguments, **options)
+
+    monkeypatch.setattr(emulators, "submit", counted)
+    runs = [launch(n, key=n) for n in range(100, 104)]
+    companion.foresee(runs[:3])
+    companion.foresee(runs[1:])
+    assert submitted == len(runs)
+    wider = replace(runs[1], shape=LaunchShape((2, 1, 1), (128, 1, 1)))
+    companion.foresee([wider])
+    assert submitted == len(runs) + 1
+    assert companion.seen(wider) is not None
 
 
 def test_processes_end_when_they_are_closed() -> None:

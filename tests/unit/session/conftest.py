@@ -120,6 +120,9 @@ class ScriptedWorker:
     def trace(self, task: JudgeTask, timeout_s: float = 0.0) -> str | TaskDeath:
         raise ReferenceFailed("This worker traces nothing.")
 
+    def announce(self, task: JudgeTask) -> None:
+        """Does nothing: the tasks are judged in this process."""
+
     def ahead(self, task: JudgeTask) -> None:
         self.foreseen.append(task)
 

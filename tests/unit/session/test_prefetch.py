@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,14 @@ from kernelmate.compiler.process import CompilerProcess
 from kernelmate.decide.objective import read_objective
 from kernelmate.errors import CompilerUnavailable
 from kernelmate.records import Candidate, Judged, JudgeTask, Kernel
+from kernelmate.session.candidates import content_key
+from kernelmate.session.judging import JudgingContext
+from kernelmate.session.prefetch import EarlyCandidates
 from kernelmate.session.preparing import KernelPreparer, Prepared
 from kernelmate.source import apply_edits
 from kernelmate.suggest.base import SuggestRequest
+from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.results import traced_text
 
 
 def variants(kernel: Kernel, count: int) -> list[Kernel]:
@@ -171,3 +177,69 @@ def test_what_was_evaluated_quickly_is_not_compiled_again_to_be_judged(
     session.optimize(load(scale), "make it faster", suggesters=(Thorough(2, expecting=True),))
     assert len(compiled_texts) == 2
     assert len([task for task in worker.tasks if task.baseline is not None]) == 4
+
+
+def test_a_version_that_will_be_judged_in_full_is_begun_once_it_is_compiled(
+    scripted: Callable, load: Callable[..., Kernel], scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, worker = scripted(backend="emulator")
+    begun: list[str] = []
+    monkeypatch.setattr(
+        JudgingContext, "begin_judgement", lambda self, prepared, baseline: begun.append(prepared.kernel.unit.text)
+    )
+
+    class Told:
+        name = "told"
+
+        def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+            found = [Candidate("recipe:x", "", one, request.contract) for one in variants(request.kernel, 2)]
+            assert request.expect is not None
+            for one in found:
+                request.expect(one, full=True)
+            yield from found
+
+    session.optimize(load(scale), "make it faster", suggesters=(Told(),))
+    judged = [task.candidate.unit.text for task in worker.tasks if not task.glance]
+    assert sorted(begun) == sorted(judged[1:3])
+    assert worker.foreseen == []
+
+
+def test_the_first_candidates_are_compiled_while_the_baseline_is_judged(
+    scripted: Callable, load: Callable[..., Kernel], scale: str
+) -> None:
+    (Path.cwd() / "reference.py").write_text("def scale(x, a):\n    return a * x\n")
+    session, worker = scripted(backend="emulator")
+    kernel = load(scale)
+    announced: list[JudgeTask] = []
+    worker.trace = lambda task, timeout_s: traced_text(task.candidate.contract, Path(task.directory))
+    worker.announce = announced.append
+    context = replace(session._context(kernel, (), None), backend="cuda")
+    early: list[EarlyCandidates] = []
+    (trial,) = context.baselines(
+        begin=lambda prepared: early.append(
+            EarlyCandidates(context, prepared, read_objective("make it faster"), Synthesis())
+        )
+    )
+    prefetcher = early[0].prefetcher()
+    (first, *_) = Synthesis().propose(
+        SuggestRequest(
+            kernel, context.contract, trial.prepared.compiled, trial.verdict, read_objective("make it faster"),
+            context.target, judge=lambda _: None, versions=tuple, stop=lambda: False, trace=lambda: context.trace(trial.prepared),
+        )
+    )  # fmt: skip
+    prepared = prefetcher.prepared(content_key(first.kernel, first.contract), first.kernel, first.contract, None)
+    early[0].close()
+    assert prepared.findings == ()
+    assert prepared.version in [task.candidate for task in announced]
+    assert all(task.baseline == trial.prepared.version and not task.glance for task in announced)
+
+
+def test_a_reference_that_cannot_be_traced_begins_nothing(
+    scripted: Callable, load: Callable[..., Kernel], scale: str
+) -> None:
+    session, _ = scripted(backend="emulator")
+    context = session._context(load(scale), (), None)
+    (trial,) = context.baselines()
+    early = EarlyCandidates(context, trial.prepared, read_objective("make it faster"), Synthesis())
+    assert early.prefetcher() is early.prefetcher()
+    early.close()

@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 from kernelmate.backends.base import ArrayArgument, Run
-from kernelmate.backends.cuda.isolated import LAUNCH_LEAST_S, LAUNCH_SHARE, Begun, IsolatedCuda, IsolatedModule, Runner
+from kernelmate.backends.cuda.isolated import (
+    LAUNCH_LEAST_S,
+    LAUNCH_SHARE,
+    Begun,
+    IsolatedCuda,
+    IsolatedModule,
+    MeasureReply,
+    Runner,
+)
 from kernelmate.records import LaunchShape
 
 
@@ -74,3 +82,32 @@ def test_a_launch_may_take_a_part_of_the_time_limit(timeout_s: float | None, lim
     backend = IsolatedCuda(cast(Any, None), cast(Any, None))
     backend.limit(timeout_s)
     assert backend.launch_limit_s == limit_s
+
+
+def test_other_work_is_called_while_a_version_is_timed() -> None:
+    ours, theirs = Pipe()
+    backend = IsolatedCuda(Runner(ours, os.getpid(), cast(Any, None)), cast(Any, SimpleNamespace(poisoned=False)))
+    calls = 0
+
+    def meanwhile() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            theirs.send((MeasureReply(), False))
+
+    backend.meanwhile = meanwhile
+    run = Run(LaunchShape((1, 1, 1), (32, 1, 1), 0), (ArrayArgument("x", np.zeros(4, np.float32), written=True),))
+    module = cast(IsolatedModule, SimpleNamespace(number=1, target=None))
+    seen = backend.measure(module, run, None, frozenset(), 0.1, full=True, quick=False)
+    assert (seen, calls) == (MeasureReply(), 3)
+
+
+def test_emulated_launches_that_were_begun_before_are_taken_by_their_version_once() -> None:
+    compiled, other = ("one", "other")
+    begun = SimpleNamespace(compiled=compiled)
+    own = SimpleNamespace(companion=lambda code, target: SimpleNamespace(compiled=code))
+    runner = SimpleNamespace(ask=lambda request: 7, drop=lambda number: None)
+    backend = IsolatedCuda(cast(Any, runner), cast(Any, own))
+    backend.foreseen = cast(Any, begun)
+    modules = [backend.load(cast(Any, code), cast(Any, None)) for code in (other, compiled, compiled)]
+    assert [module._companion is begun for module in modules] == [False, True, False]
