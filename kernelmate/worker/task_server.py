@@ -123,22 +123,24 @@ class TaskServer:
             traceback.print_exc()
 
     def _begin_announced(self, current: JudgeTask) -> None:
-        """Starts emulating the launches of announced tasks; errors are left to those tasks."""
+        """Starts emulating the launches of one announced task, if there is any; errors are left to that task."""
         from kernelmate.backends.cuda.isolated import EmulationAhead
         from kernelmate.checks.judge import foresee
 
-        while not self._announced.empty():
-            task = self._announced.get().task
-            if _judges_the_same(task, current):
-                continue
-            try:
-                ahead = EmulationAhead(cast("IsolatedCuda", self._gpu()))
-                foresee(self._settled(task, {}), ahead)
-            except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
-                traceback.print_exc()
-            else:
-                if ahead.companion is not None:
-                    self._begun = [*self._begun, (task, ahead.companion)][-MOST_BEGUN:]
+        try:
+            task = self._announced.get_nowait().task
+        except queue.Empty:
+            return
+        if _judges_the_same(task, current):
+            return
+        try:
+            ahead = EmulationAhead(cast("IsolatedCuda", self._gpu()))
+            foresee(self._settled(task, {}), ahead)
+        except Exception:  # noqa: BLE001 -- nobody has asked for anything yet
+            traceback.print_exc()
+        else:
+            if ahead.companion is not None:
+                self._begun = [*self._begun, (task, ahead.companion)][-MOST_BEGUN:]
 
     def _take_begun(self, task: JudgeTask) -> EmulatedChecks | None:
         """Returns the emulated launches that were started for this task; None if there are none."""
