@@ -8,7 +8,7 @@ from itertools import chain
 
 from kernelmate.decide.constraints import suits
 from kernelmate.errors import KernelmateError, ReferenceFailed
-from kernelmate.records import Candidate, Kernel
+from kernelmate.records import Candidate, Kernel, MetricName
 from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.changed_values import changed_values
 from kernelmate.suggest.kept_comments import with_kept_comments
@@ -24,12 +24,15 @@ from kernelmate.synthesis.write import kernels_for
 MOST, MOST_MEASURED = 3, 8
 """Candidates of one search: schedules that differ in who computes what, and on a GPU in how many do."""
 
+METRICS: frozenset[MetricName] = frozenset({"time", "global_bytes", "shared_bytes", "local_bytes"})
+"""Metrics that follow from the structure of a kernel."""
+
 WITHOUT = "No kernel was written anew: the contract names no reference. kernelmate lift may read one from the kernel."
 
 
 @dataclass(slots=True)
 class Synthesis:
-    """Kernels written from their specification, where the objective is time and the reference is Python.
+    """Kernels written from their specification, where the reference is Python and the objective follows from the structure.
 
     Attributes:
         notes: why there is none, in one line.
@@ -46,9 +49,9 @@ class Synthesis:
         python = contract.reference_kind in ("function", "expression")
         asked = request.objective
         unmeasured = asked.keep and not asked.constraints
-        if contract.reference is None and not contract.inferred and asked.metric == "time":
+        if contract.reference is None and not contract.inferred and asked.metric in METRICS:
             self.notes.append(WITHOUT)
-        if request.trace is None or not python or asked.metric != "time" or unmeasured:
+        if request.trace is None or not python or asked.metric not in METRICS or unmeasured:
             return
         try:
             graph, bare = Graph.of(request.trace()), without_own_helpers(request.kernel)
@@ -61,7 +64,9 @@ class Synthesis:
                 if one.capability <= 10 * major + minor and (most > MOST or not one.another)
             ]
             wanted = self._wanted(request, texts)[:most]
-            yield from _told_ahead(request, chain.from_iterable(self._placed(request, bare, one) for one in wanted))
+            candidates = chain.from_iterable(self._placed(request, bare, one) for one in wanted)
+            told = _told_ahead if asked.metric == "time" else _promising
+            yield from told(request, candidates)
         except Refused as reason:
             self.notes.append(f"No kernel was written from the reference: {reason}.")
         except ReferenceFailed as error:
@@ -100,3 +105,12 @@ def _told_ahead(request: SuggestRequest, candidates: Iterator[Candidate]) -> Ite
         waiting = candidate
     if waiting is not None and not request.stop():
         yield waiting
+
+
+def _promising(request: SuggestRequest, candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    """Yields candidates that a quick evaluation finds better, until the search stops."""
+    for candidate in candidates:
+        if request.stop():
+            return
+        if request.quick_evaluation is None or request.quick_evaluation(candidate).verdict.worth_taking:
+            yield candidate

@@ -27,6 +27,7 @@ MAPS = frozenset(
         "floor", "ceil", "rint", "trunc", "maximum", "minimum", "fmax", "fmin", "greater", "greater_equal", "less",
         "less_equal", "equal", "not_equal", "logical_and", "logical_or", "logical_not", "sign", "isnan", "arctan", "hypot",
         "cbrt", "erf", "erfc", "arctan2", "arcsin", "arccos", "arcsinh", "arccosh", "arctanh", "copysign", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift",
+        "bitwise_count",
     }
 )  # fmt: skip
 """Ufuncs that a graph may hold."""
@@ -431,13 +432,38 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
     if name == "sign":
         found: Array = _sign_of(args[0])
         return found
-    if name == "power" and isinstance(inputs[1], int | float) and inputs[1] == 2:
-        return mapped(builder, np.square, inputs[:1])
+    if name == "power" and isinstance(inputs[1], int | float) and _is_product(args[0], inputs[1]):
+        return _whole_power(builder, args[0], int(inputs[1]))
     if name == "maximum" and isinstance(inputs[1], float) and inputs[1] == -np.inf:
         return Array(builder, args[0].node)
     kinds = [(w if w in (int, float) else a.dtype) for w, a in zip(weak, args, strict=True)]
     dtype = ufunc.resolve_dtypes((*kinds, None))[-1]
     return builder.add("map", args, broadcast([arg.shape for arg in args]), dtype, (name,))
+
+
+MOST_FACTORS = 8
+"""Largest magnitude of a whole exponent that becomes products."""
+
+
+def _is_product(base: Array, exponent: float) -> bool:
+    """Returns True if a power is to be written as products, which are as exact as `pow` in the tolerance of a product.
+
+    Exponents of 3 and 4 stay powers, which are written as a product of one line.
+    """
+    whole = float(exponent).is_integer() and 1 < abs(exponent) <= MOST_FACTORS and exponent not in (3, 4)
+    return whole and (exponent == 2 or base.dtype.kind == "f")
+
+
+def _whole_power(builder: Builder, base: Array, exponent: int) -> Array:
+    """Returns a power by squaring; a negative one of the reciprocal."""
+    if exponent < 0:
+        inverse = mapped(builder, np.reciprocal, (base,))
+        return inverse if exponent == -1 else mapped(builder, np.power, (inverse, -exponent))
+    if exponent in (3, 4):
+        return mapped(builder, np.power, (base, exponent))
+    half = base if exponent < 4 else _whole_power(builder, base, exponent // 2)
+    squared = mapped(builder, np.square, (half,))
+    return mapped(builder, np.multiply, (squared, base)) if exponent % 2 else squared
 
 
 def _remainder(builder: Builder, inputs: Sequence[Any]) -> Any:

@@ -52,7 +52,7 @@ _CALLS = {
 _NAMES = {
     "subtract": "difference", "multiply": "product", "add": "sum", "divide": "ratio", "exp": "exponential", "rint": "rounded", "floor": "floored",
     "sqrt": "root", "square": "square", "tanh": "tangent", "where": "selected", "maximum": "clamped", "minimum": "clamped",
-    "negative": "negated", "power": "power",
+    "negative": "negated", "power": "power", "fmin": "smaller", "fmax": "larger",
 }  # fmt: skip
 _WHOLE_POWERS = {3: 2, 4: 2}
 
@@ -414,6 +414,11 @@ class Expressions:
             and all(map(self._is_counting, node.args))
         )
 
+    def _is_position(self, index: int) -> bool:
+        """True if a value is the position along an axis."""
+        node = self.plan.graph.nodes[index]
+        return self._is_position(node.args[0]) if node.op == "view" else node.op == "iota"
+
     def _is_positive(self, index: int) -> bool:
         node = self.plan.graph.nodes[index]
         return node.op == "size" or (node.op == "constant" and not node.dtype.startswith("float") and int(node.data[0] or 0) > 0)  # fmt: skip
@@ -508,6 +513,8 @@ class Expressions:
             sign, level = _BINARY.get(name) or _OF_COUNTS[name]
             return f"{bound(args[0], level)} {sign} {bound(args[1], level + 1)}", level
         if name in _LOOSE:
+            if name in _COMPARISONS and all(map(self._is_position, node.args)):
+                args = [_uncast(*arg) for arg in args]
             level = ATOM if name in _BITS else SUM
             return f"{bound(args[0], level)} {_LOOSE[name]} {bound(args[1], level)}", LOOSE
         if name == "where":
@@ -536,10 +543,23 @@ class Expressions:
         """The call of CUDA's function for a ufunc."""
         if name == "absolute" and node.dtype in ("int32", "int64"):
             return f"abs({args[0][0]})"
+        if name == "bitwise_count":
+            return f"{self._population(node)}({args[0][0]})"
         if name not in _CALLS or not node.dtype.startswith("float"):
             raise Refused(f"{name} of {node.dtype} cannot be written here")
         suffix = "f" if self.real == "float" else ""
         return f"{_CALLS[name]}{suffix}({', '.join(text for text, _ in args)})"
+
+    def _population(self, node: Node) -> str:
+        """Returns CUDA's function that counts the bits of an operand without a sign, whose upper bits are zero.
+
+        Raises:
+            Refused: NumPy counts the bits of a signed number's magnitude.
+        """
+        given = np.dtype(self.plan.graph.nodes[node.args[0]].dtype)
+        if given.kind != "u":
+            raise Refused(f"it counts the bits of {given}")
+        return "__popcll" if given.itemsize == 8 else "__popc"
 
     def _cast(self, node: Node, arg: tuple[str, int]) -> tuple[str, int]:
         source = self.plan.graph.nodes[node.args[0]].dtype
@@ -552,6 +572,12 @@ class Expressions:
         if node.dtype in ("int64", "uint64") and needs_no_cast(self.plan.graph, self.plan.graph.nodes.index(node)):
             return arg
         return f"static_cast<{c_type(node.dtype, self.real)}>({arg[0]})", ATOM
+
+
+def _uncast(text: str, level: int) -> tuple[str, int]:
+    """Returns a position without its cast to a signed type."""
+    cast = re.fullmatch(r"\(?static_cast<long long>\((\w+|\(?\w+ \+ \w+\)?)\)\)?", text)
+    return (text, level) if cast is None else (cast[1], ATOM if cast[1].isidentifier() else SUM)
 
 
 def _rounded_down(name: str, args: list[tuple[str, int]]) -> tuple[str, int]:

@@ -56,16 +56,26 @@ def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None
             f"the reduction {kind}"
             + (" with where, out or another kind of dtype" if kind in ("sum", "max", "min") else "")
         )
-    neutral = {"sum": 0, "prod": 1, "max": -np.inf, "min": np.inf}[kind]
-    if isinstance(initial, int | float) and initial != neutral:
-        raise Untraceable(f"the reduction {kind} with an initial value")
     result: Array = a
     wanted = axes_of(a, axis)
     if a.dtype.kind in "bu" or (a.dtype.kind == "i" and a.dtype.itemsize < 8 and kind in ("sum", "prod")):
         result = cast(a, np.int64)
     for one in reversed(wanted):
         result = reduced_along(result, kind, one)
-    return with_axes_kept(result, a, axis) if keepdims else result
+    result = with_axes_kept(result, a, axis) if keepdims else result
+    return result if _is_neutral(kind, initial) else COMBINATIONS[kind](result, initial)
+
+
+COMBINATIONS: dict[str, np.ufunc] = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+"""Ufuncs that combine two elements of a reduction."""
+
+
+def _is_neutral(kind: str, initial: Any) -> bool:
+    """Returns True if a reduction's initial value changes nothing that a kernel in float32 could tell."""
+    if initial is None or not isinstance(initial, int | float):
+        return initial is None or type(initial).__name__ == "_NoValueType"
+    largest = float(np.finfo(np.float32).max)
+    return {"sum": initial == 0, "prod": initial == 1, "max": initial <= -largest, "min": initial >= largest}[kind]
 
 
 def with_axes_kept(result: Array, a: Array, axis: Any) -> Array:

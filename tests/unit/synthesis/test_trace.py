@@ -100,6 +100,12 @@ REFERENCES = {
     "a product for each of some": (REDUCED, "def reference(x, cols):\n    a = np.stack([x, x * 2])\n    out = np.zeros((2, x.shape[0], x.shape[0]))\n    for b in range(a.shape[0]):\n        out[b] = a[b] @ a[b].T / np.sqrt(cols)\n    heads = [a[h].sum() for h in range(2)]\n    return out.sum(axis=(0, 2)) * heads[0]"),
     "additions to one element": (REDUCED, "def reference(x, rows, cols):\n    y = np.zeros(rows)\n    z = np.ones((rows, rows))\n    for i in range(rows):\n        for k in range(cols):\n            y[i] += x[i, k] * 2\n        for j in range(rows):\n            for k in range(cols):\n                z[i, j] += x[i, k] * x[j, k]\n    return y + z.sum(axis=1)"),
     "additions by number in a loop": (LABELLED, "def reference(x, t):\n    y, z = np.ones(9), np.zeros((9, x.shape[1]))\n    for i in range(len(t)):\n        y[t[i]] += x[i, 0]\n    for i, k in enumerate(t):\n        z[k] -= 2 * x[i]\n    for i in range(x.shape[0]):\n        for j in range(x.shape[1]):\n            z[t[i], j] += x[i, j] * j\n    np.subtract.at(y, t, x[:, 1])\n    return y[t] + z[t].sum(axis=1)"),
+    "an initial value": (REDUCED, "def reference(x):\n    low = x.max(axis=1, initial=-1e300) - np.min(x, axis=1, initial=0.1)\n    return x.max(axis=1, initial=0.7) + x.sum(axis=1, initial=2.0) + low"),
+    "quarter turns": (MATRIX, "def reference(x):\n    return np.rot90(np.rot90(x, 3)) + np.rot90(x * 2, 2) + np.rot90(np.rot90(x[None], 1, axes=(1, 2)), -1, axes=(1, 2))[0]"),
+    "a filled diagonal": (MATRIX, "def reference(x):\n    y = x * 2\n    np.fill_diagonal(y, -1.5)\n    return y"),
+    "medians of a few": (REDUCED, "def reference(x):\n    odd = np.median([x[:, 0], x[:, 1], x[:, 2], x[:, 0] * x[:, 1], x[:, 2] * 0.5], axis=0)\n    return odd + np.median(np.stack([x[:, 0], x[:, 1], x[:, 2], x[:, 1] - 0.2], axis=1), axis=1)"),
+    "whole powers": (MATRIX, "def reference(x):\n    return (x + 0.5) ** -6 + x**5 - x**7 + (x + 1) ** -2 * x**8 + (x + 1) ** -1 + (x + 2) ** 6"),
+    "bits": (LABELLED, "def reference(x, t):\n    return np.bitwise_count(t.astype(np.uint32)) * 0.5 + np.bitwise_count(t.astype(np.uint8) ^ np.uint8(85))"),
     "average": (REDUCED, "def reference(x):\n    return np.average(x, axis=1) + np.average(x, axis=1, weights=x + 1)"),
     "a value in full": (MATRIX, "def reference(x):\n    return np.full_like(x, x[0, 0]) + np.full(x.shape, x.shape[0] * 2)"),
     "another name for an array": (MATRIX, "def reference(x):\n    y = np.asarray(x)\n    y += 1\n    z = x.copy()\n    z *= 3\n    return x + z"),
@@ -185,6 +191,35 @@ def test_what_is_not_traced_is_named_with_its_line(name: str, make: Any, tmp_pat
 def test_a_branch_that_only_the_headline_takes_is_seen(make: Any, tmp_path: Path) -> None:
     reference = "def reference(x, cols):\n    return x * 2 if cols > 4096 else x + 1"
     _, contract = make(MATRIX, reference, sizes="{ rows = 2, cols = 5000 }, { rows = 3, cols = 7 }")
+    with pytest.raises(ReferenceFailed, match="depend on a size"):
+        trace(contract, tmp_path)
+
+
+INTERIOR = """\
+def reference(x):
+    y = x.copy()
+    if min(x.shape) > 2:
+        y[1:-1, 1:-1] = 0.25 * (x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:])
+    return y
+"""
+
+
+def test_a_special_case_of_the_smallest_sizes_is_left_to_the_judge(make: Any, tmp_path: Path) -> None:
+    _, contract = make(
+        MATRIX, INTERIOR, sizes="{ rows = 40, cols = 64 }, { rows = 7, cols = 5 }, { rows = 1, cols = 1 }"
+    )
+    graph = trace(contract, tmp_path)
+    assert {"rows": 1, "cols": 1} in sizes_to_trace(contract)
+    wanted = python_reference(contract, tmp_path)
+    assert wanted is not None
+    for size in ({"rows": 1, "cols": 1}, {"rows": 2, "cols": 9}, {"rows": 6, "cols": 3}):
+        arrays = _arrays(contract, size)
+        (got,) = evaluate(graph, {"x": arrays["x"].astype(float), "cols": size["cols"]}, size)
+        np.testing.assert_allclose(got, wanted(arrays, size)["y"])
+
+
+def test_a_special_case_of_larger_sizes_is_refused(make: Any, tmp_path: Path) -> None:
+    _, contract = make(MATRIX, INTERIOR.replace("> 2", "> 6"), sizes="{ rows = 40, cols = 64 }, { rows = 7, cols = 5 }")
     with pytest.raises(ReferenceFailed, match="depend on a size"):
         trace(contract, tmp_path)
 

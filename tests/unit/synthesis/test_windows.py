@@ -47,6 +47,25 @@ CASES: dict[str, tuple[dict[str, str], str, str, tuple[str, ...]]] = {
   float u = d + 2 * f + k - (a + 2 * e + g), v = g + 2 * h + k - (a + 2 * b + d);
   y[i] = sqrtf(u * u + v * v);""", BY_AT,
     ),
+    "median of neighbours": (
+        matrix(), "def reference(x, rows, cols):\n    p = np.pad(x, 1, mode='edge')\n    return np.median([p[a : a + rows, b : b + cols] for a in range(3) for b in range(3)], axis=0)",
+        f"""{AT}  float v[9];
+  int n = 0;
+  for (int a = -1; a <= 1; ++a)
+    for (int b = -1; b <= 1; ++b) {{
+      float one = x[min(max(r + a, 0), rows - 1) * cols + min(max(c + b, 0), cols - 1)];
+      int at = n++;
+      for (; at > 0 && v[at - 1] > one; --at) v[at] = v[at - 1];
+      v[at] = one;
+    }}
+  y[i] = v[4];""", BY_AT,
+    ),
+    "interior with a special case": (
+        matrix(), "def reference(x):\n    y = x.copy()\n    if min(x.shape) > 2:\n        y[1:-1, 1:-1] = 0.25 * (x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:])\n    return y",
+        f"""{AT}  float v = x[i];
+  if (c > 0 && r > 0 && c < cols - 1 && r < rows - 1) v = 0.25f * (x[i - 1] + x[i + 1] + x[i - cols] + x[i + cols]);
+  y[i] = v;""", BY_AT,
+    ),
     "heat in three dimensions": (
         {"x": "in float32[depth, rows, cols] ~ normal", "y": "out float32[depth, rows, cols]", "depth": "int32", **SIZES, "k": "float32 = 0.1"},
         "def reference(x, k):\n    y = x.copy()\n    m = x[1:-1, 1:-1, 1:-1]\n    y[1:-1, 1:-1, 1:-1] += k * (x[2:, 1:-1, 1:-1] + x[:-2, 1:-1, 1:-1] + x[1:-1, 2:, 1:-1]\n"

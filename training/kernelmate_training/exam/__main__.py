@@ -65,6 +65,9 @@ def prompts(codec: str, output: Path, goals: tuple[str, ...]) -> None:
     show_default=True,
     help="Most versions that recipes make; 0 disables recipes.",
 )
+@click.option(
+    "--synthesis/--no-synthesis", default=True, show_default=True, help="Also judge kernels written from references."
+)
 @click.option("--backend", type=click.Choice(["emulator", "cuda"]), default="emulator", show_default=True)
 @click.option("--goals", multiple=True, help="Names of goals or kernels; by default all.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Goals that are judged at once.")
@@ -87,7 +90,7 @@ def run(**options: Any) -> None:
         answers=options["answers"],
         codec=options["codec"],
         model=options["model"],
-        terms=Terms(options["k"], options["recipes"], options["again"]),
+        terms=Terms(options["k"], options["recipes"], options["again"], options["synthesis"]),
         jobs=options["jobs"],
         labels=dict(label.partition("=")[::2] for label in options["labels"]),
     )

@@ -12,6 +12,7 @@ from kernelmate.records import Candidate, Judged, Verdict
 from kernelmate.session import Session
 from kernelmate.suggest.base import AuthorFailed, SuggestRequest
 from kernelmate.suggest.offline import Offline
+from kernelmate.suggest.synthesis import Synthesis
 from kernelmate_training.exam.answers import Answers
 from kernelmate_training.exam.goals import Goal
 from kernelmate_training.exam.records import Attempt, Author, GoalResult, Standing
@@ -29,18 +30,20 @@ class Terms:
     Attributes:
         k: answers of the model. recipes: most versions of recipes that are judged; 0 leaves them out. They end with their first
             version that meets the goal.
+        synthesis: also judge kernels that are written from the reference.
         again: judge the best version of each author that meets the goal once more, with other inputs.
     """
 
     k: int = 8
     recipes: int = 12
     again: bool = True
+    synthesis: bool = False
 
 
 def attempt_goal(
     session: Session, goal: Goal, answers: Answers | None, terms: Terms, *, other: Session | None = None
 ) -> GoalResult:
-    """One goal tried by recipes and by a model.
+    """One goal tried by recipes, by kernels written from the reference, and by a model.
 
     Args:
         session: judges.
@@ -54,10 +57,12 @@ def attempt_goal(
     """
     began = time.monotonic()
     kernel = goal.load()
-    recipes = _Recipes(goal, terms.recipes)
+    recipes, written = _Recipes(goal, terms.recipes), _Written(terms.synthesis)
     model = _Model(goal, answers, terms.k)
     try:
-        found = session.optimize(kernel, goal.prompt, max_candidates=MOST_CANDIDATES, suggesters=(recipes, model))
+        found = session.optimize(
+            kernel, goal.prompt, max_candidates=MOST_CANDIDATES, suggesters=(recipes, written, model)
+        )
     except KernelmateError as error:
         if error.exit_code != SourceError.exit_code:
             raise
@@ -66,7 +71,7 @@ def attempt_goal(
         problem = f"The prompt is read as {found.objective.metric}, and the goal is about {goal.metric}."
         return GoalResult(goal.name, goal.kernel, goal.metric, None, (), problem, time.monotonic() - began)
     final = {id(one.candidate): one.verdict for one in found.candidates}
-    entries = [_settled(entry, final) for entry in (*recipes.entries, *model.entries)]
+    entries = [_settled(entry, final) for entry in (*recipes.entries, *written.entries, *model.entries)]
     if terms.again and other is not None:
         entries = _judged_again(goal, entries, other)
     problem = model.problem or (found.notes[0] if not entries and found.notes else "")
@@ -122,6 +127,22 @@ class _Recipes:
             judge(candidate)
             if stop():
                 break
+        yield from ()
+
+
+@dataclass(slots=True)
+class _Written:
+    """Kernels written from the reference, as a suggester that writes down what becomes of each."""
+
+    wanted: bool
+    name: str = "synthesis"
+    entries: list[_Entry] = field(default_factory=list)
+
+    def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
+        """Nothing of its own: all is judged on the way."""
+        for candidate in Synthesis().propose(replace(request, expect=None)) if self.wanted else ():
+            judged = request.judge(candidate)
+            self.entries.append(_Entry("synthesis", len(self.entries), judged.candidate, judged.verdict))
         yield from ()
 
 

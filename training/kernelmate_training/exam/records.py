@@ -13,7 +13,7 @@ from kernelmate.errors import SourceError
 
 SCHEMA = 1
 
-Author = Literal["recipes", "model"]
+Author = Literal["recipes", "synthesis", "model"]
 Standing = Literal["unreadable", "unchanged", "broken", "wrong", "right", "better", "met"]
 """How far a version came, each further than the one before: an answer that is no version, the baseline once more, refused or
 not compiling, wrong, right but no better, better beyond noise, and the goal met."""
@@ -109,7 +109,7 @@ class ExamResult:
     machine: str = ""
 
     def figures(self) -> tuple[Figure, ...]:
-        """One for each entrant: the model greedy, the model at k, recipes, both together."""
+        """One for each entrant: the model greedy, the model at k, recipes, synthesis, and those together."""
         entrants: list[tuple[str, tuple[Author, ...], int | None]] = []
         if self.model is not None:
             entrants.append(("model, greedy", ("model",), 1))
@@ -117,6 +117,10 @@ class ExamResult:
                 entrants.append((f"model, k = {self.k}", ("model",), self.k))
         if self.recipes:
             entrants.append(("recipes", ("recipes",), None))
+        if any(one.author == "synthesis" for goal in self.goals for one in goal.attempts):
+            entrants.append(("synthesis", ("synthesis",), None))
+            if self.recipes:
+                entrants.append(("recipes and synthesis", ("recipes", "synthesis"), None))
         if self.model is not None and self.recipes:
             entrants.append(("both", ("model", "recipes"), self.k))
         return tuple(self._figure(*entrant) for entrant in entrants)
@@ -145,8 +149,8 @@ def joined(model: ExamResult, recipes: ExamResult) -> ExamResult:
     """One result of a model's sitting and the recipes', which were run apart.
 
     Args:
-        model: in which a model sat the exam; versions of recipes in it are left out.
-        recipes: in which recipes did; answers in it are left out.
+        model: in which a model sat the exam; versions of others in it are left out.
+        recipes: in which recipes did, and synthesis; answers in it are left out.
 
     Raises:
         SourceError: they are of different exams, backends, targets or seeds, or one lacks its part.
@@ -164,7 +168,7 @@ def joined(model: ExamResult, recipes: ExamResult) -> ExamResult:
         replace(
             goal,
             attempts=(
-                *(one for one in others[goal.goal].attempts if one.author == "recipes"),
+                *(one for one in others[goal.goal].attempts if one.author != "model"),
                 *(one for one in goal.attempts if one.author == "model"),
             ),
         )
@@ -214,10 +218,10 @@ def summary_lines(result: ExamResult) -> Iterator[str]:
     if result.model is not None:
         yield "Model " + ", ".join(f"{name} {value}" for name, value in result.model.items())
     yield ""
-    yield f"{'entrant':<16} {'right':>12} {'better':>12} {'met':>12}"
+    yield f"{'entrant':<21} {'right':>12} {'better':>12} {'met':>12}"
     for one in result.figures():
         shares = (f"{count:>4} ({count / max(one.goals, 1):>5.1%})" for count in (one.right, one.better, one.met))
-        yield f"{one.entrant:<16} " + " ".join(f"{share:>12}" for share in shares)
+        yield f"{one.entrant:<21} " + " ".join(f"{share:>12}" for share in shares)
     right, judged = result.held()
     if judged:
         yield f"{judged} versions that met a goal were judged again with other inputs; {right} of them are right."
@@ -229,7 +233,7 @@ def summary_lines(result: ExamResult) -> Iterator[str]:
 
 def goal_lines(result: ExamResult) -> Iterator[str]:
     """A line for each goal, below a heading."""
-    yield f"{'goal':<26} {'metric':<13} {'before':>9} {'model':<9} {'k':<9} {'recipes':<9} best"
+    yield f"{'goal':<26} {'metric':<13} {'before':>9} {'model':<9} {'k':<9} {'recipes':<9} {'written':<9} best"
     for goal in result.goals:
         yield goal_line(goal)
     yield LEGEND
@@ -238,15 +242,16 @@ def goal_lines(result: ExamResult) -> Iterator[str]:
 def goal_line(goal: GoalResult) -> str:
     """How far the model's greedy answer, all its answers and the recipes came; and by whom, to what."""
     greedy = [one for one in goal.attempts if one.author == "model" and one.number == 0]
-    best = best_of(goal, ("model", "recipes"))
+    best = best_of(goal, ("model", "recipes", "synthesis"))
     told = "" if best is None or best.after is None else f"{best.label} to {best.after:.4g}"
     if goal.problem and best is None:
         told = goal.problem[:80]
     before = "-" if goal.before is None else f"{goal.before:.4g}"
     model, recipes = best_of(goal, ("model",)), best_of(goal, ("recipes",))
+    written = best_of(goal, ("synthesis",))
     return (
         f"{goal.goal:<26} {goal.metric:<13} {before:>9} {_sign(greedy[0] if greedy else None):<9} "
-        f"{_sign(model):<9} {_sign(recipes):<9} {told}".rstrip()
+        f"{_sign(model):<9} {_sign(recipes):<9} {_sign(written):<9} {told}".rstrip()
     )
 
 

@@ -156,9 +156,10 @@ def run(wanted: Wanted, *, on_goal: OnGoal | None = None, keep: Path | None = No
     """
     exam = load_exam(wanted.goals)
     answers = wanted.model_that_answers()
-    if answers is None and wanted.terms.recipes == 0:
+    if answers is None and wanted.terms.recipes == 0 and not wanted.terms.synthesis:
         raise UsageError(
-            "Neither a model nor recipes are selected for the exam.", hint="Name a model, or allow recipes."
+            "Neither a model nor recipes or synthesis are selected for the exam.",
+            hint="Name a model, or allow recipes or synthesis.",
         )
     model = None if answers is None else dict(answers.identity())
     kept = _Kept(keep, _key(wanted, exam, model))

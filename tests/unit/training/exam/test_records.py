@@ -95,9 +95,19 @@ def test_what_is_no_result_is_said_to_be_none(text: str, tmp_path: Path) -> None
         read_result(path)
 
 
+def test_kernels_written_from_references_have_figures_of_their_own() -> None:
+    written = Attempt("synthesis", 0, "met", "synthesis:rows-warp")
+    goals = (*RESULT.goals[:4], replace(RESULT.goals[4], attempts=(*RESULT.goals[4].attempts, written)))
+    figures = {one.entrant: one.met for one in replace(RESULT, model=None, goals=goals).figures()}
+    assert figures == {"recipes": 1, "synthesis": 1, "recipes and synthesis": 2}
+    assert " ".join(list(goal_lines(replace(RESULT, goals=goals)))[5].split()).startswith(
+        "nobody-does-it time 4 x x = MET"
+    )
+
+
 def test_the_table_has_a_line_for_each_goal_with_how_far_each_entrant_came() -> None:
     lines = [" ".join(line.split()) for line in goal_lines(RESULT)]
-    assert lines[1] == "greedy-does-it time 4 MET MET r local:m to 2"
+    assert lines[1] == "greedy-does-it time 4 MET MET r - local:m to 2"
     assert lines[2].startswith("a-later-answer-does-it time 4 ? MET -")
     assert lines[5].startswith("nobody-does-it time 4 x x =")
 
