@@ -434,8 +434,14 @@ def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
         return found
     if name == "power" and isinstance(inputs[1], int | float) and _is_product(args[0], inputs[1]):
         return _whole_power(builder, args[0], int(inputs[1]))
+    if name == "power" and isinstance(inputs[0], int | float) and inputs[0] == 2 and args[1].dtype.kind == "f":
+        return mapped(builder, np.exp2, inputs[1:])
     if name == "maximum" and isinstance(inputs[1], float) and inputs[1] == -np.inf:
         return Array(builder, args[0].node)
+    if name in ("maximum", "minimum") and weak[1] in (int, float):
+        below = _below_bound(builder, args[0], name)
+        if below is not None:
+            return mapped(builder, ufunc, (below[0], (max if name == "maximum" else min)(below[1], inputs[1])))
     kinds = [(w if w in (int, float) else a.dtype) for w, a in zip(weak, args, strict=True)]
     dtype = ufunc.resolve_dtypes((*kinds, None))[-1]
     return builder.add("map", args, broadcast([arg.shape for arg in args]), dtype, (name,))
@@ -464,6 +470,21 @@ def _whole_power(builder: Builder, base: Array, exponent: int) -> Array:
     half = base if exponent < 4 else _whole_power(builder, base, exponent // 2)
     squared = mapped(builder, np.square, (half,))
     return mapped(builder, np.multiply, (squared, base)) if exponent % 2 else squared
+
+
+def _below_bound(builder: Builder, bounded: Array, name: str) -> tuple[Array, float] | None:
+    """Returns what a number bounds from the same side already, and that number; None for other values."""
+    node = builder.nodes[bounded.node]
+    if node.op != "map" or node.data[0] != name or bounded.loops or bounded.dtype.kind != "f":
+        return None
+    by = builder.nodes[node.args[1]]
+    inner = Array(builder, node.args[0])
+    whole = (
+        by.op == "constant"
+        and not by.shape
+        and [text_of(one) for one in inner.shape] == [text_of(one) for one in bounded.shape]
+    )
+    return (inner, float(by.data[0] or 0)) if whole else None
 
 
 def _remainder(builder: Builder, inputs: Sequence[Any]) -> Any:

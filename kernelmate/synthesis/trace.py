@@ -249,10 +249,31 @@ def _outputs(contract: Contract, builder: Builder, returned: Any) -> list[Array]
         array = builder.lift(value)
         if not array.shape and argument.shape == ("1",):
             array = expand_dims(array, 0)
+        dtype = numpy_dtype(argument.dtype)
+        if dtype.kind in "iu" and array.dtype.kind == "f" and _is_whole(builder, array.node):
+            array = cast(array, dtype)
         if tuple(map(int, array.shape)) != tuple(map(int, shape)):
             raise Untraceable(f"a result of another shape than {argument.name}")
         found.append(broadcast_to(array, shape))
     return found
+
+
+def _is_whole(builder: Builder, index: int) -> bool:
+    """Returns True if a floating value is always a whole number, which any conversion to an integer keeps."""
+    node = builder.nodes[index]
+    if node.op == "constant":
+        return float(node.data[0] or 0).is_integer()
+    if node.op in ("view", "reshape") or not node.dtype.startswith("float"):
+        return not node.dtype.startswith("float") or _is_whole(builder, node.args[0])
+    if node.op == "cast":
+        return _is_whole(builder, node.args[0])
+    name = node.data[0] if node.op == "map" else ""
+    if name in ("rint", "floor", "ceil", "trunc"):
+        return True
+    within = node.args[1:] if name == "where" else node.args
+    return name in ("maximum", "minimum", "where", "negative", "add", "subtract", "multiply") and all(
+        _is_whole(builder, one) for one in within
+    )
 
 
 class _Module:

@@ -105,6 +105,8 @@ REFERENCES = {
     "a filled diagonal": (MATRIX, "def reference(x):\n    y = x * 2\n    np.fill_diagonal(y, -1.5)\n    return y"),
     "medians of a few": (REDUCED, "def reference(x):\n    odd = np.median([x[:, 0], x[:, 1], x[:, 2], x[:, 0] * x[:, 1], x[:, 2] * 0.5], axis=0)\n    return odd + np.median(np.stack([x[:, 0], x[:, 1], x[:, 2], x[:, 1] - 0.2], axis=1), axis=1)"),
     "whole powers": (MATRIX, "def reference(x):\n    return (x + 0.5) ** -6 + x**5 - x**7 + (x + 1) ** -2 * x**8 + (x + 1) ** -1 + (x + 2) ** 6"),
+    "bounds of bounds": (MATRIX, "def reference(x):\n    return np.maximum(np.maximum(x, 0.2), 0.4) + np.minimum(np.minimum(x, 0.3), 0.6) * np.maximum(np.minimum(x, 0.5), 0.1) + 2.0 ** np.floor(x * 4)"),
+    "whole numbers for a narrow result": ({**MATRIX, "y": "out int8[rows, cols]"}, "def reference(x):\n    return np.clip(np.rint(x * 200 - 100), -128, 127) - np.where(x > 0.5, np.floor(x), 2.0)"),
     "bits": (LABELLED, "def reference(x, t):\n    return np.bitwise_count(t.astype(np.uint32)) * 0.5 + np.bitwise_count(t.astype(np.uint8) ^ np.uint8(85))"),
     "average": (REDUCED, "def reference(x):\n    return np.average(x, axis=1) + np.average(x, axis=1, weights=x + 1)"),
     "a value in full": (MATRIX, "def reference(x):\n    return np.full_like(x, x[0, 0]) + np.full(x.shape, x.shape[0] * 2)"),
