@@ -35,6 +35,7 @@ from kernelmate.synthesis.schedules import (
     pointwise,
     recurrence,
     row_sums,
+    row_totals,
     rows,
     scan,
     segments,
@@ -173,7 +174,8 @@ def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         yield from apart.written(graph, text, _by_operation)
         return
     bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
-    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(_by_operation, graph)]
+    ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(row_totals.written, graph)]
+    ways.append(partial(_by_operation, graph))
     if bagged:
         ways.insert(0, partial(bags.written, graph))
     if padded is not None:

@@ -52,12 +52,18 @@ FEWEST = 4
 """Elements per thread below which a block is not tried."""
 
 
-def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
+def written(plan: Plan, kernel: KernelText, text: type[Rows] | None = None) -> Iterator[WrittenKernel]:
     """The kernel's texts, the likeliest first.
+
+    Args:
+        plan: of the kernel.
+        kernel: the context of its text.
+        text: a class of text in place of `Rows`.
 
     Raises:
         Refused: there is none.
     """
+    text = text or Rows
     headline = int(evaluate(plan.columns, kernel.contract.sizes[0]))
     warp = Team("warp", WARP, WARP * ROWS_PER_BLOCK)
     blocks = [Team("block", threads, threads) for threads in block_sizes(headline)]
@@ -68,8 +74,8 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     # Threads without a pack of their own only wait: on an H200, 512 for a row of 1024 took twice as long as 128.
     more = [Team("block", threads, threads) for threads in (64, 128, 256, 512, 1024) if threads * FEWEST <= headline]
     others = [team for team in more if team not in teams[:3]]
-    kept = _kept(plan, kernel, headline)
-    again = [partial(_text, plan, kernel, team, online=headline > LONG_ROW) for team in [*teams, *others]]
+    kept = _kept(plan, kernel, headline, text)
+    again = [partial(_text, text, plan, kernel, team, online=headline > LONG_ROW) for team in [*teams, *others]]
     if not kept:
         yield from those_written(again[: len(teams[:3])], again[len(teams[:3]) :])
         return
@@ -77,11 +83,11 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
     yield from those_written([], [*again[:1], *(partial(replace, one) for one in kept[2:]), *again[1:]])
 
 
-def _text(plan: Plan, kernel: KernelText, team: Team, *, online: bool) -> WrittenKernel:
-    return Rows(plan, kernel.again(), team, online=online).written()
+def _text(text: type[Rows], plan: Plan, kernel: KernelText, team: Team, *, online: bool) -> WrittenKernel:
+    return text(plan, kernel.again(), team, online=online).written()
 
 
-def _kept(plan: Plan, kernel: KernelText, columns: int) -> list[WrittenKernel]:
+def _kept(plan: Plan, kernel: KernelText, columns: int, text: type[Rows]) -> list[WrittenKernel]:
     """Returns kernels that keep rows in registers, for three teams, best first.
 
     Fewest threads with at most `KEPT` each.
@@ -94,7 +100,7 @@ def _kept(plan: Plan, kernel: KernelText, columns: int) -> list[WrittenKernel]:
             break
         team = Team("block", threads, threads) if threads > WARP else Team("warp", threads, WARP * WARPS_THAT_KEEP)
         try:
-            rows = Rows(plan, kernel.again(), team, keeps=True)
+            rows = text(plan, kernel.again(), team, keeps=True)
             found.append((rows.registers, rows.written()))
         except Refused:
             continue
@@ -366,14 +372,14 @@ class Rows(RowLoops):
         passes = len(self.passes()) + any(self.full.values())
         several = _TIMES.get(passes, f"{passes} times")
         times = "once" if passes == 1 else f"{several}, from the cache after the first"
-        times = f"once into registers and uses it {several}" if self.kept and passes > 1 else times
         count = self.team.threads
         team = f"one block of {count} threads" if self.team.name == "block" else "one warp"
         team = f"{count} neighbouring threads" if count < WARP else team
-        verbs = ("read", "combine") if count < WARP else ("reads", "combines")
+        verbs = ("read", "use", "combine") if count < WARP else ("reads", "uses", "combines")
+        times = f"once into registers and {verbs[1]} it {several}" if self.kept and passes > 1 else times
         return (
             f"Written from the reference: {team} per {self.over} {verbs[0]} it {times}, in accesses of {self.packs.bytes_at_once()} bytes, and "
-            f"{verbs[1]} partial results by shuffles." + self.kernel.promise(self.inputs)
+            f"{verbs[2]} partial results by shuffles." + self.kernel.promise(self.inputs)
         )
 
 

@@ -1,0 +1,80 @@
+"""Sums of what rows result in, as the loss of a batch: a row's threads add its result to the total, as the kernel as it is does.
+
+Traffic: that of `rows`. Arithmetic: one atomic addition per row, whose order differs from run to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from kernelmate.synthesis.graph import Graph, Node
+from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel
+from kernelmate.synthesis.plan import Key, Refused, plan_of, sorted_graph
+from kernelmate.synthesis.schedules import rows
+
+
+def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
+    """The kernel's texts, the likeliest first.
+
+    Raises:
+        Refused: the result is not the sum of rows' results, or the kernel as it is adds nothing atomically.
+    """
+    (output, *others) = kernel.outputs()
+    if sum(node.op == "reduce" for node in graph.nodes) < 2:
+        raise Refused("it reduces no rows before their sum")
+    if others or output.dtype not in ("float32", "float64") or "atomicAdd" not in kernel.kernel.source:
+        raise Refused("it does not add its results atomically")
+    if kernel.contract.deterministic:
+        raise Refused("the contract asks for the same result in each run, and rows would be added in any order")
+    plan = plan_of(_row_results(graph, output.name))
+    if plan.kind != "rows" or plan.split == 0:
+        raise Refused("it sums something else than results of rows")
+    yield from rows.written(plan, kernel, _RowTotals)
+
+
+def _row_results(graph: Graph, total: str) -> Graph:
+    """Returns the graph of what is added for each row, factors of the sum included."""
+    nodes = list(graph.nodes)
+
+    def behind(index: int) -> int:
+        return behind(nodes[index].args[0]) if nodes[index].op in ("view", "cast", "reshape") else index
+
+    def added(index: int) -> int:
+        """Returns the node of the rows' results of which a value is the sum."""
+        node = nodes[behind(index)]
+        if node.op == "reduce" and node.data == ("sum", 0) and len(nodes[node.args[0]].shape) == 1:
+            return node.args[0]
+        if node.op == "map" and node.data[0] in ("multiply", "divide"):
+            first, second = node.args
+            # The sum of scaled results, not the scaled sum, is what rows add.
+            if nodes[behind(second)].op in ("constant", "size", "scalar"):
+                summed = added(first)
+                nodes.append(Node("map", (summed, behind(second)), nodes[summed].shape, node.dtype, node.data))
+                return len(nodes) - 1
+            if node.data[0] == "multiply" and nodes[behind(first)].op in ("constant", "size", "scalar"):
+                summed = added(second)
+                nodes.append(Node("map", (behind(first), summed), nodes[summed].shape, node.dtype, node.data))
+                return len(nodes) - 1
+        raise Refused("it does not add a sum of rows' results")
+
+    node = nodes[behind(graph.outputs[0])]
+    if node.op != "map" or node.data[0] != "add":
+        raise Refused("it adds nothing to what its result held")
+    for old, new in (node.args, node.args[::-1]):
+        if nodes[behind(old)].op == "input" and nodes[behind(old)].data[0] == total:
+            result = added(new)
+            return sorted_graph(nodes, [result])
+    raise Refused("it adds nothing to what its result held")
+
+
+class _RowTotals(rows.Rows):
+    """The text: as of rows, with an addition in place of the store."""
+
+    def stores(self, pairs: Sequence[tuple[Key, str]], place: Callable[[str], str]) -> list[str]:
+        """Statements that compute a row's result and add it."""
+        lines = super().stores(pairs, place)
+        ((_, name),) = pairs
+        stored = f"{place(name)} = "
+        return [
+            f"atomicAdd({name}, {one.removeprefix(stored)[:-1]});" if one.startswith(stored) else one for one in lines
+        ]

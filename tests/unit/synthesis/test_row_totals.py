@@ -1,0 +1,67 @@
+"""Sums of rows' results, as losses: added atomically as by the kernel, and refused where the order is fixed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelmate.session import Session
+from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
+
+SIZES = "{ rows = 70, cols = 96 }, { rows = 7, cols = 37 }, { rows = 1, cols = 1 }"
+ROW = "  int r = blockIdx.x * blockDim.x + threadIdx.x;\n  if (r >= rows) return;\n  x += r * cols;\n"
+ARGS = {
+    "x": "in float32[rows, cols] ~ normal", "t": "in int32[rows] ~ integers(0, cols)", "y": "inout float32[1] ~ normal", "rows": "int32", "cols": "int32",
+}  # fmt: skip
+CROSS_ENTROPY = (
+    "{ROW}  float m = x[0], s = 0;\n  for (int c = 1; c < cols; ++c) m = fmaxf(m, x[c]);\n"
+    "  for (int c = 0; c < cols; ++c) s += expf(x[c] - m);\n  atomicAdd(y, (logf(s) + m - x[t[r]]){scale});"
+)
+NORM = "  float s = 0;\n  for (int c = 0; c < cols; ++c) s += x[c] * x[c];\n"
+LOSS = "def reference(x, t, y, rows):\n    m = x.max(axis=1, keepdims=True)\n    n = np.log(np.exp(x - m).sum(axis=1)) + m[:, 0]\n    return y + (n - x[np.arange(len(t)), t.astype(np.int64)])"
+
+CASES = {
+    "the sum of a loss": (f"{LOSS}.sum()", CROSS_ENTROPY.format(ROW=ROW, scale="")),
+    "the mean of a loss": (f"{LOSS}.mean()", CROSS_ENTROPY.format(ROW=ROW, scale=" / rows")),
+    "a scaled sum of lengths": (
+        "0.5 * np.sqrt((x * x).sum(axis=1)).sum() + y",
+        f"{ROW}{NORM}  atomicAdd(&y[0], 0.5f * sqrtf(s));",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_row_adds_its_result(name: str, make: Any, session: Session) -> None:
+    reference, body = CASES[name]
+    kernel, _ = make(ARGS, reference, body=body, grid="cdiv(rows, block)", sizes=SIZES, more='require = ["rows > 0", "cols > 0"]\n// tolerance = { rtol = 1e-4, atol = 1e-4 }')  # fmt: skip
+    found = session.optimize(kernel, "make it faster", suggesters=(Synthesis(),))
+    assert found.candidates, found.notes
+    for judged in found.candidates:
+        assert judged.candidate.author.startswith("synthesis:rows-")
+        assert judged.verdict.correct, (judged.verdict.findings, judged.candidate.kernel.source)
+        assert judged.verdict.diagnostics == ()
+        assert judged.candidate.kernel.unit.text.count("atomicAdd(y, ") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "more"),
+    [
+        (f"{ROW}{NORM}  atomicAdd(y, sqrtf(s));", "deterministic = true"),
+        (
+            "  if (blockIdx.x || threadIdx.x) return;\n  for (int r = 0; r < rows; ++r, x += cols) {\n  "
+            + NORM
+            + "    *y += sqrtf(s);\n  }",
+            "",
+        ),
+    ],
+    ids=["the contract fixes the order", "the kernel adds in order"],
+)
+def test_rows_are_not_added_in_any_order_unasked(body: str, more: str, make: Any, tmp_path: Path) -> None:
+    kernel, contract = make(ARGS, "y + np.sqrt((x * x).sum(axis=1)).sum()", body=body, grid="cdiv(rows, block)", sizes=SIZES, more=more)  # fmt: skip
+    with pytest.raises(Refused):
+        list(kernels_for(trace(contract, tmp_path), kernel, contract))
