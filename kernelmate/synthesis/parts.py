@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelmate.synthesis.graph import Graph, Node
 from kernelmate.synthesis.index_maps import ORDINARY, AxisMap, linear
@@ -60,6 +60,49 @@ def with_parts(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str
             axes = tuple(axis for axis in range(len(sides)) if axis != place)
             nodes[user] = Node("view", (len(nodes) - 1,), shape, source.dtype, axes)
     return sorted_graph(nodes, graph.outputs), others
+
+
+def with_both_sides(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str]] | None:
+    """Return the graph with two names for an array that is multiplied by itself along other axes, as in `x @ x.T`.
+
+    Args:
+        graph: as it was traced.
+        taken: names that another one of an array may not have.
+
+    Returns:
+        The graph, and the array that the further name stands for; None if there is no such product.
+    """
+    nodes, others = list(graph.nodes), dict[str, str]()
+    for node in graph.nodes:
+        if node.op != "reduce" or node.data[0] != "sum":
+            continue
+        place = node.args[0]
+        while nodes[place].op == "cast":
+            place = nodes[place].args[0]
+        product = nodes[place]
+        if product.op != "map" or product.data[0] != "multiply":
+            continue
+        first, second = (_down_to_input(graph, one) for one in product.args)
+        if not first or not second or first[-1] != second[-1] or first == second:
+            continue
+        source = nodes[second[-1]]
+        name = next((alias for alias, one in others.items() if one == source.data[0]), "")
+        if not name:
+            name = _name(f"{source.data[0]}_columns", {*taken, *others})
+            others[name] = str(source.data[0])
+        nodes.append(replace(source, data=(name,), name=name))
+        for index in reversed(second[:-1]):
+            nodes.append(replace(nodes[index], args=(len(nodes) - 1,)))
+        nodes[place] = replace(product, args=(product.args[0], len(nodes) - 1))
+    return (sorted_graph(nodes, graph.outputs), others) if others else None
+
+
+def _down_to_input(graph: Graph, index: int) -> list[int]:
+    """Returns the views and casts from a node down to an array, which is the last; empty for anything else."""
+    found = [index]
+    while graph.nodes[found[-1]].op in ("view", "cast"):
+        found.append(graph.nodes[found[-1]].args[0])
+    return found if graph.nodes[found[-1]].op == "input" else []
 
 
 def _users(graph: Graph) -> list[list[int]]:

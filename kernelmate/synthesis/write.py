@@ -16,7 +16,7 @@ from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap,
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, those_written
 from kernelmate.synthesis.launched_sizes import with_launched_sizes
 from kernelmate.synthesis.merging import merged, merged_shape
-from kernelmate.synthesis.parts import with_parts
+from kernelmate.synthesis.parts import with_both_sides, with_parts
 from kernelmate.synthesis.plan import FLAT, Plan, Refused, free_plan, plan_of, reshapes_last
 from kernelmate.synthesis.schedules import (
     apart,
@@ -175,12 +175,20 @@ def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         return
     bagged = "reduce" in found and found & {"take", "pick", "along"} and not found & {"window", "scan"}
     ways: list[Callable[[KernelText], Iterator[WrittenKernel]]] = [partial(row_totals.written, graph)]
-    ways.append(partial(_by_operation, graph))
+    ways += [partial(_of_both_sides, graph), partial(_by_operation, graph)]
     if bagged:
         ways.insert(0, partial(bags.written, graph))
     if padded is not None:
         ways.insert(0, partial(_padded, *padded))
     yield from _either(ways, text)
+
+
+def _of_both_sides(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
+    """Kernels of products of an array with itself."""
+    found = with_both_sides(graph, [*text.parameters])
+    if found is None:
+        raise Refused("it multiplies no array by itself along other axes")
+    yield from _free(found[0], text.again(found[1]))
 
 
 def _padded(graph: Graph, pitches: Mapping[str, str], text: KernelText) -> Iterator[WrittenKernel]:

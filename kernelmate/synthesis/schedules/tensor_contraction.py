@@ -93,6 +93,8 @@ class _TensorContraction(ContractionText):
             raise Refused("ldmatrix does not transpose bytes")
         self.wide = CHUNK // max(ITEM_BYTES[kernel.arguments[name].dtype] for name in self.outputs)
         self.take_packs(self.outputs, "Results", self.names.kWide)
+        # Another name for a part of an array is replaced by the array's in the text.
+        self.members = {name: f"{name}_tile" if name in kernel.others else name for name in self.operands}
         self.fragments = {name: kernel.names.fresh(f"{name}_part") for name in self.operands}
         self.lanes = {name: kernel.names.fresh(f"{name}_lane") for name in self.operands}
         self.chunks = {name: kernel.names.fresh(f"{name}_chunk") for name in self.operands}
@@ -187,7 +189,7 @@ class _TensorContraction(ContractionText):
         for name in self.operands:
             side = names.kTileM if name in self.shape.left else names.kTileN
             rows, columns = (names.kTileK, side) if self._turned(name) else (side, names.kTileK)
-            members.append(f"{self.kernel.element(name)} {name}[{rows}][{columns}];")
+            members.append(f"{self.kernel.element(name)} {self.members[name]}[{rows}][{columns}];")
         lines = block_of(f"struct {names.Tiles}", members)
         lines[-1] += ";"
         if self.tile.shared_bytes <= STATIC_BYTES:
@@ -263,7 +265,7 @@ class _TensorContraction(ContractionText):
         remaining = f"{lengths[across]} - {row_first}, {lengths[along]} - {along_first}"
         source = f"&{name}[{address(self.order(name), lengths, at)}]"
         return [
-            f"{self.text.tile}<{names.kThreads}>({names.tiles}[{names.stage}].{name}, {source}, {pitch}, {remaining}, {self.whole[name]});"
+            f"{self.text.tile}<{names.kThreads}>({names.tiles}[{names.stage}].{self.members[name]}, {source}, {pitch}, {remaining}, {self.whole[name]});"
         ]
 
     def _pitch(self, name: str, axis: int) -> str:
@@ -340,7 +342,7 @@ class _TensorContraction(ContractionText):
             row, chunk = _sum(start, f"{names.i} * 16"), f"{names.k}"
             if self._turned(name):
                 row, chunk = chunk, f"({row})" if " + " in row else row
-            place = f"{names.tile}.{name}[{row} + {self.lanes[name]}][({chunk} / {names.kPack} ^ {self.chunks[name]}) * {names.kPack}]"
+            place = f"{names.tile}.{self.members[name]}[{row} + {self.lanes[name]}][({chunk} / {names.kPack} ^ {self.chunks[name]}) * {names.kPack}]"
             loads += [
                 "#pragma unroll",
                 *block_of(
