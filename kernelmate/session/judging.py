@@ -11,7 +11,7 @@ from kernelmate.decide.acceptance import decide
 from kernelmate.decide.constraints import broken_by
 from kernelmate.errors import LaunchTooLarge, ReferenceFailed
 from kernelmate.measure.roofline import place
-from kernelmate.measure.statistics import ANY, EDITED
+from kernelmate.measure.statistics import ANY, EDITED, RatioError
 from kernelmate.records import (
     BackendName,
     Contract,
@@ -227,25 +227,7 @@ class JudgingContext:
             edited: True if a built-in rewrite derived it from the baseline.
             quick: as for `quick_evaluation`.
         """
-        verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
-        metrics: tuple[SizeMetrics, ...] = ()
-        if not prepared.findings:
-            try:
-                outcome = self._run(
-                    self._glance(prepared, baseline, objective)
-                    if quick
-                    else self._whole(prepared, baseline, alone=alone)
-                )
-            except LaunchTooLarge as refused:
-                if not alone:
-                    raise
-                outcome = beyond(prepared.kernel, refused)
-            if isinstance(outcome, TaskDeath):
-                verdict = with_death(verdict, prepared.kernel, outcome)
-            else:
-                metrics = outcome.metrics
-                verdict = with_judgement(verdict, outcome, self.contract)
-                verdict = replace(verdict, roofline=self._roofline(verdict.timing, outcome))
+        verdict, metrics = self._run_version(prepared, baseline, objective, alone=alone, quick=quick)
         relaunched = baseline is not None and verdict.binary == baseline.verdict.binary
         error = EDITED if edited or relaunched else ANY
         if baseline is not None and not alone:
@@ -254,6 +236,33 @@ class JudgingContext:
                 verdict, speedup=together or ratio_of_times(baseline.verdict.timing, verdict.timing, error)
             )
             verdict = with_doubt(verdict, baseline.verdict, prepared.kernel)
+        return Trial(prepared, self._decided(verdict, metrics, prepared, baseline, objective, error), metrics)
+
+    def _run_version(
+        self, prepared: Prepared, baseline: Trial | None, objective: Objective | None, *, alone: bool, quick: bool
+    ) -> tuple[Verdict, tuple[SizeMetrics, ...]]:
+        """Returns a version's verdict without a decision, and its figures; arguments as for `_try`."""
+        verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
+        if prepared.findings:
+            return verdict, ()
+        try:
+            outcome = self._run(
+                self._glance(prepared, baseline, objective) if quick else self._whole(prepared, baseline, alone=alone)
+            )
+        except LaunchTooLarge as refused:
+            if not alone:
+                raise
+            outcome = beyond(prepared.kernel, refused)
+        if isinstance(outcome, TaskDeath):
+            return with_death(verdict, prepared.kernel, outcome), ()
+        verdict = with_judgement(verdict, outcome, self.contract)
+        return replace(verdict, roofline=self._roofline(verdict.timing, outcome)), outcome.metrics
+
+    def _decided(
+        self, verdict: Verdict, metrics: tuple[SizeMetrics, ...], prepared: Prepared, baseline: Trial | None,
+        objective: Objective | None, error: RatioError,
+    ) -> Verdict:  # fmt: skip
+        """Returns the verdict with its decision against the baseline, by the objective and its constraints."""
         decision = decide(
             objective,
             None if baseline is None else baseline.verdict,
@@ -266,17 +275,15 @@ class JudgingContext:
         asked = None if baseline is None else objective
         held = () if asked is None else broken_by(asked, verdict, prepared.compiled)
         decided = () if held and decision.accepted is not False else decision.reasons
-        reasons = tuple(dict.fromkeys(held + verdict.reasons + decided + self._without_tools()))
-        verdict = replace(
+        return replace(
             verdict,
             objective=decision.objective,
             accepted=False if held else decision.accepted,
-            reasons=reasons,
+            reasons=tuple(dict.fromkeys(held + verdict.reasons + decided + self._without_tools())),
             trade_offs=decision.trade_offs,
             speedup=decision.speedup or verdict.speedup,
             cases=with_weights(verdict.cases, self.contract, decision.times),
         )
-        return Trial(prepared, verdict, metrics)
 
     def look_ahead(self, trials: Sequence[Trial], seed: int) -> None:
         """Let the idle worker prefetch expected outputs for the next version of this kernel.
