@@ -98,13 +98,13 @@ def _contract(kernel: Kernel) -> Contract | None:
 
 
 def _offer_contract(kernel: Kernel, output: Output) -> None:
-    """Shows the inferred contract as text, to be put above a kernel without one."""
+    """Shows the inferred contract as text with the origin of each line, to be put above a kernel without one."""
     from kernelmate.report.console import Verbatim, heading, show
-    from kernelmate.source import render_contract
+    from kernelmate.source import inference, render_contract
 
     contract = _contract(kernel)
     if contract is None or not contract.inferred:
         return
     language: Literal["cuda", "python"] = "python" if kernel.unit.language == "python" else "cuda"
-    title = heading("a guessed contract, to correct and put above the kernel")
-    show(output.stdout(), "", title, Verbatim(render_contract(contract, language)))
+    title = heading("an inferred contract, to correct and put above the kernel")
+    show(output.stdout(), "", title, Verbatim(render_contract(contract, language, origins=inference(kernel).origins)))

@@ -13,7 +13,7 @@ from kernelmate.source.distributions import Distribution, parse_distribution
 from kernelmate.source.dtypes import c_type_dtype, numpy_dtype
 from kernelmate.source.expressions import evaluate
 from kernelmate.source.files import load_kernel, load_kernels, read_units
-from kernelmate.source.infer import infer_contract
+from kernelmate.source.infer import Inference, infer_contract, inference
 from kernelmate.source.launch import (
     alias_start,
     argument_shapes,
@@ -31,6 +31,7 @@ from kernelmate.source.write import check_writable, clear_leftovers, write_back
 __all__ = [
     "Distribution",
     "Edit",
+    "Inference",
     "alias_start",
     "apply_edits",
     "argument_shapes",
@@ -43,6 +44,7 @@ __all__ = [
     "file_text",
     "find_kernels",
     "infer_contract",
+    "inference",
     "launch_shape",
     "load_kernel",
     "load_kernels",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kernelmate.records import Contract, Kernel
@@ -16,11 +16,12 @@ from kernelmate.source.render import number_or_text, render_contract, side_list,
 from kernelmate.source.rewrite import apply_edits, same_kernel
 
 
-def write_contract(kernel: Kernel, contract: Contract) -> Kernel:
+def write_contract(kernel: Kernel, contract: Contract, origins: Mapping[str, str] | None = None) -> Kernel:
     """Return the kernel with this contract as its block, within its changed unit.
 
     An existing block is replaced in place; if only grid, block, shared or require differ, or a reference is added, only
-    those values change, and comments and layout stay. A new block goes above the kernel and its template line.
+    those values change, and comments and layout stay. A new block goes above the kernel and its template line, with the `origins` of
+    an inferred contract's lines as comments.
 
     Raises:
         ContractError: the existing block cannot be read. SourceError: the text cannot be written.
@@ -28,7 +29,7 @@ def write_contract(kernel: Kernel, contract: Contract) -> Kernel:
     block = block_of(kernel)
     if block is None:
         start = _line_start(kernel.unit.text, kernel.start)
-        written = render_contract(contract, "cuda", indent=_indent(kernel.unit.text, start))
+        written = render_contract(contract, "cuda", indent=_indent(kernel.unit.text, start), origins=origins)
         return apply_edits(kernel, [(start, start, written)])
     edits = _value_edits(kernel, block, contract)
     if edits is None:

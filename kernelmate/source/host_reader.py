@@ -1,69 +1,102 @@
-"""Translates launch expressions of C++ host code to contract expressions; variables are replaced by their values."""
+"""Translates expressions of C++ host code to contract expressions; variables are replaced by their values.
+
+A name is looked up where it stands: in the blocks and the function around it, in preprocessor lines and constants of its file and
+its project, and, for a parameter, in the calls of its function. Nothing is executed.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
 
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
-from kernelmate.source.expressions import RESERVED, ExpressionError, parse_expression
+from kernelmate.source.expressions import LARGEST, RESERVED, ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable, strip_parentheses
+from kernelmate.source.host_places import HostPlace, read_host_parameters
+from kernelmate.source.host_text import HostFiles
 from kernelmate.source.signature import spell
-from kernelmate.source.tokens import Token, closing, lex, split_list
+from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
 
-_ROUND_UP = re.compile(r"(?i)(?:i?ceil_?div|c_?div|i?div_?(?:round_?)?up|divide_?up|ceildivide|updiv)\Z")
-_DEEPEST = 6
+_ROUND_UP = re.compile(r"(?i)(?:(?:aten|i)?_?ceil_?div|c_?div|i?div_?(?:round_?)?up|divide_?up|ceildivide|updiv)\Z")
+_CASTS = frozenset(["int", "unsigned", "size_t", "dim3", "long", "uint32_t", "int32_t", "int64_t", "uint64_t", "uint"])
+_CAST = re.compile(
+    r"\((?:const |unsigned |signed |long |short |int |float |double |char |(?:std ?:: ?)?(?:size_t|u?int\d*_t|uint) )+\)"
+)
+_DEEPEST = 10
 _MOST_FREE = 2
+_MOST_STEPS = 400
+
+Names = Mapping[str, str | None]
 
 
-class HostReader:
-    """Translates one launch's grid, block and shared bytes.
-
-    Args:
-        tokens: tokens of the whole text.
-        before: only assignments before this offset count.
-        names: the size that each host identifier stands for; None if it is passed for several sizes.
-        block: the launch's block as written; if it is a variable, that name means the block in the other expressions too.
+@dataclass(slots=True)
+class Reading:
+    """What several translations for one launch share.
 
     Attributes:
+        files: the texts that are read.
+        types: what template parameters of the host code stand for.
+        members: gives the value of a member call such as `x.size(0)` at a place, where something is known of `x`.
+        used: the places of the definitions that were followed, as file and token.
         free: host variables of unknown value, which become sizes of their own, in order of appearance.
     """
 
-    def __init__(self, tokens: Sequence[Token], before: int, names: Mapping[str, str | None], block: str) -> None:
-        self.tokens = [token for token in tokens if token.start < before]
-        self.names = names
-        self.block = block
-        self.free: list[str] = []
+    files: HostFiles
+    types: Mapping[str, str] = field(default_factory=dict)
+    members: Callable[[str, str, HostReader], str | None] | None = None
+    used: list[tuple[HostPlace, int]] = field(default_factory=list)
+    free: list[str] = field(default_factory=list)
+    steps: int = _MOST_STEPS
 
-    def block_sides(self) -> tuple[str, ...]:
-        """Return the block as one to three contract expressions without new sizes.
+
+class HostReader:
+    """Translates expressions at one place.
+
+    Args:
+        place: where they stand.
+        names: the contract's expression for host expressions, by their text without blanks; None if it is ambiguous.
+        reading: what the translations of one launch share.
+        block: the launch's block as written; if it is a variable, that name means the block.
+        most_free: host variables of unknown value that may become sizes.
+        depth: of the definitions and calls that were followed to this place.
+    """
+
+    def __init__(
+        self, place: HostPlace, names: Names, reading: Reading, *, block: str = "", most_free: int = _MOST_FREE, depth: int = 0
+    ) -> None:  # fmt: skip
+        self.place = place
+        self.names = names
+        self.reading = reading
+        self.block = block
+        self.most_free = most_free
+        self.depth = depth
+        products = [lex(text).tokens for text, name in names.items() if "*" in text and name is not None]
+        self._products = [[token.text for token in one] for one in sorted(products, key=len, reverse=True)]
+
+    def sides(self, text: str) -> tuple[str, ...]:
+        """Return a grid or a block as one to three contract expressions.
 
         Raises:
             Untranslatable: something in it is beyond plain arithmetic over known names.
         """
-        variable, self.block = self.block, ""
-        sides = self._sides(lex(variable).tokens, 0)
-        self.block = variable
-        if self.free:
-            raise Untranslatable(f"the value of {self.free[0]} is not plain to see")
-        return sides
-
-    def grid_sides(self, text: str) -> tuple[str, ...]:
-        """Return the grid as one to three contract expressions.
-
-        Raises:
-            Untranslatable: as `block_sides`.
-        """
-        return self._sides(lex(text).tokens, 0)
+        return self._sides(lex(text).tokens, self.depth)
 
     def expression(self, text: str) -> str:
-        """Translate one expression of a launch.
+        """Translate one expression.
 
         Raises:
-            Untranslatable: as `block_sides`.
+            Untranslatable: as `sides`.
         """
-        return strip_parentheses(self._convert(lex(text).tokens, 0))
+        return strip_parentheses(self._convert(lex(text).tokens, self.depth))
+
+    def value(self, name: str) -> Sequence[Token] | None:
+        """Returns the tokens of the value that a variable or macro has at the place; None if it is not seen."""
+        return self._value_of(name)
+
+    # ---------------------------------------------------------------------------------------------------- sides
 
     def _sides(self, tokens: Sequence[Token], depth: int) -> tuple[str, ...]:
         if depth > _DEEPEST:
@@ -72,45 +105,86 @@ class HostReader:
         if listed is not None:
             return tuple(strip_parentheses(self._convert(part, depth)) for part in listed)
         if len(tokens) == 1 and tokens[0].kind == "word" and tokens[0].text not in self.names:
-            value = self._value_of(tokens[0].text)
+            name = tokens[0].text
+            value = self._value_of(name)
+            members = self._assigned_sides(name, depth, _constructor(value) if value is not None else None)
+            if members is not None:
+                return members
             if value is not None and (_constructor(value) is not None or len(value) == 1):
                 return self._sides(value, depth + 1)
+            if value is None:
+                for reader, text in self._arguments(name, depth):
+                    return reader._sides(lex(text).tokens, depth + 1)
         return (strip_parentheses(self._convert(tokens, depth)),)
 
+    def _assigned_sides(
+        self, name: str, depth: int, listed: Sequence[Sequence[Token]] | None
+    ) -> tuple[str, ...] | None:
+        """Returns the sides of a `dim3` whose members are assigned one by one, in place of those that it was made with."""
+        tokens = [token for _, token in self.place.visible()]
+        made = dict(zip("xyz", listed or (), strict=False))
+        sides: dict[str, Sequence[Token]] = {}
+        for index in range(len(tokens) - 4):
+            texts = [token.text for token in tokens[index : index + 4]]
+            if texts[0] == name and texts[1] == "." and texts[2] in ("x", "y", "z") and texts[3] == "=":
+                sides[texts[2]] = tokens[index + 4 : _value_end(tokens, index + 4)]
+        if not sides or "x" not in {**made, **sides}:
+            return None
+        sides = {**made, **sides}
+        return tuple(
+            strip_parentheses(self._convert(sides[axis], depth + 1)) if axis in sides else "1" for axis in "xyz"
+        )
+
+    # ---------------------------------------------------------------------------------------------------- names
+
     def _value_of(self, name: str) -> Sequence[Token] | None:
-        """Returns the tokens of the last value assigned to a variable or macro before the launch; None without one."""
-        tokens = self.tokens
+        """Returns the tokens of the last value given to a variable or macro before the place; None without one."""
+        function = self.place.function()
+        own = function is not None and any(one.name == name for one in function.parameters)
+        visible = self.place.visible()
+        tokens = [token for _, token in visible]
         for index in range(len(tokens) - 2, -1, -1):
             if tokens[index].text != name or tokens[index].kind != "word":
                 continue
-            before = tokens[index - 1].text if index else ""
-            following = tokens[index + 1]
-            if before == "define" and tokens[index].directive and following.text != "(":
-                return [t for t in tokens[index + 1 :] if t.directive == tokens[index].directive]
-            if following.text == "=" and before not in (".", "->"):
-                return tokens[index + 2 : _value_end(tokens, index + 2)]
-            if following.text in ("(", "{") and before in ("dim3", ",") and self._declares_dim3(index):
-                end = closing(tokens, index + 1)
-                if end is not None:
-                    return [_DIM3, *tokens[index + 1 : end + 1]]
+            at = visible[index][0]
+            if own and function is not None and at < function.brace:
+                return None
+            found = self._value_at(tokens, index, name)
+            if found is not None:
+                self.reading.used.append((self.place, at))
+                return found or None
         return None
 
-    def _declares_dim3(self, index: int) -> bool:
-        start = index
-        while start and self.tokens[start - 1].text not in (";", "{", "}"):
-            start -= 1
-            if self.tokens[start].text == "dim3":
-                return True
-        return False
+    def _value_at(self, tokens: Sequence[Token], index: int, name: str) -> Sequence[Token] | None:
+        """Returns the value that a name is given where it stands; empty if it is changed there, None if it is only used."""
+        before = tokens[index - 1].text if index else ""
+        following = tokens[index + 1]
+        if before == "define" and tokens[index].directive and following.text != "(":
+            return [t for t in tokens[index + 1 :] if t.directive == tokens[index].directive]
+        if before in (".", "->"):
+            return None
+        after = tokens[index + 2].text if index + 2 < len(tokens) else ""
+        if following.text == "=" and after != "=":
+            return tokens[index + 2 : _value_end(tokens, index + 2)]
+        if following.text in ("+", "-", "*", "/", "%") and after == "=":
+            return []
+        if following.text == "[" and (end := closing(tokens, index + 1)) is not None and tokens[end + 1 : end + 2]:
+            listed = end + 2 if tokens[end + 1].text == "=" else end + 1
+            if tokens[listed].text == "{" and tokens[index - 1].kind == "word":
+                return tokens[listed : _value_end(tokens, listed)]
+        if following.text in ("(", "{") and (before in ("dim3", ",") and _declares_dim3(tokens, index)):
+            end = closing(tokens, index + 1)
+            return None if end is None else [_DIM3, *tokens[index + 1 : end + 1]]
+        if following.text in ("(", "{") and before in _CASTS and tokens[index - 1].kind == "word":
+            end = closing(tokens, index + 1)
+            return None if end is None else tokens[index + 2 : end]
+        if before == "&" and tokens[index - 2].text == "," and tokens[index - 4].text == "&":
+            return _pitch(tokens, index)
+        return None
 
     def _named(self, name: str, depth: int) -> str:
         """Returns the value of a host identifier."""
-        if name in self.names:
-            size = self.names[name]
-            if size is None:
-                raise Untranslatable(f"{name} is passed for several sizes")
-            return size
-        if name == self.block:
+        if name == self.block and name not in ("", *self.names):
             return "block"
         value = self._value_of(name)
         if value is not None:
@@ -119,83 +193,343 @@ class HostReader:
             except Untranslatable:
                 if name.isupper():
                     raise
-        usable = name.isascii() and not name.isupper() and name not in RESERVED
-        if name not in self.free:
-            if not usable or len(self.free) >= _MOST_FREE:
+        elif (passed := self._passed(name, depth)) is not None:
+            return passed
+        return self._freed(name)
+
+    def _passed(self, name: str, depth: int) -> str | None:
+        """Returns the value of a parameter by the calls of its function, or of a constant by its project."""
+        for reader, text in self._arguments(name, depth):
+            reader.most_free = 0
+            try:
+                return reader._convert(lex(text).tokens, depth + 1)
+            except Untranslatable:
+                continue
+        if name.isupper() or re.match(r"k[A-Z]|[A-Z]\w*_", name):
+            value = self._constant(name)
+            if value is not None:
+                return self._convert(value, depth + 1)
+        return None
+
+    def _constant(self, name: str) -> Sequence[Token] | None:
+        """Returns the value of a macro or a constant of another file."""
+        for host in self.reading.files.mentioning(name):
+            for index in host.words.get(name, ()):
+                tokens = host.tokens[max(index - 4, 0) : index + 40]
+                at = min(index, 4)
+                constant = tokens[at - 1].text == "define" or {"const", "constexpr"} & {t.text for t in tokens[:at]}
+                found = self._value_at(tokens, at, name) if constant and at + 1 < len(tokens) else None
+                if found and host is not self.place.host:
+                    return found
+        return None
+
+    def _arguments(self, name: str, depth: int) -> list[tuple[HostReader, str]]:
+        """Returns what calls pass for a parameter of the function around the place, each with a reader at the call."""
+        function = self.place.function()
+        self.reading.steps -= 1
+        if function is None or depth > _DEEPEST or self.reading.steps < 0:
+            return []
+        if all(one.name != name for one in function.parameters):
+            return []
+        found = []
+        for place in self.place.callers(self.reading.files):
+            if place.given is None or place.caller is None or name not in place.given:
+                continue
+            found.append((self.at_caller(place, depth), place.given[name]))
+        return found
+
+    def at_caller(self, place: HostPlace, depth: int = 0) -> HostReader:
+        """Returns a reader where a call of this function stands, with the names that the arguments have there."""
+        assert place.given is not None
+        assert place.caller is not None
+        names = {}
+        for known_text, size in self.names.items():
+            parts = known_text.split("*")
+            if all(part in place.given for part in parts):
+                names["*".join(unspaced(place.given[part]) for part in parts)] = size
+        block = unspaced(place.given.get(self.block, ""))
+        known = {text: size for text, size in names.items() if not _is_number(text)}
+        return HostReader(place.caller, known, self.reading, block=block, most_free=self.most_free, depth=depth + 1)
+
+    def _freed(self, name: str) -> str:
+        usable = name.isascii() and name.isidentifier() and not name.isupper() and name not in RESERVED
+        if name not in self.reading.free:
+            if not usable or len(self.reading.free) >= self.most_free:
                 raise Untranslatable(f"the value of {name} is not plain to see")
-            self.free.append(name)
+            self.reading.free.append(name)
         return name
 
-    def _member(self, name: str, axis: str, depth: int) -> str:
-        """Returns a component of a `dim3` variable."""
-        if name == self.block:
-            return f"block_{axis}"
-        value = self._value_of(name)
-        if value is None or axis not in "xyz":
-            raise Untranslatable(f"the value of {name}.{axis} is not plain to see")
-        sides = (*self._sides(value, depth + 1), "1", "1")
-        return f"({sides['xyz'.index(axis)]})"
+    # ---------------------------------------------------------------------------------------------------- expressions
 
     def _convert(self, tokens: Sequence[Token], depth: int) -> str:
-        if depth > _DEEPEST:
+        self.reading.steps -= 1
+        if depth > _DEEPEST or self.reading.steps < 0:
             raise Untranslatable("variables refer to each other too deeply")
+        if (known := self.names.get(unspaced(spell(tokens)), "")) != "":
+            if known is None:
+                raise Untranslatable(f"{spell(tokens)} is passed for several sizes")
+            return known
+        text = self._weakest(tokens, depth)
+        if text is None:
+            text = self._pieces(tokens, depth)
+        try:
+            parse_expression(text)
+        except ExpressionError as error:
+            raise Untranslatable(error.message) from None
+        return f"({text})" if len(tokens) > 1 else text
+
+    def _weakest(self, tokens: Sequence[Token], depth: int) -> str | None:
+        """Translates a conditional expression, a shift or a mask, which bind less than arithmetic; None for another one."""
+        for symbol in ("?", "<<", ">>", "&"):
+            at = _outside(tokens, symbol)
+            if at is None:
+                continue
+            left, right = tokens[:at], tokens[at + (2 if symbol == ">>" else 1) :]
+            if symbol == "?":
+                colon = _outside(right, ":")
+                if colon is None:
+                    raise Untranslatable("a condition without an alternative")
+                yes, no = self._convert(right[:colon], depth), self._convert(right[colon + 1 :], depth)
+                return f"{yes} if {self._condition(left, depth)} else {no}"
+            if symbol == "&":
+                if not right or right[0].text != "~":
+                    raise Untranslatable("& is beyond plain arithmetic")
+                low = strip_parentheses(self._convert(right[1:], depth))
+                step = str(int(low) + 1) if low.isdigit() else f"({low} + 1)"
+                return f"{self._convert(left, depth)} // {step} * {step}"
+            sign = "*" if symbol == "<<" else "//"
+            return f"{self._convert(left, depth)} {sign} {_power(self._convert(right, depth))}"
+        return None
+
+    def _condition(self, tokens: Sequence[Token], depth: int) -> str:
+        words = {
+            "&&": " and ",
+            "||": " or ",
+            "==": " == ",
+            "!=": " != ",
+            "<=": " <= ",
+            ">=": " >= ",
+            "<": " < ",
+            ">": " > ",
+        }
+        for symbol in words:
+            at = _outside(tokens, symbol)
+            if at is not None:
+                left, right = tokens[:at], tokens[at + len(symbol) :]
+                convert = self._condition if symbol in ("&&", "||") else self._convert
+                return f"{convert(left, depth)}{words[symbol]}{convert(right, depth)}"
+        return self._convert(tokens, depth)
+
+    def _pieces(self, tokens: Sequence[Token], depth: int) -> str:
         out: list[str] = []
         index = 0
         while index < len(tokens):
             text, index = self._piece(tokens, index, depth)
             out.append(text)
-        joined = "".join(out).strip()
-        try:
-            parse_expression(joined)
-        except ExpressionError as error:
-            raise Untranslatable(error.message) from None
-        return f"({joined})" if len(tokens) > 1 else joined
+        return "".join(out).strip()
 
     def _piece(self, tokens: Sequence[Token], index: int, depth: int) -> tuple[str, int]:
         token = tokens[index]
-        following = tokens[index + 1].text if index + 1 < len(tokens) else ""
         if token.kind == "number":
             return _number(token.text), index + 1
-        if token.text in ("std", "::"):
-            return "", index + 1
-        if token.text == "sizeof" and following == "(":
-            return self._size_of(tokens, index)
-        if token.kind == "word" and following in ("(", "{"):
-            return self._call(tokens, index, depth)
-        if token.kind == "word" and following == "." and index + 2 < len(tokens):
-            return self._member(token.text, tokens[index + 2].text, depth), index + 3
-        if token.kind == "word":
-            return self._named(token.text, depth), index + 1
-        if token.text in ("+", "-", "*", "%", "(", ")", ","):
+        if token.text == "(":
+            return self._parenthesis(tokens, index, depth)
+        if token.kind == "word" or token.text == "::":
+            product = self._product(tokens, index)
+            return product if product is not None else self._operand(tokens, index, depth)
+        if token.text in ("+", "-", "*", "%", ","):
             return f" {token.text} " if token.text in "+-*%" else token.text, index + 1
         if token.text == "/":
             return " // ", index + 1
         raise Untranslatable(f"{token.text} is beyond plain arithmetic")
 
-    def _size_of(self, tokens: Sequence[Token], index: int) -> tuple[str, int]:
-        end = closing(tokens, index + 1)
-        dtype, vector = c_type_dtype(spell(tokens[index + 2 : end])) if end is not None else (None, 1)
-        if dtype is None or end is None:
-            raise Untranslatable("sizeof of a type that is not known")
-        return str(ITEM_BYTES[dtype] * vector), end + 1
+    def _product(self, tokens: Sequence[Token], index: int) -> tuple[str, int] | None:
+        """Returns the size that a part of a product stands for: `B * T` in `B * T * C`, where `B * T` is passed."""
+        if index and tokens[index - 1].text in ("/", "%", ".", "->"):
+            return None
+        for one in self._products:
+            end = index + len(one)
+            follows = tokens[end].text if end < len(tokens) else ""
+            if [token.text for token in tokens[index:end]] == one and follows not in (".", "->", "(", "["):
+                return str(self.names["".join(one)]), end
+        return None
 
-    def _call(self, tokens: Sequence[Token], index: int, depth: int) -> tuple[str, int]:
-        end = closing(tokens, index + 1)
+    def _parenthesis(self, tokens: Sequence[Token], index: int, depth: int) -> tuple[str, int]:
+        end = closing(tokens, index)
         if end is None:
             raise Untranslatable("a parenthesis is not closed")
-        parts = [tokens[first:last] for first, last in split_list(tokens, index + 2, end)]
-        name = tokens[index].text
-        if _ROUND_UP.match(name) and len(parts) == 2:
-            name = "cdiv"
-        if name not in ("cdiv", "min", "max"):
-            if name in ("int", "unsigned", "size_t", "dim3") and len(parts) == 1:
-                return self._convert(parts[0], depth), end + 1
-            raise Untranslatable(f"{name}() is not known")
-        inside = ", ".join(strip_parentheses(self._convert(part, depth)) for part in parts)
-        return f"{name}({inside})", end + 1
+        inside = tokens[index + 1 : end]
+        if _CAST.fullmatch(f"({' '.join(token.text for token in inside)} )"):
+            return "", end + 1
+        return f"({strip_parentheses(self._convert(inside, depth))})", end + 1
+
+    def _operand(self, tokens: Sequence[Token], index: int, depth: int) -> tuple[str, int]:
+        """Translates a name with what is called, subscripted or selected of it."""
+        end = chain_end(tokens, index)
+        chain = tokens[index:end]
+        while chain and (chain[0].text == "::" or (chain[0].text == "std" and len(chain) > 2)):
+            chain = chain[1:]
+        text = unspaced(spell(chain))
+        if self.names.get(text) is not None:
+            return str(self.names[text]), end
+        name = chain[0].text
+        if len(chain) == 1:
+            return self._named(name, depth), end
+        if name == "sizeof":
+            return self._size_of(chain), end
+        if chain[1].text in (".", "->", "["):
+            return self._member(chain, depth), end
+        return self._call(chain, depth), end
+
+    def _size_of(self, chain: Sequence[Token]) -> str:
+        named = spell(chain[2:-1])
+        dtype, vector = c_type_dtype(self.reading.types.get(named, named))
+        if dtype is None:
+            raise Untranslatable("sizeof of a type that is not known")
+        return str(ITEM_BYTES[dtype] * vector)
+
+    def _member(self, chain: Sequence[Token], depth: int) -> str:
+        """Returns a component of a `dim3` variable, an element of a list, or a member that is known otherwise."""
+        name, last = chain[0].text, chain[-1].text
+        if len(chain) == 3 and chain[1].text == "." and last in ("x", "y", "z"):
+            if name == self.block:
+                return f"block_{last}"
+            value = self._value_of(name)
+            if value is not None:
+                sides = (*self._sides(value, depth + 1), "1", "1")
+                return f"({sides['xyz'.index(last)]})"
+        if chain[1].text == "[" and last == "]":
+            return self._element(name, depth)
+        if self.reading.members is not None and chain[1].text in (".", "->"):
+            selected = "".join(token.text for token in chain[2:])
+            known = self.reading.members(name, selected, self)
+            if known is not None:
+                return known
+        if last == "multiProcessorCount":
+            return self._freed(last)
+        raise Untranslatable(f"the value of {spell(chain)} is not plain to see")
+
+    def _element(self, name: str, depth: int) -> str:
+        """Returns one value of a list of constants, through which a host program goes: 256 if it is among them."""
+        value = self._value_of(name)
+        listed = _constructor(value, most=64) if value is not None else None
+        if not listed:
+            raise Untranslatable(f"the elements of {name} are not plain to see")
+        values = [strip_parentheses(self._convert(part, depth + 1)) for part in listed]
+        return "256" if "256" in values else values[0]
+
+    def _call(self, chain: Sequence[Token], depth: int) -> str:
+        opening = len(chain) - 1 if chain[-1].text not in (")", "}") else _opening(chain)
+        named = [token for token in chain[:opening] if token.kind == "word"]
+        head = spell(chain[:opening]).split("<")[0].split("::")[-1].strip()
+        parts = [chain[first:last] for first, last in split_list(chain, opening + 1, len(chain) - 1)]
+        if not named:
+            raise Untranslatable("a call without a name")
+        if head in ("static_cast", *_CASTS) and len(parts) == 1:
+            return self._convert(parts[0], depth)
+        if re.fullmatch(r"(?:std)?ceilf?", head) and len(parts) == 1:
+            return _ceiling(self._convert(parts[0], depth))
+        if _ROUND_UP.match(head) and len(parts) == 2:
+            head = "cdiv"
+        if head in ("cdiv", "min", "max"):
+            return f"{head}({', '.join(strip_parentheses(self._convert(part, depth)) for part in parts)})"
+        return self._inlined(head, parts, depth)
+
+    def _inlined(self, name: str, parts: Sequence[Sequence[Token]], depth: int) -> str:
+        """Returns the value of a call of a function with a single `return`, or of a macro."""
+        macro = self.reading.files.macro(name)
+        if macro is not None and len(macro.parameters) == len(parts):
+            return self._convert(lex(macro.expanded([f"({spell(part)})" for part in parts])).tokens, depth + 1)
+        for host in self.reading.files.mentioning(name):
+            for index in host.words.get(name, ()):
+                end = closing(host.tokens, index + 1) if host.tokens[index + 1 : index + 2] and host.tokens[index + 1].text == "(" else None  # fmt: skip
+                if end is None or end + 1 >= len(host.tokens) or host.tokens[end + 1].text != "{":
+                    continue
+                last = closing(host.tokens, end + 1) or end
+                returns = [at for at in range(end, last) if host.tokens[at].text == "return"]
+                if len(returns) != 1:
+                    continue
+                names: dict[str, str | None] = {}
+                given = read_host_parameters(host.text[host.tokens[index + 1].end : host.tokens[end].start])
+                for number, parameter in enumerate(given):
+                    text = spell(parts[number]) if number < len(parts) else parameter.default
+                    if text is None:
+                        raise Untranslatable(f"{name}() is called with too few arguments")
+                    names[parameter.name] = self._convert(lex(text).tokens, depth + 1)
+                reader = HostReader(HostPlace(host, returns[0]), names, self.reading, most_free=0, depth=depth + 1)
+                value = host.tokens[returns[0] + 1 : _value_end(host.tokens, returns[0] + 1)]
+                return reader._convert(value, depth + 1)
+        raise Untranslatable(f"{name}() is not known")
 
 
-def _constructor(tokens: Sequence[Token]) -> list[Sequence[Token]] | None:
+# ------------------------------------------------------------------------------------------------------------ tokens
+
+
+def unspaced(text: str) -> str:
+    """Returns a text without blanks, by which host expressions are compared."""
+    return "".join(text.split())
+
+
+def chain_end(tokens: Sequence[Token], index: int) -> int:
+    """Returns the index after a name and all that is called, subscripted or selected of it."""
+    at = index
+    while at < len(tokens):
+        text = tokens[at].text
+        word = tokens[at].kind == "word" and (at == index or tokens[at - 1].text in (".", "->", "::"))
+        if word or text in (".", "->", "::"):
+            at += 1
+        elif text in ("(", "[", "{") and at > index:
+            end = closing(tokens, at)
+            if end is None:
+                raise Untranslatable("a parenthesis is not closed")
+            at = end + 1
+        elif text == "<" and at > index and tokens[at - 1].kind == "word":
+            end = closing_angle(tokens, at)
+            if end is None or end + 1 >= len(tokens) or tokens[end + 1].text not in ("(", "{"):
+                break
+            at = end + 1
+        else:
+            break
+    return max(at, index + 1)
+
+
+def _opening(chain: Sequence[Token]) -> int:
+    """Returns the index of the bracket that the last token closes."""
+    return next(at for at in range(len(chain)) if chain[at].text in ("(", "{") and closing(chain, at) == len(chain) - 1)
+
+
+def _outside(tokens: Sequence[Token], symbol: str) -> int | None:
+    """Returns the index at which a symbol, of one token or several, stands outside of all brackets; the last one of shifts."""
+    depth, found = 0, None
+    for index, token in enumerate(tokens):
+        if token.kind == "symbol" and token.text in "()[]{}":
+            depth += 1 if token.text in "([{" else -1
+        if depth or token.kind != "symbol":
+            continue
+        here = "".join(one.text for one in tokens[index : index + len(symbol)] if one.kind == "symbol")[: len(symbol)]
+        if (
+            here != symbol
+            or (symbol == "&" and _is_double(tokens, index))
+            or (symbol == "<" and _is_angle(tokens, index))
+        ):
+            continue
+        found = index
+        if symbol not in ("<<", ">>"):
+            break
+    return found
+
+
+def _is_double(tokens: Sequence[Token], index: int) -> bool:
+    around = (tokens[index - 1].text if index else "", tokens[index + 1].text if index + 1 < len(tokens) else "")
+    return "&" in around or index == 0
+
+
+def _is_angle(tokens: Sequence[Token], index: int) -> bool:
+    end = closing_angle(tokens, index) if index and tokens[index - 1].kind == "word" else None
+    return end is not None and end + 1 < len(tokens) and tokens[end + 1].text in ("(", "{")
+
+
+def _constructor(tokens: Sequence[Token], most: int = 3) -> list[Sequence[Token]] | None:
     """Returns the arguments of `dim3(a, b)`, `dim3{a, b}` or `{a, b}`; None for anything else."""
     start = 1 if tokens and tokens[0].text == "dim3" else 0
     if len(tokens) <= start or tokens[start].text not in (("(", "{") if start else ("{",)):
@@ -204,22 +538,67 @@ def _constructor(tokens: Sequence[Token]) -> list[Sequence[Token]] | None:
     if end != len(tokens) - 1:
         return None
     parts = [tokens[first:last] for first, last in split_list(tokens, start + 1, end)]
-    return parts if 1 <= len(parts) <= 3 else None
+    return parts if 1 <= len(parts) <= most else None
+
+
+def _declares_dim3(tokens: Sequence[Token], index: int) -> bool:
+    start = index
+    while start and tokens[start - 1].text not in (";", "{", "}"):
+        start -= 1
+        if tokens[start].text == "dim3":
+            return True
+    return False
+
+
+def _pitch(tokens: Sequence[Token], index: int) -> Sequence[Token] | None:
+    """Returns the width in bytes that `cudaMallocPitch(&array, &pitch, width, height)` is asked for."""
+    names = {token.text for token in tokens[max(index - 10, 0) : index]}
+    if not names & {"cudaMallocPitch", "cuMemAllocPitch"} or tokens[index + 1].text != ",":
+        return None
+    return tokens[index + 2 : _value_end(tokens, index + 2)]
 
 
 def _value_end(tokens: Sequence[Token], start: int) -> int:
     index = start
-    while index < len(tokens) and tokens[index].text not in (";", ","):
+    while index < len(tokens) and tokens[index].text not in (";", ",", ")", "}"):
+        if tokens[index].text == "<" and index > start and tokens[index - 1].kind == "word":
+            angle = closing_angle(tokens, index)
+            if angle is not None and tokens[angle + 1 : angle + 2] and tokens[angle + 1].text == "(":
+                index = angle
         end = closing(tokens, index) if tokens[index].text in ("(", "{", "[") else None
         index = index + 1 if end is None else end + 1
     return index
 
 
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[\d']+[uUlL]*", text) is not None
+
+
 def _number(text: str) -> str:
+    plain = text.replace("'", "")
     try:
-        return str(int(text.replace("'", "").rstrip("uUlLzZ"), 0))
+        return str(int(plain.rstrip("uUlLzZ"), 0))
     except ValueError:
-        raise Untranslatable(f"{text} is no whole number") from None
+        pass
+    try:
+        number = float(plain.rstrip("fF"))
+    except ValueError:
+        raise Untranslatable(f"{text} is no number") from None
+    if not number.is_integer():
+        raise Untranslatable(f"{text} is no whole number")
+    return str(int(number))
+
+
+def _power(text: str) -> str:
+    plain = strip_parentheses(text)
+    return str(2 ** int(plain)) if plain.isdigit() and int(plain) < 63 else f"2 ** {text}"
+
+
+def _ceiling(text: str) -> str:
+    tree = parse_expression(text)
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):
+        return f"cdiv({ast.unparse(tree.left)}, {ast.unparse(tree.right)})"
+    raise Untranslatable("the argument of ceil() is no quotient")
 
 
 _DIM3 = Token("word", "dim3", 0, 0, 0)
@@ -243,6 +622,14 @@ class _Tidying(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         left, right = self.visit(node.left), self.visit(node.right)
+        threads = isinstance(node.op, ast.Mult) and any(self._block_or(one) is not one for one in (left, right))
+        if (
+            not threads
+            and _is_whole(left)
+            and _is_whole(right)
+            and (folded := _folded(node.op, left.value, right.value)) is not None
+        ):
+            return ast.Constant(folded)
         numerator = _rounded_up(left, right) if isinstance(node.op, ast.FloorDiv) else None
         if numerator is not None:
             return ast.Call(ast.Name("cdiv"), [numerator, self._block_or(right)], [])
@@ -253,12 +640,33 @@ class _Tidying(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         operands = [self.visit(operand) for operand in node.args]
         if isinstance(node.func, ast.Name) and node.func.id == "cdiv":
+            if all(_is_whole(one) for one in operands) and operands[1].value:
+                return ast.Constant(-(-operands[0].value // operands[1].value))
             operands[1] = self._block_or(operands[1])
         return ast.Call(node.func, operands, [])
 
     def _block_or(self, node: ast.expr) -> ast.expr:
         is_block = isinstance(node, ast.Constant) and self.threads is not None and node.value == self.threads
         return ast.Name("block") if is_block else node
+
+
+def _is_whole(node: ast.expr) -> TypeGuard[ast.Constant]:
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def _folded(sign: ast.operator, left: Any, right: Any) -> int | None:
+    """Returns the value of two whole numbers; None for a sign that is not folded, and for values that are too large."""
+    if isinstance(sign, ast.FloorDiv | ast.Mod) and right == 0:
+        return None
+    values: dict[type[ast.operator], Callable[[], int]] = {
+        ast.Add: lambda: left + right,
+        ast.Sub: lambda: left - right,
+        ast.Mult: lambda: left * right,
+        ast.FloorDiv: lambda: left // right,
+        ast.Mod: lambda: left % right,
+    }
+    value = values[type(sign)]() if type(sign) in values else None
+    return value if value is not None and 0 <= value <= LARGEST else None
 
 
 def _rounded_up(left: ast.expr, divisor: ast.expr) -> ast.expr | None:

@@ -180,11 +180,15 @@ def _declared(part: Sequence[Token]) -> str:
 
 @dataclass(slots=True)
 class HostFiles:
-    """A unit's text and, if it is a file, those of its project that mention a word; the nearest come first."""
+    """A unit's text and, if it is a file, those of its project that mention a word; the nearest come first.
+
+    `most` is the number of files that are looked at.
+    """
 
     text: str
     path: Path | None
     wide: bool = True
+    most: int = _MOST_FILES
     _unit: HostText | None = field(default=None, init=False)
     _read: dict[Path, HostText] = field(default_factory=dict, init=False)
     _files: tuple[Path, ...] | None = field(default=None, init=False)
@@ -194,7 +198,7 @@ class HostFiles:
         """Yields the texts with a word, the unit first."""
         if self._unit is None:
             self._unit = host_text(self.text)
-        if word in self._unit.words:
+        if word in self._unit.words or f'"{word}"' in self.text:
             yield self._unit
         if self.path is None or not self.wide:
             return
@@ -212,8 +216,12 @@ class HostFiles:
 
     def _project(self) -> tuple[Path, ...]:
         if self._files is None:
-            self._files = project_files(self.path) if self.path is not None else ()
+            self._files = project_files(self.path)[: self.most] if self.path is not None else ()
         return self._files
+
+    def path_of(self, host: HostText) -> Path | None:
+        """Returns the file of a text; None for the unit's own."""
+        return next((path for path, read in self._read.items() if read is host), None)
 
     def macro(self, name: str) -> HostMacro | None:
         """Returns the definition of a macro in these files."""

@@ -1,19 +1,24 @@
-"""Infers a contract from the signature, the launches in the file, and the kernel's thread indices."""
+"""Infers a contract from the host code that launches a kernel, from its signature, and from its indices."""
 
 from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import repeat
-from math import log2
+from math import log2, prod
 
+from kernelmate.caching import text_cache
 from kernelmate.errors import ContractError
 from kernelmate.records import Argument, Contract, Direction, Kernel, Parameter
-from kernelmate.source.dtypes import c_type_dtype
-from kernelmate.source.expressions import RESERVED
+from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
+from kernelmate.source.expressions import FUNCTIONS, RESERVED, evaluate_integer
+from kernelmate.source.host_arrays import HostArray, divided
 from kernelmate.source.infer_accesses import array_accesses
-from kernelmate.source.infer_launch import guess_launch
+from kernelmate.source.infer_host import HostFacts, host_facts, shrunk
+from kernelmate.source.infer_launch import LaunchGuess, is_legal, launch_by_indices, partly_written, written_launch
+from kernelmate.source.infer_python import python_facts
 from kernelmate.source.instances import template_arguments, used_instances
 from kernelmate.source.template_uses import MOST_INSTANCES, inferred_instances
 
@@ -21,50 +26,96 @@ _INDEX_TYPES = frozenset({"int32", "int64", "uint32", "uint64"})
 ELEMENTS = 65536
 """Approximate number of elements at the first inferred size."""
 
+MOST_ELEMENTS = 2 * ELEMENTS
+"""Largest product of the sizes that host code gives, above which they are halved."""
+
+LARGEST_FIXED = 1024
+"""Largest number in the sides of an array that is taken for the same at every size."""
+
+SMALL = 16
+"""Multiprocessors of a first run, where a launch depends on their number."""
+
 _NOT_EXTENTS = re.compile(
-    r"(?i)(?:seed|offset|steps?|iters?|iterations?|axis|mode|flags?|strides?|inc[xy]?|pad(?:ding)?|radius|dilation|"
+    r"(?i)(?:seed|offset|steps?|iters?|iterations?|axis|(?:\w+_)?mode|flags?|strides?|inc[xy]?|pad(?:ding)?|radius|dilation|"
     r"shift|start|begin|device|rank|use_\w+|is_\w+|has_\w+)\Z"
 )
 _INNER_FIRST = (("width", "height"), ("w", "h"), ("nx", "ny"), ("cols", "rows"), ("ncols", "nrows"), ("dimx", "dimy"))
 _ODD = ((853,), (37, 53), (13, 11, 7), (7, 5, 3, 11))
 
 
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """An inferred contract.
+
+    Attributes:
+        contract: with `inferred` set.
+        origins: the source of each of its lines, by `sizes`, `grid`, `block`, `shared`, `instances` and the names of arguments.
+    """
+
+    contract: Contract
+    origins: Mapping[str, str]
+
+
 def infer_contract(kernel: Kernel) -> Contract:
     """Return a contract for a kernel that has none, with `inferred` set.
 
-    A const pointer is an input, any other pointer is read and written, unless its subscripts show that each element is
-    written and none read; they give its shape too, where they are sums of bounded indices. An integer is a size of its own name; a
-    floating-point scalar is 1. Grid and block come from the first launch in the file that is plain arithmetic.
+    Raises:
+        ContractError: as `inference`.
+    """
+    return inference(kernel).contract
+
+
+@text_cache(64)
+def inference(kernel: Kernel) -> Inference:
+    """Infer a contract, and say where each line of it comes from.
+
+    The first launch in the file, else in its project, that is plain arithmetic gives grid, block and shared bytes, the numbers of sizes
+    and scalars, and, by the allocations and copies of what it passes, shapes and directions. What it does not give is guessed: a
+    const pointer is an input, and any other is read and written, unless its subscripts show that each element is written and none
+    read; they give shapes too, where they are sums of bounded indices. An integer is a size of its own name; a floating-point
+    scalar is 1. Nothing is run.
 
     Raises:
         ContractError: a parameter's type does not determine its data, or a template has no instance in the file.
     """
-    instances: tuple[str, ...] = ()
-    bound: Mapping[str, str] = {}
-    if kernel.signature.template_parameters:
-        instances = used_instances(kernel) or tuple(one.text for one in inferred_instances(kernel)[:MOST_INSTANCES])
-        if not instances:
-            _fail_without_instance(kernel)
-        parsed = template_arguments(instances[0])
-        if parsed is not None:
-            bound = dict(zip(kernel.signature.template_parameters, parsed[1], strict=False))
-        instances = tuple(text for text in instances if _same_types(kernel, text, bound))
+    instances, bound = _instances(kernel)
     types = {p.name: _type(kernel, p, bound) for p in kernel.signature.parameters}
     whole = [p.name for p in kernel.signature.parameters if not p.pointer and _is_size(p, types[p.name][0])]
-    extents = _ordered(whole)
-    matrix = _matmul(whole, [p.name for p in kernel.signature.parameters if p.pointer])
-    launch = guess_launch(kernel, matrix_of(whole) if matrix else extents, sizes_of)
-    extents = (*launch.more, *extents) or ("n",)
-    return Contract(
-        kernel=kernel.name,
-        sizes=sizes_of(extents),
-        grid=launch.grid,
-        block=launch.block,
-        args=_arguments(kernel, types, whole, extents, matrix, launch.grid),
-        shared=launch.shared,
-        instances=instances,
-        inferred=True,
-    )
+    guess = _Guess(kernel, types, whole)
+    instance = instances[0] if instances else None
+    for facts in _facts(kernel, whole, instance, types):
+        launch = written_launch(kernel, guess.launch_extents(facts), facts)
+        if launch is not None and (sizes := guess.legal_sizes(launch, facts)):
+            return guess.contract(launch, sizes, facts, instances)
+        launch = partly_written(launch_by_indices(kernel, guess.launch_extents(facts)), facts)
+        if facts.values and (sizes := guess.legal_sizes(launch, facts)):
+            return guess.contract(launch, sizes, facts, instances)
+    nothing = HostFacts()
+    launch = launch_by_indices(kernel, guess.launch_extents(nothing))
+    return guess.contract(launch, sizes_of((*launch.more, *guess.extents(nothing)) or ("n",)), nothing, instances)
+
+
+def _facts(
+    kernel: Kernel, whole: Sequence[str], instance: str | None, types: Mapping[str, tuple[str, int]]
+) -> Iterator[HostFacts]:
+    """Yields what launches say: the first ones, those with a known grid before the others."""
+    if kernel.unit.language == "python":
+        found = list(python_facts(kernel, whole))
+    else:
+        found = list(host_facts(kernel, whole, instance, lambda name: "int" in types[name][0]))
+    yield from sorted(found, key=lambda facts: (not facts.grid, not facts.block))
+
+
+def _instances(kernel: Kernel) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Returns the instances of a template, and what the first one binds its parameters to."""
+    if not kernel.signature.template_parameters:
+        return (), {}
+    instances = used_instances(kernel) or tuple(one.text for one in inferred_instances(kernel)[:MOST_INSTANCES])
+    if not instances:
+        _fail_without_instance(kernel)
+    parsed = template_arguments(instances[0])
+    bound = {} if parsed is None else dict(zip(kernel.signature.template_parameters, parsed[1], strict=False))
+    return tuple(text for text in instances if _same_types(kernel, text, bound)), bound
 
 
 def _fail_without_instance(kernel: Kernel) -> None:
@@ -89,31 +140,226 @@ def _same_types(kernel: Kernel, instance: str, bound: Mapping[str, str]) -> bool
     return all(c_type_dtype(other.get(base, ""))[0] == c_type_dtype(bound[base])[0] for base in bases)
 
 
-# ------------------------------------------------------------------------------------------------- arguments
+# ------------------------------------------------------------------------------------------------- the whole contract
 
 
-def _arguments(
-    kernel: Kernel,
-    types: Mapping[str, tuple[str, int]],
-    whole: Sequence[str],
-    extents: tuple[str, ...],
-    matrix: Mapping[str, tuple[str, ...]],
-    grid: Sequence[str],
-) -> tuple[Argument, ...]:
-    args = []
-    used = array_accesses(kernel, extents, grid)
-    for parameter in kernel.signature.parameters:
-        dtype, vector = types[parameter.name]
+class _Guess:
+    """Composes a contract of what host code says and of guesses."""
+
+    def __init__(self, kernel: Kernel, types: Mapping[str, tuple[str, int]], whole: Sequence[str]) -> None:
+        self.kernel, self.types, self.whole = kernel, types, whole
+
+    def extents(self, facts: HostFacts) -> tuple[str, ...]:
+        """Returns the parameters that are sizes, the outermost in memory first."""
+        return _ordered([name for name in self.whole if name not in facts.derived])
+
+    def launch_extents(self, facts: HostFacts) -> tuple[str, ...]:
+        """Returns the extents that a launch by the kernel's indices runs over."""
+        return matrix_of(self.whole) if self._matrix() else self.extents(facts)
+
+    def _matrix(self) -> dict[str, tuple[str, ...]]:
+        return _matmul(self.whole, [p.name for p in self.kernel.signature.parameters if p.pointer])
+
+    def legal_sizes(self, launch: LaunchGuess, facts: HostFacts) -> tuple[Mapping[str, int], ...]:
+        """Returns the sizes at which a launch is valid, the host's own first; nothing if there is none."""
+        extents = (*launch.more, *self.extents(facts)) or ("n",)
+        usual, odd = (*sizes_of(extents), {})[:2]
+        own = {**usual, **facts.values}
+        if "multiProcessorCount" in launch.more:
+            own, odd = {**own, "multiProcessorCount": SMALL}, {**odd, "multiProcessorCount": 3}
+        tried = [{**usual, **shrunk({name: own[name] for name in extents}, MOST_ELEMENTS)}, usual, odd]
+        found: list[Mapping[str, int]] = []
+        for size in tried:
+            if size not in found and (size is not usual or not found) and is_legal(launch, [size]):
+                found.append(size)
+        return tuple(found)
+
+    def contract(
+        self, launch: LaunchGuess, sizes: tuple[Mapping[str, int], ...], facts: HostFacts, instances: tuple[str, ...]
+    ) -> Inference:
+        """Returns the contract, and the origins of its lines."""
+        extents = (*launch.more, *self.extents(facts)) or ("n",)
+        origins = {key: facts.origins[key] for key in launch.known if key in facts.origins}
+        if facts.values and "sizes" in facts.origins:
+            smaller = [f"{name} = {value} there" for name, value in facts.values.items() if sizes[0].get(name) != value]
+            origins["sizes"] = ", ".join([facts.origins["sizes"], *smaller])
+        args = tuple(
+            self._argument(one, extents, launch.grid, facts, origins, sizes) for one in self.kernel.signature.parameters
+        )
+        if instances:
+            origins["instances"] = _origin_of(self.kernel, instances[0])
+        contract = Contract(
+            kernel=self.kernel.name,
+            sizes=sizes,
+            grid=launch.grid,
+            block=launch.block,
+            args=args,
+            shared=launch.shared,
+            instances=instances,
+            inferred=True,
+        )
+        return Inference(contract, origins)
+
+    def _argument(
+        self,
+        parameter: Parameter,
+        extents: tuple[str, ...],
+        grid: Sequence[str],
+        facts: HostFacts,
+        origins: dict[str, str],
+        sizes: Sequence[Mapping[str, int]],
+    ) -> Argument:
+        name, (dtype, _) = parameter.name, self.types[parameter.name]
         if parameter.pointer:
-            seen = used[parameter.name]
-            shape = seen.shape or matrix.get(parameter.name, extents)
-            last = shape[-1] if vector == 1 else f"{shape[-1]} * {vector}"
-            direction: Direction = "in" if parameter.const else seen.direction or "inout"
-            drawn = _index_range(extents) if parameter.const and dtype in _INDEX_TYPES and vector == 1 else None
-            args.append(Argument(parameter.name, direction, dtype, (*shape[:-1], last), drawn))
-        else:
-            args.append(Argument(parameter.name, None, dtype, value=_value(parameter.name, dtype, whole)))
-    return tuple(args)
+            return self._array(parameter, extents, grid, facts, origins, sizes)
+        value = facts.derived.get(name) or facts.scalars.get(name)
+        if value is not None and _names_of(value) <= set(extents):
+            if name in facts.origins:
+                origins[name] = facts.origins[name]
+            return Argument(name, None, dtype, value=value)
+        own = [*(one for one in self.whole if one in extents), *([name] if name in extents else [])]
+        return Argument(name, None, dtype, value=_value(name, dtype, own))
+
+    def _array(
+        self,
+        parameter: Parameter,
+        extents: tuple[str, ...],
+        grid: Sequence[str],
+        facts: HostFacts,
+        origins: dict[str, str],
+        sizes: Sequence[Mapping[str, int]],
+    ) -> Argument:
+        dtype, vector = self.types[parameter.name]
+        seen = array_accesses(self.kernel, extents, grid)[parameter.name]
+        host = facts.arrays.get(parameter.name, HostArray())
+        shape, told = self._shape(parameter, facts, seen.shape, extents, sizes)
+        origin = [facts.origins.get(parameter.name, "")] if told == "host" else [told] if told else []
+        if shape is None:
+            shape = self._matrix().get(parameter.name, extents)
+        if told != "host" and vector > 1:
+            shape = (*shape[:-1], f"{shape[-1]} * {vector}")
+        direction: Direction = "in" if parameter.const else seen.direction or "inout"
+        distribution = _index_range(extents) if direction == "in" and dtype in _INDEX_TYPES and vector == 1 else None
+        if direction == "inout" and host.filled is False and told:
+            direction = "out"
+            origin += [facts.origins.get(parameter.name, "")]
+        elif direction == "inout" and host.zeros:
+            distribution = "zeros"
+            origin += [facts.origins.get(parameter.name, "")]
+        if any(origin):
+            origins[parameter.name] = ", ".join(dict.fromkeys(one for one in origin if one))
+        return Argument(parameter.name, direction, dtype, shape, distribution)
+
+    def _shape(
+        self,
+        parameter: Parameter,
+        facts: HostFacts,
+        seen: tuple[str, ...] | None,
+        extents: Sequence[str],
+        sizes: Sequence[Mapping[str, int]],
+    ) -> tuple[tuple[str, ...] | None, str]:
+        """Returns an array's sides in elements, and their origin: `host`, a phrase, or nothing.
+
+        The subscripts of the kernel give more sides than an allocation does, and less reliable ones: they hold if both have as
+        many elements.
+        """
+        dtype, vector = self.types[parameter.name]
+        host = facts.arrays.get(parameter.name, HostArray())
+        known = host.shape
+        if known is None and host.nbytes is not None:
+            known = divided(host.nbytes, ITEM_BYTES[dtype], extents)
+        known = _sized(known, facts.values)
+        if known is not None and (not _names_of(*known) <= set(extents) or _is_fixed(known, extents)):
+            known = None
+        if known is not None and not _names_of(*known) and not facts.values and extents:
+            known = None
+        if known is not None and seen is not None and vector == 1 and _count(known, sizes) == _count(seen, sizes):
+            return seen, "host"
+        commented = parameter_comment(self.kernel, parameter, extents)
+        for shape, origin, sure in (
+            (known, "host", host.sure),
+            (seen, "its subscripts", True),
+            (commented, "its comment", True),
+            (known, "host", True),
+        ):
+            if shape is not None and sure and _count(shape, sizes) is not None:
+                return shape, origin
+        return None, ""
+
+
+def _origin_of(kernel: Kernel, instance: str) -> str:
+    found = next((one.origin for one in inferred_instances(kernel) if one.text == instance), "")
+    return found or "its launches"
+
+
+def _sized(shape: tuple[str, ...] | None, values: Mapping[str, int]) -> tuple[str, ...] | None:
+    """Returns a single number of elements as the size that has this value in the host code."""
+    if shape is None or len(shape) > 1 or not shape[0].isdigit():
+        return shape
+    return next(((name,) for name, value in values.items() if value == int(shape[0])), shape)
+
+
+def _is_fixed(shape: Sequence[str], extents: Sequence[str]) -> bool:
+    """Returns True for sides with a large number in them, which holds at one size alone."""
+    numbers = [int(text) for side in shape for text in re.findall(r"\b\d+\b", side)]
+    return bool(extents) and any(number > LARGEST_FIXED for number in numbers)
+
+
+def _names_of(*expressions: str) -> set[str]:
+    return {name for text in expressions for name in re.findall(r"[A-Za-z_]\w*", text)} - {
+        *FUNCTIONS,
+        "if",
+        "else",
+        "and",
+        "or",
+    }
+
+
+def _count(shape: Sequence[str], sizes: Sequence[Mapping[str, int]]) -> list[int] | None:
+    """Returns the number of elements at each size; None if a side is no positive number at one of them."""
+    counts = []
+    for size in sizes:
+        try:
+            sides = [evaluate_integer(side, size, "side") for side in shape]
+        except ContractError:
+            return None
+        if any(side < 1 for side in sides):
+            return None
+        counts.append(prod(sides))
+    return counts
+
+
+def parameter_comment(kernel: Kernel, parameter: Parameter, extents: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns the sides that a comment gives a parameter: `const float* points, // (N, P, 3)`, or `// points: (N, P, 3)`."""
+    sides = r"[^\n(\[]*[(\[]([\w \t,*/]+)[)\]]"
+    name = re.escape(parameter.name)
+    above = kernel.unit.text[max(kernel.start - 2000, 0) : kernel.start] if kernel.unit.language != "python" else ""
+    comment = re.search(r"(?:(?:^[ \t]*//[^\n]*\n)+|/\*(?:(?!\*/).)*\*/\s*)\Z", above, re.DOTALL | re.MULTILINE)
+    head = kernel.source.partition("{")[0]
+    beside = re.search(rf"\b{name}\s*,?[ \t]*(?://|/\*){sides}", head)
+    text = (comment[0] if comment is not None else "") + kernel.source
+    found = beside or re.search(
+        rf"^[ \t]*(?://+|/?\*+)[ \t]*(?:[@\\]param(?:\[\w+\])?[ \t]+)?{name}[ \t]*:{sides}", text, re.MULTILINE
+    )
+    return None if found is None else _commented(found[1], extents)
+
+
+def _commented(text: str, extents: Sequence[str]) -> tuple[str, ...] | None:
+    by_name = {name.lower(): name for name in extents}
+    if len(by_name) < len(extents):
+        return None
+    sides = []
+    for part in text.split(","):
+        quotient = re.fullmatch(r"\s*(\w+)\s*/\s*(\w+)\s*", part)
+        words = re.split(r"([A-Za-z_]\w*)", f"cdiv({quotient[1]}, {quotient[2]})" if quotient else part.strip())
+        known = {**by_name, "cdiv": "cdiv"}
+        if not part.strip() or any(re.match(r"[A-Za-z_]", word) and word.lower() not in known for word in words):
+            return None
+        sides.append("".join(known.get(word.lower(), word) for word in words))
+    return tuple(sides)
+
+
+# ------------------------------------------------------------------------------------------------- arguments
 
 
 def _index_range(extents: Sequence[str]) -> str:

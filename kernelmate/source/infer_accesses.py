@@ -8,9 +8,11 @@ form leaves the array as `infer` guesses it.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kernelmate.records import Direction, Kernel
 from kernelmate.source.tokens import Token, closing, lex
@@ -22,6 +24,12 @@ _CAST = re.compile(r"\(\s*(?:(?:const|unsigned|signed|long|int|short|size_t|u?in
 _BUILTIN = re.compile(r"\b(blockIdx|threadIdx|blockDim|gridDim)\s*\.\s*([xyz])\b")
 _PLACES = ("blockIdx_x", "blockIdx_y", "blockIdx_z")
 _THREADS = re.compile(r"(?:blockIdx|threadIdx|blockDim|gridDim)_[xyz]\Z|warpSize\Z")
+_BY_VALUE = re.compile(
+    r"(?:if|while|for|switch|return|sizeof|static_cast|float|double|int|half|unsigned|fmaf?|f?max[fl]?|f?min[fl]?|f?abs[fl]?|exp[fl]?|log\w*|pow[fl]?|"
+    r"sqrt[fl]?|rsqrt[fl]?|tanh?[fl]?|sin[fl]?|cos[fl]?|erf[cl]?[fl]?|floor[fl]?|ceil[fl]?|round[fl]?|make_\w+|__\w+)\Z"
+)
+"""Functions that change no argument."""
+_NESTED_POINTERS = 3
 _NESTED = 12
 """Variables within variables' definitions that are followed."""
 
@@ -32,7 +40,8 @@ class ArrayAccesses:
 
     Attributes:
         shape: its sides as contract expressions, the outermost first; None if the subscripts do not tell.
-        direction: `out` where each element is written and none is read; None if the text does not tell.
+        direction: `out` where each element is written and none is read, `in` where elements are only read; None if the text
+            does not tell.
     """
 
     shape: tuple[str, ...] | None
@@ -69,15 +78,62 @@ class _KernelBody:
 
     def accesses(self, pointer: str) -> ArrayAccesses:
         """Shape and direction of one pointer."""
-        uses = [
-            index for index, token in enumerate(self._tokens) if token.text == pointer and not self._is_member(index)
-        ]
-        found = [self._access(index) for index in uses]
-        shapes = {None if subscript is None else self._shape(subscript) for subscript, _ in found}
+        uses = self._uses(pointer, 0)
+        shapes = {None if subscript is None else self._shape(subscript) for subscript, _, _ in uses}
         shape = shapes.pop() if len(shapes) == 1 else None
-        kinds = {kind for _, kind in found}
-        covered = shape is not None and not self._partial and all(self._is_guarded_by_bounds(use) for use in uses)
-        return ArrayAccesses(shape, "out" if kinds == {"write"} and covered else None)
+        kinds = {kind for _, kind, _ in uses}
+        whole = shape is not None and not (len(shape) > 1 and shape[-1].isdigit())
+        covered = whole and not self._partial and all(self._is_guarded_by_bounds(at) for _, _, at in uses)
+        direction: Direction | None = "in" if kinds == {"read"} else "out" if kinds == {"write"} and covered else None
+        return ArrayAccesses(shape, direction)
+
+    def _uses(self, pointer: str, depth: int) -> list[tuple[str | None, str, int]]:
+        """Subscript, kind and place of each use of a pointer, and of the pointers into the same array that are made of it."""
+        places = [at for at, token in enumerate(self._tokens) if token.text == pointer and not self._is_member(at)]
+        if depth:
+            places = places[1:]  # its definition
+        places, start = self._moved(places)
+        found: list[tuple[str | None, str, int]] = []
+        for at in places:
+            alias = self._alias(at) if depth < _NESTED_POINTERS else None
+            if alias is None:
+                found.append((*self._access(at), at))
+                continue
+            name, offset = alias
+            inner = self._uses(name, depth + 1)
+            found += [(None if text is None else f"{offset} + ({text})", kind, index) for text, kind, index in inner]
+        return (
+            [(None if text is None else f"{start} + ({text})", kind, at) for text, kind, at in found]
+            if start
+            else found
+        )
+
+    def _alias(self, at: int) -> tuple[str, str] | None:
+        """The name and the offset of a pointer that is made of another one: `T* row = x + r * cols;`, `T* row = &x[r * cols];`."""
+        tokens = self._tokens
+        address = tokens[at - 1].text == "&"
+        equals = at - 2 if address else at - 1
+        if tokens[equals].text != "=" or tokens[equals - 2].text not in ("*", "__restrict__", "__restrict"):
+            return None
+        name = tokens[equals - 1].text
+        if sum(token.text == name and following.text == "=" for token, following in pairwise(tokens)) != 1:
+            return None
+        if address:
+            end = closing(tokens, at + 1) if tokens[at + 1].text == "[" else None
+            if end is None or tokens[end + 1].text not in (";", ","):
+                return None
+            return name, f"({_text(tokens[at + 2 : end])})"
+        if tokens[at + 1].text == ";":
+            return name, "0"
+        return (name, f"({_text(self._until(at + 2, {';', ','}))})") if tokens[at + 1].text == "+" else None
+
+    def _moved(self, uses: list[int]) -> tuple[list[int], str]:
+        """Returns the uses of a pointer without the one that moves it before all others, and by how much: `x += row * cols;`."""
+        tokens = self._tokens
+        moves = [at for at in uses if [token.text for token in tokens[at + 1 : at + 3]] == ["+", "="]]
+        if len(moves) != 1 or moves[0] != uses[0] or tokens[moves[0] - 1].text not in (";", "{", "}"):
+            return uses, ""
+        return uses[1:], _text(self._until(moves[0] + 3, {";"}))
 
     def _is_member(self, index: int) -> bool:
         return (
@@ -93,10 +149,30 @@ class _KernelBody:
         if end is None or address:
             return None, "other"
         after = [token.text for token in tokens[end + 1 : end + 3]] + ["", ""]
-        kind = "write" if after[0] == "=" else "other" if after[0] in {"[", "."} else "read"
+        kind = "write" if after[0] == "=" and after[1] != "=" else "other" if after[0] in {"[", ".", "<<"} else "read"
         if after[0] in set("+-*/%&|^") and after[1] in {"=", after[0]} and after[1] != "&":
             kind = "other"
+        if kind == "read" and self._may_change(index, end):
+            kind = "other"
         return _text(tokens[index + 2 : end]), kind
+
+    def _may_change(self, index: int, end: int) -> bool:
+        """Returns True for an element that is incremented, bound to a reference, shifted in place or passed to a function."""
+        before = [token.text for token in self._tokens[max(index - 3, 0) : index]]
+        after = [token.text for token in self._tokens[end + 1 : end + 4]]
+        if before[-2:] in (["+", "+"], ["-", "-"]) or before[-1:] in (["++"], ["--"]) or after[:3] == [">", ">", "="]:
+            return True
+        if before[-1:] == ["="] and before[:1] == ["&"]:
+            return True
+        if before[-1:] not in (["("], [","]) or after[:1] not in ([")"], [","]):
+            return False
+        depth = 0
+        for at in range(index - 1, 0, -1):
+            text = self._tokens[at].text
+            depth += (text in ")]}") - (text in "([{")
+            if depth < 0:
+                return self._tokens[at - 1].kind == "word" and not _BY_VALUE.match(self._tokens[at - 1].text)
+        return True
 
     # ------------------------------------------------------------------------------------------- variables
 
@@ -143,6 +219,12 @@ class _KernelBody:
             remainder = re.search(r"% (\w+)\Z", text)
             if remainder is not None and remainder[1] in self._extents:
                 self._bounds.setdefault(name, set()).add((remainder[1],))
+        for index in range(len(self._tokens) - 5):
+            # `CUDA_1D_KERNEL_LOOP(i, n)` and the like are loops of an index below a size.
+            texts = [token.text for token in self._tokens[index : index + 6]]
+            looped = re.fullmatch(r"\w*KERNEL_LOOP\w*", texts[0]) and [texts[1], texts[3], texts[5]] == ["(", ",", ")"]
+            if looped and texts[4] in self._extents:
+                self._bounds.setdefault(texts[2], set()).add((texts[4],))
         begun = re.findall(r"\bfor \( (?:\w+ )*(\w+) = (?!0\b)\d", _text(self._tokens))
         self._partial |= any(name in self._bounds for name in begun)
 
@@ -196,6 +278,16 @@ class _KernelBody:
         poly = self._poly(subscript)
         if poly is None:
             return None
+        width = (
+            math.gcd(*(factor for product, factor in poly.items() if product)) if len(poly) > 1 or () not in poly else 1
+        )
+        if width > 1 and 0 <= poly.get((), 0) < width:
+            # A fixed number of elements for each index: `x[3 * i + 1]`.
+            sides = self._shape_of({product: factor // width for product, factor in poly.items() if product})
+            return None if sides is None else (*sides, str(width))
+        return self._shape_of(poly)
+
+    def _shape_of(self, poly: Poly) -> tuple[str, ...] | None:
         strides: dict[str, tuple[str, ...]] = {}
         for product, factor in poly.items():
             variables = [name for name in product if name not in self._extents]

@@ -1,18 +1,15 @@
-"""Infers a launch from those in the file, else from the kernel's block and thread indices."""
+"""Infers a launch from those in host code, else from the kernel's block and thread indices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from kernelmate.errors import ContractError
-from kernelmate.records import Contract, Kernel
+from kernelmate.records import Contract, Kernel, Size
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
-from kernelmate.source.host_code import Untranslatable
-from kernelmate.source.host_reader import HostReader, tidied
+from kernelmate.source.infer_host import HostFacts
 from kernelmate.source.launch import launch_shape
-from kernelmate.source.launches import find_launches
-from kernelmate.source.python_launches import PythonReader, find_python_launches
 from kernelmate.source.tokens import Token, lex
 
 DEFAULT_BLOCK = 256
@@ -22,93 +19,60 @@ _OUTER = ("rows", "planes", "blocks")
 
 @dataclass(frozen=True, slots=True)
 class LaunchGuess:
-    """Grid, block and shared bytes as contract expressions; `more` are sizes beyond the kernel's parameters."""
+    """Grid, block and shared bytes as contract expressions; `more` are sizes beyond the kernel's parameters.
+
+    `known` names those of the three that the host code says.
+    """
 
     grid: tuple[str, ...]
     block: tuple[str, ...]
     shared: str = "0"
     more: tuple[str, ...] = ()
+    known: frozenset[str] = frozenset()
 
 
-Sizes = Callable[[Sequence[str]], Sequence[Mapping[str, int]]]
-
-
-def guess_launch(kernel: Kernel, extents: Sequence[str], sizes: Sizes) -> LaunchGuess:
-    """Return the first launch in the file that is plain arithmetic and legal, else one from the kernel's own indices.
+def written_launch(kernel: Kernel, extents: Sequence[str], facts: HostFacts) -> LaunchGuess | None:
+    """Return the launch that host code says, completed by the kernel's own indices; None if its grid is not known.
 
     Args:
         kernel: the kernel.
         extents: the sizes among its parameters, the outermost in memory first.
-        sizes: concrete sizes for given extents.
+        facts: what one launch says.
     """
-    written = _called(kernel, extents) if kernel.unit.language == "python" else _written(kernel, extents)
-    for guess in written:
-        if _is_legal(guess, (*guess.more, *extents), sizes):
-            return guess
-    return _by_indices(kernel, extents)
+    if not facts.grid:
+        return None
+    guessed = launch_by_indices(kernel, extents)
+    block = facts.block or (
+        guessed.block if len(guessed.block) == 1 or "block_" in str(facts.grid) else (str(DEFAULT_BLOCK),)
+    )
+    shared = guessed.shared if facts.shared is None else facts.shared
+    known = {"grid", *(["block"] if facts.block else []), *([] if facts.shared is None else ["shared"])}
+    return LaunchGuess(facts.grid, block, shared, facts.more, frozenset(known))
 
 
-def _is_legal(guess: LaunchGuess, extents: Sequence[str], sizes: Sizes) -> bool:
-    listed = tuple(sizes(extents))
-    contract = Contract("", listed, guess.grid, guess.block, (), guess.shared)
+def partly_written(guess: LaunchGuess, facts: HostFacts) -> LaunchGuess:
+    """Returns a guessed launch with the block that host code says, where its grid is not known."""
+    if not facts.block or facts.grid or len(facts.block) != len(guess.block):
+        return guess
+    return replace(guess, block=facts.block, known=frozenset({"block"}))
+
+
+def is_legal(guess: LaunchGuess, sizes: Sequence[Size]) -> bool:
+    """Returns True if a launch is valid at every size."""
+    contract = Contract("", tuple(sizes), guess.grid, guess.block, (), guess.shared)
     try:
-        for size in listed:
+        for size in sizes:
             launch_shape(contract, size)
     except ContractError:
         return False
     return True
 
 
-# ------------------------------------------------------------------------------------------- launches in the file
-
-
-def _written(kernel: Kernel, extents: Sequence[str]) -> Iterator[LaunchGuess]:
-    text = kernel.unit.text
-    launches = {launch.start: launch for launch in find_launches(text)}
-    for site in kernel.launches:
-        arguments = [text[start:end] for start, end in launches[site.start].arguments]
-        reader = HostReader(lex(text).tokens, site.start, _host_names(kernel, arguments, extents), site.block)
-        try:
-            block = reader.block_sides()
-            grid = reader.grid_sides(site.grid)
-            shared = "0" if site.shared is None else reader.expression(site.shared)
-        except Untranslatable:
-            continue
-        yield _tidy(grid, block, shared, tuple(reader.free))
-
-
-def _called(kernel: Kernel, extents: Sequence[str]) -> Iterator[LaunchGuess]:
-    file, launches = find_python_launches(kernel.unit, kernel.name)
-    for launch in launches:
-        names = _host_names(kernel, launch.arguments or (), extents)
-        reader = PythonReader(file, {name: size for name, size in names.items() if size is not None})
-        try:
-            block, grid = reader.sides(launch.block), reader.sides(launch.grid)
-            shared = "0" if launch.shared is None else reader.expression(launch.shared)
-        except Untranslatable:
-            continue
-        yield _tidy(grid, block, shared, ())
-
-
-def _host_names(kernel: Kernel, arguments: Sequence[str], extents: Sequence[str]) -> dict[str, str | None]:
-    """Returns the host's expression for each size; None if it passes several."""
-    names: dict[str, str | None] = {}
-    for parameter, written in zip(kernel.signature.parameters, arguments, strict=False):
-        if parameter.name in extents:
-            names[written] = None if written in names else parameter.name
-    return names
-
-
-def _tidy(grid: tuple[str, ...], block: tuple[str, ...], shared: str, free: tuple[str, ...]) -> LaunchGuess:
-    threads = int(block[0]) if len(block) == 1 and block[0].isdigit() else None
-    return LaunchGuess(tuple(tidied(side, threads) for side in grid), block, tidied(shared, threads), free)
-
-
 # ------------------------------------------------------------------------------------------- the kernel's indices
 
 
-def _by_indices(kernel: Kernel, extents: Sequence[str]) -> LaunchGuess:
-    """Derive block and grid from the axes that the kernel reads; x runs along the innermost extent.
+def launch_by_indices(kernel: Kernel, extents: Sequence[str]) -> LaunchGuess:
+    """Return a launch by the axes that the kernel reads; x runs along the innermost extent.
 
     A grid axis without a matching extent among the parameters gets a size of its own.
     """

@@ -24,11 +24,13 @@ class ParsedLaunch:
 
 @text_cache(32)
 def find_launches(text: str) -> tuple[ParsedLaunch, ...]:
-    """Returns every `name<<<grid, block, ...>>>(...)` of the text, also in macros; spans are offsets."""
+    """Returns every `name<<<grid, block, ...>>>(...)` of the text, also in macros and as `<< <...>> >`; spans are offsets."""
     tokens = lex(text).tokens
     found = []
     for index, token in enumerate(tokens):
-        if token.text == "<<<":
+        if token.text == "<<<" or (
+            token.text == "<<" and tokens[index + 1 : index + 2] and tokens[index + 1].text == "<"
+        ):
             launch = _read_launch(text, tokens, index)
             if launch is not None:
                 found.append(launch)
@@ -37,28 +39,29 @@ def find_launches(text: str) -> tuple[ParsedLaunch, ...]:
 
 def _read_launch(text: str, tokens: Sequence[Token], index: int) -> ParsedLaunch | None:
     named, with_arguments = name_before(tokens, index)
-    end = _configuration_end(tokens, index + 1)
+    first = index + (1 if tokens[index].text == "<<<" else 2)
+    end = _configuration_end(tokens, first, spaced=first > index + 1)
     if named is None or end is None or end + 3 >= len(tokens) or tokens[end + 3].text != "(":
         return None
     last = closing(tokens, end + 3)
     if last is None:
         return None
-    first = named
-    while first >= 1 and tokens[first - 1].text == "::":
-        first -= 2 if first >= 2 and tokens[first - 2].kind == "word" else 1
-    name = "".join(token.text for token in tokens[first : named + 1])
+    start = named
+    while start >= 1 and tokens[start - 1].text == "::":
+        start -= 2 if start >= 2 and tokens[start - 2].kind == "word" else 1
+    name = "".join(token.text for token in tokens[start : named + 1])
     return ParsedLaunch(
         name=name.removeprefix("::"),
         template_arguments=text[tokens[named].end : tokens[index - 1].end].strip() if with_arguments else "",
-        start=tokens[first].start,
+        start=tokens[start].start,
         end=tokens[last].end,
-        configuration=_spans(tokens, index + 1, end),
+        configuration=_spans(tokens, first, end),
         arguments=_spans(tokens, end + 4, last),
     )
 
 
-def _configuration_end(tokens: Sequence[Token], start: int) -> int | None:
-    """Returns the index of the first `>` of the `>>>` that closes a launch configuration."""
+def _configuration_end(tokens: Sequence[Token], start: int, *, spaced: bool) -> int | None:
+    """Returns the index of the first `>` of the `>>>` that closes a launch configuration; `spaced` takes `>> >` too."""
     index = start
     while index + 2 < len(tokens):
         token = tokens[index]
@@ -71,10 +74,8 @@ def _configuration_end(tokens: Sequence[Token], start: int) -> int | None:
             return None
         elif (
             token.text == ">"
-            and tokens[index + 1].start == token.end
-            and tokens[index + 1].text == ">"
-            and tokens[index + 2].start == tokens[index + 1].end
-            and tokens[index + 2].text == ">"
+            and tokens[index + 1].text == tokens[index + 2].text == ">"
+            and (spaced or tokens[index + 2].end == token.start + 3)
         ):
             return index
         index += 1

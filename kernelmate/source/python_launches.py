@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmate.records import Unit
@@ -24,6 +24,7 @@ class PythonLaunch:
     Attributes:
         arguments: source text of each argument, without conversions such as `np.int32(n)`; None if the call does not
             pass a tuple.
+        nodes: the same as expressions.
         end: offset of the call's closing parenthesis.
     """
 
@@ -34,6 +35,7 @@ class PythonLaunch:
     line: int
     column: int
     end: int
+    nodes: tuple[ast.expr, ...] = ()
 
 
 def find_python_launches(unit: Unit, name: str) -> tuple[PythonFile, tuple[PythonLaunch, ...]]:
@@ -112,9 +114,11 @@ class _Bindings:
 
 def _launch(file: PythonFile, call: ast.Call) -> PythonLaunch:
     listed = argument(call, 2, "args")
-    arguments = None
+    arguments: tuple[str, ...] | None = None
+    nodes: tuple[ast.expr, ...] = ()
     if isinstance(listed, ast.Tuple | ast.List) and not any(isinstance(e, ast.Starred) for e in listed.elts):
-        arguments = tuple(file.written(_unconverted(element)) for element in listed.elts)
+        nodes = tuple(_unconverted(element) for element in listed.elts)
+        arguments = tuple(file.written(node) for node in nodes)
     line, column = file.position(call)
     return PythonLaunch(
         grid=argument(call, 0, "grid"),
@@ -124,6 +128,7 @@ def _launch(file: PythonFile, call: ast.Call) -> PythonLaunch:
         line=line,
         column=column,
         end=file.span(call)[1] - 1,
+        nodes=nodes,
     )
 
 
@@ -177,17 +182,22 @@ class _Substitution(ast.NodeTransformer):
 # --------------------------------------------------------------------------------------------- Python to contract
 
 
+SideOf = Callable[[ast.expr, Mapping[str, str]], "str | None"]
+
+
 class PythonReader:
     """Translates a call's grid, block and shared bytes to contract expressions.
 
     Args:
         file: the call's file.
         names: the size of each Python expression.
+        side: gives the value of an attribute such as `x.size` or of `x.shape[0]`, where it is known.
     """
 
-    def __init__(self, file: PythonFile, names: Mapping[str, str]) -> None:
+    def __init__(self, file: PythonFile, names: Mapping[str, str], side: SideOf | None = None) -> None:
         self.file = file
         self.names = names
+        self.side = side
 
     def sides(self, node: ast.expr | None) -> tuple[str, ...]:
         """Translate a tuple of one to three integers.
@@ -238,6 +248,12 @@ class PythonReader:
                 return f"(-{self._text(operand, depth)})"
             case ast.Call(func=ast.Name(id="min" | "max" | "cdiv" as name), args=operands, keywords=[]):
                 return f"{name}({', '.join(self._text(operand, depth) for operand in operands)})"
+            case ast.Call(func=ast.Attribute(attr="ceil"), args=[ast.BinOp(left=left, op=ast.Div(), right=r)]):
+                return f"cdiv({self._text(left, depth)}, {self._text(r, depth)})"
             case ast.Name() if depth < _DEEPEST:
                 return self._text(self._followed(node, 0), depth + 1)
+            case ast.Attribute() | ast.Subscript() if self.side is not None and depth < _DEEPEST:
+                known = self.side(node, self.names)
+                if known is not None:
+                    return known
         raise Untranslatable(f"{written} is beyond plain arithmetic")

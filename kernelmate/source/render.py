@@ -10,11 +10,17 @@ from kernelmate.records import SLOWDOWN, Argument, Contract, Passed
 
 _WIDTH = 110
 _MARKERS = {"cuda": "//", "python": "#"}
+_PLAIN = re.compile(r'\w+ = "\w+"')
 _BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 def render_contract(
-    contract: Contract, language: Literal["cuda", "python"] = "cuda", *, named: bool = False, indent: str = ""
+    contract: Contract,
+    language: Literal["cuda", "python"] = "cuda",
+    *,
+    named: bool = False,
+    indent: str = "",
+    origins: Mapping[str, str] | None = None,
 ) -> str:
     """Return the block's text, each line terminated; parsing it gives the contract again.
 
@@ -23,10 +29,26 @@ def render_contract(
         language: `cuda` gives `//` comments, `python` `#`.
         named: also write the key `kernel`, for a block that is not directly above its kernel.
         indent: blanks before every line.
+        origins: of an inferred contract, by key or argument: each line then ends with a comment on where it comes from.
     """
     marker = _MARKERS[language]
-    lines = ["/// kernelmate", *toml_lines(contract, named=named), "///"]
+    body = toml_lines(contract, named=named)
+    lines = ["/// kernelmate", *(body if origins is None else _with_origins(body, origins)), "///"]
     return "".join(f"{indent}{marker} {line}".rstrip() + "\n" for line in lines)
+
+
+def _with_origins(lines: Sequence[str], origins: Mapping[str, str]) -> list[str]:
+    """Returns the lines with the origin of each as a comment; a line without one is a guess."""
+    found = []
+    for line in lines:
+        key = re.match(r"(\w+) =", line)
+        if key is None or line.endswith("["):
+            found.append(line)
+        elif key[1] in origins:
+            found.append(f"{line}  # inferred: {origins[key[1]]}")
+        else:
+            found.append(line if _PLAIN.fullmatch(line) else f"{line}  # a guess")
+    return found
 
 
 def toml_lines(contract: Contract, *, named: bool = False) -> list[str]:

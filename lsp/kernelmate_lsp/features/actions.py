@@ -15,7 +15,7 @@ from lsprotocol import types
 from kernelmate.compiler.nvrtc import MISSING_HEADER
 from kernelmate.errors import KernelmateError
 from kernelmate.records import Candidate, Verdict
-from kernelmate.source import infer_contract, parse_contract, write_contract
+from kernelmate.source import inference, parse_contract, write_contract
 from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
 from kernelmate_lsp.features import headers, writing
@@ -125,14 +125,19 @@ def _contract(reading: Reading, spot: DocumentKernel) -> Iterator[types.CodeActi
     if spot.kernel.unit.language == "python":
         return
     try:
-        changed = write_contract(spot.kernel, infer_contract(spot.kernel))
+        inferred = inference(spot.kernel)
+        changed = write_contract(spot.kernel, inferred.contract, inferred.origins)
         text = document_text(reading, changed)
     except KernelmateError:
         return
     line = name_place(spot.kernel)[0]
     label = f"Write a contract above {spot.kernel.name}"
     edit = workspace_edit(
-        reading, text, label, f"Guessed from signature and subscripts at line {line}; correct it.", annotated=False
+        reading,
+        text,
+        label,
+        f"Inferred from host code, signature and subscripts at line {line}; correct it.",
+        annotated=False,
     )
     yield types.CodeAction(label, f"{REWRITE}.addContract", edit=edit)
 

@@ -429,7 +429,7 @@ def test_the_launch_in_the_file_is_taken_where_it_is_plain(
         ("int n", "int t = 128; int b = (c + t - 1) / t; k<<<b, t>>>(p, c)", ("cdiv(n, block)",), ("128",), ["n"]),
         ("int n", "dim3 b(16, 4); k<<<c / (b.x * b.y), b>>>(p, c)", ("n // (block_x * block_y)",), ("16", "4"), ["n"]),
         ("int m, int n", "k<<<s, 64>>>(p, s, s)", ("cdiv(m * n, block)",), ("256",), ["m", "n"]),
-        ("int n", "k<<<c, UNKNOWN>>>(p, c)", ("cdiv(n, block)",), ("256",), ["n"]),
+        ("int n", "k<<<c, UNKNOWN>>>(p, c)", ("n",), ("256",), ["n"]),
         ("int n", "k<<<NUM_SMS, 64>>>(p, c)", ("cdiv(n, block)",), ("256",), ["n"]),
     ],
 )

@@ -1,0 +1,196 @@
+"""Places in host code: the names that are visible there, the function around them, and where that function is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelmate.source.host_text import HostFiles, HostText
+from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
+
+_NOT_CALLERS = frozenset({"return", "else", "do", "case", "throw", "co_return"})
+_MOST_CALLERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class HostParameter:
+    """One parameter of a host function: its name, its whole text, and its default, if it has one."""
+
+    name: str
+    text: str
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostFunction:
+    """A host function around a place: its name, its parameters, and the index of the brace that opens its body."""
+
+    name: str
+    template: tuple[str, ...]
+    parameters: tuple[HostParameter, ...]
+    brace: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostPlace:
+    """A token of host code.
+
+    Attributes:
+        host: the text.
+        index: of the token.
+        given: the arguments of the function around it by parameter, where one call is meant; None for any call.
+        caller: where `given` is written.
+    """
+
+    host: HostText
+    index: int
+    given: Mapping[str, str] | None = None
+    caller: HostPlace | None = None
+    _visible: list[tuple[int, Token]] = field(default_factory=list)
+
+    @property
+    def line(self) -> int:
+        """The line, from 1."""
+        return self.line_of(self.index)
+
+    def line_of(self, index: int) -> int:
+        """Returns the line, from 1, of a token of the same text."""
+        return self.host.text.count("\n", 0, self.host.tokens[index].start) + 1
+
+    def function(self) -> HostFunction | None:
+        """Returns the innermost function around the place."""
+        for opening in self.host.around(self.index):
+            head = self.host.head(opening) if self.host.tokens[opening].text == "{" else None
+            if head is None or head.name in ("constexpr", "switch", "defined"):
+                continue
+            if head.parameters.strip():
+                return HostFunction(head.name, head.template, read_host_parameters(head.parameters), opening)
+            if self._is_function(opening):
+                return HostFunction(head.name, head.template, (), opening)
+        return None
+
+    def _is_function(self, brace: int) -> bool:
+        return any(self.host.tokens[at].text == ")" for at in range(max(brace - 3, 0), brace))
+
+    def region(self) -> tuple[int, int]:
+        """Returns the first and last token of the function's body; of the whole text outside of a function."""
+        function = self.function()
+        if function is None:
+            return 0, len(self.host.tokens)
+        return function.brace, closing(self.host.tokens, function.brace) or len(self.host.tokens)
+
+    def visible(self) -> list[tuple[int, Token]]:
+        """Returns the tokens before the place whose declarations hold there, with their indices.
+
+        These are preprocessor lines, what stands outside of every function, and the blocks around the place.
+        """
+        if not self._visible:
+            tokens, parents = self.host.tokens, self.host.parents
+            around = set(self.host.around(self.index))
+            seen: dict[int, bool] = {-1: True}
+
+            def holds(opening: int) -> bool:
+                path = []
+                while opening not in seen:
+                    path.append(opening)
+                    opening = parents[opening]
+                state = seen[opening]
+                for one in reversed(path):
+                    state = state and (one in around or tokens[one].text != "{" or self._is_namespace(one))
+                    seen[one] = state
+                return state
+
+            self._visible.extend(
+                (at, token)
+                for at, token in enumerate(tokens[: self.index])
+                if token.directive or holds(parents[at])
+            )  # fmt: skip
+        return self._visible
+
+    def _is_namespace(self, brace: int) -> bool:
+        """Returns True for the brace of a namespace, of a list of values, or of anything else that is no block of its own."""
+        before = [token.text for token in self.host.tokens[max(brace - 4, 0) : brace]]
+        if "namespace" in before or before[-2:] == ["extern", '"C"'] or "enum" in before:
+            return True
+        blocks = (")", ";", "{", "}", "else", "do", "try", "const", "noexcept", ":")
+        return before[-1:] != [] and before[-1] not in blocks and not {"struct", "class", "union"} & set(before)
+
+    def callers(self, files: HostFiles) -> Iterator[HostPlace]:
+        """Yields the calls of the function around the place, each as a place inside that function with its arguments."""
+        function = self.function()
+        if function is None:
+            return
+        if self.given is not None:
+            yield self
+            return
+        found = 0
+        for host in files.mentioning(function.name):
+            for index in host.words.get(function.name, ()):
+                arguments = _call_arguments(host, index)
+                if arguments is None or (
+                    host is self.host and index < function.brace and _heads(host, index, function)
+                ):
+                    continue
+                given = dict(_bound(function.parameters, arguments))
+                yield HostPlace(self.host, self.index, given, HostPlace(host, index), self._visible)
+                found += 1
+                if found >= _MOST_CALLERS:
+                    return
+            if found:
+                return
+
+
+def _heads(host: HostText, index: int, function: HostFunction) -> bool:
+    """Returns True if a name is that of the function's own definition."""
+    return not any(token.text in (";", "}", "{") for token in host.tokens[index : function.brace])
+
+
+def _bound(parameters: tuple[HostParameter, ...], arguments: list[str]) -> Iterator[tuple[str, str]]:
+    for number, parameter in enumerate(parameters):
+        if number < len(arguments):
+            yield parameter.name, arguments[number]
+        elif parameter.default is not None:
+            yield parameter.name, parameter.default
+
+
+def _call_arguments(host: HostText, index: int) -> list[str] | None:
+    """Returns the arguments of the call that a name begins; None if it is no call but a declaration or something else."""
+    opening = index + 1
+    if opening < len(host.tokens) and host.tokens[opening].text == "<":
+        end = closing_angle(host.tokens, opening)
+        opening = len(host.tokens) if end is None else end + 1
+    if opening >= len(host.tokens) or host.tokens[opening].text != "(":
+        return None
+    end = closing(host.tokens, opening)
+    if end is None or host.tokens[min(end + 1, len(host.tokens) - 1)].text == "{":
+        return None
+    before = host.tokens[index - 1] if index else None
+    if before is not None and (before.text in ("define", "*", ">") or (before.kind == "word" and before.text not in _NOT_CALLERS)):  # fmt: skip
+        return None
+    return host.arguments(opening)
+
+
+def read_host_parameters(text: str) -> tuple[HostParameter, ...]:
+    """Returns the parameters of a function from the text between its parentheses."""
+    tokens = lex(text).tokens
+    found = []
+    for first, last in split_list(tokens, 0, len(tokens)):
+        part = tokens[first:last]
+        equals = next((at for at, token in enumerate(part) if token.text == "="), len(part))
+        bracket = next((at for at, token in enumerate(part) if token.text == "["), len(part))
+        words = [token.text for token in part[: min(equals, bracket)] if token.kind == "word"]
+        default = text[part[equals + 1].start : part[-1].end] if equals + 1 < len(part) else None
+        if words:
+            found.append(HostParameter(words[-1], text[part[0].start : part[-1].end], default))
+    return tuple(found)
+
+
+def place_words(files: HostFiles, place: HostPlace, unit: str, indices: list[int] | None = None) -> str:
+    """Returns where something is, as `line 12`, or `main.cu:12` in another file than the unit whose text is given."""
+    lines = sorted({place.line_of(index) for index in indices or [place.index]})
+    numbers = " and ".join(map(str, lines)) if len(lines) < 3 else f"{', '.join(map(str, lines[:-1]))} and {lines[-1]}"
+    if place.host.text == unit:
+        return f"line {numbers}" if len(lines) == 1 else f"lines {numbers}"
+    path: Path | None = files.path_of(place.host)
+    return f"{path.name if path is not None else 'another file'}:{numbers}"

@@ -1,0 +1,293 @@
+"""Reads what host code says of a kernel's launch: grid, block, shared bytes, sizes, scalars and arrays, each with its place."""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kernelmate.errors import ContractError
+from kernelmate.records import Kernel, Parameter
+from kernelmate.source.expressions import RESERVED, evaluate_integer
+from kernelmate.source.host_arrays import HostArray, HostArrays
+from kernelmate.source.host_code import Untranslatable
+from kernelmate.source.host_launches import HostLaunch, host_launches
+from kernelmate.source.host_places import HostPlace, place_words
+from kernelmate.source.host_reader import HostReader, Names, Reading, tidied, unspaced
+from kernelmate.source.host_text import HostFiles
+
+_MOST_FILES = 500
+"""Files of a project, the nearest first, in which launches, calls and constants are looked for."""
+
+_PRODUCT = re.compile(r"[A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*\Z|[A-Za-z_]\w*(?:\.|->)\w+\(\d*\)\Z")
+_QUOTIENT = re.compile(r"(\w+)/(\w+)\Z")
+
+
+@dataclass(slots=True)
+class HostFacts:
+    """What one launch says; every text is a contract expression over the kernel's sizes and `more`.
+
+    Attributes:
+        grid, block: one to three sides; empty where they are not known.
+        shared: bytes; None where they are not known.
+        more: sizes beyond the kernel's parameters.
+        values: numbers of sizes.
+        derived: values of whole-number parameters that follow from other sizes, or are constants.
+        scalars: values of other scalars.
+        arrays: by parameter.
+        origins: where each comes from, by `grid`, `block`, `shared`, `sizes` and the names of parameters.
+    """
+
+    grid: tuple[str, ...] = ()
+    block: tuple[str, ...] = ()
+    shared: str | None = None
+    more: tuple[str, ...] = ()
+    values: dict[str, int] = field(default_factory=dict)
+    derived: dict[str, str] = field(default_factory=dict)
+    scalars: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, HostArray] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+
+
+def host_facts(
+    kernel: Kernel, extents: Sequence[str], instance: str | None, is_size: Callable[[str], bool]
+) -> Iterator[HostFacts]:
+    """Yields what each launch of a CUDA kernel says, those of its own file first.
+
+    Args:
+        kernel: the kernel.
+        extents: its parameters that are sizes by type and name.
+        instance: the instance of a template whose arguments are bound.
+        is_size: True for a whole-number parameter.
+    """
+    unit = kernel.unit
+    path = Path(unit.path)
+    files = HostFiles(unit.text, path if path.is_file() else None, most=_MOST_FILES)
+    for launch in host_launches(kernel, files, instance):
+        yield _LaunchReader(kernel, extents, launch, files, is_size).facts()
+
+
+class _LaunchReader:
+    """Reads one launch."""
+
+    def __init__(
+        self, kernel: Kernel, extents: Sequence[str], launch: HostLaunch, files: HostFiles, is_size: Callable[[str], bool]
+    ) -> None:  # fmt: skip
+        self.kernel, self.extents, self.launch, self.files, self.is_size = kernel, extents, launch, files, is_size
+        self.reading = Reading(files, launch.types)
+        self.arrays = HostArrays(self.reading)
+        self.found = HostFacts()
+        pairs = zip(kernel.signature.parameters, launch.arguments, strict=False)
+        self.passed: dict[str, tuple[Parameter, str]] = {one.name: (one, text) for one, text in pairs}
+        self.values = {name: value for name, value in launch.types.items() if _is_literal(value)}
+
+    def facts(self) -> HostFacts:
+        """Returns all that is found."""
+        self._derive()
+        names = self._names((*self.extents_left(), *self._others()))
+        self._shape(names)
+        self._size_values()
+        self._scalar_values(names)
+        self._array_facts(names)
+        return self.found
+
+    def extents_left(self) -> tuple[str, ...]:
+        """Sizes that do not follow from others."""
+        return tuple(name for name in self.extents if name not in self.found.derived)
+
+    def _others(self) -> list[str]:
+        """Whole-number parameters that are no sizes by their names, and may be by their use in the launch."""
+        return [
+            name
+            for name, (parameter, text) in self.passed.items()
+            if not parameter.pointer and name not in self.extents and self.is_size(name) and name not in RESERVED
+            and self._number(text) is None
+        ]  # fmt: skip
+
+    # ------------------------------------------------------------------------------------------------------- names
+
+    def _names(self, extents: Sequence[str]) -> dict[str, str | None]:
+        """Returns the host expressions that stand for sizes."""
+        names: dict[str, str | None] = dict(self.values)
+        for name in extents:
+            if name not in self.passed:
+                continue
+            text = unspaced(self.passed[name][1])
+            if not _is_literal(text):
+                names[text] = None if text in names else name
+        return {**self._defined(names), **names}
+
+    def _defined(self, names: Names) -> dict[str, str | None]:
+        """Returns what is known of the variables that a size is made of: `N = T`, `N = B * T`, and `d = C / NH`, which gives `C`."""
+        found: dict[str, str | None] = {}
+        reader = self._reader(names)
+        for text, name in names.items():
+            value = reader.value(text) if text.isidentifier() else None
+            written = unspaced("".join(token.text for token in value)) if value is not None else text
+            if written != text and name is not None and _PRODUCT.match(written) and written not in names:
+                found[written] = name
+            quotient = _QUOTIENT.match(written)
+            if quotient is not None and names.get(quotient[2]) is not None and quotient[1] not in names:
+                found[quotient[1]] = f"({name} * {names[quotient[2]]})"
+        return found
+
+    def _reader(self, names: Names, *, block: str = "", most_free: int = 0) -> HostReader:
+        self.reading.used.clear()
+        return HostReader(self.launch.place, names, self.reading, block=block, most_free=most_free)
+
+    def _note(self, key: str, places: Sequence[tuple[HostPlace, int]] = ()) -> None:
+        """Records where something comes from: the launch, or the places that were followed, in the launch's file first."""
+        place = self.launch.place
+        of_launch = [at for where, at in places if where.host is place.host]
+        others = [(where, at) for where, at in places if where.host is not place.host]
+        if not places or of_launch:
+            indices = sorted(
+                {
+                    place.line_of(at): at
+                    for at in (*of_launch[-3:], *([] if places and key not in _OF_LAUNCH else [place.index]))
+                }.values()
+            )
+            self.found.origins[key] = place_words(self.files, place, self.kernel.unit.text, indices)
+        else:
+            where, at = others[0]
+            self.found.origins[key] = place_words(self.files, where, self.kernel.unit.text, [at])
+
+    # ------------------------------------------------------------------------------------------------------ launch
+
+    def _shape(self, names: Names) -> None:
+        block_name = unspaced(self.launch.block)
+        try:
+            self.found.block = tuple(_tidy(side, None) for side in self._reader(names).sides(self.launch.block))
+            self._note("block", self.reading.used)
+        except Untranslatable:
+            pass
+        block = self.found.block
+        threads = int(block[0]) if len(block) == 1 and block[0].isdigit() else None
+        try:
+            reader = self._reader(names, block=block_name if block_name.isidentifier() else "", most_free=1)
+            grid = reader.sides(self.launch.grid)
+            self.found.grid = tuple(_tidy(side, threads) for side in grid)
+            self._note("grid", self.reading.used)
+            words = set(re.findall(r"\w+", " ".join((*self.found.grid, *self.found.block))))
+            self.found.more = (*self.reading.free, *(name for name in self._others() if name in words))
+        except Untranslatable:
+            self.reading.free.clear()
+        try:
+            reader = self._reader(names, block=block_name if block_name.isidentifier() else "")
+            shared = "0" if self.launch.shared is None else reader.expression(self.launch.shared)
+            self.found.shared = _tidy(shared, threads)
+            self._note("shared", self.reading.used)
+        except Untranslatable:
+            pass
+
+    # ------------------------------------------------------------------------------------------------------- sizes
+
+    def _derive(self) -> None:
+        """Finds the sizes that follow from others: `total` passed as `rows * cols`."""
+        for name in self.extents:
+            if name not in self.passed:
+                continue
+            others = [other for other in self.extents_left() if other != name]
+            text = self.passed[name][1]
+            names = self._names(others)
+            value = self._tried(text, names)
+            if value in others:
+                continue  # it has the same value there, and need not have it
+            fixed = value is not None and re.search(r"\b\d+ (?://|%)", value)
+            if value is not None and not fixed and any(re.search(rf"\b{re.escape(one)}\b", value) for one in others):
+                self.found.derived[name] = _tidy(value, None)
+                self._note(name, self.reading.used)
+
+    def _size_values(self) -> None:
+        lines: list[tuple[HostPlace, int]] = []
+        for name in self.extents_left():
+            value = self._number(self.passed[name][1]) if name in self.passed else None
+            if value is not None and value > 0:
+                self.found.values[name] = value
+                lines += self.reading.used
+        if self.found.values:
+            self._note("sizes", lines)
+
+    def _number(self, text: str) -> int | None:
+        """Returns the number that an argument has, by constants alone."""
+        value = self._tried(text, self.values)
+        try:
+            return None if value is None else evaluate_integer(value, {}, "size")
+        except ContractError:
+            return None
+
+    def _tried(self, text: str, names: Names) -> str | None:
+        try:
+            return self._reader(names).expression(text)
+        except Untranslatable:
+            return None
+
+    def _scalar_values(self, names: Names) -> None:
+        for name, (parameter, text) in self.passed.items():
+            if parameter.pointer or name in self.extents or name in self.found.more:
+                continue
+            names = {written: size for written, size in names.items() if size != name}
+            value = self._tried(text, names) if self.is_size(name) else self._floating(text)
+            if value is not None:
+                self.found.scalars[name] = value if not self.is_size(name) else _tidy(value, None)
+                self._note(name, self.reading.used)
+
+    def _floating(self, text: str) -> str | None:
+        """Returns the value of a floating-point or boolean argument that is a constant."""
+        reader = self._reader({})
+        for _ in range(4):
+            plain = unspaced(text)
+            if plain in ("true", "false"):
+                return str(int(plain == "true"))
+            number = re.fullmatch(r"(-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fF]?", plain)
+            if number is not None and math.isfinite(float(number[1])):
+                return repr(float(number[1]))
+            value = reader.value(plain) if plain.isidentifier() else None
+            if value is None:
+                return None
+            text = "".join(token.text for token in value)
+        return None
+
+    # ------------------------------------------------------------------------------------------------------ arrays
+
+    def _array_facts(self, names: Names) -> None:
+        for name, (parameter, text) in self.passed.items():
+            if not parameter.pointer:
+                continue
+            found = self.arrays.array(text, self._reader(names))
+            self.found.arrays[name] = found
+            if found.lines:
+                self._note(name, list(found.lines))
+
+
+_OF_LAUNCH = frozenset({"grid", "block", "shared"})
+
+
+def _is_literal(text: str) -> bool:
+    return re.fullmatch(r"-?[\d']+[uUlL]*|0[xX][\da-fA-F]+", text) is not None
+
+
+def _tidy(expression: str, threads: int | None) -> str:
+    text = tidied(expression, threads)
+    tree = ast.parse(text, mode="eval").body
+    names = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    if names or isinstance(tree, ast.Constant):
+        return text
+    try:
+        return str(evaluate_integer(text, {}, "value"))
+    except ContractError:
+        return text
+
+
+def shrunk(values: Mapping[str, int], most: int) -> dict[str, int]:
+    """Returns sizes whose product is at most `most`: the largest ones are halved until it is."""
+    found = dict(values)
+    while math.prod(found.values()) > most:
+        largest = max(found, key=lambda name: found[name])
+        if found[largest] < 2:
+            break
+        found[largest] //= 2
+    return found

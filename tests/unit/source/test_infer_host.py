@@ -1,0 +1,335 @@
+"""What an inferred contract takes from host code of ten styles, and where it says that each line comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelmate.records import Kernel
+from kernelmate.source import find_kernels, inference, load_kernel, render_contract, text_unit
+
+SCALE = "__global__ void scale(const float* x, float* y, float a, int n) {\n  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) y[i] = a * x[i];\n}\n"
+GRID_OF_ROWS = "__global__ void rows(float* x, const float* bias, int height, int width) {\n  for (int c = threadIdx.x; c < width; c += blockDim.x) x[blockIdx.x * width + c] += bias[c];\n}\n"
+
+
+def lines(kernel: Kernel) -> list[str]:
+    """The contract's lines without comment marks, with origins."""
+    found = inference(kernel)
+    return [line[3:] for line in render_contract(found.contract, origins=found.origins).splitlines()[1:-1]]
+
+
+def told(text: str, name: str | None = None) -> list[str]:
+    kernels = find_kernels(text_unit(text))
+    return lines(next(kernel for kernel in kernels if name is None or kernel.name == name))
+
+
+def told_in(folder: Path, files: dict[str, str], spec: str) -> list[str]:
+    (folder / ".git").mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return lines(load_kernel(str(folder / spec)))
+
+
+def test_a_c_program_gives_sizes_launch_and_directions() -> None:
+    text = (
+        SCALE
+        + """
+#define THREADS 128
+#define CHECK(call) do { if ((call) != cudaSuccess) exit(1); } while (0)
+int main(void) {
+  const int count = 5000;
+  size_t bytes = count * sizeof(float);
+  float *h_x = (float*)malloc(bytes), *d_x, *d_y;
+  CHECK(cudaMalloc((void**)&d_x, bytes));
+  CHECK(cudaMalloc(&d_y, bytes));
+  CHECK(cudaMemcpy(d_x, h_x, bytes, cudaMemcpyHostToDevice));
+  int blocks = (count + THREADS - 1) / THREADS;
+  scale<<<blocks, THREADS>>>(d_x, d_y, 2.5f, count);
+  CHECK(cudaMemcpy(h_x, d_y, bytes, cudaMemcpyDeviceToHost));
+}
+"""
+    )
+    assert told(text) == [
+        "sizes = [{ n = 5000 }, { n = 853 }]  # inferred: line 9",
+        'grid = "cdiv(n, block)"  # inferred: lines 15 and 16',
+        "block = 128  # inferred: lines 6 and 16",
+        "[args]",
+        'x = "in float32[n]"  # inferred: lines 12 and 14',
+        'y = "out float32[n]"  # inferred: lines 13 and 17',
+        'a = "float32 = 2.5"  # inferred: line 16',
+        'n = "int32"',
+    ]
+
+
+def test_a_torch_extension_gives_the_sides_of_its_tensors() -> None:
+    text = (
+        GRID_OF_ROWS
+        + """
+#include <ATen/cuda/CUDAContext.h>
+torch::Tensor add_bias(torch::Tensor input, torch::Tensor bias) {
+  TORCH_CHECK(input.dim() == 2);
+  TORCH_CHECK(bias.dim() == 1);
+  const int B = input.size(0), C = input.size(1);
+  auto out = input.contiguous().clone();
+  dim3 block(std::min(C, 512));
+  rows<<<dim3(B), block, 0, at::cuda::getCurrentCUDAStream()>>>(out.data_ptr<float>(), bias.data_ptr<float>(), B, bias.size(0));
+  return out;
+}
+"""
+    )
+    found = told(text)
+    assert found[0] == "sizes = [{ height = 256, width = 256 }, { height = 37, width = 53 }]  # a guess"
+    assert found[1:3] == [
+        'grid = "height"  # inferred: lines 9 and 12',
+        'block = "min(width, 512)"  # inferred: lines 11 and 12',
+    ] or found[1].startswith('grid = "height"')
+    assert 'x = "inout float32[height, width]"' in found[4]
+    assert 'bias = "in float32[width]"' in found[5]
+
+
+def test_tensors_made_for_the_kernel_are_outputs() -> None:
+    text = (
+        SCALE
+        + """
+at::Tensor run(const at::Tensor& x) {
+  auto y = torch::empty_like(x);
+  auto z = torch::zeros({x.numel()}, x.options());
+  const int64_t n = x.numel();
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "scale", [&] {
+    scale<<<at::cuda::ATenCeilDiv(n, int64_t(256)), 256, 0, at::cuda::getCurrentCUDAStream()>>>(
+        x.data_ptr<float>(), z.data_ptr<float>(), 1.0, n);
+  });
+  return z;
+}
+"""
+    )
+    found = told(text)
+    assert found[1] == 'grid = "cdiv(n, block)"  # inferred: line 11'
+    assert found[5] == 'y = "out float32[n]"  # inferred: line 8'
+
+
+def test_a_templated_launcher_is_followed_to_its_call() -> None:
+    text = """template <int B> __global__ void fill(float* x, int n) { int i = blockIdx.x * B + threadIdx.x; if (i < n) x[i] = 1; }
+template <int BLOCK> void launch(float* data, int count) {
+  fill<BLOCK><<<(count + BLOCK - 1) / BLOCK, BLOCK>>>(data, count);
+}
+void run() {
+  float* d;
+  cudaMalloc(&d, 3000 * sizeof(float));
+  launch<64>(d, 3000);
+}
+"""
+    assert told(text) == [
+        "sizes = [{ n = 3000 }, { n = 853 }]  # inferred: line 3",
+        'grid = "cdiv(n, block)"  # inferred: line 3',
+        "block = 64  # inferred: line 3",
+        'instances = ["fill<64>"]  # inferred: its use at line 3',
+        "[args]",
+        'x = "out float32[n]"  # inferred: line 7',
+        'n = "int32"',
+    ]
+
+
+def test_a_launch_in_a_macro_is_expanded() -> None:
+    text = (
+        SCALE
+        + """
+#define LAUNCH(kernel, count, ...) kernel<<<((count) + 255) / 256, 256>>>(__VA_ARGS__)
+void run(const float* in, float* out, int count) {
+  LAUNCH(scale, count, in, out, 0.5f, count);
+}
+"""
+    )
+    found = told(text)
+    assert found[1:3] == ['grid = "cdiv(n, block)"  # inferred: line 8', "block = 256  # inferred: line 8"]
+    assert found[6] == 'a = "float32 = 0.5"  # inferred: line 8'
+
+
+def test_unified_memory_is_filled_by_the_host() -> None:
+    text = """__global__ void add(int n, float* x, float* y) { for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = x[i] + y[i]; }
+int main() {
+  int N = 1 << 10;
+  float *x, *y;
+  cudaMallocManaged(&x, N * sizeof(float));
+  cudaMallocManaged(&y, N * sizeof(float));
+  for (int i = 0; i < N; i++) { x[i] = 1.0f; y[i] = 2.0f; }
+  add<<<1, 256>>>(N, x, y);
+}
+"""
+    assert told(text) == [
+        "sizes = [{ n = 1024 }, { n = 853 }]  # inferred: line 3",
+        "grid = 1  # inferred: line 8",
+        "block = 256  # inferred: line 8",
+        "[args]",
+        'n = "int32"',
+        'x = "in float32[n]"  # inferred: lines 5 and 7',
+        'y = "inout float32[n]"  # inferred: lines 6 and 7',
+    ]
+
+
+def test_a_pitched_allocation_gives_rows_of_its_width() -> None:
+    text = """__global__ void clear(float* image, size_t pitch, int width, int height) {
+  int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+  if (x < width && y < height) ((float*)((char*)image + y * pitch))[x] = 0;
+}
+void run(int w, int h) {
+  float* image;
+  size_t pitch;
+  cudaMallocPitch(&image, &pitch, w * sizeof(float), h);
+  dim3 block(32, 8);
+  dim3 grid((w + block.x - 1) / block.x, (h + block.y - 1) / block.y);
+  clear<<<grid, block>>>(image, pitch, w, h);
+}
+"""
+    assert told(text) == [
+        "sizes = [{ height = 256, width = 256 }, { height = 37, width = 53 }]  # a guess",
+        'grid = ["cdiv(width, block_x)", "cdiv(height, block_y)"]  # inferred: lines 10 and 11',
+        "block = [32, 8]  # inferred: lines 9 and 11",
+        "[args]",
+        'image = "out float32[width, height]"  # inferred: line 8',
+        'pitch = "uint64 = width * 4"  # inferred: line 8',
+        'width = "int32"',
+        'height = "int32"',
+    ]
+
+
+def test_a_rawkernel_takes_the_sides_of_its_arrays(tmp_path: Path) -> None:
+    text = '''import cupy as cp
+kernel = cp.RawKernel(r"""
+extern "C" __global__ void rows(float* x, const float* bias, int height, int width) {
+  for (int c = threadIdx.x; c < width; c += blockDim.x) x[blockIdx.x * width + c] += bias[c];
+}
+""", "rows")
+h, w = 40, 60
+height = 40
+width = 60
+x = cp.zeros((height, width), dtype=cp.float32)
+bias = cp.random.rand(width).astype(cp.float32)
+kernel((height,), (128,), (x, bias, cp.int32(x.shape[0]), cp.int32(width)))
+'''
+    assert told_in(tmp_path, {"a.py": text}, "a.py") == [
+        "sizes = [{ height = 40, width = 60 }, { height = 37, width = 53 }]  # inferred: line 12",
+        'grid = "height"  # inferred: line 12',
+        "block = 128  # inferred: line 12",
+        "[args]",
+        'x = "inout float32[height, width] ~ zeros"  # inferred: line 10',
+        'bias = "in float32[width]"  # inferred: line 11',
+        'height = "int32"',
+        'width = "int32"',
+    ]
+
+
+def test_the_file_that_includes_a_header_launches_its_kernel(tmp_path: Path) -> None:
+    host = """#include "scale.cuh"
+static int divide(int a, int b) { return (a + b - 1) / b; }
+int main() {
+  std::vector<float> host(6000);
+  thrust::device_vector<float> x(host.size()), y(6000);
+  const int n = 6000;
+  scale<<<divide(n, 192), 192>>>(thrust::raw_pointer_cast(x.data()), thrust::raw_pointer_cast(y.data()), 1.5f, n);
+}
+"""
+    found = told_in(tmp_path, {"scale.cuh": SCALE, "main.cu": host}, "scale.cuh")
+    assert found[0] == "sizes = [{ n = 6000 }, { n = 853 }]  # inferred: main.cu:6"
+    assert found[1:3] == ['grid = "cdiv(n, block)"  # inferred: main.cu:7', "block = 192  # inferred: main.cu:7"]
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "void* args[] = {&d_x, &d_y, &a, &n}; cudaLaunchKernel((void*)scale, grid, block, args, 0, 0);",
+        'CUfunction f; cuModuleGetFunction(&f, module, "scale"); void* args[] = {(void*)&d_x, &d_y, &a, &n};'
+        " cuLaunchKernel(f, (n + 63) / 64, 1, 1, 64, 1, 1, 0, 0, args, 0);",
+    ],
+)
+def test_a_launch_by_a_list_of_addresses_is_read(launch: str) -> None:
+    text = f"{SCALE}void run(float* d_x, float* d_y, int n) {{ float a = 3; dim3 block(64); dim3 grid((n + 63) / 64); {launch} }}"
+    found = inference(find_kernels(text_unit(text))[0]).contract
+    assert found.grid[0] in ("cdiv(n, block)", "cdiv(n, 64)")
+    assert found.block[0] == "64"
+    assert found.args[2].value == "3.0"
+
+
+def test_a_function_that_is_given_the_kernel_is_followed() -> None:
+    text = (
+        SCALE
+        + """
+template <typename K, typename... Args> void linear(K kernel, int n, Args... args) {
+  kernel<<<(n + 127) / 128, 128>>>(args...);
+}
+void run(float* x, float* y, int count) { linear(scale, count, x, y, 2.0f, count); }
+"""
+    )
+    assert told(text)[1:3] == ['grid = "cdiv(n, block)"  # inferred: line 7', "block = 128  # inferred: line 7"]
+
+
+def test_what_follows_from_other_sizes_is_no_size() -> None:
+    text = """__global__ void k(const float* x, float* y, int total, int c) { int i = blockIdx.x; if (i < total) y[i] = x[i % c]; }
+void run(const float* x, float* y, int rows, int c) { const int total = rows * c; k<<<total, 1>>>(x, y, total, c); }
+__global__ void m(const float* x, float* y, int total, int rows, int c) { int i = blockIdx.x; if (i < total) y[i] = x[i % c]; }
+void more(const float* x, float* y, int rows, int c) { const int total = rows * c; m<<<total, 1>>>(x, y, total, rows, c); }
+"""
+    assert 'total = "int32"' in told(text, "k")
+    assert 'total = "int32 = rows * c"  # inferred: line 4' in told(text, "m")
+
+
+def test_a_quotient_gives_the_size_that_it_divides() -> None:
+    text = """__global__ void k(float* out, int b, int nh, int hs) { out[blockIdx.x] = 1; }
+void forward(float* out, int B, int C, int NH) { int HS = C / NH; k<<<B, 32>>>(out, B, NH, HS); }
+int main() { int B = 4; int C = 64; int NH = 2; float* d; cudaMalloc(&d, B * C * sizeof(float)); forward(d, B, C, NH); }
+"""
+    found = told(text)
+    assert found[0] == "sizes = [{ b = 4, nh = 2, hs = 32 }, { b = 13, nh = 11, hs = 7 }]  # inferred: lines 2 and 3"
+    assert "float32[b, hs * nh]" in found[4] or "float32[b, hs, nh]" in found[4]
+
+
+def test_large_sizes_are_halved_and_said() -> None:
+    text = SCALE + "int main() { int n = 1 << 24; scale<<<(n + 255) / 256, 256>>>(x, y, 1.0f, n); }\n"
+    assert told(text)[0] == "sizes = [{ n = 131072 }, { n = 853 }]  # inferred: line 5, n = 16777216 there"
+
+
+@pytest.mark.parametrize(
+    ("launch", "grid"),
+    [
+        ("scale<<<(int)ceil(n / 256.0), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("scale<<<n > 1024 ? 1024 : n, 256>>>(x, y, 1, n)", "1024 if n > 1024 else n"),
+        ("scale<<<(n >> 8) + 1, 256>>>(x, y, 1, n)", "n // 256 + 1"),
+        ("scale<<<((n + 255) & ~255) / 256, 256>>>(x, y, 1, n)", "cdiv(n, block) * block // 256"),
+        ("scale<<<static_cast<unsigned>((n + 255) / 256), 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("scale << <(n + 255) / 256, 256 >> >(x, y, 1, n)", "cdiv(n, block)"),
+        ("dim3 g; g.x = (n + 255) / 256; scale<<<g, 256>>>(x, y, 1, n)", "cdiv(n, block)"),
+        ("int g = 5; g += n; scale<<<g, 256>>>(x, y, 1, n)", "g"),
+        ("if (n > 5) { int n = 7; } scale<<<n, 256>>>(x, y, 1, n)", "n"),
+    ],
+)
+def test_expressions_of_a_launch(launch: str, grid: str) -> None:
+    text = f"{SCALE}void run(float* x, float* y, int n) {{ {launch}; }}"
+    assert inference(find_kernels(text_unit(text))[0]).contract.grid[0] == grid
+
+
+@pytest.mark.parametrize(
+    ("comment", "shape"),
+    [
+        ("__global__ void k(const float* p, // (N, 3)\n float* q, int n) { q[0] = f(p); }", ("n", "3")),
+        (
+            "// p: points [N, N / 2]\n__global__ void k(const float* p, float* q, int n) { q[0] = f(p); }",
+            ("n", "cdiv(n, 2)"),
+        ),
+        ("__global__ void k(const float* p, // (of unknown, sides)\n float* q, int n) { q[0] = f(p); }", ("n",)),
+    ],
+)
+def test_a_comment_gives_the_sides_of_a_parameter(comment: str, shape: tuple[str, ...]) -> None:
+    assert inference(find_kernels(text_unit(comment))[0]).contract.args[0].shape == shape
+
+
+def test_names_of_other_functions_do_not_reach_a_launch() -> None:
+    text = (
+        SCALE
+        + """
+void other() { int threads = 32; }
+void run(float* x, float* y, int n) { int threads = 512; scale<<<(n + threads - 1) / threads, threads>>>(x, y, 1, n); }
+void last() { int threads = 64; }
+"""
+    )
+    assert inference(find_kernels(text_unit(text))[0]).contract.block == ("512",)
