@@ -266,9 +266,23 @@ def _compiled(prepared: _Prepared, product: CompileOutput) -> Compiled:
         found = _with_standin(found)
     if prepared.part.missing:
         found = _with_missing(found, [one.name for one in prepared.part.missing])
-    if not any(diagnostic.severity == "error" for diagnostic in found):
+    errors = [one for one in found if one.severity == "error"]
+    if errors and all(_LAUNCHES.match(one.message) for one in errors):
+        found = tuple(_device_launch(kernel, one) if one in errors else one for one in found)
+    elif not errors:
         found += (_at_kernel(prepared, product.log.strip() or "The compiler gave no reason."),)
     return Compiled(kernel.name, instance, "", prepared.target.arch, prepared.compiler, False, found)
+
+
+_LAUNCHES = re.compile(
+    r"device-side kernel launch could not be processed|a kernel launch from __device__ or __global__"
+)
+
+
+def _device_launch(kernel: Kernel, error: Diagnostic) -> Diagnostic:
+    """Returns a note in place of the error at a launch in device code, which is valid CUDA."""
+    text = f"{kernel.name} launches a kernel from device code: dynamic parallelism is not supported, so it is neither compiled nor judged"
+    return replace(error, severity="note", message=text, code="not-supported")
 
 
 _LACKING = re.compile(r'(?:namespace "(?:at|c10|torch)\b[^"]*"|class "(?:at|c10)::[^"]*") has no member')

@@ -174,7 +174,7 @@ def decide(
 
 
 def _broken(verdict: Verdict) -> Iterator[str]:
-    if not verdict.compiled:
+    if not verdict.compiled and not verdict.unsupported:
         first = next((d.message for d in verdict.diagnostics if d.severity == "error"), None)
         yield f"does not compile: {first}" if first else "does not compile"
         return

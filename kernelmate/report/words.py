@@ -353,7 +353,7 @@ def standing(verdict: Verdict, *, candidate: bool = True) -> tuple[str, Tone]:
         verdict: the verdict.
         candidate: True for a candidate; a kernel judged by itself is `clean`, `has warnings` or `not good`.
     """
-    if not verdict.compiled:
+    if not verdict.compiled and not verdict.unsupported:
         return "does not compile", "bad"
     if not_judged(verdict):
         return "not judged", "doubt"

@@ -15,6 +15,7 @@ from kernelmate.measure.statistics import ANY, EDITED, RatioError
 from kernelmate.records import (
     BackendName,
     Contract,
+    Finding,
     FindingCode,
     Judgement,
     JudgeTask,
@@ -245,6 +246,8 @@ class JudgingContext:
         verdict = compiled_verdict(prepared, self.target, self.backend, self.seed)
         if prepared.findings:
             return verdict, ()
+        if not prepared.compiled.ok:
+            return replace(verdict, findings=(_not_compiled(prepared),)), ()
         try:
             outcome = self._run(
                 self._glance(prepared, baseline, objective) if quick else self._whole(prepared, baseline, alone=alone)
@@ -395,6 +398,12 @@ class JudgingContext:
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.on_progress is not None:
             self.on_progress(stage, done, total)
+
+
+def _not_compiled(prepared: Prepared) -> Finding:
+    """Returns the note for which a version has no code (inactive, not supported, a template that nothing uses) as a finding."""
+    said = prepared.compiled.diagnostics[-1]
+    return Finding(FindingCode.UNSUPPORTED_INSTRUCTION, "error", said.message, said.file, said.line, said.column)
 
 
 def instances_of(contract: Contract | None) -> tuple[str | None, ...]:

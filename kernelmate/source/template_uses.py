@@ -79,6 +79,7 @@ _PLAIN = frozenset(
     ]
 )
 _FLOATING = ("float", "at::Half", "double")
+_FLOATS = frozenset([*_FLOATING, "half", "__half", "__nv_bfloat16", "nv_bfloat16", "at::BFloat16", "c10::Half"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +168,47 @@ def guessed_instances(kernel: Kernel) -> tuple[InferredInstance, ...]:
     if not parameters or any(one.kind == "template" and one.default is None for one in parameters):
         return ()
     found = []
+    indexing = index_types(kernel)
     for element in ("float", "__half", "int"):
-        given = [_guess(one, element) for one in parameters if one.default is None and one.kind != "pack"]
+        given = [
+            "int" if one.name in indexing else _guess(one, element)
+            for one in parameters
+            if one.default is None and one.kind != "pack"
+        ]
         found.append(
             InferredInstance(
                 f"{kernel.name}<{', '.join(given)}>", "a guess: nothing in the project uses it", guessed=True
             )
         )
     return tuple(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=256)
+def index_types(kernel: Kernel) -> frozenset[str]:
+    """Returns the type parameters of a template that must be integral: their values are subscripts, or operands of `%`, `<<` or `&`."""
+    found = set()
+    for parameter in template_parameters(kernel):
+        if parameter.kind != "type" or not parameter.name:
+            continue
+        declared = re.findall(
+            rf"\b{re.escape(parameter.name)}\b(?:\s+const)?\s*([*&\s]*)(?:\b(?:const|__restrict__|__restrict)\b[\s*]*)*(\w+)\s*[=,;)\[{{]",
+            kernel.source,
+        )
+        values = {name for stars, name in declared if "*" not in stars}
+        elements = {name for stars, name in declared if "*" in stars}
+        operands = [rf"\b{re.escape(name)}\b" for name in values]
+        operands += [rf"\b{re.escape(name)}\s*\[[^\[\]]*\]" for name in elements]
+        if any(_is_integral(operand, kernel.source) for operand in operands):
+            found.add(parameter.name)
+    return frozenset(found)
+
+
+def _is_integral(operand: str, text: str) -> bool:
+    """Returns True if an operand stands in a subscript, in a pointer's offset, or beside an operator of whole numbers."""
+    behind = rf"{operand}(?!\s*[\[(.])\s*(?:%|<<|>>|\^|&(?![&=])|\|(?![|=]))"
+    before = rf"(?:%|<<|>>|\^|(?<=[\w)\]])\s*(?<!&)&(?!&)|(?<!\|)\|(?!\|))=?\s*{operand}"
+    subscript = rf"\w\s*\[(?:[^\[\];]|\[[^\[\];]*\])*?{operand}(?!\s*[\[(.])[^\[\];]*\]"
+    return any(re.search(pattern, text) for pattern in (behind, before, subscript))
 
 
 def _guess(parameter: TemplateParameter, element: str) -> str:
@@ -231,8 +265,15 @@ class _InstanceSearch:
                     else "its use in another file of the project"
                 )
                 origins.setdefault(text, where)
-        ordered = sorted(counted, key=lambda text: -counted[text])
+        ordered = sorted((text for text in counted if not self._contradicts(text)), key=lambda text: -counted[text])
         return tuple(InferredInstance(text, origins[text]) for text in ordered)
+
+    def _contradicts(self, instance: str) -> bool:
+        """Returns True if an instance has a floating-point type where the kernel needs an integral one."""
+        indexing = index_types(self.kernel)
+        arguments = instance.partition("<")[2].removesuffix(">").split(", ")
+        pairs = zip(self.parameters, arguments, strict=False) if indexing else ()
+        return any(one.name in indexing and argument in _FLOATS for one, argument in pairs)
 
     def _uses(self) -> Iterator[tuple[HostText, int, int]]:
         """Yields every place that names the kernel with template arguments, or launches it."""

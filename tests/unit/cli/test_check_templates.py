@@ -74,3 +74,14 @@ def test_strings_that_are_not_read_are_named_beside_those_that_are(run: Run, fol
     assert "a  compiles" in done.stdout
     assert "c  compiles" in done.stdout
     assert "k.py:4:18: the code of b is not read: it is made by .format()" in done.stderr
+
+
+def test_what_is_not_compiled_by_a_note_is_not_judged(run: Run, documents: Documents, folder: Path) -> None:
+    text = "__global__ void child(float *x) { x[0] = 1; }\n__global__ void parent(float *x) { child<<<1, 32>>>(x); }\n"
+    code, found = verdicts(run, documents, folder, text)
+    assert (code, [one["compiled"] for one in found]) == (0, [True, False])
+    judged = run("bench", "k.cu::parent")
+    assert judged.exit_code == 3
+    assert "parent  not judged" in judged.stdout
+    assert "dynamic parallelism is not supported" in judged.stdout
+    assert "does not compile" not in judged.stdout

@@ -50,6 +50,16 @@ def test_an_inactive_kernel_is_a_note(tmp_path: Path, cache_dir: Path) -> None:
     assert [one.code for one in active["z:8"].diagnostics] == ["inactive"]
 
 
+def test_a_launch_in_device_code_is_not_supported(tmp_path: Path, cache_dir: Path) -> None:
+    child = "__global__ void child(float *x) { x[0] = 1; }\n"
+    found = compile_each(tmp_path, child + "__global__ void parent(float *x) {\n  child<<<1, 32>>>(x);\n}\n")
+    (said,) = found["parent"].diagnostics
+    assert (found["child"].ok, said.severity, said.code, said.line) == (True, "note", "not-supported", 3)
+    assert "dynamic parallelism is not supported" in said.message
+    both = compile_each(tmp_path, child + "__global__ void parent(float *x) { child<<<1, 32>>>(x); missing(); }\n")
+    assert {one.severity for one in both["parent"].diagnostics} == {"error"}
+
+
 def test_concepts_and_alias_templates_are_kept(tmp_path: Path, cache_dir: Path) -> None:
     text = (
         "template <typename T> concept Small = sizeof(T) <= 4;\n"

@@ -8,7 +8,7 @@ import pytest
 
 from kernelmate.records import Unit
 from kernelmate.source import find_kernels
-from kernelmate.source.template_uses import guessed_instances, inferred_instances, template_parameters
+from kernelmate.source.template_uses import guessed_instances, index_types, inferred_instances, template_parameters
 
 KERNEL = "template <typename T, int N> __global__ void k(T *x, const T *y) { x[0] = y[N]; }\n"
 
@@ -112,3 +112,35 @@ def test_guesses_follow_kind_and_name() -> None:
     assert [one.kind for one in template_parameters(kernel)] == ["type", "type", "value", "value", "value", "pack"]
     assert next(one.text for one in guessed_instances(kernel)) == "k<float, int, 128, false, Mode(0)>"
     assert all(one.guessed for one in guessed_instances(kernel))
+
+
+@pytest.mark.parametrize(
+    ("text", "indexing"),
+    [
+        ("template <typename I> __global__ void k(float* x, const I* idx) { x[idx[threadIdx.x]] = 1; }", {"I"}),
+        ("template <typename I> __global__ void k(float* x, const I n) { for (I i = 0; i < n; i++) x[i] = 1; }", {"I"}),
+        ("template <typename T> __global__ void k(T* x, T a, int n) { x[n] = a & 3; }", {"T"}),
+        ("template <typename T> __global__ void k(T* x, int n) { x[n] = x[n] % 7; }", {"T"}),
+        ("template <typename T> __global__ void k(T* x, int n) { x[n] = x[n + 1] << 7; }", {"T"}),
+        (
+            "template <typename T> __global__ void k(T* x, T a, int n) { x[n] = a && f(&a) ? x[n & 3] : x[n % 4]; }",
+            set(),
+        ),
+        ("template <typename T> __global__ void k(T* x, int n) { T m[4]; m[n] = x[0]; x[n] = m[n % 4]; }", set()),
+        ("template <typename T, typename V> __global__ void k(T* x, V* w, int n) { x[n] = (T)w[n]; }", set()),
+    ],
+)
+def test_a_type_whose_values_are_subscripts_is_integral(text: str, indexing: set[str]) -> None:
+    (kernel,) = find_kernels(Unit("<cell>", text))
+    assert index_types(kernel) == indexing
+    first = guessed_instances(kernel)[0].text
+    assert first.startswith("k<int" if indexing else "k<float")
+
+
+def test_an_instance_with_a_floating_point_index_is_left_out() -> None:
+    text = (
+        "template <typename I> __global__ void k(float* x, const I* idx) { x[idx[threadIdx.x]] = 1; }\n"
+        "template <typename V> void f(float* x, V* i) { k<V><<<1, 1>>>(x, i); }\n"
+        "template void f<float>(float* x, float* i);\ntemplate void f<long>(float* x, long* i);\n"
+    )
+    assert instances(text) == ["k<long>"]
