@@ -79,8 +79,10 @@ def _checked(kernel: Kernel, verdict: Verdict, target: Target) -> CheckedKernel:
     from kernelmate.compiler import what_would_lift
     from kernelmate.report.tables import CheckedKernel
     from kernelmate.source import launch_shape
+    from kernelmate.source.bound_instances import at_instance
 
     contract = _contract(kernel)
+    contract = None if contract is None else at_instance(contract, verdict.instance)
     if contract is None or verdict.resources is None or verdict.occupancy is None:
         return CheckedKernel(verdict)
     shape = launch_shape(contract, contract.sizes[0])

@@ -44,6 +44,7 @@ from kernelmate.session.verdicts import (
     with_judgement,
     with_weights,
 )
+from kernelmate.source.bound_instances import at_instance, concrete_instances
 from kernelmate.worker.client import REFERENCE_STAGE, JudgeWorker, OnProgress, TaskDeath
 from kernelmate.worker.nvidia.tool import TIMEOUT_S
 
@@ -228,6 +229,10 @@ class JudgingContext:
             edited: True if a built-in rewrite derived it from the baseline.
             quick: as for `quick_evaluation`.
         """
+        own = at_instance(self.contract, prepared.compiled.instance)
+        if own is not self.contract:
+            context = replace(self, contract=own)
+            return context._try(prepared, baseline, objective, alone=alone, edited=edited, quick=quick)
         verdict, metrics = self._run_version(prepared, baseline, objective, alone=alone, quick=quick)
         relaunched = baseline is not None and verdict.binary == baseline.verdict.binary
         error = EDITED if edited or relaunched else ANY
@@ -408,7 +413,7 @@ def _not_compiled(prepared: Prepared) -> Finding:
 
 def instances_of(contract: Contract | None) -> tuple[str | None, ...]:
     """Returns the units that are compiled and judged separately: each template instance, or the kernel itself."""
-    return contract.instances if contract is not None and contract.instances else (None,)
+    return concrete_instances(contract) if contract is not None and contract.instances else (None,)
 
 
 def directory_of(kernel: Kernel) -> Path:

@@ -28,6 +28,7 @@ from kernelmate.records import (
 )
 from kernelmate.records.compiled import INFERRED
 from kernelmate.source import launch_shape, size_allowed
+from kernelmate.source.bound_instances import at_instance
 from kernelmate.source.template_uses import (
     MOST_INSTANCES,
     InferredInstance,
@@ -117,12 +118,13 @@ class KernelPreparer:
     nvcc: bool = False
 
     def prepare(self, kernel: Kernel, contract: Contract | None, instance: str | None) -> Prepared:
-        """Compile one instance and evaluate its launch.
+        """Compile one instance and evaluate its launch, at the sizes that select it.
 
         Raises:
             CompileTimeout: the compiler did not end.
             EnvironmentFailed: there is no compiler.
         """
+        contract = at_instance(contract, instance) if contract is not None else None
         compiled = compile_kernel(
             kernel,
             contract.options if contract is not None else (),

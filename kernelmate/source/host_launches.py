@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelmate.records import Kernel
 from kernelmate.source.host_places import HostPlace, read_host_parameters
@@ -24,6 +24,8 @@ class HostLaunch:
     Attributes:
         place: the launch's name; in a function that is given the kernel, with that call's arguments.
         types: what the template parameters of the function around it stand for, where an instance shows it.
+        template: its template arguments as written, with their brackets.
+        before: the text before it in the expansion of a macro.
     """
 
     place: HostPlace
@@ -32,6 +34,8 @@ class HostLaunch:
     shared: str | None
     arguments: tuple[str, ...]
     types: Mapping[str, str]
+    template: str = ""
+    before: str = ""
 
 
 def host_launches(kernel: Kernel, files: HostFiles, instance: str | None) -> Iterator[HostLaunch]:
@@ -76,7 +80,8 @@ def _launch(text: str, launch: ParsedLaunch, place: HostPlace, kernel: Kernel, i
     parts = [text[start:end] for start, end in launch.configuration]
     arguments = tuple(text[start:end] for start, end in launch.arguments)
     types = _host_types(launch.template_arguments, place, kernel, instance)
-    return HostLaunch(place, parts[0], parts[1], parts[2] if len(parts) > 2 else None, arguments, types)
+    shared = parts[2] if len(parts) > 2 else None
+    return HostLaunch(place, parts[0], parts[1], shared, arguments, types, launch.template_arguments)
 
 
 def _host_types(written: str, place: HostPlace, kernel: Kernel, instance: str | None) -> Mapping[str, str]:
@@ -235,12 +240,11 @@ def _at_macro_calls(
             arguments = host.arguments(index + 1)
             if len(arguments) == len(parameters) or "__VA_ARGS__" in parameters:
                 yield from _expanded(kernel, files.expansion(name, arguments), HostPlace(host, index), instance)
-                return
 
 
 def _expanded(kernel: Kernel, text: str, place: HostPlace, instance: str | None) -> Iterator[HostLaunch]:
     simple = kernel.name.rpartition("::")[2]
     for launch in find_launches(host_text(text).text):
         if launch.name.rpartition("::")[2] == simple and len(launch.configuration) >= 2:
-            yield _launch(text, launch, place, kernel, instance)
+            yield replace(_launch(text, launch, place, kernel, instance), before=text[: launch.start])
             return

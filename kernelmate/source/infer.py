@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import repeat
 from math import log2, prod
 
@@ -83,8 +83,11 @@ def inference(kernel: Kernel) -> Inference:
     whole = [p.name for p in kernel.signature.parameters if not p.pointer and _is_size(p, types[p.name][0])]
     guess = _Guess(kernel, types, whole)
     instance = instances[0] if instances else None
-    for facts in _facts(kernel, whole, instance, types):
+    launches = _facts(kernel, whole, instance, types)
+    for facts in launches:
         launch = written_launch(kernel, guess.launch_extents(facts), facts)
+        if launch is not None and (selected := guess.bound(launch, facts, launches, instances)) is not None:
+            return selected
         if launch is not None and (sizes := guess.legal_sizes(launch, facts)):
             return guess.contract(launch, sizes, facts, instances)
         launch = partly_written(launch_by_indices(kernel, guess.launch_extents(facts)), facts)
@@ -97,13 +100,13 @@ def inference(kernel: Kernel) -> Inference:
 
 def _facts(
     kernel: Kernel, whole: Sequence[str], instance: str | None, types: Mapping[str, tuple[str, int]]
-) -> Iterator[HostFacts]:
-    """Yields what launches say: the first ones, those with a known grid before the others."""
+) -> list[HostFacts]:
+    """Returns what launches say: the first ones, those with a known grid before the others."""
     if kernel.unit.language == "python":
         found = list(python_facts(kernel, whole))
     else:
         found = list(host_facts(kernel, whole, instance, lambda name: "int" in types[name][0]))
-    yield from sorted(found, key=lambda facts: (not facts.grid, not facts.block))
+    return sorted(found, key=lambda facts: (not facts.grid, not facts.block))
 
 
 def _instances(kernel: Kernel) -> tuple[tuple[str, ...], Mapping[str, str]]:
@@ -160,19 +163,59 @@ class _Guess:
     def _matrix(self) -> dict[str, tuple[str, ...]]:
         return _matmul(self.whole, [p.name for p in self.kernel.signature.parameters if p.pointer])
 
-    def legal_sizes(self, launch: LaunchGuess, facts: HostFacts) -> tuple[Mapping[str, int], ...]:
-        """Returns the sizes at which a launch is valid, the host's own first; nothing if there is none."""
+    def legal_sizes(self, launch: LaunchGuess, facts: HostFacts, *, fixed: str = "") -> tuple[Mapping[str, int], ...]:
+        """Returns the sizes at which a launch is valid, the host's own first; nothing if there is none.
+
+        The value of the size `fixed` is never made smaller.
+        """
         extents = (*launch.more, *self.extents(facts)) or ("n",)
         usual, odd = (*sizes_of(extents), {})[:2]
         own = {**usual, **facts.values}
         if "multiProcessorCount" in launch.more:
             own, odd = {**own, "multiProcessorCount": SMALL}, {**odd, "multiProcessorCount": 3}
-        tried = [{**usual, **shrunk({name: own[name] for name in extents}, MOST_ELEMENTS)}, usual, odd]
+        most = MOST_ELEMENTS // max(own.get(fixed, 1), 1)
+        tried = [{**own, **shrunk({name: own[name] for name in extents if name != fixed}, most)}, usual, odd]
         found: list[Mapping[str, int]] = []
         for size in tried:
-            if size not in found and (size is not usual or not found) and is_legal(launch, [size]):
+            size = {name: size[name] for name in usual}
+            if size not in found and (size != usual or not found) and is_legal(launch, [size]):
                 found.append(size)
         return tuple(found)
+
+    def bound(
+        self, launch: LaunchGuess, facts: HostFacts, launches: Sequence[HostFacts], instances: tuple[str, ...]
+    ) -> Inference | None:
+        """Returns a contract whose instance follows a size, where launches of several instances are selected by its value."""
+        chosen = facts.selection
+        if chosen is None or not instances:
+            return None
+        others = [
+            one
+            for one in launches
+            if one.selection is not None
+            and (one.selection.size, one.selection.position) == (chosen.size, chosen.position)
+        ]
+        values = {one.selection.value: one for one in others if one.selection is not None}
+        parsed = template_arguments(instances[0])
+        if len(values) < 2 or parsed is None or chosen.position >= len(parsed[1]):
+            return None
+        arguments = list(parsed[1])
+        arguments[chosen.position] = f"{{{chosen.size}}}"
+        if all(one.block == (str(value),) for value, one in values.items()):
+            launch = replace(launch, block=(chosen.size,))
+        sizes: list[Mapping[str, int]] = []
+        for value in sorted(values):
+            own = replace(facts, values={**facts.values, chosen.size: value})
+            sizes += [
+                size for size in self.legal_sizes(launch, own, fixed=chosen.size)[:1] if size[chosen.size] == value
+            ]
+        if len(sizes) < 2:
+            return None
+        found = self.contract(
+            launch, tuple(sizes), replace(facts, values={}), (f"{parsed[0]}<{', '.join(arguments)}>",)
+        )
+        where = facts.origins.get("grid", "its launches")
+        return Inference(found.contract, {**found.origins, "sizes": where, "instances": where})
 
     def contract(
         self, launch: LaunchGuess, sizes: tuple[Mapping[str, int], ...], facts: HostFacts, instances: tuple[str, ...]

@@ -17,13 +17,32 @@ from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_launches import HostLaunch, host_launches
 from kernelmate.source.host_places import HostPlace, place_words
 from kernelmate.source.host_reader import HostReader, Names, Reading, tidied, unspaced
-from kernelmate.source.host_text import HostFiles
+from kernelmate.source.host_text import HostFiles, HostText
+from kernelmate.source.instances import template_arguments
+from kernelmate.source.tokens import closing
 
 _MOST_FILES = 500
 """Files of a project, the nearest first, in which launches, calls and constants are looked for."""
 
 _PRODUCT = re.compile(r"[A-Za-z_]\w*(?:\*[A-Za-z_]\w*)*\Z|[A-Za-z_]\w*(?:\.|->)\w+\(\d*\)\Z")
 _QUOTIENT = re.compile(r"(\w+)/(\w+)\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The condition under which a launch is reached, if it fixes a template argument: `case 64: k<64><<<...>>>`.
+
+    Attributes:
+        size: the size that decides.
+        value: its value there.
+        position: of the template argument that has the same value.
+        known: True if the size is a parameter of the kernel.
+    """
+
+    size: str
+    value: int
+    position: int
+    known: bool
 
 
 @dataclass(slots=True)
@@ -38,6 +57,7 @@ class HostFacts:
         derived: values of whole-number parameters that follow from other sizes, or are constants.
         scalars: values of other scalars.
         arrays: by parameter.
+        selection: the condition under which it is reached, where that selects an instance.
         origins: where each comes from, by `grid`, `block`, `shared`, `sizes` and the names of parameters.
     """
 
@@ -49,6 +69,7 @@ class HostFacts:
     derived: dict[str, str] = field(default_factory=dict)
     scalars: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, HostArray] = field(default_factory=dict)
+    selection: Selection | None = None
     origins: dict[str, str] = field(default_factory=dict)
 
 
@@ -88,6 +109,9 @@ class _LaunchReader:
         """Returns all that is found."""
         self._derive()
         names = self._names((*self.extents_left(), *self._others()))
+        self.found.selection = self._selection(names)
+        if self.found.selection is not None and not self.found.selection.known:
+            names[self.found.selection.size] = self.found.selection.size
         self._shape(names)
         self._size_values()
         self._scalar_values(names)
@@ -155,6 +179,26 @@ class _LaunchReader:
             where, at = others[0]
             self.found.origins[key] = place_words(self.files, where, self.kernel.unit.text, [at])
 
+    # ----------------------------------------------------------------------------------------------------- instance
+
+    def _selection(self, names: Names) -> Selection | None:
+        """Returns the condition around the launch that fixes one of its template arguments."""
+        parsed = template_arguments(f"k{self.launch.template}") if self.launch.template else None
+        if parsed is None:
+            return None
+        given = [self._number(argument) for argument in parsed[1]]
+        for written, text in conditions_around(self.launch.place, self.launch.before):
+            value = self._number(text)
+            if value is None or value not in given:
+                continue
+            size = self._tried(written, names)
+            known = size in (*self.extents_left(), *self._others())
+            if not known and written.isidentifier() and not written.isupper() and written not in RESERVED:
+                size = written
+            if size is not None and size.isidentifier():
+                return Selection(size, value, given.index(value), known)
+        return None
+
     # ------------------------------------------------------------------------------------------------------ launch
 
     def _shape(self, names: Names) -> None:
@@ -172,7 +216,10 @@ class _LaunchReader:
             self.found.grid = tuple(_tidy(side, threads) for side in grid)
             self._note("grid", self.reading.used)
             words = set(re.findall(r"\w+", " ".join((*self.found.grid, *self.found.block))))
-            self.found.more = (*self.reading.free, *(name for name in self._others() if name in words))
+            others = [name for name in self._others() if name in words]
+            chosen = self.found.selection
+            more = [chosen.size] if chosen is not None and chosen.size not in (*self.extents_left(), *others) else []
+            self.found.more = (*self.reading.free, *others, *more)
         except Untranslatable:
             self.reading.free.clear()
         try:
@@ -261,6 +308,39 @@ class _LaunchReader:
             self.found.arrays[name] = found
             if found.lines:
                 self._note(name, list(found.lines))
+
+
+def conditions_around(place: HostPlace, before: str) -> Iterator[tuple[str, str]]:
+    """Yields the expressions that are equal where a place is reached: of `switch (n) { case 64: ...`, and of `if (n == 64) ...`.
+
+    Args:
+        place: the place.
+        before: what stands before it in the expansion of a macro.
+    """
+    host = place.host
+    for opening in (place.index, *(at for at in host.around(place.index) if host.tokens[at].text == "{")):
+        head = _head_before(host, opening)
+        if head is None:
+            continue
+        keyword, condition = head
+        if keyword == "if" and condition.count("==") == 1 and "&" not in condition:
+            left, _, right = condition.partition("==")
+            yield left.strip(), right.strip()
+        elif keyword == "switch":
+            within = host.text[host.tokens[opening].end : host.tokens[place.index].start] + before
+            cases = re.findall(r"\bcase\s+([\w:]+)\s*:", within)
+            if cases:
+                yield condition.strip(), cases[-1]
+
+
+def _head_before(host: HostText, at: int) -> tuple[str, str] | None:
+    """Returns the keyword and the condition in the parentheses that end before a token."""
+    if not at or host.tokens[at - 1].text != ")":
+        return None
+    for opening in range(at - 2, max(at - 40, 0), -1):
+        if host.tokens[opening].text == "(" and closing(host.tokens, opening) == at - 1:
+            return host.tokens[opening - 1].text, host.between(opening, at - 1)
+    return None
 
 
 _OF_LAUNCH = frozenset({"grid", "block", "shared"})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from kernelmate.records import Contract, Kernel
+from kernelmate.source.bound_instances import BOUND
 from kernelmate.source.cuda import read_source
 from kernelmate.source.document import Document
 from kernelmate.source.dtypes import ITEM_BYTES, c_type_dtype
+from kernelmate.source.expressions import ExpressionError, evaluate_integer
 from kernelmate.source.launches import find_launches
 from kernelmate.source.signature import spell
 from kernelmate.source.tokens import closing_angle, lex, split_list
@@ -47,7 +50,9 @@ def check_instances(document: Document, kernel: Kernel, contract: Contract) -> N
         document.fail(("instances",), "instances is empty.", f"Write instances = [{written}].")
     for index, instance in enumerate(contract.instances):
         path = ("instances", index)
-        parsed = template_arguments(instance)
+        for bound in BOUND.finditer(instance):
+            _check_bound(document, contract, index, bound)
+        parsed = template_arguments(BOUND.sub("1", instance))
         if parsed is None:
             document.fail(path, f"{instance!r} is not an instance of {kernel.name}.", f"Write {_example(kernel)}.")
         name, arguments = parsed
@@ -59,6 +64,17 @@ def check_instances(document: Document, kernel: Kernel, contract: Contract) -> N
             message = f"{instance} gives {len(arguments)} template arguments, {kernel.name} takes {len(parameters)}."
             document.fail(path, message, f"Write {_example(kernel)}.")
         _check_dtypes(document, kernel, contract, index, dict(zip(parameters, arguments, strict=False)))
+
+
+def _check_bound(document: Document, contract: Contract, index: int, bound: re.Match[str]) -> None:
+    """Checks an argument that follows sizes, such as `{n}`: a whole number at each of them."""
+    path = ("instances", index)
+    document.expression(path, bound[1], contract.sizes[0], bound.start(1))
+    for size in contract.sizes:
+        try:
+            evaluate_integer(bound[1], size, bound[1].strip())
+        except ExpressionError as error:
+            document.fail(path, error.message, error.hint or "", offset=bound.start(1) + error.offset)
 
 
 def _check_dtypes(document: Document, kernel: Kernel, contract: Contract, index: int, bound: Mapping[str, str]) -> None:

@@ -85,3 +85,38 @@ def test_what_is_not_compiled_by_a_note_is_not_judged(run: Run, documents: Docum
     assert "parent  not judged" in judged.stdout
     assert "dynamic parallelism is not supported" in judged.stdout
     assert "does not compile" not in judged.stdout
+
+
+BOUND = """// /// kernelmate
+// sizes = [{ rows = 6, n = 32 }, { rows = 3, n = 64 }]
+// grid = "rows"
+// block = "n"
+// instances = ["row_sum<float, {n}>"]
+// reference = "x.sum(axis=1)"
+// [args]
+// x = "in float32[rows, n]"
+// y = "out float32[rows]"
+// rows = "int32"
+// n = "int32"
+// ///
+template <typename T, int N> __global__ void row_sum(const T* x, T* y, int rows, int n) {
+  __shared__ T s[N];
+  s[threadIdx.x] = x[blockIdx.x * N + threadIdx.x];
+  __syncthreads();
+  T sum = 0;
+  for (int i = 0; i < N; ++i) sum += s[i];
+  if (threadIdx.x == 0) y[blockIdx.x] = sum;
+}
+"""
+
+
+def test_an_instance_that_follows_a_size_is_judged_at_that_size(run: Run, documents: Documents, folder: Path) -> None:
+    (folder / "k.cu").write_text(BOUND)
+    done = run("bench", "k.cu", "--json")
+    found = documents(done.stdout)["verdicts"]
+    assert done.exit_code == 0
+    assert [one["instance"] for one in found] == ["row_sum<float, 32>", "row_sum<float, 64>"]
+    for verdict, n in zip(found, (32, 64), strict=True):
+        assert verdict["correct"]
+        assert {case["size"]["n"] for case in verdict["cases"]} == {n}
+    assert "launch: 3 blocks of 64 threads" in run("check", "k.cu").stdout
