@@ -191,6 +191,7 @@ class HostFiles:
     most: int = _MOST_FILES
     _unit: HostText | None = field(default=None, init=False)
     _read: dict[Path, HostText] = field(default_factory=dict, init=False)
+    _found: dict[str, list[HostText]] = field(default_factory=dict, init=False)
     _files: tuple[Path, ...] | None = field(default=None, init=False)
     _left: int = field(default=_MOST_READ, init=False)
 
@@ -202,7 +203,11 @@ class HostFiles:
             yield self._unit
         if self.path is None or not self.wide:
             return
+        if word in self._found:
+            yield from self._found[word]
+            return
         pattern = re.compile(rf"\b{re.escape(word)}\b")
+        found = []
         for path in self._project():
             text = _read(path)
             if word not in text or text == self.text or not pattern.search(text):
@@ -212,7 +217,9 @@ class HostFiles:
                     continue
                 self._left -= len(text)
                 self._read[path] = host_text(text)
+            found.append(self._read[path])
             yield self._read[path]
+        self._found[word] = found
 
     def _project(self) -> tuple[Path, ...]:
         if self._files is None:

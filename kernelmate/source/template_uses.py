@@ -525,6 +525,8 @@ def _substituted(text: str, values: dict[str, str]) -> str:
 def _definitions(word: str, text: str) -> list[str]:
     """Returns what a text says that a word is: an alias or a constant, in order."""
     name = re.escape(word)
+    if not _is_defined(name, text):
+        return []
     found = re.findall(
         rf"\busing\s+{name}\s*=\s*(?:typename\s+)?([^;]+);|\btypedef\s+([^;{{}}]+?)\s+{name}\s*;"
         rf"|\b(?:constexpr|const)\b[^;=(){{}}]*\b{name}\s*=\s*([^;]+);|\b(?:constexpr|const)\b[^;=(){{}}]*\b{name}\s*\{{([^;{{}}]+)\}}\s*;",
@@ -541,7 +543,12 @@ def _definition(word: str, text: str) -> str | None:
 def _is_run_time(word: str, text: str) -> bool:
     """Returns True if a text declares the word as a variable."""
     pattern = rf"(?:\b(?:auto|int|unsigned|bool|size_t|float|double|u?int\d+_t|long)\s+|,\s*){re.escape(word)}\s*[=;]"
-    return word in text and re.search(pattern, text) is not None
+    return word in text and _is_defined(re.escape(word), text) and re.search(pattern, text) is not None
+
+
+def _is_defined(name: str, text: str) -> bool:
+    """Returns True if a sign of a definition follows a name somewhere: far cheaper than to look for the definition."""
+    return re.search(rf"{name}\s*[=;{{]", text) is not None  # without \b, a search for the literal first
 
 
 def _declaration(word: str, text: str) -> tuple[str, str] | None:
