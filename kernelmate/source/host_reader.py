@@ -398,6 +398,10 @@ class HostReader:
             if value is not None:
                 sides = (*self._sides(value, depth + 1), "1", "1")
                 return f"({sides['xyz'.index(last)]})"
+            for reader, text in self._arguments(name, depth):
+                reader.most_free = 0
+                sides = (*reader._sides(lex(text).tokens, depth + 1), "1", "1")
+                return f"({sides['xyz'.index(last)]})"
         if chain[1].text == "[" and last == "]":
             return self._element(name, depth)
         if self.reading.members is not None and chain[1].text in (".", "->"):

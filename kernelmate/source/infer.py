@@ -278,7 +278,9 @@ class _Guess:
         shape, told = self._shape(parameter, facts, seen.shape, extents, sizes)
         origin = [facts.origins.get(parameter.name, "")] if told == "host" else [told] if told else []
         if shape is None:
-            shape = self._matrix().get(parameter.name, extents)
+            chosen = facts.selection
+            small = chosen.size if chosen is not None and not chosen.known and chosen.value < SMALL else ""
+            shape = self._matrix().get(parameter.name, tuple(name for name in extents if name != small) or extents)
         if told != "host" and vector > 1:
             shape = (*shape[:-1], f"{shape[-1]} * {vector}")
         direction: Direction = "in" if parameter.const else seen.direction or "inout"

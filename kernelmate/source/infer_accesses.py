@@ -70,6 +70,7 @@ class _KernelBody:
         self._definitions = self._defined()
         self._conditions = self._conditioned()
         self._bounds: dict[str, set[tuple[str, ...]]] = {}
+        self._fixed: dict[str, set[int]] = {}
         self._partial = False
         self._compare()
         for name, extent in zip(_PLACES, grid, strict=False):
@@ -208,6 +209,8 @@ class _KernelBody:
                 continue
             guard = any(first <= index < last for first, last, _ in self._conditions)
             limit = self._poly(_text(self._until(index + 2, {";", ",", "&", "|", "?", "{"})), bounds=False)
+            if sign == "<" and not guard and limit is not None and set(limit) == {()} and before == ";":
+                self._fixed.setdefault(token.text, set()).add(limit[()])
             if sign in {">", "<="} or limit is None or set(limit) == {()}:
                 self._partial |= guard and sign in {">", ">="}
                 continue
@@ -278,14 +281,23 @@ class _KernelBody:
         poly = self._poly(subscript)
         if poly is None:
             return None
-        width = (
-            math.gcd(*(factor for product, factor in poly.items() if product)) if len(poly) > 1 or () not in poly else 1
-        )
-        if width > 1 and 0 <= poly.get((), 0) < width:
-            # A fixed number of elements for each index: `x[3 * i + 1]`.
-            sides = self._shape_of({product: factor // width for product, factor in poly.items() if product})
+        width, rest = self._width(poly)
+        if width > 1:
+            # A fixed number of elements for each index: `x[3 * i + 1]`, `x[8 * i + k]` with k below 8.
+            sides = self._shape_of({product: factor // width for product, factor in rest.items()})
             return None if sides is None else (*sides, str(width))
         return self._shape_of(poly)
+
+    def _width(self, poly: Poly) -> tuple[int, Poly]:
+        """The number of elements that each index steps over, and the terms that step; 1 where there is none."""
+        inner = [one for one in poly if len(one) == 1 and one[0] in self._fixed and one[0] not in self._bounds]
+        rest = {product: factor for product, factor in poly.items() if product and product not in inner}
+        width = math.gcd(*rest.values()) if rest else 1
+        if not inner:
+            return (width, rest) if 0 <= poly.get((), 0) < width else (1, poly)
+        limits = self._fixed[inner[0][0]]
+        fits = len(inner) == 1 and poly[inner[0]] == 1 and not poly.get((), 0) and max(limits) <= width
+        return (width, rest) if fits else (1, poly)
 
     def _shape_of(self, poly: Poly) -> tuple[str, ...] | None:
         strides: dict[str, tuple[str, ...]] = {}
@@ -336,7 +348,7 @@ class _KernelBody:
         return None
 
     def _variable(self, name: str, depth: int, *, bounds: bool) -> Poly | None:
-        if name in self._extents or (bounds and name in self._bounds):
+        if name in self._extents or (bounds and (name in self._bounds or name in self._fixed)):
             return {(name,): 1}
         text = self._definitions.get(name)
         if text is None or depth > _NESTED:
