@@ -175,6 +175,10 @@ class _Guess:
             own, odd = {**own, "multiProcessorCount": SMALL}, {**odd, "multiProcessorCount": 3}
         most = MOST_ELEMENTS // max(own.get(fixed, 1), 1)
         tried = [{**own, **shrunk({name: own[name] for name in extents if name != fixed}, most)}, usual, odd]
+        if all(name in facts.values for name in extents) and is_legal(launch, tried[:1]):
+            return (
+                {name: tried[0][name] for name in extents},
+            )  # a guessed size might be none that the kernel is meant for
         found: list[Mapping[str, int]] = []
         for size in tried:
             size = {name: size[name] for name in usual}

@@ -51,7 +51,7 @@ int main(void) {
 """
     )
     assert told(text) == [
-        "sizes = [{ n = 5000 }, { n = 853 }]  # inferred: line 9",
+        "sizes = [{ n = 5000 }]  # inferred: line 9",
         'grid = "cdiv(n, block)"  # inferred: lines 15 and 16',
         "block = 128  # inferred: lines 6 and 16",
         "[args]",
@@ -121,7 +121,7 @@ void run() {
 }
 """
     assert told(text) == [
-        "sizes = [{ n = 3000 }, { n = 853 }]  # inferred: line 3",
+        "sizes = [{ n = 3000 }]  # inferred: line 3",
         'grid = "cdiv(n, block)"  # inferred: line 3',
         "block = 64  # inferred: line 3",
         'instances = ["fill<64>"]  # inferred: its use at line 3',
@@ -158,7 +158,7 @@ int main() {
 }
 """
     assert told(text) == [
-        "sizes = [{ n = 1024 }, { n = 853 }]  # inferred: line 3",
+        "sizes = [{ n = 1024 }]  # inferred: line 3",
         "grid = 1  # inferred: line 8",
         "block = 256  # inferred: line 8",
         "[args]",
@@ -209,7 +209,7 @@ bias = cp.random.rand(width).astype(cp.float32)
 kernel((height,), (128,), (x, bias, cp.int32(x.shape[0]), cp.int32(width)))
 '''
     assert told_in(tmp_path, {"a.py": text}, "a.py") == [
-        "sizes = [{ height = 40, width = 60 }, { height = 37, width = 53 }]  # inferred: line 12",
+        "sizes = [{ height = 40, width = 60 }]  # inferred: line 12",
         'grid = "height"  # inferred: line 12',
         "block = 128  # inferred: line 12",
         "[args]",
@@ -231,7 +231,7 @@ int main() {
 }
 """
     found = told_in(tmp_path, {"scale.cuh": SCALE, "main.cu": host}, "scale.cuh")
-    assert found[0] == "sizes = [{ n = 6000 }, { n = 853 }]  # inferred: main.cu:6"
+    assert found[0] == "sizes = [{ n = 6000 }]  # inferred: main.cu:6"
     assert found[1:3] == ['grid = "cdiv(n, block)"  # inferred: main.cu:7', "block = 192  # inferred: main.cu:7"]
 
 
@@ -280,13 +280,13 @@ void forward(float* out, int B, int C, int NH) { int HS = C / NH; k<<<B, 32>>>(o
 int main() { int B = 4; int C = 64; int NH = 2; float* d; cudaMalloc(&d, B * C * sizeof(float)); forward(d, B, C, NH); }
 """
     found = told(text)
-    assert found[0] == "sizes = [{ b = 4, nh = 2, hs = 32 }, { b = 13, nh = 11, hs = 7 }]  # inferred: lines 2 and 3"
+    assert found[0] == "sizes = [{ b = 4, nh = 2, hs = 32 }]  # inferred: lines 2 and 3"
     assert "float32[b, hs * nh]" in found[4] or "float32[b, hs, nh]" in found[4]
 
 
 def test_large_sizes_are_halved_and_said() -> None:
     text = SCALE + "int main() { int n = 1 << 24; scale<<<(n + 255) / 256, 256>>>(x, y, 1.0f, n); }\n"
-    assert told(text)[0] == "sizes = [{ n = 131072 }, { n = 853 }]  # inferred: line 5, n = 16777216 there"
+    assert told(text)[0] == "sizes = [{ n = 131072 }]  # inferred: line 5, n = 16777216 there"
 
 
 @pytest.mark.parametrize(
