@@ -14,7 +14,7 @@ from lsprotocol import types
 
 from kernelmate.compiler.nvrtc import MISSING_HEADER
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Candidate, Verdict
+from kernelmate.records import Candidate, Contract, Kernel, Verdict
 from kernelmate.source import inference, parse_contract, write_contract
 from kernelmate_lsp.document_state import Benched, DocumentState, is_current
 from kernelmate_lsp.edits import document_text, workspace_edit
@@ -152,17 +152,31 @@ def _require(reading: Reading, spot: DocumentKernel, known: DocumentState) -> It
         return
     try:
         contract = parse_contract(spot.kernel)
-        if contract is None or set(assumes) <= set(contract.require):
+        if contract is not None and set(assumes) <= set(contract.require):
             return
-        changed = write_contract(spot.kernel, replace(contract, require=(*contract.require, *assumes)))
+        if contract is None and spot.kernel.unit.language == "python":
+            return
+        changed = _requiring(spot.kernel, contract, assumes)
         text = document_text(reading, changed)
     except KernelmateError:
         return
-    label = f"Require {' and '.join(assumes)} in the contract of {spot.kernel.name}"
+    conditions = " and ".join(assumes)
+    label = f"Require {conditions} in the contract of {spot.kernel.name}"
+    if contract is None:
+        label = f"Write a contract above {spot.kernel.name} that requires {conditions}"
     edit = workspace_edit(
         reading, text, label, "It fails at every tried size where that does not hold.", annotated=False
     )
     yield types.CodeAction(label, f"{REWRITE}.require", edit=edit)
+
+
+def _requiring(kernel: Kernel, contract: Contract | None, conditions: tuple[str, ...]) -> Kernel:
+    """Returns the kernel with these conditions in its contract; without one, in the inferred contract."""
+    if contract is not None:
+        return write_contract(kernel, replace(contract, require=(*contract.require, *conditions)))
+    inferred = inference(kernel)
+    origins = {**inferred.origins, "require": "its verdict"}
+    return write_contract(kernel, replace(inferred.contract, require=conditions), origins)
 
 
 async def resolve(server: KernelmateServer, action: types.CodeAction) -> types.CodeAction:
