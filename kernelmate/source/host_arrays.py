@@ -11,7 +11,7 @@ from math import prod
 from kernelmate.source.expressions import ExpressionError, parse_expression
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_places import HostPlace
-from kernelmate.source.host_reader import HostReader, Reading, chain_end, tidied, unspaced
+from kernelmate.source.host_reader import HostReader, HostTranslation, chain_end, tidied, unspaced
 from kernelmate.source.tokens import Token, closing, closing_angle, lex, split_list
 
 Shape = tuple[str, ...]
@@ -70,7 +70,7 @@ class HostArray:
 class HostArrays:
     """Reads the arrays of one launch."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: HostTranslation) -> None:
         self.reading = reading
         reading.members = self._member
         self._asked: set[tuple[str, int]] = set()

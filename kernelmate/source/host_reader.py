@@ -33,7 +33,7 @@ Names = Mapping[str, str | None]
 
 
 @dataclass(slots=True)
-class Reading:
+class HostTranslation:
     """What several translations for one launch share.
 
     Attributes:
@@ -65,7 +65,7 @@ class HostReader:
     """
 
     def __init__(
-        self, place: HostPlace, names: Names, reading: Reading, *, block: str = "", most_free: int = _MOST_FREE, depth: int = 0
+        self, place: HostPlace, names: Names, reading: HostTranslation, *, block: str = "", most_free: int = _MOST_FREE, depth: int = 0
     ) -> None:  # fmt: skip
         self.place = place
         self.names = names

@@ -16,7 +16,7 @@ from kernelmate.source.host_arrays import HostArray, HostArrays
 from kernelmate.source.host_code import Untranslatable
 from kernelmate.source.host_launches import HostLaunch, host_launches
 from kernelmate.source.host_places import HostPlace, place_words
-from kernelmate.source.host_reader import HostReader, Names, Reading, tidied, unspaced
+from kernelmate.source.host_reader import HostReader, HostTranslation, Names, tidied, unspaced
 from kernelmate.source.host_text import HostFiles, HostText
 from kernelmate.source.instances import template_arguments
 from kernelmate.source.tokens import closing
@@ -98,7 +98,7 @@ class _LaunchReader:
         self, kernel: Kernel, extents: Sequence[str], launch: HostLaunch, files: HostFiles, is_size: Callable[[str], bool]
     ) -> None:  # fmt: skip
         self.kernel, self.extents, self.launch, self.files, self.is_size = kernel, extents, launch, files, is_size
-        self.reading = Reading(files, launch.types)
+        self.reading = HostTranslation(files, launch.types)
         self.arrays = HostArrays(self.reading)
         self.found = HostFacts()
         pairs = zip(kernel.signature.parameters, launch.arguments, strict=False)
