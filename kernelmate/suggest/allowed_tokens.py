@@ -23,7 +23,7 @@ MOST_TEXT = 256 * 1024
 INCLUDES = re.compile(
     r"<(?:cuda_(?:runtime|fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)(?:_primitives)?\.h|mma\.h|cooperative_groups\.h"
     r"|cooperative_groups/(?:reduce|scan|memcpy_async)\.h|cub/[\w/]+\.cuh|cuda/[\w/]+|math_constants\.h"
-    r"|(?:math|stdint|stddef|stdio|limits|float|assert)\.h|c(?:math|stdint|stddef|stdio|limits|float|assert))>\Z"
+    r"|(?:math|stdint|stddef|stdio|limits|float|assert)\.h|c(?:math|stdint|stddef|stdio|limits|float|assert)|type_traits)>\Z"
 )
 """Headers of CUDA and of the language that a candidate may add; any that the user's file has are allowed too."""
 

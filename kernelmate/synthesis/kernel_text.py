@@ -18,6 +18,7 @@ from kernelmate.synthesis.launch_names import file_constant, named_numbers
 from kernelmate.synthesis.names import Names, without_comments, words_of
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.size_text import plain_size, size_locals, size_text
+from kernelmate.synthesis.templates import template_of
 
 ITEM_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4,
@@ -132,13 +133,18 @@ class KernelText:
     ) -> None:
         self.finds_sizes = finds_sizes
         self.kernel, self.contract, self.others, self.launched = kernel, contract, others or {}, tuple(launched)
-        self.parameters = {one.name: one for one in kernel.signature.parameters}
+        self.template = template_of(kernel, contract)
+        declared = kernel.signature.parameters
+        if self.template is not None:
+            declared = tuple(self.template.resolved(one) for one in declared)
+        self.parameters = {one.name: one for one in declared}
         self.arguments = {one.name: one for one in contract.args}
         self._refuse()
         beside = kernel.unit.text[: kernel.start] + kernel.unit.text[kernel.end :]
         plain = without_comments(beside)
         outer = {*words_of(_without_bodies(plain)), kernel.name}
-        self.names = Names(outer, words_of(plain), {*contract.sizes[0], *self.parameters, *self.others})
+        taken = {*contract.sizes[0], *self.parameters, *self.others, *kernel.signature.template_parameters}
+        self.names = Names(outer, words_of(plain), taken)
         self.arguments |= {name: replace(self.arguments[one], name=name) for name, one in self.others.items()}
         wide = any(one.dtype == "float64" for one in contract.args) or re.search(r"\bdouble\b", kernel.source)
         self.real = "double" if wide or contract.accumulate == "float64" else "float"
@@ -157,6 +163,9 @@ class KernelText:
         self.sizes = {
             (one.value or one.name): one.name for one in contract.args if one.shape is None and _is_size(one, contract)
         }
+        if self.template is not None:
+            self.sizes = {**self.template.sizes, **self.sizes}
+            self.parameters |= self.template.passed(kernel)  # helpers get them by value
         for size in self.launched:
             self.names.release(size)
             self.sizes[size] = self.names.fresh(size)
@@ -172,8 +181,6 @@ class KernelText:
         return self.finds_sizes and size not in self.launched and size in grid and len(grid) > 1
 
     def _refuse(self) -> None:
-        if self.kernel.signature.template_parameters:
-            raise Refused("the kernel is a template")
         if self.contract.cooperative or self.contract.cluster or "__cluster_dims__" in self.kernel.source:
             raise Refused("the kernel is launched with a cluster or cooperatively")
         for name, argument in self.arguments.items():
@@ -288,7 +295,8 @@ class KernelText:
             raise Refused("the kernel's head is written by a macro")
         front = re.sub(r"__launch_bounds__\s*\([^()]*\)\s*", "", source[: match.start()])
         parts = [self._declared(one) for one in self.kernel.signature.parameters]
-        front = re.sub(r"\s*\n\s*", " ", front).lstrip()
+        template, front = _template_head(front) if self.template is not None else ("", front)
+        front = template + re.sub(r"\s*\n\s*", " ", front).lstrip()
         if not bounds and self.thread_constant:  # a launch with more threads fails instead of giving wrong results
             bounds = f"__launch_bounds__({self.thread_constant}) "
         bound = f"{front}{bounds.rstrip()}\n" if bounds else front  # as clang-format has it
@@ -332,6 +340,8 @@ class KernelText:
         """A function from its head and lines, in the file's style of braces and indentation."""
         for name, one in self.others.items():  # parts of an array, whose offsets the lines have
             body = [re.sub(rf"\b{name}\b", one, line) for line in body]
+        if self.template is not None and "__global__" in head:
+            body = [*self.template.guard, *body]
         own_line = re.search(r"\)\s*\n\s*\{", self.kernel.source) is not None
         note = None if own_line else re.search(r"(?<=\))( +)(//[^\n]*)$", head)
         if note is not None:  # the brace goes before the comment, which keeps its column if there is room
@@ -402,6 +412,13 @@ def _without_unused(body: Sequence[str]) -> list[str]:
         for line, found in zip(body, named, strict=True)
         if found is None or len(re.findall(rf"\b{found[1]}\b", text)) > 1
     ]
+
+
+def _template_head(front: str) -> tuple[str, str]:
+    """What stands before a kernel's name as its template head, with the line break or the blank behind it, and the rest."""
+    end = front.rindex(">", 0, front.index("__global__")) + 1
+    rest = front[end:].lstrip(" \t")
+    return front[:end].lstrip() + ("\n" if rest.startswith("\n") else " "), rest
 
 
 def _unwrapped(text: str) -> str:

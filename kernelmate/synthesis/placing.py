@@ -37,7 +37,7 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
         above = _above_comment(text, above)
         before = text[:above].rstrip("\n")
         edits.append((len(before), above, "\n\n" * bool(before) + f"{written.helpers}\n\n"))
-    changed = apply_edits(kernel, edits)
+    changed = _with_traits(apply_edits(kernel, edits))
     grid = _grid(contract, written, block)
     changed = change_launch(changed, contract=contract, grid=grid, block=block, shared=str(written.shared))
     changed = _with_named_block(changed, named_block, block)
@@ -46,6 +46,16 @@ def placed(kernel: Kernel, contract: Contract, written: WrittenKernel) -> tuple[
     in_force = parse_contract(changed) if kernel.contract_span is not None else None
     fallback = replace(contract, grid=grid, block=block, shared=str(written.shared))
     return changed, fallback if in_force is None else replace(fallback, line=in_force.line)
+
+
+def _with_traits(kernel: Kernel) -> Kernel:
+    """The file with the header of `std::is_same_v` where the kernel needs it and the file does not include it."""
+    text = kernel.unit.text
+    if "std::is_same_v" not in kernel.source or re.search(r"#\s*include\s*<type_traits>", text):
+        return kernel
+    included = [*re.finditer(r"^[ \t]*#[ \t]*include[ \t]*[<\"][^\n]*\n", text, re.MULTILINE)]
+    place = included[-1].end() if included else _above_comment(text, len(text) - len(text.lstrip()))
+    return apply_edits(kernel, [(place, place, "#include <type_traits>\n" + "\n" * (not included))])
 
 
 def _used_constants(definition: str, helpers: str) -> str:
@@ -156,17 +166,21 @@ def _is_seen(kernel: Kernel) -> bool:
 def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kernel:
     """Launches that write the block as a number, or name one, by the constant that the kernel has for its threads."""
     text = kernel.unit.text
-    spans: set[tuple[int, int]] = set()
+    spans, edits = set[tuple[int, int]](), list[tuple[int, int, str]]()
     for site in kernel.launches if name else ():
         given = text[slice(*site.block_span)].strip()
         if given == block[0]:
             spans.add(site.block_span)
+            grid = text[slice(*site.grid_span)]
+            shared_out = re.sub(rf"\({given} / (\d+)\)", rf"({name} / \1)", grid)  # rows of a block
+            edits.append((*site.grid_span, re.sub(r"\+ \((\w+ / \d+)\) - 1\)", r"+ \1 - 1)", shared_out)))
         elif given.isidentifier():
             numbers = re.finditer(rf"\b(?:int|unsigned|auto)[ \t]+{given}[ \t]*=[ \t]*({block[0]})[ \t]*[;,]", text)
             spans |= {found.span(1) for found in numbers if found.start() > kernel.end}
     if not spans:
         return kernel
-    return with_launches_in_style(kernel, apply_edits(kernel, [(*span, name) for span in sorted(spans)]))
+    edits += [(*span, name) for span in spans]
+    return with_launches_in_style(kernel, apply_edits(kernel, sorted(set(edits))))
 
 
 _LICENCE = re.compile(r"copyright|licen[cs]e|SPDX|all rights reserved|@file", re.IGNORECASE)

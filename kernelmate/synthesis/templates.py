@@ -1,0 +1,154 @@
+"""Kernels that are templates: what all judged instances have in common, and the condition under which a text is valid."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kernelmate.records import Contract, Kernel, Parameter
+from kernelmate.source import launch_shape
+from kernelmate.source.dtypes import c_type_dtype
+from kernelmate.source.instances import template_arguments
+from kernelmate.source.template_uses import TemplateParameter, inferred_instances, template_parameters
+from kernelmate.synthesis.plan import Refused
+
+_INTEGRAL = re.compile(r"(?:const )?(?:(?:unsigned|signed|long|int|short|size_t|std::size_t|u?int\d+_t)\s*)+")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """The judged instances of a kernel that is a template.
+
+    Attributes:
+        types: the C++ type of each type parameter; only of those that are the same in all instances.
+        sizes: value parameters that are sizes of the contract, by size.
+        condition: a C++ expression that is true of the judged instances, and of all for which the text is written; may be empty.
+    """
+
+    types: Mapping[str, str]
+    sizes: Mapping[str, str]
+    condition: str
+
+    @property
+    def guard(self) -> list[str]:
+        """The statement that stops the compilation of other instances, if there are any."""
+        tested = "only the instances of the contract were tested"
+        return [f'static_assert({self.condition}, "{tested}");'] if self.condition else []
+
+    def resolved(self, parameter: Parameter) -> Parameter:
+        """The parameter as the judged instances have it."""
+        element = self.types.get(parameter.base)
+        if element is None:
+            return parameter
+        dtype, vector = c_type_dtype(element)
+        kind = re.sub(rf"\b{re.escape(parameter.base)}\b", element, parameter.type)
+        return replace(parameter, base=element, type=kind, dtype=dtype, vector=vector)
+
+    def passed(self, kernel: Kernel) -> dict[str, Parameter]:
+        """Value parameters that are sizes as parameters of functions, by name."""
+        kinds = {one.name: one.type.removeprefix("const ") for one in template_parameters(kernel)}
+        return {
+            name: Parameter(name, kinds[name], kinds[name], None, 1, False, False, False, kernel.line, kernel.column)
+            for name in self.sizes.values()
+        }
+
+
+def template_of(kernel: Kernel, contract: Contract) -> Template | None:
+    """Returns the judged instances of a template; None for a kernel that is none.
+
+    Raises:
+        Refused: no instance is known, or a text for the judged ones would not compile for others that the project uses.
+    """
+    if not kernel.signature.template_parameters:
+        return None
+    parameters = template_parameters(kernel)
+    if not parameters or any(one.kind in ("pack", "template") or not one.name for one in parameters):
+        raise Refused("the kernel is a template with a pack, a template or a parameter without a name")
+    given = [_bound(parameters, one) for one in contract.instances]
+    if not given or any(one is None for one in given):
+        raise Refused("the kernel is a template of which no instance is known")
+    values = {one.name: list(dict.fromkeys(bound[one.name] for bound in given if bound)) for one in parameters}
+    types = {one.name: values[one.name][0] for one in parameters if one.kind == "type" and len(values[one.name]) == 1}
+    if kernel.unit.language != "cuda" and any(one.kind == "type" for one in parameters):
+        raise Refused("the kernel is a template of a type, in Python text")
+    sizes = _sizes(parameters, values, contract)
+    free = {name for size, name in sizes.items() if _plain(size) == _plain(name)}
+    bound = {one.name: values[one.name] for one in parameters if one.name not in free}
+    _check_uses(kernel, parameters, bound)
+    conditions = [_condition(one, values[one.name]) for one in parameters if one.name not in free]
+    return Template(types, sizes, _joined([one for one in conditions if one]))
+
+
+def _bound(parameters: Sequence[TemplateParameter], instance: str) -> dict[str, str] | None:
+    """Template arguments by parameter, defaults included; None where one is missing."""
+    parsed = template_arguments(instance)
+    if parsed is None or len(parsed[1]) > len(parameters):
+        return None
+    defaults = [one.default for one in parameters[len(parsed[1]) :]]
+    given = [*parsed[1], *(one for one in defaults if one is not None)]
+    if len(given) < len(parameters):
+        return None
+    return {one.name: _number(argument) for one, argument in zip(parameters, given, strict=True)}
+
+
+def _number(argument: str) -> str:
+    """A template argument, without the suffix and the base of a number."""
+    try:
+        return str(int(argument.rstrip("uUlL"), 0))
+    except ValueError:
+        return argument
+
+
+def _sizes(
+    parameters: Sequence[TemplateParameter], values: Mapping[str, Sequence[str]], contract: Contract
+) -> dict[str, str]:
+    """Value parameters that hold sizes, by size: those of the same name, or else the only ones with that value."""
+    whole = {one.name: values[one.name] for one in parameters if _INTEGRAL.fullmatch(one.type)}
+    numbers = {name: int(given[0]) for name, given in whole.items() if len(given) == 1 and given[0].isdigit()}
+    constant = {
+        size: value for size, value in contract.sizes[0].items() if all(one[size] == value for one in contract.sizes)
+    }
+    threads = {math.prod(launch_shape(contract, one).block) for one in contract.sizes}
+    found: dict[str, str] = {}
+    for size, value in constant.items():
+        same = [name for name, number in numbers.items() if number == value]
+        named = [name for name in same if _plain(name) == _plain(size)]
+        alone = len(same) == 1 and [*constant.values()].count(value) == 1 and value not in threads
+        if named or alone:
+            found[size] = (named or same)[0]
+    return found
+
+
+def _plain(name: str) -> str:
+    """A name as it is compared: `kHeadDim` and `HEAD_DIM` are `head_dim`."""
+    return re.sub(r"^k(?=[A-Z])", "", name).replace("_", "").casefold()
+
+
+def _condition(parameter: TemplateParameter, values: Sequence[str]) -> str:
+    """A C++ expression that is true of the values that a template parameter has in the judged instances."""
+    name = parameter.name
+    if {*values} == {"true", "false"}:
+        return ""
+    if parameter.kind == "type":
+        tests = [f"std::is_same_v<{name}, {one}>" for one in values]
+    elif values[0] in ("true", "false"):
+        tests = [name if values[0] == "true" else f"!{name}"]
+    else:
+        tests = [f"{name} == {one}" for one in values]
+    return " || ".join(tests)
+
+
+def _joined(conditions: Sequence[str]) -> str:
+    several = len(conditions) > 1
+    return " && ".join(f"({one})" if several and " || " in one else one for one in conditions)
+
+
+def _check_uses(kernel: Kernel, parameters: Sequence[TemplateParameter], values: Mapping[str, Sequence[str]]) -> None:
+    for used in inferred_instances(kernel):
+        bound = _bound(parameters, used.text)
+        if bound is not None and any(bound[name] not in given for name, given in values.items()):
+            raise Refused(
+                f"the kernel is a template that is also used as {used.text}, which its contract does not list"
+            )
