@@ -291,10 +291,7 @@ class Array(NDArrayOperatorsMixin):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         keys = key if isinstance(key, tuple) else (key,)
-        if (
-            not all(one is Ellipsis or (isinstance(one, slice) and one == slice(None)) for one in keys)
-            or len(keys) > self.ndim + 1
-        ):
+        if not all(one is Ellipsis or is_whole(one) for one in keys) or len(keys) > self.ndim + 1:
             self.builder.operations["assign"](self, key, value)
             return
         self.assign(self.builder.lift(value))
@@ -318,6 +315,8 @@ class Array(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **keywords: Any) -> Any:
         """One operation of the graph."""
+        if any(_comes_first(one) for one in inputs):
+            return NotImplemented
         if method == "reduce":
             if ufunc is np.logaddexp:
                 return self.builder.operations["logsumexp"](
@@ -364,6 +363,8 @@ class Array(NDArrayOperatorsMixin):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """One function of NumPy."""
+        if any(getattr(one, "__array_priority__", 0) > self.__array_priority__ for one in types):
+            return NotImplemented
         name = func.__name__
         function = self.builder.operations["function"](name)
         if function is None:
@@ -372,10 +373,23 @@ class Array(NDArrayOperatorsMixin):
         return self._into(target, f"np.{name}", function(*args, **kwargs))
 
 
+def is_whole(key: Any) -> bool:
+    """True if a key is a slice without bounds."""
+    return isinstance(key, slice) and key.start is key.stop is key.step is None
+
+
+def _comes_first(value: Any) -> bool:
+    """True if what an operation with a traced array gives is for another class to say."""
+    return (
+        isinstance(value, NDArrayOperatorsMixin) and getattr(value, "__array_priority__", 0) > Array.__array_priority__
+    )
+
+
 def _in_place(name: str) -> Any:
     ufunc = getattr(np, name)
 
     def operate(self: Array, other: Any) -> Array:
+        other = other.along(self) if _comes_first(other) and hasattr(other, "along") else other
         if not self.builder.open or name not in ("add", "subtract", "multiply"):
             self.assign(mapped(self.builder, ufunc, (self, other)))
             return self

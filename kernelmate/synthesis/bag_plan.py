@@ -56,7 +56,7 @@ def offsets_of(graph: Graph) -> Offsets:
     Raises:
         Refused: they differ, or are computed.
     """
-    several = [node for node in graph.nodes if node.op == "segment"]
+    several = [node for node in graph.nodes if node.op in ("segment", "repeat")]
     found: set[Offsets] = set()
     for one in several:
         node = graph.nodes[one.args[0]]
@@ -64,8 +64,11 @@ def offsets_of(graph: Graph) -> Offsets:
             node = graph.nodes[node.args[0]]
         if node.op != "input":
             raise Refused("its rows begin at offsets that it computes")
-        stop = graph.nodes[one.args[1]].shape[0] if node.shape[0] == one.shape[0] else ""
-        found.add(Offsets(str(node.data[0]), int(one.data[1] or 0), stop, one.shape[0]))
+        rows, elements = one.shape[0], graph.nodes[one.args[1]].shape[0]
+        if one.op == "repeat":
+            rows, elements = elements, rows
+        stop = elements if node.shape[0] == rows else ""
+        found.add(Offsets(str(node.data[0]), int(one.data[1] or 0) if one.op == "segment" else 0, stop, rows))
     if len(found) > 1:
         raise Refused("it reduces along rows that several vectors describe")
     return found.pop()

@@ -96,6 +96,9 @@ def _operands(graph: Graph, key: Key, summed: int) -> tuple[Key, ...]:
             tuple(None if side == "1" else one for side, one in zip(source.shape, whole, strict=True)),
         )
         return (found, chosen) if isinstance(chosen, tuple) else (found,)
+    if node.op == "repeat":
+        values = graph.nodes[node.args[1]]
+        return ((node.args[1], _of_summand(values, (0, *index[1:]))),)
     if node.op in ADDING:
         summands = node.args if node.op == "scatter" else node.args[1:]
         return tuple((one, _of_summand(graph.nodes[one], (summed, *index[1:]))) for one in summands)

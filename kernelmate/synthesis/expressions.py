@@ -161,7 +161,7 @@ class Expressions:
     def _bare(self, key: Key) -> Key:
         """Returns the key below views and casts that have no effect in C++."""
         node = self.plan.node(key)
-        if node.op in ("view", "reshape") or (node.op == "cast" and self._is_noise(key)):
+        if node.op in ("view", "reshape", "repeat") or (node.op == "cast" and self._is_noise(key)):
             found = self._bare(self.plan.operands(key)[0])
             if node.name:
                 self.hints.setdefault(found, node.name)
@@ -456,10 +456,10 @@ class Expressions:
     def _bounded(self, key: Key) -> bool:
         """True if a divisor is one for the whole row, and its reciprocal is finite unless it is zero."""
         node, nodes = self.plan.node(self._bare(key)), self.plan.graph.nodes
-        if self.varies(key) or self.plan.kind == "map":
+        if self.varies(key) or (self.plan.kind == "map" and all(one.op != "repeat" for one in nodes)):
             return False
-        if node.op == "reduce" and node.data[0] == "sum":
-            return nodes[node.args[0]].op == "map" and nodes[node.args[0]].data[0] == "exp"
+        if node.op in ("reduce", "segment") and node.data[0] == "sum":
+            return nodes[node.args[-1]].op == "map" and nodes[node.args[-1]].data[0] == "exp"
         if node.op == "map" and node.data[0] in ("maximum", "add"):
             return any(self._bounded(one) for one in self.plan.operands(self._bare(key)))
         return node.op == "map" and node.data[0] == "sqrt"

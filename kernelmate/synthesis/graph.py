@@ -17,6 +17,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
   second operand, the number of those places;
 - `segment` (`sum`, `max` or `min`, and a minimum length): a reduction of the second operand's elements or rows from each offset in the
   first operand to the next, over at least that many. If there are as many offsets as results, the last segment ends with the operand.
+- `repeat`: for each element, the value in the second operand of the row that it is in; rows begin at the offsets in the first operand.
 - `window`: elements of the first operand by index maps (data: an `AxisMap` for each of its axes); where they leave it, elements of
   the second operand, which has the result's shape or is a number.
 """
@@ -165,6 +166,9 @@ def _indexed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
     """Returns the value of a scan, or of an operation with selected elements."""
     if node.op == "scan":
         return _scan(node, args[0])
+    if node.op == "repeat":
+        rows = args[0].astype(np.int64)[: len(args[1])]
+        return args[1][np.searchsorted(rows, np.arange(shape[0]), side="right") - 1]
     if node.op in ("scatter", "segment"):
         return _summed(node, args, shape)
     source, index = args[0], args[1].astype(np.int64)
@@ -255,6 +259,6 @@ def _value(node: Node, args: Sequence[Any], values: Mapping[str, Any], size: Siz
             return args[0].reshape(shape)
         case "reduce":
             return getattr(np, str(node.data[0]))(args[0], axis=int(node.data[1] or 0))
-        case "take" | "gather" | "pick" | "along" | "scan" | "scatter" | "segment":
+        case "take" | "gather" | "pick" | "along" | "scan" | "scatter" | "segment" | "repeat":
             return _indexed(node, args, shape)
     return _window(node, args, shape, size)

@@ -10,6 +10,7 @@ import numpy as np
 from kernelmate.synthesis.arrays import REDUCTIONS, Array, cast
 from kernelmate.synthesis.index_maps import AxisMap, linear
 from kernelmate.synthesis.primitives import broadcast_to, picked, reshape, segmented
+from kernelmate.synthesis.row_values import RowValues
 from kernelmate.synthesis.sizes import Untraceable, text_of
 from kernelmate.synthesis.slices import diff, flip
 
@@ -91,6 +92,11 @@ def counted(x: Any, weights: Any = None, minlength: Any = 0) -> Array:
 
 def added_at(ufunc: np.ufunc, target: Any, index: Any, values: Any) -> None:
     """`np.add.at` and `np.subtract.at`: each value is added to the element that its number names."""
+    if isinstance(index, Segments) and ufunc.__name__ in ("maximum", "minimum") and isinstance(target, Array):
+        found = index.reduced(values, target.shape[0], ufunc.__name__[:3])
+        neutral = -np.inf if ufunc.__name__ == "maximum" else np.inf
+        target.assign(found if _filling(target) == neutral else ufunc(target, found))
+        return
     if ufunc.__name__ not in ("add", "subtract"):
         raise Untraceable(f"np.{ufunc.__name__}.at")
     if not isinstance(target, Array):
@@ -107,6 +113,15 @@ def added_at(ufunc: np.ufunc, target: Any, index: Any, values: Any) -> None:
     if values.dtype.kind == "f" and target.dtype.kind != "f":
         raise Untraceable(f"np.{ufunc.__name__}.at that rounds its values")
     target.assign(_added(target, _sums_by_number(target, index, values)))
+
+
+def _filling(a: Array) -> Any:
+    """The number that all elements of an array are, as of `np.full`; None for others."""
+    nodes = a.builder.nodes
+    node = nodes[a.node]
+    if node.op == "map" and node.data[0] == "add" and nodes[node.args[1]].data[:1] == (0,):
+        node = nodes[node.args[0]]
+    return node.data[0] if node.op == "constant" else None
 
 
 def _sums_by_number(target: Array, index: Array, values: Array) -> Array:
@@ -139,12 +154,22 @@ class Segments:
 
     def summed(self, values: Any, rows: Any) -> Array:
         """The sum of each row's values, or their number."""
-        if int(rows) != int(self.rows):
-            raise Untraceable("sums by row with another number of rows than the offsets have")
-        if values is None:
+        if values is None and int(rows) == int(self.rows):
             lengths: Array = difference(self.offsets)
             return lengths
-        return segmented(self.offsets, values, self.rows)
+        return self.reduced(values, rows, "sum")
+
+    def reduced(self, values: Any, rows: Any, kind: str) -> Array:
+        """The sum, the maximum or the minimum of each row's values."""
+        if int(rows) != int(self.rows):
+            raise Untraceable("sums by row with another number of rows than the offsets have")
+        return segmented(self.offsets, values, self.rows, kind)
+
+    def of(self, values: Array) -> RowValues:
+        """`values[self]`: the value of its row for each element."""
+        if not values.ndim or int(values.shape[0]) != int(self.rows) or values.loops:
+            raise Untraceable("indexing by the row of each element, of an array with another number of rows")
+        return RowValues(values, self.offsets)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **_: Any) -> Any:
         if method == "at":
@@ -169,8 +194,9 @@ def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:
     """Repeats elements: by a number, or as rows of a CSR matrix."""
     if isinstance(repeats, Array) and isinstance(a, Array) and axis in (None, 0):
         offsets = _offsets(repeats)
-        if offsets is not None and a.builder.nodes[a.node].op == "iota" and int(a.shape[0]) == int(repeats.shape[0]):
-            return Segments(offsets, repeats.shape[0])
+        if offsets is not None and int(a.shape[0]) == int(repeats.shape[0]) and (a.ndim == 1 or axis == 0):
+            of_rows = a.builder.nodes[a.node].op == "iota"
+            return Segments(offsets, repeats.shape[0]) if of_rows else RowValues(a, offsets)
     place = 0 if axis is None else int(axis) % a.ndim
     if not isinstance(a, Array) or not isinstance(repeats, int) or (axis is None and a.ndim != 1):
         raise Untraceable("np.repeat by other than a number, or the lengths of rows")

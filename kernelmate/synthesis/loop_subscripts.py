@@ -364,6 +364,10 @@ def _added_to(a: Array, keys: Sequence[Any], value: Array, known: set[TracedLoop
 
 def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
     """Handles `a[i] = value`, for all iterations."""
+    row = row_elements(a, keys, assigned=True)
+    if row is not None:
+        row.written_to(a, value)
+        return
     if _add_by_number(a, keys, a.builder.lift(value)):
         return
     _note(a, keys, write=True)

@@ -8,7 +8,7 @@ from typing import Any
 from kernelmate.synthesis.arrays import Array
 from kernelmate.synthesis.composed import COMPOSED, logaddexp, logsumexp
 from kernelmate.synthesis.functions import FUNCTIONS, METHODS, matmul
-from kernelmate.synthesis.indexed import accumulated, added_at, reduced_at
+from kernelmate.synthesis.indexed import Segments, accumulated, added_at, reduced_at
 from kernelmate.synthesis.joining import stack
 from kernelmate.synthesis.loop_subscripts import accumulated as accumulated_in_turns
 from kernelmate.synthesis.loops import batched, over
@@ -24,6 +24,8 @@ def function_named(name: str) -> Callable[..., Any] | None:
 
 def element(a: Array, key: Any) -> Any:
     """The elements of an array that a key names."""
+    if isinstance(key, Segments):
+        return key.of(a)
     return key.taken_from(a) if isinstance(key, CsrRows) else subscript(a, key)
 
 

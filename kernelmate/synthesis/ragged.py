@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from kernelmate.synthesis.arrays import REDUCTIONS, Array, Builder, cast, mapped
+from kernelmate.synthesis.arrays import REDUCTIONS, Array, Builder, cast, is_whole, mapped
 from kernelmate.synthesis.index_maps import AxisMap, linear
-from kernelmate.synthesis.primitives import reduced, segmented, take, view_of
+from kernelmate.synthesis.primitives import reduced, segmented, take, view_of, where
+from kernelmate.synthesis.row_values import repeated_for
 from kernelmate.synthesis.sizes import Untraceable, text_of
 
 if TYPE_CHECKING:
@@ -26,21 +27,38 @@ class CsrRows(NDArrayOperatorsMixin):
         values: an array whose first axis has the elements of all rows.
         offsets: of the rows' beginnings.
         loop: the loop over rows.
+        whole: the array of which these are the elements, and not copies of them.
     """
 
     __array_priority__ = 2000
 
-    def __init__(self, values: Array, offsets: Array, loop: TracedLoop) -> None:
-        self.values, self.offsets, self.loop = values, offsets, loop
+    def __init__(self, values: Array, offsets: Array, loop: TracedLoop, whole: Array | None = None) -> None:
+        self._values, self.offsets, self.loop, self._whole = values, offsets, loop, whole
+        self._seen = None if whole is None else whole.node
+
+    @property
+    def values(self) -> Array:
+        """The elements of all rows.
+
+        Raises:
+            Untraceable: they are a part of an array that was changed since.
+        """
+        if self._whole is not None and self._whole.node != self._seen:
+            raise Untraceable("a row's elements of an array that was changed after they were taken")
+        return self._values
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
         """Applies an operation to the elements, or to those of several arrays between the same offsets."""
         if ufunc.__name__ == "matmul" and method == "__call__" and not keywords:
             return _product(*inputs)
+        out = keywords.pop("out", None)
+        if out is not None:
+            return out[0].changed(self.__array_ufunc__(ufunc, method, *inputs, **keywords))
         kind = REDUCTIONS.get(ufunc.__name__)
         if method == "reduce" and kind is not None:
             return self._reduced(kind, **{"axis": 0, **keywords})
         rows = [one for one in inputs if isinstance(one, CsrRows)]
+        inputs = tuple(self._repeated(one) if isinstance(one, Array) and one.loops else one for one in inputs)
         others = [one for one in inputs if isinstance(one, Array)]
         alike = all(one.offsets.node == self.offsets.node and one.ndim == self.ndim for one in rows)
         if method != "__call__" or keywords or not alike or any(one.loops or not _below(one, self) for one in others):
@@ -53,14 +71,49 @@ class CsrRows(NDArrayOperatorsMixin):
         name = {"amax": "max", "amin": "min"}.get(func.__name__, func.__name__)
         if name in ("dot", "vdot", "inner") and len(args) == 2:
             return _product(*args)
+        if name == "where" and len(args) == 3 and not kwargs:
+            several = [self._repeated(one) if isinstance(one, Array) and one.loops else one for one in args]
+            if any(isinstance(one, CsrRows) and one.offsets.node != self.offsets.node for one in several):
+                raise Untraceable(_ELSE)
+            return self._with(where(*(one.values if isinstance(one, CsrRows) else one for one in several)))
         if name not in ("sum", "mean", "max", "min"):
             raise Untraceable(_ELSE)
         return getattr(self, name)(*args[1:], **kwargs)
 
+    def _repeated(self, value: Array) -> CsrRows:
+        """A value of the turn's row, for each of its elements."""
+        if value.loops != (self.loop,) or value.ndim not in (0, self.ndim - 1):
+            raise Untraceable(_ELSE)
+        rows = view_of(value.builder, value.node, range(value.ndim + 1), ())
+        wide = rows[(slice(None), *[None] * (self.ndim - 1 - value.ndim))]
+        return self._with(repeated_for(self.offsets, wide, self.values.shape[0]))
+
+    def changed(self, other: Any) -> CsrRows:
+        """Takes the elements of another row, as an assignment in place does."""
+        if not isinstance(other, CsrRows) or other.ndim != self.ndim:
+            raise Untraceable(_ELSE)
+        self._values = cast(other.values, self.values.dtype)
+        if self._whole is not None:
+            _note(self._whole, self.offsets, self.loop, self.loop.writes)
+            self._whole.assign(self._values)
+            self._seen = self._whole.node
+        return self
+
+    def written_to(self, a: Array, value: Any) -> None:
+        """Assigns to the turn's row of an array, whose row this is."""
+        if isinstance(value, Array) and value.loops:
+            value = self._repeated(value)
+        if isinstance(value, CsrRows) and value.offsets.node != self.offsets.node:
+            raise Untraceable(_ELSE)
+        if isinstance(value, Array) and value.ndim:
+            raise Untraceable(_ELSE)
+        _note(a, self.offsets, self.loop, self.loop.writes)
+        a.assign(value.values if isinstance(value, CsrRows) else a.builder.lift(value))
+
     def __getitem__(self, key: Any) -> CsrRows:
         """Further axes, or parts of them, of all elements of a row."""
         keys = key if isinstance(key, tuple) else (key,)
-        if not _is_whole(keys[0]):
+        if not is_whole(keys[0]):
             raise Untraceable("some of a row's elements between two offsets")
         return self._with(self.values[keys])
 
@@ -127,6 +180,16 @@ class CsrRows(NDArrayOperatorsMixin):
         return found
 
 
+def _note(a: Array, offsets: Array, loop: TracedLoop, places: list[tuple[Array, object]]) -> None:
+    """Adds a row to what a turn reads or writes, unless a turn meets elements of the same array by other numbers, too."""
+    signature = ((0, f"rows at {offsets.node}"),)
+    if any(one is a and said != signature for one, said in (*loop.reads * (places is loop.writes), *loop.writes)):
+        raise Untraceable("a loop over a size in which a turn needs what another one has left")
+    places.append((a, signature))
+    if places is loop.reads:
+        loop.others.append(())
+
+
 def _below(a: Array, rows: CsrRows) -> bool:
     """True if an array has no axis beside the one of a row's elements, other than of length 1."""
     return a.ndim < rows.ndim or (a.ndim == rows.ndim and text_of(a.shape[0]) == "1")
@@ -171,8 +234,8 @@ def reduced_rows(inner: TracedLoop, value: Array, kind: str) -> Array:
     return view_of(builder, made.node, [*order, *range(len(loops), made.ndim)], loops)
 
 
-def row_elements(a: Array, keys: Sequence[Any]) -> CsrRows | None:
-    """Handles `a[offsets[r] : offsets[r + 1]]` in a loop over all rows; None for other keys.
+def row_elements(a: Array, keys: Sequence[Any], *, assigned: bool = False) -> CsrRows | None:
+    """Handles `a[offsets[r] : offsets[r + 1]]`, read or assigned in a loop over all rows; None for other keys.
 
     Raises:
         Untraceable: the bounds are values of other arrays, or the loop is over some of the rows.
@@ -188,12 +251,10 @@ def row_elements(a: Array, keys: Sequence[Any]) -> CsrRows | None:
     whole = linear(text_of(offsets.shape[0])) == linear(text_of(loops[0].count)).plus(1)
     if keys[0] is not bounded[0] or a.loops or len(loops) != 1 or loops[0] not in a.builder.open or not whole:
         raise Untraceable("elements between two offsets, other than along the first axis in a loop over all rows")
-    row = CsrRows(a, offsets, loops[0])
-    return row if all(_is_whole(one) for one in keys[1:]) else row[(slice(None), *keys[1:])]
-
-
-def _is_whole(key: Any) -> bool:
-    return isinstance(key, slice) and key == slice(None)
+    if not assigned:
+        _note(a, offsets, loops[0], loops[0].reads)
+    row = CsrRows(Array(a.builder, a.node), offsets, loops[0], a)
+    return row if all(is_whole(one) for one in keys[1:]) else row[(slice(None), *keys[1:])]
 
 
 def _is_read(builder: Builder, bound: Any) -> bool:

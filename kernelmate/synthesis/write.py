@@ -38,6 +38,7 @@ from kernelmate.synthesis.schedules import (
     row_totals,
     rows,
     scan,
+    segment_passes,
     segments,
     total,
     windows,
@@ -97,7 +98,7 @@ SHORT = 16
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
 _OWN = {
-    "recur": recurrence, "scan": scan, "scatter": histogram, "segment": segments, "window": windows, "pick": gather, "along": gather,
+    "recur": recurrence, "scan": scan, "scatter": histogram, "repeat": segment_passes, "segment": segments, "window": windows, "pick": gather, "along": gather,
 }  # fmt: skip
 """Operations that decide the schedule, the first one of a graph that is found here."""
 
@@ -156,10 +157,10 @@ def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
     if attended is not None:
         yield from attention.written(attended, text)
         return
-    if any(node.op == "segment" for node in graph.nodes):
+    if any(node.op in ("segment", "repeat") for node in graph.nodes):
         graph = segments.offsets_by_number(graph)
     found = {node.op for node in graph.nodes}
-    if "window" in found and found & {"pick", "along", "scatter", "segment"}:
+    if "window" in found and found & {"pick", "along", "scatter", "segment", "repeat"}:
         raise Refused("it has elements by number beside parts of arrays")
     if "window" in found:
         parted = with_parts(graph, [*text.parameters])
