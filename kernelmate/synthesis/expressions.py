@@ -182,7 +182,7 @@ class Expressions:
             text = self.known[key] = name
         return text
 
-    def _whole_number(self, key: Key) -> Key:
+    def bare_number(self, key: Key) -> Key:
         """An index without casts between types of whole numbers."""
         node = self.plan.node(key)
         while node.op in ("cast", "view") and self.plan.graph.nodes[node.args[0]].dtype[:3] in ("int", "uin"):
@@ -215,7 +215,7 @@ class Expressions:
             return self._text(operands[0], lines, uses, within=within)
         if node.op == "gather":
             source, chosen = self.plan.operands(key)
-            self.at[f"@{node.args[1]}"] = self._text(self._whole_number(chosen), lines, uses, within=within)[0]
+            self.at[f"@{node.args[1]}"] = self._text(self.bare_number(chosen), lines, uses, within=within)[0]
             return self._text(source, lines, uses, within=within)
         target = lines
         hoisted = within and not self.varies(key)

@@ -14,7 +14,7 @@ A dimension is an expression of the contract's language over its sizes (`rows`, 
 - `recur` (numbers as of `state`, `all`, `before` or `last`, axis, whether from its end, turns): a carried value after or before each turn,
   or after the last one, where the axis is 1 long; operands are what all values of the loop begin with, then what follows a `state`;
 - `scatter`: for each number i the sum of the second operand's elements or rows at the places where the first operand is i; without a
-  second operand, the number of those places;
+  second operand, the number of those places; with data `max` or `min` the extreme element instead of the sum;
 - `segment` (`sum`, `max` or `min`, and a minimum length): a reduction of the second operand's elements or rows from each offset in the
   first operand to the next, over at least that many. If there are as many offsets as results, the last segment ends with the operand.
 - `repeat`: for each element, the value in the second operand of the row that it is in; rows begin at the offsets in the first operand.
@@ -192,6 +192,11 @@ def _scan(node: Node, array: Any) -> Any:
 def _summed(node: Node, args: Sequence[Any], shape: tuple[int, ...]) -> Any:
     if node.op == "segment":
         return _segments(node, args[0].astype(np.int64), np.asarray(args[1]), shape)
+    if node.data:
+        ufunc, start = {"max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[str(node.data[0])]
+        extremes = np.full(shape, start)
+        ufunc.at(extremes, args[0], args[1])
+        return extremes
     total = np.zeros(shape, node.dtype)
     np.add.at(total, args[0], args[1] if len(args) > 1 else 1)
     return total

@@ -91,9 +91,9 @@ def counted(x: Any, weights: Any = None, minlength: Any = 0) -> Array:
 
 
 def added_at(ufunc: np.ufunc, target: Any, index: Any, values: Any) -> None:
-    """`np.add.at` and `np.subtract.at`: each value is added to the element that its number names."""
-    if isinstance(index, Segments) and ufunc.__name__ in ("maximum", "minimum") and isinstance(target, Array):
-        found = index.reduced(values, target.shape[0], ufunc.__name__[:3])
+    """`np.add.at` and its like: each value is added to the element that its number names, or bounds it."""
+    if ufunc.__name__ in ("maximum", "minimum") and isinstance(target, Array):
+        found = _extremes(ufunc.__name__[:3], target, index, values)
         neutral = -np.inf if ufunc.__name__ == "maximum" else np.inf
         target.assign(found if _filling(target) == neutral else ufunc(target, found))
         return
@@ -113,6 +113,19 @@ def added_at(ufunc: np.ufunc, target: Any, index: Any, values: Any) -> None:
     if values.dtype.kind == "f" and target.dtype.kind != "f":
         raise Untraceable(f"np.{ufunc.__name__}.at that rounds its values")
     target.assign(_added(target, _sums_by_number(target, index, values)))
+
+
+def _extremes(kind: str, target: Array, index: Any, values: Any) -> Array:
+    """The largest or smallest of the values of each number, in the shape of a target."""
+    if isinstance(index, Segments):
+        return index.reduced(values, target.shape[0], kind)
+    index, values = target.builder.lift(index), target.builder.lift(values)
+    if target.ndim != 1 or index.ndim != 1 or index.dtype.kind not in "iu" or values.dtype != target.dtype:
+        raise Untraceable(
+            f"np.{kind}imum.at of other than elements of a vector, of its dtype, by a vector of whole numbers"
+        )
+    values = broadcast_to(values, index.shape)
+    return target.builder.add("scatter", [index, values], target.shape, target.dtype, (kind,))
 
 
 def _filling(a: Array) -> Any:

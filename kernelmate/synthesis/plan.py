@@ -78,7 +78,8 @@ class Plan:
         """How a leaf is met.
 
         It is `flat` (row and column), `row`, `part` (some axes of the rows), `column`, `once`, `@N` (the row, at the value of
-        node N), or `across` (one axis of another shape of the whole).
+        node N), `slab` (the columns of a row that some of the rows' axes, or a value, choose), or `across` (one axis of another shape
+        of the whole).
         """
         if any(str(one).startswith(f"{FLAT}/") for one in key[1]):
             if self.kind != "rows" or sum(one is not None for one in key[1]) > 1:
@@ -93,7 +94,17 @@ class Plan:
             return "flat" if key[1] == (FLAT,) or {*rows} & {*self.gone} else "column" if rows else "once"
         if self.kind == "rows" and rows and all(isinstance(one, int) and one < self.split for one in rows):
             return "row" if rows == list(range(self.split)) else "part"
+        if self.kind == "rows" and self._is_slab(rows):
+            return "slab"
         return _access(key[1], self.domain, self.split)
+
+    def _is_slab(self, index: Sequence[int | str]) -> bool:
+        """True for the columns of other rows than the plan's own: those of some axes, or of one that a value chooses."""
+        columns = [*range(self.split, len(self.domain))]
+        front = index[: len(index) - len(columns)]
+        whole = bool(columns) and [*index[len(front) :]] == columns and bool(front)
+        some = all(isinstance(one, int) for one in front) and [*front] != [*range(self.split)]
+        return whole and (some or (len(front) == 1 and str(front[0]).startswith("@")))
 
 
 def plan_of(graph: Graph) -> Plan:
@@ -114,7 +125,7 @@ def plan_of(graph: Graph) -> Plan:
             plan.access(key)
         if node.op == "iota" and plan.access(key) not in ("flat", "row", "part", "column", "once"):
             raise Refused("it uses positions along an axis that is merged with others")
-        if node.op == "take":
+        if node.op == "take" and plan.kind != "rows":
             raise Refused("it takes rows of an array by their numbers")
         if node.op == "gather" and plan.kind != "rows":
             raise Refused("it gathers one element for each result")

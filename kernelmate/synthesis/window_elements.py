@@ -99,8 +99,8 @@ class WindowElements(Expressions):
             raise Refused("it has a position that cannot be written")
         if node.func.id == "value":
             key = valued(name)
-            (text,) = self.locals_for([self._whole_number(key)], self._lines)
-            numbers = self.plan.node(self._whole_number(key))
+            (text,) = self.locals_for([self.bare_number(key)], self._lines)
+            numbers = self.plan.node(self.bare_number(key))
             kind, wanted = "int" if numbers.dtype == "int32" else "long long", number_name(numbers, self.names)
         else:
             at, side = (parsed(ast.unparse(one)) for one in node.args)

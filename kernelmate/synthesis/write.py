@@ -26,6 +26,7 @@ from kernelmate.synthesis.schedules import (
     columns,
     contraction,
     convolution,
+    extremes_by_number,
     filters,
     gather,
     histogram,
@@ -207,6 +208,8 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
         if op in found:
             if op == "scatter" and any(node.op == "scatter" and len(node.shape) > 1 for node in graph.nodes):
                 own = row_sums
+            if op == "scatter" and any(node.op == "scatter" and node.data for node in graph.nodes):
+                own = extremes_by_number
             yield from (_windowed if own is windows else own.written)(graph, text)
             return
     try:

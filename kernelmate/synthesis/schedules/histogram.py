@@ -46,7 +46,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
         Refused: there is none.
     """
     size = kernel.contract.sizes[0]
-    plan = _plan(graph)
+    plan = bins_of(graph)
     alone = all(int(evaluate(side, {**size, "block": 1})) == 1 for side in kernel.contract.grid)
     makers = [partial(_text, plan, kernel, True)]
     if alone or int(evaluate(plan.domain[1], size)) <= MOST_ALONE:
@@ -55,10 +55,10 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _text(plan: Elements, kernel: KernelText, many: bool) -> WrittenKernel:
-    return _Histogram(plan, kernel.again(), many).written()
+    return Histogram(plan, kernel.again(), many).written()
 
 
-def _plan(graph: Graph) -> Elements:
+def bins_of(graph: Graph) -> Elements:
     """Return bins and samples as two axes.
 
     Raises:
@@ -82,23 +82,26 @@ def is_added(plan: Elements, scatter: Key, output: Argument) -> bool:
     node = plan.node(key)
     if key == scatter:
         return output.direction == "inout" and output.distribution == "zeros"
-    if node.op != "map" or node.data[0] != "add":
+    kind = str((plan.node(scatter).data or ("sum",))[0])
+    if node.op != "map" or node.data[0] != {"sum": "add", "max": "maximum", "min": "minimum"}[kind]:
         return False
     pair = [behind(one) for one in plan.operands(key)]
     was = [plan.node(one) for one in pair if one != scatter]
     return scatter in pair and [(one.op, one.data[:1]) for one in was] == [("input", (output.name,))]
 
 
-class _Histogram:
+class Histogram:
     """The text for one block, or for many."""
+
+    verb = "add"
 
     def __init__(self, plan: Elements, kernel: KernelText, many: bool) -> None:
         self.plan, self.kernel, self.many = plan, kernel, many
         self.scatter = next(key for key in walk(plan) if plan.node(key).op == "scatter")
         self.output = kernel.outputs()[0].name
         self.names = fresh_names(
-            kernel, "kBins", "kCopies", "kPack", "add", "bin", "copy", "count", "i", "j",
-            "first", "stride", "aligned", "sum", part="block_counts", own="warp_counts", done="packs",
+            kernel, "kBins", "kCopies", "kPack", "bin", "copy", "count", "i", "j",
+            "first", "stride", "aligned", "sum", part="block_counts", own="warp_counts", done="packs", add=self.verb,
         )  # fmt: skip
         bins = plan.domain[0]
         self.dtype = kernel.arguments[self.output].dtype
@@ -230,12 +233,16 @@ class _Histogram:
         elif values and self.expressions.type_of(weights[0]) != self.atomic:
             value = f"static_cast<{self.atomic}>({value})"
         target = f"{names.own}[{place}]" if self.bins is not None else f"{self.output}[{place}]"
-        pointer = f"&{target}"
-        if self.bins is None and self.atomic != kernel.element(self.output):
-            pointer = f"reinterpret_cast<{self.atomic}*>({pointer})"
-        lines.append(f"atomicAdd({pointer}, {value});")
+        lines.append(self.added(target, value))
         declared = ", ".join(f"{kernel.element(one)} {self.elements[one]}" for one in self.packs.arrays)
         return [*block_of(f"const auto {names.add} = [=]({declared})", lines)[:-1], "};"]
+
+    def added(self, target: str, value: str) -> str:
+        """The statement that adds a value to an element of the counts or of the result."""
+        pointer = f"&{target}"
+        if self.bins is None and self.atomic != self.kernel.element(self.output):
+            pointer = f"reinterpret_cast<{self.atomic}*>({pointer})"
+        return f"atomicAdd({pointer}, {value});"
 
     def _noun(self) -> str:
         """The user's word for what is counted, the array's name if it is a plural."""

@@ -136,7 +136,7 @@ class Passes:
 
     def most_ahead(self) -> int:
         """Returns the maximum of loads in flight if a block may be alone: a power of two."""
-        arrays = sum(access == "flat" for access in self.inputs.values())
+        arrays = sum(access in ("flat", "slab") for access in self.inputs.values())
         most = IN_FLIGHT // (max(1, arrays) * (8 if self.kernel.real == "double" else 4))
         return max(FEWEST_AHEAD, 1 << max(0, most.bit_length() - 1))
 

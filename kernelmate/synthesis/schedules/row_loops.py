@@ -50,7 +50,7 @@ class RowLoops(RowElements):
         roots += [[key for key, name in zip(self.plan.outputs, self.outputs, strict=True) if self.full[name]]]
         reads = [self.read(some) for some in roots]
         several = {one for some in reads for one in some if sum(one in other for other in reads) > 1}
-        self.kept = [one for one in self.packs.arrays if one in several and self.inputs[one] == "flat"]
+        self.kept = [one for one in self.packs.arrays if one in several and self.inputs[one] in ("flat", "slab")]
         if not self.kept:
             raise Refused("no pass reads again what one before it has read")
         columns = int(evaluate(self.plan.columns, self.kernel.contract.sizes[0]))
@@ -237,7 +237,7 @@ class RowLoops(RowElements):
             if key in seen or outside or node.op == "reduce":
                 continue
             seen.add(key)
-            if node.op == "input" and self.plan.access(key) in ("flat", "column"):
+            if node.op == "input" and self.plan.access(key) in ("flat", "slab", "column"):
                 needed.add(str(node.data[0]))
             stack += self.plan.operands(key)
         return [one for one in self.packs.arrays if one in needed]

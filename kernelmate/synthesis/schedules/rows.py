@@ -150,12 +150,15 @@ class Rows(RowLoops):
         self.function = kernel.names.outermost(f"{bare}_{self.over}")
         self.outputs = [one.name for one in kernel.outputs()]
         self.inputs = self.accesses(self.outputs, "row")
+        self.slabs = self._slabs()
         for key in walk(plan):
             if plan.node(key).op == "iota" and plan.access(key) == "flat":
                 raise Refused("it uses positions along other axes than a row's")
         self.full = {name: self.is_whole(key) for key, name in zip(plan.outputs, self.outputs, strict=True)}
         self.rowed = [
-            one.name for one in kernel.contract.args if self.inputs.get(one.name) == "flat" or self.full.get(one.name)
+            one.name
+            for one in kernel.contract.args
+            if self.inputs.get(one.name) in ("flat", "slab") or self.full.get(one.name)
         ]
         columns = [name for name, access in self.inputs.items() if access == "column"]
         self.packs = Packs(kernel, [*self.rowed, *columns], kernel.names)
@@ -174,12 +177,39 @@ class Rows(RowLoops):
             comment = "elements per thread whose loads overlap"
             self.names.kAhead, declared = kernel.constant("Ahead", self.ahead, comment)
             self.constants += declared
-        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "column", "across"}))
+        self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"flat", "slab", "column", "across"}))
         self.reductions = Reductions(plan, kernel, team, self.names.kThreads)
         self.end = self._end()
         self.last = self.names.columns
         if keeps:
             self.keep(self.passes())
+
+    def _slabs(self) -> dict[str, Key]:
+        """Where arrays are met of which other rows than the thread's own are read."""
+        found: dict[str, Key] = {}
+        for key in walk(self.plan):
+            node = self.plan.node(key)
+            if node.op != "input" or self.plan.access(key) != "slab":
+                continue
+            if found.setdefault(str(node.data[0]), key) != key:
+                raise Refused(f"it meets {node.data[0]} along different axes")
+        return found
+
+    def _slab_row(self, name: str, lines: list[str]) -> str:
+        """The number of the row of such an array: part of the thread's own, or an element of an array of numbers."""
+        key = self.slabs[name]
+        front = [one for one in key[1] if isinstance(one, str) or (one is not None and one < self.plan.split)]
+        if isinstance(front[0], int):
+            part = self._part((key[0], tuple(front)))
+            return f"({part})" if " " in part else part
+        taken = next(
+            one for one in walk(self.plan) if self.plan.node(one).op == "take" and key in self.plan.operands(one)
+        )
+        chosen = self.expressions.bare_number(self.plan.operands(taken)[1])
+        if self.plan.node(chosen).op != "input":
+            raise Refused("it reduces rows of an array by numbers that it computes")
+        (text,) = self.expressions.locals_for([chosen], lines)
+        return f"static_cast<size_t>({text})"
 
     def _row_noun(self) -> str:
         """Returns the word for a row: the contract's where rows are groups of several axes, such as `group` for `groups`."""
@@ -273,7 +303,8 @@ class Rows(RowLoops):
         for name in self.rowed:
             const = "const " if self.kernel.arguments[name].direction == "in" else ""
             pitch = self.pitches.get(name, names.columns)
-            lines.append(f"{const}{self.kernel.element(name)}* {self.pointers[name]} = {name} + {names.row} * {pitch};")
+            row = names.row if name not in self.slabs else self._slab_row(name, lines)
+            lines.append(f"{const}{self.kernel.element(name)}* {self.pointers[name]} = {name} + {row} * {pitch};")
         return [*lines, *self._end_lines(), *self.kept_lines()]
 
     def _end_lines(self) -> list[str]:

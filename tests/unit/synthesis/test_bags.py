@@ -11,7 +11,6 @@ import pytest
 from kernelmate.records import Contract, Kernel
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
-from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
 
@@ -109,5 +108,6 @@ def test_normalised_rows_by_number_are_not_summed_for_each_element(make: Any, tm
     kernel, contract = make(
         args, "t[ids] / t[ids].sum(axis=1, keepdims=True)", sizes="{ bags = 6, n = 1, F = 40 }", grid="bags"
     )
-    with pytest.raises(Refused):
-        list(kernels_for(trace(contract, tmp_path), kernel, contract))
+    schedules = [one.schedule for one in kernels_for(trace(contract, tmp_path), kernel, contract)]
+    assert schedules
+    assert all(one.startswith("rows-") for one in schedules)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kernelmate.errors import ReferenceFailed
 from kernelmate.session import Session
 from kernelmate.suggest.synthesis import Synthesis
+from kernelmate.synthesis.graph import evaluate
 from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.trace import trace
 from kernelmate.synthesis.write import kernels_for
@@ -115,3 +118,28 @@ def test_counts_without_a_number_of_bins_are_not_traced(make: Any, tmp_path: Any
     _, contract = make({**KEYS, "c": "out int32[61]", **N}, "np.bincount(k)", sizes=SIZES, grid="1")
     with pytest.raises(ReferenceFailed, match="without minlength"):
         trace(contract, tmp_path)
+
+
+EXTREMES = {"ids": "in int32[n] ~ integers(0, 7)", "v": "in float32[n] ~ normal", "y": "inout float32[7] ~ normal", "n": "int32"}  # fmt: skip
+BOUND = "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < 7) for (int j = 0; j < n; ++j) if (ids[j] == i && v[j] {} y[i]) y[i] = v[j];"
+
+
+@pytest.mark.parametrize(("name", "sign", "dtype"), [("maximum", ">", "float32"), ("minimum", "<", "float32"), ("maximum", ">", "int32")])  # fmt: skip
+def test_extremes_by_number_are_right(name: str, sign: str, dtype: str, make: Any, session: Session) -> None:
+    reference = f"def reference(ids, v, y):\n    np.{name}.at(y, ids, v)\n    return y"
+    drawn = "~ normal" if dtype == "float32" else "~ integers(-99, 99)"
+    args = {key: entry.replace("float32", dtype).replace("~ normal", drawn) for key, entry in EXTREMES.items()}
+    sizes = "{ n = 1031 }, { n = 5 }, { n = 1 }"
+    kernel, _ = make(args, reference, body=BOUND.format(sign), grid="cdiv(n, block)", sizes=sizes)
+    assert judged_right(session, kernel) == [f"synthesis:scatter-{name[:3]}"]
+
+
+def test_extremes_by_number_need_results_to_bound(make: Any, tmp_path: Path) -> None:
+    reference = "def reference(ids, v):\n    y = np.full(7, -np.inf)\n    np.maximum.at(y, ids, v)\n    return y"
+    args = EXTREMES | {"y": "out float32[7]"}
+    kernel, contract = make(args, reference, grid="cdiv(n, block)", sizes="{ n = 1031 }")
+    graph = trace(contract, tmp_path)
+    with pytest.raises(Refused, match="does not hold what several blocks could bound"):
+        list(kernels_for(graph, kernel, contract))
+    (y,) = evaluate(graph, {"ids": np.array([2, 2]), "v": np.array([1.0, 3.0])}, {"n": 2})
+    assert y.tolist() == [-np.inf, -np.inf, 3, -np.inf, -np.inf, -np.inf, -np.inf]
