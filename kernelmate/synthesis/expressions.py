@@ -440,7 +440,7 @@ class Expressions:
         others = {self.plan.graph.nodes[one].dtype for one in node.args if self.plan.graph.nodes[one].op != "constant"}
         if node.dtype == "bool" and any(one.startswith("uint") for one in others) and len(others) > 1:
             raise Refused("it compares numbers with and without a sign")
-        narrow_product = arg.op == "iota" and node.data[0] in ("multiply", "square")
+        narrow_product = self._viewed(index).op == "iota" and node.data[0] in ("multiply", "square")
         if narrow_product:
             return f"static_cast<long long>({text[0]})", ATOM
         wide = node.dtype in ("int64", "uint64") and not fits_int(self.plan.graph, self.plan.graph.nodes.index(node))

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from kernelmate.synthesis.arrays import REDUCTIONS, Array, cast
+from kernelmate.synthesis.elements import may_be_negative
+from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.index_maps import AxisMap, linear
-from kernelmate.synthesis.primitives import broadcast_to, picked, reshape, segmented
+from kernelmate.synthesis.primitives import broadcast_to, picked, reshape, segmented, take, where
 from kernelmate.synthesis.row_values import RowValues
 from kernelmate.synthesis.sizes import Untraceable, text_of
 from kernelmate.synthesis.slices import diff, flip
@@ -258,6 +260,21 @@ def _all_offsets(indices: Array) -> Array:
         return indices
     whole = linear(source.shape[0]) == linear(text_of(indices.shape[0])).plus(1)
     return Array(indices.builder, node.args[0]) if whole else indices
+
+
+def by_numbers(a: Array, keys: Sequence[Any]) -> Array | None:
+    """Handles `image[rows, columns]`: one element for each number of several arrays, as elements of one axis; None for other keys."""
+    if len(keys) < 2 or len(keys) != a.ndim or not all(isinstance(one, Array) and one.ndim for one in keys):
+        return None
+    if any(one.dtype.kind not in "iu" for one in keys):
+        raise Untraceable("indexing by other than whole numbers")
+    place: Any = None
+    for key, side in zip(keys, a.shape, strict=True):
+        key = cast(key, np.int64)
+        if may_be_negative(Graph(tuple(key.builder.nodes), ()), key.node):
+            key = where(key < 0, key + side, key)
+        place = key if place is None else place * side + key
+    return take(reshape(a, -1), place, 0)
 
 
 def by_number(a: Array, keys: Sequence[Any]) -> Array | None:

@@ -34,6 +34,7 @@ def with_parts(graph: Graph, taken: Sequence[str]) -> tuple[Graph, dict[str, str
     Returns:
         The graph, and the array that each further name stands for; None if other windows are left, or nothing was found.
     """
+    graph = _casts_last(graph)
     nodes, users = list(graph.nodes), _users(graph)
     names: dict[tuple[str, _Part | None], str] = {}
     others: dict[str, str] = {}
@@ -103,6 +104,23 @@ def _down_to_input(graph: Graph, index: int) -> list[int]:
     while graph.nodes[found[-1]].op in ("view", "cast"):
         found.append(graph.nodes[found[-1]].args[0])
     return found if graph.nodes[found[-1]].op == "input" else []
+
+
+def _casts_last(graph: Graph) -> Graph:
+    """The graph with slices of converted arrays as converted slices."""
+    nodes = list(graph.nodes)
+    for index, node in enumerate(graph.nodes):
+        source = graph.nodes[node.args[0]] if node.args else node
+        if (
+            node.op != "window"
+            or len(node.args) != 1
+            or source.op != "cast"
+            or graph.nodes[source.args[0]].op != "input"
+        ):
+            continue
+        nodes.append(replace(node, args=source.args, dtype=graph.nodes[source.args[0]].dtype, name=""))
+        nodes[index] = Node("cast", (len(nodes) - 1,), node.shape, node.dtype, name=node.name)
+    return sorted_graph(nodes, graph.outputs)
 
 
 def _users(graph: Graph) -> list[list[int]]:

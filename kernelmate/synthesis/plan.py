@@ -119,7 +119,8 @@ def plan_of(graph: Graph) -> Plan:
     along = plan.reduced
     for key in walk(plan):
         node = plan.node(key)
-        if node.op == "reduce" and [one for one in key[1] if one is not None] != along:
+        used = [one for one in key[1] if one is not None]
+        if node.op == "reduce" and used != along and (_is_whole_reduction(plan, key) or not {*used} <= {*along}):
             raise Refused("it uses the results of reductions along other axes than their own")
         if node.op == "input":
             plan.access(key)
@@ -129,7 +130,19 @@ def plan_of(graph: Graph) -> Plan:
             raise Refused("it takes rows of an array by their numbers")
         if node.op == "gather" and plan.kind != "rows":
             raise Refused("it gathers one element for each result")
+    _refuse_reuse(plan)
     return plan
+
+
+def _refuse_reuse(plan: Plan) -> None:
+    """Refuse arrays that lack axes of the rows if no other has them all: tiles read these less often, as in matrix products."""
+    keys = [*walk(plan)]
+    met = [key for key in keys if plan.node(key).op == "input"]
+    whole = any(_is_whole(key[1], plan.domain) or key[1] == (FLAT,) for key in [*met, *plan.outputs])
+    slabs = any(plan.access(key) == "slab" and all(not isinstance(one, str) for one in key[1]) for key in met)
+    parts = any(plan.node(key).op == "reduce" and not _is_whole_reduction(plan, key) for key in keys)
+    if (slabs or parts) and not whole:
+        raise Refused("it meets an array in another order than its own, or along some axes of many")
 
 
 def free_plan(graph: Graph) -> Plan:
@@ -247,7 +260,7 @@ def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...
             raise Refused("it changes the shape of an array other than as a whole")
         case "reduce":
             root = _operand(graph, key[0])
-            return ((root, whole_index(graph.nodes[root], domain)),)
+            return ((root, _reduced_index(graph, key, domain, graph.nodes[root])),)
         case "take":
             source, chosen = node.args
             if index == (FLAT,):
@@ -263,6 +276,19 @@ def _operands(graph: Graph, key: Key, domain: tuple[str, ...]) -> tuple[Key, ...
         case "window":
             raise Refused("it takes parts of arrays, or joins them")
     return ()
+
+
+def _reduced_index(graph: Graph, key: Key, domain: tuple[str, ...], root: Node) -> Index:
+    """Returns the index of a reduction's operand: the domain, or the reduced axis and those that the result has."""
+    if long_sides(root) == domain:
+        return whole_index(root, domain)
+    node, index = graph.nodes[key[0]], key[1]
+    operand, axis = graph.nodes[node.args[0]], int(node.data[1] or 0)
+    found = [place for place, side in enumerate(domain) if side == operand.shape[axis] and place not in index]
+    if index == (FLAT,) or len(found) != 1 or len(index) + 1 != len(operand.shape):
+        raise Refused("its reductions are along rows of different shapes")
+    whole = (*index[:axis], found[0], *index[axis:])
+    return tuple(None if side == "1" else one for side, one in zip(operand.shape, whole, strict=True))
 
 
 def _aligned(arg: Node, node: Node, index: Index) -> Index:
@@ -366,12 +392,13 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
     """Returns the plan of reductions along rows or columns, and of the operations on their results."""
     inner = {graph.nodes[one].args[0] for one in reductions if _operand(graph, one) != graph.nodes[one].args[0]}
     roots = [one for one in reductions if one not in inner]
-    domain = long_sides(graph.nodes[_operand(graph, roots[0])])
-    gone = _reduced_axes(graph, roots[0])
+    longest = max(roots, key=lambda root: len(long_sides(graph.nodes[_operand(graph, root)])))
+    domain, gone = long_sides(graph.nodes[_operand(graph, longest)]), _reduced_axes(graph, longest)
     split = len(domain) - len(gone)
     kind = "rows" if gone == list(range(split, len(domain))) else "columns"
     for root in roots:
-        if long_sides(graph.nodes[_operand(graph, root)]) != domain or _reduced_axes(graph, root) != gone:
+        whole = long_sides(graph.nodes[_operand(graph, root)]) == domain and _reduced_axes(graph, root) == gone
+        if not whole and not _is_part(graph, root, domain, gone):
             raise Refused("it reduces along different axes, or along rows of different shapes")
     plan = Plan(graph, domain, split, (), kind, tuple(gone))
     kept = tuple(domain[axis] for axis in plan.reduced)
@@ -386,6 +413,19 @@ def _reducing(graph: Graph, reductions: list[int]) -> Plan:
         axes = iter(plan.reduced if shape == kept else range(len(domain)))
         outputs.append((one, tuple(None if side == "1" else next(axes) for side in graph.nodes[one].shape)))
     return replace(plan, outputs=tuple(outputs))
+
+
+def _is_part(graph: Graph, root: int, domain: Sequence[str], gone: Sequence[int]) -> bool:
+    """True for a reduction along the domain's reduced axis of an array that lacks some of the other axes, as of weights or a mask."""
+    node = graph.nodes[root]
+    operand = graph.nodes[node.args[0]]
+    sides, reduced = long_sides(operand), operand.shape[int(node.data[1] or 0)]
+    one = len(gone) == 1 and operand.op != "reduce" and domain[gone[0]] == reduced and sides.count(reduced) == 1
+    return one and len(sides) < len(domain) and len({*domain}) == len(domain) and {*sides} <= {*domain}
+
+
+def _is_whole_reduction(plan: Plan, key: Key) -> bool:
+    return long_sides(plan.graph.nodes[_operand(plan.graph, key[0])]) == plan.domain
 
 
 def _reshaped(graph: Graph, output: int, domain: tuple[str, ...]) -> bool:

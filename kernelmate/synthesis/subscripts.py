@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelmate.synthesis.arrays import Array
-from kernelmate.synthesis.indexed import backwards, by_number
+from kernelmate.synthesis.indexed import backwards, by_number, by_numbers
 from kernelmate.synthesis.loop_subscripts import assign as assign_turns
 from kernelmate.synthesis.loop_subscripts import chosen as loop_chosen
 from kernelmate.synthesis.loop_subscripts import depends
@@ -34,7 +34,7 @@ def subscript(a: Array, key: Any) -> Any:
     keys += [slice(None)] * (a.ndim - sum(one is not None for one in keys))
     if isinstance(keys[0], Array) and len(keys) == a.ndim and _all_whole(keys[1:], a.shape[1:]):
         return take(a, keys[0], 0)
-    for known in (by_number, backwards):
+    for known in (by_numbers, by_number, backwards):
         found = known(a, keys)
         if found is not None:
             return found

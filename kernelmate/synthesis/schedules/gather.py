@@ -17,7 +17,7 @@ from kernelmate.synthesis.graph import Graph
 from kernelmate.synthesis.kernel_text import KernelText, WrittenKernel, block_of, fresh_names, those_written
 from kernelmate.synthesis.names import position_name
 from kernelmate.synthesis.packs import ALIGNED_ROWS, Packs
-from kernelmate.synthesis.plan import Refused, walk
+from kernelmate.synthesis.plan import Refused, walk, without_reshapes
 from kernelmate.synthesis.schedules.pointwise import LONG_ROW, row_block
 
 BLOCK = 256
@@ -29,6 +29,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
     Raises:
         Refused: there is none.
     """
+    graph = without_reshapes(graph)
     domain = tuple(side for side in graph.nodes[graph.outputs[0]].shape if side != "1")
     outputs = []
     for one in graph.outputs:

@@ -39,6 +39,14 @@ CASES: dict[str, tuple[dict[str, str], str, str, str]] = {
         {**MATRIX, "k": "in int32[rows, cols] ~ integers(0, rows)"}, "np.take_along_axis(x, k, axis=0) * 2",
         f"{ITEM}  y[i] = 2 * x[k[i] * cols + c];", BY_ITEM,
     ),
+    "elements of a plane": (
+        {**MATRIX, "k": "in int32[rows, cols] ~ integers(0, rows)", "m": "in int32[cols] ~ integers(0, cols)"},
+        "x[k, np.maximum(m - 1, 0)[None, :] + 0 * k] - x[k, m[None, :] + 0 * k]",
+        f"{ITEM}  y[i] = x[k[i] * cols + max(m[c] - 1, 0)] - x[k[i] * cols + m[c]];", BY_ITEM,
+    ),
+    "elements of a plane from its end": (
+        {**MATRIX, "k": "in int32[rows, cols] ~ integers(0, rows)"}, "x[k, k * 0 - 1]", f"{ITEM}  y[i] = x[k[i] * cols + cols - 1];", BY_ITEM,
+    ),
     "reversed": (MATRIX, "x[:, ::-1] + np.flip(x)", f"{ITEM}  y[i] = x[r * cols + cols - 1 - c] + x[rows * cols - 1 - i];", BY_ITEM),
     "rolled by negative numbers": (MATRIX, "np.take(x, np.arange(cols) - 1, axis=1)", f"{ITEM}  y[i] = x[r * cols + (c + cols - 1) % cols];", BY_ITEM),
     "held at the edges": (

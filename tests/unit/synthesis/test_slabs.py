@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelmate.session import Session
+from kernelmate.synthesis.plan import Refused
+from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import judged_right
 
 BATCHED = {"a": "in float32[batch, m, k]", "x": "in float32[batch, k]", "y": "out float32[batch, m]", "batch": "int32", "m": "int32", "k": "int32"}  # fmt: skip
@@ -38,3 +42,30 @@ def test_rows_by_number_are_normalised_with_others(make: Any, session: Session) 
     )
     kernel, _ = make(TABLE, reference, body=TABLE_BODY, grid="cdiv(rows, block)")
     assert all(author.startswith("synthesis:rows-") for author in judged_right(session, kernel))
+
+
+POOLED = {"h": "in float32[b, t, d]", "mask": "in int32[b, t] ~ integers(0, 2)", "y": "out float32[b, d]", "b": "int32", "t": "int32", "d": "int32"}  # fmt: skip
+POOLED_BODY = (
+    "  int c = threadIdx.x + blockIdx.x * blockDim.x, r = c / d;\n  if (c >= b * d) return;\n  float s = 0, n = 0;\n"
+    "  for (int i = 0; i < t; ++i) {\n    s += h[(r * t + i) * d + c % d] * mask[r * t + i];\n    n += mask[r * t + i];\n  }\n"
+    "  y[c] = s / fmaxf(n, 0.5f);"
+)
+
+
+def test_masked_means_sum_the_mask_beside_the_elements(make: Any, session: Session) -> None:
+    reference = "def reference(h, mask):\n    m = mask[..., None]\n    return (h * m).sum(axis=1) / np.maximum(m.sum(axis=1), 0.5)"
+    sizes = "{ b = 3, t = 37, d = 13 }, { b = 1, t = 1, d = 1 }"
+    kernel, _ = make(POOLED, reference, body=POOLED_BODY, grid="cdiv(b * d, block)", sizes=sizes)
+    assert all(author.startswith("synthesis:columns-") for author in judged_right(session, kernel))
+
+
+@pytest.mark.parametrize("reference", ["a @ b.T", "a @ b.T - a.sum(axis=1)[:, None]"])
+def test_products_of_matrices_are_not_computed_row_by_row(reference: str, make: Any, tmp_path: Path) -> None:
+    args = {"a": "in float32[m, k]", "b": "in float32[n, k]", "y": "out float32[m, n]", "m": "int32", "n": "int32", "k": "int32"}  # fmt: skip
+    kernel, contract = make(args, reference, grid="cdiv(m * n, block)", sizes="{ m = 37, n = 12, k = 65 }")
+    graph = trace(contract, tmp_path)
+    if "sum" in reference:
+        with pytest.raises(Refused, match="in another order than its own"):
+            list(kernels_for(graph, kernel, contract))
+    else:
+        assert all(one.schedule.startswith("contraction-") for one in kernels_for(graph, kernel, contract))

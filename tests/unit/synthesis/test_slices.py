@@ -14,6 +14,7 @@ from kernelmate.source import argument_shapes
 from kernelmate.synthesis.graph import Graph, evaluate
 from kernelmate.synthesis.index_maps import Linear, linear, never_negative
 from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
 
 MATRIX = {"x": "in float32[rows, cols]", "y": "out float32[rows, cols]", "rows": "int32", "cols": "int32"}
 
@@ -108,3 +109,12 @@ def test_sums_are_proved_to_be_at_least_zero() -> None:
     column = Linear((("__0", 1),))
     assert never_negative(linear("cols").plus(-1).plus(column, -1), {"__0": linear("cols")})
     assert not never_negative(linear("cols").plus(-2).plus(column, -1), {"__0": linear("cols")})
+
+
+def test_halves_of_converted_rows_are_read_in_packs(make: Any, tmp_path: Path) -> None:
+    reference = (
+        "def reference(x):\n    a, b = np.split(x.astype(np.float32), 2, axis=1)\n    return a / (1 + np.exp(-a)) * b"
+    )
+    args = {"x": "in float16[rows, 2 * cols]", "y": "out float16[rows, cols]", "rows": "int32", "cols": "int32"}
+    kernel, contract = make(args, reference)
+    assert next(kernels_for(trace(contract, tmp_path), kernel, contract)).schedule == "permutation-packs"
