@@ -381,7 +381,7 @@ class Expressions:
         self._refuse_other_meaning(node, name)
         if name in _BINARY and node.dtype.startswith("float"):
             args = self._converted(args, kinds)
-        text = self._mapped(node, name, args, kinds)
+        text = self._added_to_zero(name, args, kinds) or self._mapped(node, name, args, kinds)
         if node.dtype in _NARROW and name in _WRAPPED:
             return f"static_cast<{_NARROW[node.dtype]}>({text[0]})", ATOM
         return text
@@ -501,6 +501,11 @@ class Expressions:
         if place is None or found is None:
             return args
         return [(found[1], ATOM) if one == place else arg for one, arg in enumerate(args)]
+
+    def _added_to_zero(self, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int] | None:
+        """The other operand of a sum of floats with zero; None for anything else."""
+        zeros = [one for one in (0, 1) if name == "add" and args[one][0] == self.number(0.0)]
+        return args[1 - zeros[0]] if zeros and all(kind.startswith("float") for kind in kinds) else None
 
     def _mapped(self, node: Node, name: str, args: list[tuple[str, int]], kinds: list[str]) -> tuple[str, int]:
         """Returns the text of a ufunc."""

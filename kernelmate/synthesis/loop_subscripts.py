@@ -13,7 +13,7 @@ from kernelmate.synthesis.index_maps import ORDINARY, WRAP, AxisMap, Linear, lin
 from kernelmate.synthesis.indexed import added_at
 from kernelmate.synthesis.loops import TracedLoop
 from kernelmate.synthesis.primitives import broadcast_to, gathered, picked, reduced, view_of, where
-from kernelmate.synthesis.ragged import reduced_rows, row_elements
+from kernelmate.synthesis.ragged import note_row, reduced_rows, row_elements
 from kernelmate.synthesis.recurrences import Again, State, first_or, in_first_turn, state_of
 from kernelmate.synthesis.sizes import Untraceable, text_of
 from kernelmate.synthesis.slices import axis_range
@@ -187,6 +187,9 @@ def _note(a: Array, keys: Sequence[Any], *, write: bool) -> None:
             raise Again
         (loop.writes if write else loop.reads).append((a, signature))
         loop.others += [] if write else [_others(loop, keys)]
+        if loop.rows is not None:
+            offsets, outer = loop.rows
+            note_row(a, offsets, outer, outer.writes if write else outer.reads)
 
 
 def _signature_in(loop: TracedLoop, keys: Sequence[Any]) -> tuple[tuple[int, int | str], ...]:

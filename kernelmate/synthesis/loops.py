@@ -231,6 +231,7 @@ def _is_short(array: Array) -> bool:
 
 def batched(builder: Builder, op: str, args: Sequence[Array], shape: Sequence[int], dtype: Any, data: Sequence[Any]) -> Array:  # fmt: skip
     """The result of an operation on arrays of which some are batched."""
+    args = _in_elements(args)
     loops = _merged(args)
     lead, more = [loop.count for loop in loops], len(loops)
 
@@ -261,6 +262,20 @@ def batched(builder: Builder, op: str, args: Sequence[Array], shape: Sequence[in
                 order = [*range(axis, axis + more), *range(axis), *range(axis + more, len(sides))]
                 return view_of(builder, made.node, order, loops)
     raise Untraceable(f"{op} of values that differ between the turns of a loop over a size")
+
+
+def _in_elements(args: Sequence[Array]) -> Sequence[Array]:
+    """Operands of which values of a row are repeated for its elements where others are of a loop over these."""
+    for inner in {loop for one in args for loop in one.loops if loop.rows is not None}:
+        assert inner.rows is not None
+        offsets, outer = inner.rows
+        args = [
+            one.builder.put("repeat", [offsets.node, one.node], [inner.count, *one.shape], one.dtype, (), (inner,))
+            if one.loops == (outer,)
+            else one
+            for one in args
+        ]
+    return args
 
 
 def _merged(args: Sequence[Array]) -> tuple[TracedLoop, ...]:

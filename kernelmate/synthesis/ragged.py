@@ -94,7 +94,7 @@ class CsrRows(NDArrayOperatorsMixin):
             raise Untraceable(_ELSE)
         self._values = cast(other.values, self.values.dtype)
         if self._whole is not None:
-            _note(self._whole, self.offsets, self.loop, self.loop.writes)
+            note_row(self._whole, self.offsets, self.loop, self.loop.writes)
             self._whole.assign(self._values)
             self._seen = self._whole.node
         return self
@@ -107,7 +107,7 @@ class CsrRows(NDArrayOperatorsMixin):
             raise Untraceable(_ELSE)
         if isinstance(value, Array) and value.ndim:
             raise Untraceable(_ELSE)
-        _note(a, self.offsets, self.loop, self.loop.writes)
+        note_row(a, self.offsets, self.loop, self.loop.writes)
         a.assign(value.values if isinstance(value, CsrRows) else a.builder.lift(value))
 
     def __getitem__(self, key: Any) -> CsrRows:
@@ -180,7 +180,7 @@ class CsrRows(NDArrayOperatorsMixin):
         return found
 
 
-def _note(a: Array, offsets: Array, loop: TracedLoop, places: list[tuple[Array, object]]) -> None:
+def note_row(a: Array, offsets: Array, loop: TracedLoop, places: list[tuple[Array, object]]) -> None:
     """Adds a row to what a turn reads or writes, unless a turn meets elements of the same array by other numbers, too."""
     signature = ((0, f"rows at {offsets.node}"),)
     if any(one is a and said != signature for one, said in (*loop.reads * (places is loop.writes), *loop.writes)):
@@ -252,7 +252,7 @@ def row_elements(a: Array, keys: Sequence[Any], *, assigned: bool = False) -> Cs
     if keys[0] is not bounded[0] or a.loops or len(loops) != 1 or loops[0] not in a.builder.open or not whole:
         raise Untraceable("elements between two offsets, other than along the first axis in a loop over all rows")
     if not assigned:
-        _note(a, offsets, loops[0], loops[0].reads)
+        note_row(a, offsets, loops[0], loops[0].reads)
     row = CsrRows(Array(a.builder, a.node), offsets, loops[0], a)
     return row if all(is_whole(one) for one in keys[1:]) else row[(slice(None), *keys[1:])]
 

@@ -12,6 +12,7 @@ from kernelmate.errors import ReferenceFailed
 from kernelmate.session import Session
 from kernelmate.synthesis.graph import evaluate
 from kernelmate.synthesis.trace import trace
+from kernelmate.synthesis.write import kernels_for
 from tests.unit.synthesis.judging import judged_right
 from tests.unit.synthesis.test_segments import ARGS, MAKE
 
@@ -42,6 +43,12 @@ CASES = {
         f"def reference(p, k, v, x, rows):\n{ROWS_OF}    w = v * x[k]\n    s = np.bincount(of, np.abs(w), rows)\n    return np.where(s[of] > 1, w / s[of], w)",
         NORM.format("fabsf(v[i] * x[k[i]])", "s > 1 ? v[i] * x[k[i]] / s : v[i] * x[k[i]]"),
     ),
+    "softmax in loops": (
+        "def reference(p, v, rows):\n    y = np.zeros(len(v))\n    for r in range(rows):\n        m, s = -np.inf, 0.0\n"
+        "        for i in range(p[r], p[r + 1]):\n            m = max(m, v[i])\n        for i in range(p[r], p[r + 1]):\n            s += np.exp(v[i] - m)\n"
+        "        for i in range(p[r], p[r + 1]):\n            y[i] = np.exp(v[i] - m) / s\n    return y",
+        SOFTMAX,
+    ),
     "without a reduction": (
         "def reference(p, v, rows):\n    n = np.diff(p)\n    return v / np.repeat(np.maximum(n, 1), n)",
         "  for (int i = p[r]; i < p[r + 1]; ++i) y[i] = v[i] / max(p[r + 1] - p[r], 1);",
@@ -57,6 +64,18 @@ def test_elements_get_what_their_row_was_reduced_to(name: str, make: Any, sessio
     args = ARGS | {"y": "out float32[nnz]"}
     kernel, _ = make(args, reference + MAKE, body=head + body, grid="cdiv(rows, block)", sizes=SIZES, more=more)
     assert all(author.startswith("synthesis:segment-passes-") for author in judged_right(session, kernel))
+
+
+def test_terms_of_a_sum_in_loops_may_have_a_factor_of_the_row(make: Any, tmp_path: Path) -> None:
+    reference = (
+        "def reference(p, v, x, rows):\n    y = np.zeros(rows)\n    for r in range(rows):\n"
+        "        for i in range(p[r], p[r + 1]):\n            y[r] += x[r] * v[i]\n    return y"
+    )
+    args = ARGS | {"x": "in float32[rows]"}
+    kernel, contract = make(args, reference, grid="cdiv(rows, block)", sizes=SIZES)
+    text = next(kernels_for(trace(contract, tmp_path), kernel, contract)).definition
+    assert "const float x_i = x[row];" in text
+    assert "y[row] = sum;" in text
 
 
 def test_rows_are_normalised_in_place(make: Any, session: Session) -> None:
@@ -92,6 +111,7 @@ def test_the_graph_repeats_values_of_rows(make: Any, tmp_path: Path) -> None:
         ("row = v[p[r] : p[r + 1]]\n        v[p[r] : p[r + 1]] = 2 * row\n        y[r] = row.sum()", "changed after they were taken"),
         ("v[r] = 0\n        y[r] = v[p[r] : p[r + 1]].sum()", "needs what another one has left"),
         ("y[r] = v[p[r] : p[r + 1]].sum()\n        v[r] = 0", "needs what another one has left"),
+        ("for i in range(p[r], p[r + 1]):\n            v[i] = v[i] + v[i - 1]\n        y[r] = 0", "assigns to the same elements|another one has left"),
     ],
 )  # fmt: skip
 def test_rows_that_turns_change_otherwise_are_refused(lines: str, said: str, make: Any, tmp_path: Path) -> None:
