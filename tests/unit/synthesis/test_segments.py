@@ -170,7 +170,9 @@ def test_reduceat_takes_one_element_where_the_next_offset_is_not_behind() -> Non
 
 REFUSED_ROWS = {
     "what some elements add up to": "            y[r] += v[i]\n            z[i] = y[r]",
-    "a value of the row": "            y[r] += v[i] * q[r]",
+    "a sum before its end": "            z[i] = v[i] - y[r]\n            y[r] += v[i]",
+    "a running sum": "            z[r] += v[i]\n            y[r] += z[r] * v[i]",
+    "a running maximum": "            q = np.maximum(q, v[i])\n            y[r] += np.exp(v[i] - q[r])",
     "a product": "            y[r] *= v[i]",
 }
 
