@@ -39,17 +39,10 @@ def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity
         records: records of all sizes.
         weight: severity of the launches to explain.
     """
-    wrong = [
-        _Wrong(record, seen)
-        for record in records
-        if not record.unsteady
-        for seen in _telling(record)
-        if seen.weight == weight
-    ]
+    every = [_Wrong(record, seen) for record in records if not record.unsteady for seen in _telling(record)]
+    wrong = _numeric([one for one in every if one.seen.weight == weight])
     if not wrong:
         return None
-    # Numeric errors are more telling than NaN and infinity handling.
-    wrong = [one for one in wrong if not one.seen.outcome.shot.style.specials] or wrong
     plain = [one for one in wrong if one.seen.plain]
     # A case whose wrong launches all had varied scalars, or values equal to scalars, is wrong because of those and not
     # because of its size.
@@ -60,7 +53,12 @@ def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity
     by_size = usual and not (coarse and elsewhere)
     code = _code_plain(contract, records, plain) if by_size else _code_stress(plain or wrong)
     example = max(plain or wrong, key=lambda one: (_finite_error(one.seen), -sum(one.record.size.values())))
-    return DiagnosedCause(code, _sentence(contract, code, example, plain or wrong, records), _argument(example))
+    return DiagnosedCause(code, _sentence(contract, code, example, _numeric(every), records), _argument(example))
+
+
+def _numeric(wrong: list[_Wrong]) -> list[_Wrong]:
+    """Returns the numeric errors, which are more telling than the handling of NaN and infinity; without any, all."""
+    return [one for one in wrong if not one.seen.outcome.shot.style.specials] or wrong
 
 
 def _telling(record: CaseRecord) -> list[ObservedLaunch]:
@@ -130,8 +128,9 @@ def _sentence(
             text += ", in ascending order"
     if math.isfinite(difference.error):
         text += f", {difference.error:.3g} times the tolerance"
-    count, total = len({id(one.record) for one in wrong}), sum(1 for r in records if r.launched)
-    text += f"; {count} of {total} sizes are wrong"
+    sizes = {id(one.record) for one in wrong}
+    total = sum(1 for r in records if r.launched and (not r.degenerate or id(r) in sizes))
+    text += f"; {len(sizes)} of {total} sizes are wrong"
     if scalars and example.seen.outcome.shot.style.stress:
         text += "; if that scalar never has another value, say so with `fixed` in the contract"
     if example.seen.outcome.shot.style.name == "integers":

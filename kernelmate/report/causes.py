@@ -1,4 +1,4 @@
-"""Terminal view and JSON of `explain`: the factors that limit a kernel."""
+"""Terminal view, HTML and JSON of `explain`: the factors that limit a kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from rich.text import Text
 from kernelmate.records import Cause, Verdict
 from kernelmate.report.console import heading, indented, pairs, toned
 from kernelmate.report.excerpt import SourceLines
+from kernelmate.report.html import pairs as html_pairs
+from kernelmate.report.html import text
 from kernelmate.report.json import SCHEMA, Document, plain, verdict_json
+from kernelmate.report.result import alone, view
 from kernelmate.report.tables import provenance
 from kernelmate.report.words import correctness_words, kernel_words, percent, printable, timing_words
 
@@ -30,15 +33,44 @@ def causes_view(verdict: Verdict, causes: Sequence[Cause], file: str, sources: S
 
 
 def _cause(cause: Cause, file: str, sources: SourceLines) -> list[RenderableType]:
-    spent = "" if cause.estimated_us is None else f", about {cause.estimated_us:.2g} us"
-    where = "" if cause.line is None else f"line {cause.line}, {percent(cause.share)} of the cost{spent}: "
-    parts: list[RenderableType] = [Text.assemble((where, "bold"), printable(cause.what), "  ", (cause.code, "dim"))]
-    text = None if cause.line is None else sources.line(file, cause.line)
-    if text:
-        shown = Text(printable(text, keep="").strip(), style="cyan", no_wrap=True, overflow="ellipsis")
+    parts: list[RenderableType] = [
+        Text.assemble((_where(cause), "bold"), printable(cause.what), "  ", (cause.code, "dim"))
+    ]
+    line = None if cause.line is None else sources.line(file, cause.line)
+    if line:
+        shown = Text(printable(line, keep="").strip(), style="cyan", no_wrap=True, overflow="ellipsis")
         parts.append(indented(shown))
     parts.append(indented(pairs([("why", cause.why), ("what to do", cause.remedy)])))
     return parts
+
+
+def causes_html(verdict: Verdict, causes: Sequence[Cause], file: str, sources: SourceLines) -> str:
+    """Returns the same as HTML, which wraps in narrow pages: its standing, then each cause."""
+    parts = [f'<p class="verdict"><strong>{text(kernel_words(verdict))}</strong> {alone(verdict)}</p>']
+    parts.append(f'<p class="faint">{text(provenance(verdict))}</p>')
+    if not causes:
+        parts.append("<p>Nothing stands out: no figure is far from what the GPU does best.</p>")
+    for cause in causes:
+        parts += ['<div class="finding">', *_cause_html(cause, sources.line(file, cause.line)), "</div>"]
+    return view(parts)
+
+
+def _cause_html(cause: Cause, line: str | None) -> list[str]:
+    parts = [f'<p><strong>{text(_where(cause))}</strong>{text(_sentence(cause.what))} <code class="faint">{text(cause.code)}</code></p>']  # fmt: skip
+    if line:
+        parts.append(f"<pre><span>{text(line.strip())}</span></pre>")
+    return [*parts, *html_pairs([("why", text(_sentence(cause.why))), ("what to do", text(_sentence(cause.remedy)))])]
+
+
+def _sentence(words: str) -> str:
+    """Returns the words with a capital and a full stop."""
+    return f"{words[:1].upper()}{words[1:].rstrip('.')}."
+
+
+def _where(cause: Cause) -> str:
+    """Returns the line of a cause and its cost: `line 9, 36.4% of the cost, about 0.057 us: `; empty without a line."""
+    spent = "" if cause.estimated_us is None else f", about {cause.estimated_us:.2g} us"
+    return "" if cause.line is None else f"line {cause.line}, {percent(cause.share)} of the cost{spent}: "
 
 
 def causes_json(explained: Sequence[tuple[Verdict, Sequence[Cause]]]) -> Document:

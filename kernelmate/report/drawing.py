@@ -139,13 +139,14 @@ def picture(scene: Scene) -> str:
     return f'<img alt="{title}" width="{_n(scene.width)}" style="max-width:100%;height:auto" src="data:image/svg+xml;base64,{source}">'
 
 
-def svg(scene: Scene) -> str:
-    """The scene as an SVG element that scales down with the page."""
+def svg(scene: Scene, *, styled: bool = True) -> str:
+    """Returns the scene as an SVG element that scales down with the page; unstyled for pages that forbid inline styles."""
     body = "".join(_svg_shape(shape) for shape in scene.shapes)
     title = escape(scene.title, quote=True)
+    style = f'style="width:100%;max-width:{_n(scene.width)}px;height:auto;display:block" ' if styled else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(scene.width)} {_n(scene.height)}" role="img" '
-        f'aria-label="{title}" style="width:100%;max-width:{_n(scene.width)}px;height:auto;display:block" '
+        f'aria-label="{title}" {style}'
         f'font-family="{FONT}"><title>{title}</title>{body}</svg>'
     )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.cells import cell_len
 
 from kernelmate.compiler.includes import HEADERS
 from kernelmate.report.words import printable
+from kernelmate.source.tokens import Token, closing, lex
 
 LARGEST_FILE = 16 * 2**20
 """Bytes of the largest file that is read for an excerpt."""
@@ -33,10 +34,30 @@ class SourceLines:
         """Returns one line without its line end; None if it is unavailable."""
         if file is None or line is None:
             return None
+        lines = self._of(file)
+        return lines[line - 1] if 0 < line <= len(lines) else None
+
+    def _of(self, file: str) -> list[str]:
         if file not in self._lines:
             self._lines[file] = _read_lines(self._folder / file)
-        lines = self._lines[file]
-        return lines[line - 1] if 0 < line <= len(lines) else None
+        return self._lines[file]
+
+    def store(self, file: str | None, kernel: str, argument: str) -> tuple[int, int] | None:
+        """Returns line and column of a kernel's last assignment to an element of an argument; None if there is none."""
+        if file is None:
+            return None
+        lexed = lex("\n".join(self._of(file)))
+        tokens = [token for token in lexed.tokens if not token.directive]
+        heads = [i for i, token in enumerate(tokens[:-1]) if token.text == kernel.rpartition("::")[2] and tokens[i + 1].text == "("]  # fmt: skip
+        for head in heads:
+            after = closing(tokens, head + 1)
+            if after is None or after + 1 >= len(tokens) or tokens[after + 1].text != "{":
+                continue
+            end = closing(tokens, after + 1)
+            places = [i for i in range(after, end or len(tokens)) if _is_store(tokens, i, argument)]
+            if places:
+                return lexed.position(tokens[places[-1]].start)
+        return None
 
     def excerpt(self, file: str | None, line: int | None, column: int | None, width: int = 76) -> tuple[str, ...]:
         """Returns the source line and a caret line, at most `width` cells wide; empty if the line is unavailable."""
@@ -53,6 +74,15 @@ class SourceLines:
         start = max(0, len(before) - room * 2 // 3) if len(shown) > room and len(before) >= room else 0
         caret = " " * cell_len(before[start:]) + "^"
         return margin + _cut(shown, start, room), " " * (len(margin) - 2) + "| " + caret
+
+
+def _is_store(tokens: Sequence[Token], place: int, argument: str) -> bool:
+    """Returns True if `argument[...] =` or a compound assignment begins at this token."""
+    if tokens[place].text != argument or place + 1 >= len(tokens) or tokens[place + 1].text != "[":
+        return False
+    end = closing(tokens, place + 1)
+    following = "" if end is None else "".join(token.text for token in tokens[end + 1 : end + 3])
+    return following[:1] == "=" != following[1:2] or (following[:1] in "+-*/%&|^" and following[1:2] == "=")
 
 
 def _cut(text: str, start: int, room: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 
-from kernelmate.records import Diagnostic, Finding, FindingCode, Judged, Kernel, Objective, Optimization, Verdict
+from kernelmate.records import Diagnostic, Finding, FindingCode, Judged, Kernel, Optimization, Verdict
 from kernelmate.report import words
 from kernelmate.report.chart import BASELINE, ChartVersion
 from kernelmate.report.diff import diff_lines, line_kind, whole_text
@@ -36,6 +36,9 @@ MOST_LINES = 400
 
 ALIKE = 0.005
 """Relative difference of the objective's figure below which two versions are listed as one."""
+
+ALIKE_PREDICTED = 0.02
+"""The same for predicted figures: what a candidate must gain to be accepted."""
 
 CASE_HEADS = ("size", "from", "result", "max error", "time", "first wrong")
 ROW_HEADS = ("", BASELINE, "candidate", "change")
@@ -88,11 +91,14 @@ def _alike(one: Verdict, other: Verdict) -> bool:
     left, right = one.objective, other.objective
     if left is None or right is None or left.after is None or right.after is None:
         return False
-    return one.resources is not None and other.resources is not None and (
-        abs(left.after - right.after) <= ALIKE * abs(left.after)
-        and (one.resources.registers, words.shared_bytes(one.resources))
-        == (other.resources.registers, words.shared_bytes(other.resources))
-    )  # fmt: skip
+    if one.resources is None or other.resources is None or one.occupancy is None or other.occupancy is None:
+        return False
+    near = ALIKE_PREDICTED if left.basis == right.basis == "predicted" else ALIKE
+    return (
+        abs(left.after - right.after) <= near * abs(left.after)
+        and one.occupancy.theoretical == other.occupancy.theoretical
+        and words.shared_bytes(one.resources) == words.shared_bytes(other.resources)
+    )
 
 
 def charted(optimization: Optimization, shown: int | None = None) -> list[ChartVersion]:
@@ -113,8 +119,8 @@ def charted(optimization: Optimization, shown: int | None = None) -> list[ChartV
 
 
 def label(number: int, author: str) -> str:
-    """Returns a candidate's name in charts and lists, without the kind of its author where that is a recipe."""
-    return f"{number} {author.removeprefix('recipe:')}"
+    """Returns a candidate's name in charts and lists: `2 rows-warp`, without the kind of a built-in author."""
+    return f"{number} {author.removeprefix('recipe:').removeprefix('synthesis:')}"
 
 
 # ------------------------------------------------------------------------------------------------- the answer
@@ -167,7 +173,7 @@ def _headline(optimization: Optimization, number: int | None, accepted: int | No
     asked = (
         f"<strong>{text(words.kernel_words(baseline))}</strong>, “{text(objective.prompt)}”: {text(objective.reading)}"
     )
-    return [f'<p class="verdict">{head}</p>', f'<p class="faint">{asked}</p>', *_chips(objective)]
+    return [f'<p class="verdict">{head}</p>', f'<p class="faint">{asked}</p>']
 
 
 def headline(verdict: Verdict, name: str, *, accepted: bool = False) -> str:
@@ -178,22 +184,6 @@ def headline(verdict: Verdict, name: str, *, accepted: bool = False) -> str:
     facts = [text(gain)] if gain and tone != "bad" else []
     facts.append(toned(*right) if right[1] == "bad" else text(right[0]))
     return f'{toned(word[:1].upper() + word[1:], tone)}: {", ".join(facts)} <span class="faint">(<code>{text(name)}</code>)</span>'
-
-
-def _chips(objective: Objective) -> list[str]:
-    """Returns what must hold besides the objective, one chip each."""
-    chips = wish_words(objective)
-    return ['<p class="chips">', *(f"<span>{text(one)}</span>" for one in chips), "</p>"] if chips else []
-
-
-def wish_words(objective: Objective) -> list[str]:
-    """Returns the constraints, structures and sizes of an objective, each in a few words."""
-    sizes = [", ".join(f"{name} = {value}" for name, value in size.items()) for size in objective.sizes]
-    return [
-        *(one.words for one in objective.constraints),
-        *(f"{'not ' if one.avoid else ''}{one.words}" for one in objective.preferences),
-        *(f"at {size}" for size in sizes),
-    ]
 
 
 def charts(scenes: Sequence[Scene], draw: Draw = picture) -> list[str]:
@@ -247,7 +237,7 @@ def _others(optimization: Optimization, number: int | None, *, opened: bool = Fa
     count = sum(len(one.numbers) for one in groups) + sum(len(one.numbers) - 1 for one in twins)
     lines = [_line(one, number) for one in shown]
     inside = ['<ul class="others">', *lines, "</ul>"]
-    return _folded(words.plural(count, "other candidate"), inside, opened=opened)
+    return _folded(words.plural(count, "candidate" if number is None else "other candidate"), inside, opened=opened)
 
 
 def _line(one: Alike, number: int | None) -> str:
@@ -282,7 +272,12 @@ def _provenance(verdict: Verdict) -> str:
 
 
 def verdict_parts(
-    verdict: Verdict, sources: SourceLines, *, draw: Draw = picture, more: Sequence[str] = ()
+    verdict: Verdict,
+    sources: SourceLines,
+    *,
+    draw: Draw = picture,
+    more: Sequence[str] = (),
+    before: ChartVersion | None = None,
 ) -> list[str]:
     """Return the view of a kernel judged by itself.
 
@@ -293,9 +288,12 @@ def verdict_parts(
         sources: the lines that findings refer to.
         draw: renders a chart.
         more: parts that are folded below the figures.
+        before: an earlier version to compare with; None without one.
     """
     name = words.kernel_words(verdict)
-    drawn = charts(result_scenes([ChartVersion(name, verdict)]), draw) if verdict.compiled else []
+    versions = [*([] if before is None else [before]), ChartVersion(name, verdict)]
+    drawn = charts(result_scenes(versions), draw) if verdict.compiled else []
+    drawn += changed_table(before.verdict, verdict) if before is not None else []
     figures = [_provenance(verdict), *(pairs(figure_rows(verdict)) if verdict.compiled else [])]
     figures += table(CASE_HEADS, [case_row(case, verdict) for case in verdict.cases]) if verdict.cases else []
     figures += [*bullets(words.further_reasons(verdict)), *more]
@@ -341,13 +339,22 @@ def _findings(verdict: Verdict, sources: SourceLines) -> list[list[str]]:
     wrong = next((case for case in verdict.cases if case.correct is False and case.first_wrong is not None), None)
     blocks = []
     for place, ((severity, code, where, what), one) in enumerate(rows):
-        lines = [f'<div class="finding">{severity} {code} {where}<div>{what}</div>']
-        excerpt = sources.excerpt(one.file, one.line, one.column, WIDTH)
+        line = "" if one.line is None else f' data-line="{one.line}"'
+        lines = [f'<div class="finding of-{one.severity}"{line}>{severity} {code} {where}<div>{what}</div>']
+        excerpt = _excerpt(one, verdict, sources)
         if excerpt:
             lines.append(f"<pre>{''.join(f'<span>{text(line)}</span>' for line in excerpt)}</pre>")
-        if place == 0 and wrong is not None:
+        if place == 0 and wrong is not None and words.element_words(wrong.first_wrong) not in one.message:
             lines.append(
                 f"<p>at {text(words.size_words(wrong.size))}: <code>{text(words.wrong_words(wrong.first_wrong))}</code></p>"
             )
         blocks.append([*lines, "</div>"])
     return blocks
+
+
+def _excerpt(one: Diagnostic | Finding, verdict: Verdict, sources: SourceLines) -> tuple[str, ...]:
+    """Returns the line of a message with a caret; for wrong values, which have no line, the last store to the output."""
+    if one.line is not None or isinstance(one, Diagnostic) or one.buffer is None:
+        return sources.excerpt(one.file, one.line, one.column, WIDTH)
+    place = sources.store(one.file, verdict.kernel, one.buffer)
+    return () if place is None else sources.excerpt(one.file, *place, WIDTH)

@@ -271,12 +271,16 @@ def wrong_words(first: FirstWrong | None) -> str:
     """`y[0, 5]: want 1.0, got 0.5`."""
     if first is None:
         return ""
-    index = ", ".join(map(str, first.index))
 
     def value(it: float | None) -> str:
         return "not finite" if it is None else f"{it:.6g}"
 
-    return f"{printable(first.argument)}[{index}]: want {value(first.want)}, got {value(first.got)}"
+    return f"{element_words(first)}: want {value(first.want)}, got {value(first.got)}"
+
+
+def element_words(first: FirstWrong | None) -> str:
+    """`y[0, 5]`."""
+    return "" if first is None else f"{printable(first.argument)}[{', '.join(map(str, first.index))}]"
 
 
 def error_words(case: Case) -> str:

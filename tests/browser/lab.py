@@ -21,6 +21,9 @@ TOKEN = "of-the-tests"
 SIZE = {"width": 1400, "height": 2200}
 """Of a page as it is opened, in pixels: high enough for a whole panel."""
 
+WIDTHS = (450, 800, 1280, 1600)
+"""Widths of pages, in pixels, at which every screen is looked at."""
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 SHOTS = Path(os.environ.get("KERNELMATE_SCREENSHOTS") or ROOT / "build" / "screenshots")
@@ -30,6 +33,16 @@ SHOTS = Path(os.environ.get("KERNELMATE_SCREENSHOTS") or ROOT / "build" / "scree
 def browser_path() -> str | None:
     """Chromium on this machine; None where there is none."""
     return next((path for name in BROWSERS if (path := shutil.which(name))), None)
+
+
+def overflow(element: Any) -> float:
+    """Pixels by which an element's text is wider than its place, where nothing scrolls it."""
+    return float(
+        element.evaluate(
+            "e => getComputedStyle(e).overflowX === 'visible' || getComputedStyle(e).overflowX === 'hidden'"
+            " ? e.scrollWidth - e.clientWidth : 0"
+        )
+    )
 
 
 class Lab:
@@ -191,8 +204,9 @@ class Book:
         if what is None:
             self.page.screenshot(path=path)
             return
-        what.evaluate("element => element.scrollIntoView({ block: 'start' })")
-        self.page.wait_for_timeout(500)
+        for _ in range(2):  # cells that come into view are drawn, and move what is below them
+            what.evaluate("element => element.scrollIntoView({ block: 'start' })")
+            self.page.wait_for_timeout(300)
         inner, outer = what.bounding_box(), self.page.locator(".jp-WindowedPanel-outer").first.bounding_box()
         left, top = max(inner["x"], outer["x"]), max(inner["y"], outer["y"])
         right = min(inner["x"] + inner["width"], outer["x"] + outer["width"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,15 +13,14 @@ import traitlets
 from IPython.display import DisplayHandle
 
 from kernelmate.errors import KernelmateError
-from kernelmate.records import Optimization
-from kernelmate.report.causes import causes_view
+from kernelmate.records import Judged, Optimization
+from kernelmate.report.causes import causes_html
 from kernelmate.report.json import optimization_json
 from kernelmate.report.result import grouped
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_widgets.handle import KernelVersion, reason_not_to_take
 from kernelmate_widgets.notebook_state import BoundKernel
 from kernelmate_widgets.output import optimization_bundle, sources_of
-from kernelmate_widgets.rendering import as_html
 
 if TYPE_CHECKING:
     from kernelmate_widgets.magics import KernelmateMagics
@@ -102,7 +101,7 @@ class ResultActions(ActionButtons):
         self._take, self._take_back = accept, undo
         self._order = [one.numbers[0] for one in grouped(optimization.candidates)]
         best = optimization.best
-        self._shown = self._order[0] if best is None else best + 1
+        self._shown: int | None = None if best is None else best + 1
         self._taken: int | None = None
         self.show()
 
@@ -117,6 +116,8 @@ class ResultActions(ActionButtons):
         }
 
     def _accept(self) -> None:
+        if self._shown is None:
+            return
         said = self._take(self._shown)
         self._taken = self._shown
         self._draw()
@@ -137,10 +138,11 @@ class ResultActions(ActionButtons):
         self.show()
 
     def _explain(self) -> None:
-        judged = self._found.candidates[self._shown - 1]
-        kernel = judged.candidate.kernel
-        view = causes_view(judged.verdict, diagnose(judged.verdict), kernel.unit.path, sources_of(kernel))
-        self.show(html=as_html(view))
+        kernel, verdict = self._baseline.kernel, self._found.baseline
+        if self._shown is not None:
+            judged = self._found.candidates[self._shown - 1]
+            kernel, verdict = judged.candidate.kernel, judged.verdict
+        self.show(html=causes_html(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel)))
 
     def _confirm(self) -> None:
         """Writes the document that `kernelmate confirm` judges on a machine with a GPU."""
@@ -157,19 +159,31 @@ class ResultActions(ActionButtons):
 
     def show(self, said: str = "", error: str = "", html: str = "") -> None:
         """Shows the buttons that make sense for the candidate in view."""
-        judged = self._found.candidates[self._shown - 1]
-        refused = reason_not_to_take(judged)
         buttons = []
-        if self._taken != self._shown:
+        if self._shown is not None and self._taken != self._shown:
+            refused = reason_not_to_take(self._found.candidates[self._shown - 1])
             buttons.append(_button("accept", f"Accept {self._shown}", refused))
-        elif self._take_back is not None:
+        elif self._shown is not None and self._take_back is not None:
             buttons.append(_button("undo", "Undo"))
-        if len(self._order) > 1:
+        if self._shown is None:
+            buttons.append(_button("another", f"Show {self._order[0]}"))
+        elif len(self._order) > 1:
             buttons.append(_button("another", "Try another"))
-        if judged.verdict.accepted is None and refused is None and judged.verdict.backend == "emulator":
+        if any(map(_is_open, self._in_view())):
             buttons.append(_button("confirm", "Confirm on a GPU"))
         buttons.append(_button("explain", "Explain"))
         self.state = {"buttons": buttons, "said": said, "error": error, "html": html}
+
+    def _in_view(self) -> Sequence[Judged]:
+        """Returns the candidate in view; all candidates where the result shows their list."""
+        found = self._found.candidates
+        return found if self._shown is None else found[self._shown - 1 : self._shown]
+
+
+def _is_open(judged: Judged) -> bool:
+    """Returns True for a candidate that only a GPU can decide."""
+    verdict = judged.verdict
+    return verdict.accepted is None and verdict.backend == "emulator" and reason_not_to_take(judged) is None
 
 
 class RepairActions(ActionButtons):

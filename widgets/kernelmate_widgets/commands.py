@@ -430,13 +430,13 @@ def _version(magics: KernelmateMagics, text: str) -> tuple[Kernel, Any]:
 
 def explained(handle: KernelHandle, *, quiet: bool) -> None:
     """Shows what limits the version in force; it was judged before, so nothing is run."""
-    from kernelmate.report.causes import causes_view
+    from kernelmate.report.causes import causes_html, causes_view
     from kernelmate.suggest.diagnosis import diagnose
 
     kernel, verdict = handle.version.kernel, handle.verdict
     if not quiet:
-        view = causes_view(verdict, diagnose(verdict, kernel.unit.text), kernel.unit.path, sources_of(kernel))
-        display(views_bundle(view), raw=True)
+        found = verdict, diagnose(verdict, kernel.unit.text), kernel.unit.path, sources_of(kernel)
+        display({**views_bundle(causes_view(*found)), "text/html": causes_html(*found)}, raw=True)
 
 
 def _explain(magics: KernelmateMagics, options: argparse.Namespace) -> None:

@@ -58,15 +58,12 @@ class KernelFailed(CellFailed):
         return self._line() if self._shown else self._text(color=True).split("\n")
 
     def _line(self) -> list[str]:
-        """Returns the first finding in one line, and what can be done."""
-        from kernelmate.report.tables import verdict_line
-        from kernelmate_widgets.rendering import as_ansi
-
+        """Returns the first finding's code, what follows for the name, and what can be done; the rest stands above."""
         first = next((one for one in self.verdict.findings if one.severity == "error"), None)
-        where = "" if first is None else f": {first.code}" + ("" if first.line is None else f" at line {first.line}")
-        fix = " %kernelmate fix tries repairs, and shows one only if it is right." if self._repairable else ""
-        hint = f"{self._remark}{fix}"
-        return [f"{type(self).__name__}: {as_ansi(verdict_line(self.verdict))}{where}", hint.strip()]
+        where = "" if first is None or first.line is None else f" at line {first.line}"
+        code = "the kernel is not good." if first is None else f"{first.code}{where}."
+        fix = "%kernelmate fix tries repairs, and shows one only if it is right." if self._repairable else ""
+        return [f"{type(self).__name__}: {code}", " ".join(one for one in (self._remark, fix) if one)]
 
     def _text(self, *, color: bool) -> str:
         from kernelmate.report.console import findings_view, lines

@@ -183,7 +183,7 @@ class KernelmateMagics(Magics):
         elif not quiet:
             commands.offer_repair(self, name, failed)
         shown = not quiet and hasattr(self.shell, "kernel")
-        raise KernelFailed(failed.verdict, sources_of(failed.kernel), self._unchanged(name), shown=shown)
+        raise KernelFailed(failed.verdict, sources_of(failed.kernel), self._unchanged(name, failed.kernel), shown=shown)
 
     # ----------------------------------------------------------------------------------------------- for commands
 
@@ -273,11 +273,11 @@ class KernelmateMagics(Magics):
                 hint="Give the kernel another name (%%kernelmate NAME), or replace the value with --replace.",
             )
 
-    def _unchanged(self, name: str) -> str:
-        held = self.shell.user_ns.get(name)
-        return (
-            f"{name} stays what it was before this cell." if isinstance(held, KernelHandle) else f"{name} is not bound."
-        )
+    def _unchanged(self, name: str, kernel: Kernel) -> str:
+        """Returns what becomes of the name of a kernel that is not good."""
+        named = name if name == short_name(kernel) else f"{name}, the name for {short_name(kernel)},"
+        held = isinstance(self.shell.user_ns.get(name), KernelHandle)
+        return f"{named} {'stays what it was before this cell' if held else 'is not bound'}."
 
     def bind(self, name: str, known: BoundKernel) -> KernelHandle:
         """Binds a judged kernel, or gives the kernel that has the name this text."""

@@ -20,7 +20,7 @@ from IPython.display import DisplayHandle, display
 from kernelmate.decide.intent import SUGGESTED, Intent, read_intent, removable
 from kernelmate.errors import EnvironmentFailed, KernelmateError, UsageError
 from kernelmate.records import Candidate, Contract, Judged, Kernel, Optimization
-from kernelmate.report.causes import causes_view
+from kernelmate.report.causes import causes_html
 from kernelmate.session.authors import BUILT_IN, Outgoing
 from kernelmate.suggest.diagnosis import diagnose
 from kernelmate_widgets import panel_state
@@ -28,7 +28,6 @@ from kernelmate_widgets.handle import KernelHandle, KernelVersion
 from kernelmate_widgets.listing import VersionList
 from kernelmate_widgets.notebook_state import NotebookState
 from kernelmate_widgets.output import panel_bundle, sources_of
-from kernelmate_widgets.rendering import as_html
 from kernelmate_widgets.searches import BackgroundSearch, SearchArguments, SearchQuery
 
 CHARTS_EVERY_S = 1.5
@@ -184,8 +183,8 @@ class Panel(anywidget.AnyWidget):
         self._say(wishes=[], reading="")
         if intent.kind == "explain":
             kernel, verdict = self._handle.version.kernel, self._handle.verdict
-            view = causes_view(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel))
-            self._say(error="", notes=[intent.reading], html=as_html(view))
+            html = causes_html(verdict, diagnose(verdict), kernel.unit.path, sources_of(kernel))
+            self._say(error="", notes=[intent.reading], html=html)
         elif intent.kind == "accept":
             self._handle.accept(intent.number)
             self._say(error="", html="", notes=["Accepted.", *self._write()])

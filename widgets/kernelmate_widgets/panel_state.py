@@ -49,9 +49,9 @@ def row(listed: ListedVersion, base: KernelVersion, *, best: bool = False) -> Pl
 
 
 def cost_words(cost: Cost | None) -> str:
-    """Cost of an author's model: `1,204 + 310 tokens, 0.0123 USD`; `free` for authors without one."""
+    """Cost of an author's model: `1,204 + 310 tokens, 0.0123 USD`; empty for authors without one."""
     if cost is None or not (cost.input_tokens or cost.output_tokens or cost.usd):
-        return "free"
+        return ""
     tokens = f"{words.number(cost.input_tokens or 0)} + {words.number(cost.output_tokens or 0)} tokens"
     return f"{tokens}, {cost.usd:.4f} USD" if cost.usd else tokens
 

@@ -64,3 +64,19 @@ def test_files_are_read_and_what_cannot_be_read_gives_nothing(tmp_path: Path) ->
 def test_escapes_of_a_source_are_written_out() -> None:
     assert "\x1b" not in "".join(SourceLines({"a": "\x1b[2J @"}).excerpt("a", 1, 6))
     assert caret_below("\x1b[2J @", 6) == "@"
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("y[i] = 1;\n    y[i + 1] = 2;", (4, 5)),
+        ("y[i] += x[i];", (3, 5)),
+        ("if (y[i] == 1) x[i] = y[i];", None),
+        ("if (y[i] <= 1) x[i] = 0; // y[i] = 3;", None),
+        ("y[p[i]] = 1;", (3, 5)),
+    ],
+)
+def test_the_last_store_to_an_argument_is_found(body: str, found: tuple[int, int] | None) -> None:
+    text = f"__global__ void before(int* y) {{ y[0] = 1; }}\n__global__ void k(int* y) {{\n    {body}\n}}\n"
+    assert SourceLines({"a.cu": text}).store("a.cu", "k", "y") == found
+    assert SourceLines({"a.cu": text}).store("a.cu", "none", "y") is None

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from kernelmate.records import (  # fmt: skip
-    Constraint,
+    FindingCode,
     Kernel,
     ObjectiveResult,
     Optimization,
-    Preference,
     Roofline,
     Roofs,
     Speedup,
@@ -26,7 +25,7 @@ from kernelmate.records import (  # fmt: skip
 from kernelmate.report.chart import ChartVersion
 from kernelmate.report.drawing import Mark, Rect, Scene, TextShape, shortened, text_width
 from kernelmate.report.excerpt import SourceLines
-from kernelmate.report.result import charted, grouped, optimization_parts, verdict_parts, view
+from kernelmate.report.result import charted, grouped, label, optimization_parts, verdict_parts, view
 from kernelmate.report.result_charts import (  # fmt: skip
     LEFT,
     RIGHT,
@@ -104,27 +103,56 @@ def test_candidates_with_the_same_figures_are_one_line(optimization: Optimizatio
     assert len(grouped((first, other))) == 2
 
 
+@pytest.mark.parametrize(
+    ("basis", "gap", "groups"), [("predicted", 1.01, 1), ("counted", 1.01, 2), ("predicted", 1.03, 2)]
+)
+def test_predicted_figures_closer_than_a_gain_that_counts_are_one_line(
+    optimization: Optimization, basis: Any, gap: float, groups: int
+) -> None:
+    first, other = (
+        replace(
+            optimization.candidates[0],
+            verdict=replace(
+                optimization.candidates[0].verdict, objective=ObjectiveResult("time", basis, 20.0, after, True)
+            ),
+        )
+        for after in (3.0, 3.0 * gap)
+    )
+    assert len(grouped((first, other))) == groups
+
+
+def test_names_are_without_the_kind_of_a_built_in_author() -> None:
+    assert label(1, "recipe:warp-per-row") == "1 warp-per-row"
+    assert label(2, "synthesis:rows-warp") == "2 rows-warp"
+    assert label(3, "local:default") == "3 local:default"
+
+
+def test_a_finding_has_the_colour_of_its_severity(wrong: Verdict, kernel: Kernel) -> None:
+    noted = replace(wrong, accepted=True, findings=(replace(wrong.findings[0], severity="note"),))
+    page = "".join(verdict_parts(noted, SourceLines({kernel.unit.path: kernel.unit.text})))
+    assert 'class="finding of-note"' in page
+    assert "of-error" not in page
+
+
+def test_wrong_values_show_the_line_that_stores_them(wrong: Verdict, kernel: Kernel) -> None:
+    found = replace(
+        wrong.findings[0], code=FindingCode.WRONG_VALUES, line=None, column=None, buffer="y",
+        message="at rows = 37, cols = 853 y[0] is 1 and should be 2; 3 of 3 sizes are wrong",
+    )  # fmt: skip
+    shown = seen(verdict_parts(replace(wrong, findings=(found,)), SourceLines({kernel.unit.path: kernel.unit.text})))
+    assert "y[row * cols + threadIdx.x]" in shown
+
+
 def test_no_more_than_three_candidates_are_drawn(optimization: Optimization) -> None:
     many = replace(optimization, candidates=optimization.candidates * 5)
     assert len(charted(many)) == 4
-
-
-def test_constraints_are_chips(optimization: Optimization, kernel: Kernel) -> None:
-    objective = replace(
-        optimization.objective,
-        constraints=(Constraint("registers", 32, "at most 32 registers"),),
-        preferences=(Preference("tiles in shared memory", "tile", avoid=True),),
-        sizes=({"rows": 8},),
-    )
-    page = "".join(optimization_parts(replace(optimization, objective=objective), kernel))
-    for chip in ("at most 32 registers", "not tiles in shared memory", "at rows = 8"):
-        assert f"<span>{chip}</span>" in page
 
 
 def test_where_nothing_is_worth_taking_the_list_is_open(optimization: Optimization, kernel: Kernel) -> None:
     parts = optimization_parts(replace(optimization, best=None), kernel)
     assert "No candidate is worth taking" in seen(parts)
     assert "<details open>" in "".join(parts)
+    assert re.search(r"<summary>\d+ candidates</summary>", "".join(parts)), "there is none that they are other than"
 
 
 def test_a_wrong_kernel_shows_its_first_error_and_keeps_the_charts_closed(wrong: Verdict, kernel: Kernel) -> None:

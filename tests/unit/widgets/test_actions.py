@@ -199,3 +199,16 @@ def test_the_comm_has_the_name_that_the_extension_listens_to() -> None:
 
     script = Path(kernelmate_widgets.__file__).parents[1] / "labextension" / "static" / "remoteEntry.js"
     assert f'"{TARGET}"' in script.read_text(encoding="utf-8")
+
+
+def test_where_no_candidate_is_worth_taking_one_is_shown_before_it_can_be_accepted(actions, notebook) -> None:
+    handle = notebook.names["row_sum"]
+    open_one = replace(handle.optimization, best=None)
+    actions.renew(open_one, handle.version, lambda _: [], None)
+    assert words(actions) == ["Show 1", "Explain"]
+    press(actions, "accept")  # nothing is in view that it could mean
+    assert actions._taken is None
+    press(actions, "explain")
+    assert "what to do" in actions.state["html"]
+    press(actions, "another")
+    assert words(actions)[0] == "Accept 1"

@@ -78,7 +78,8 @@ def test_a_failing_kernel_raises_with_its_line_and_leaves_the_name_as_it_was(not
     assert isinstance(ran.error, KernelFailed)
     assert next(finding.code for finding in ran.error.verdict.findings if finding.severity == "error") == "shared-race"
     shown = "\n".join(ran.error._render_traceback_())
-    assert "shared-race" in shown
+    assert "KernelFailed: shared-race at line" in shown
+    assert "not good" not in shown, "the output above says it"
     assert "Traceback" not in shown
     assert "row_sum stays what it was" in shown
     # The line that the cell's editor shows: the magic line is the first.

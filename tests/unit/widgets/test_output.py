@@ -124,8 +124,9 @@ def test_a_wrong_size_is_named_with_its_first_wrong_element(notebook, arrays) ->
     )
     page = ran.outputs[0]["text/html"]
     assert "wrong on" in page
-    assert "at rows=37 cols=96: <code>y[0]: want" in page
-    assert page.index("y[0]: want") < page.index("<details")  # the first finding is in view, charts are folded
+    assert "at rows = 37, cols = 96 y[0] is" in page
+    assert "y[0]: want" not in page.partition("<details")[0]  # the values are said once
+    assert page.index("y[blockIdx.x] = part[0]") < page.index("<details")  # with the line that stores them
     assert page.index("<details") < page.index('alt="Correctness"')
 
 

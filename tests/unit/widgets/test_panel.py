@@ -44,7 +44,7 @@ def test_a_prompt_lists_candidates_shows_the_best_and_accepts_it(panel, notebook
     best = next(one for one in panel.versions if one["best"])
     assert best["standing"] == "ready to accept"
     assert "512 B ->" in best["asked"]
-    assert best["cost"] == "free"
+    assert best["cost"] == ""
     assert panel.detail["number"] == best["number"]
     assert any(kind == "added" for kind, _ in panel.detail["diff"])
     handle = notebook.names["row_sum"]

@@ -1,0 +1,133 @@
+"""Every screen of the notebook at four widths in both themes, as pictures to look at; and what can be measured of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.lab import WIDTHS, Book, Lab, overflow
+from tests.browser.test_notebook import KERNEL, LINE, SEARCH, ask, cells, height_of
+from tests.chat_server import ChatServer
+
+pytestmark = pytest.mark.exhaustive(share=0.4)
+
+SLOW = """\
+__global__ void slow_sum(const float* x, float* y, int rows, int cols) {
+    int row = blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    float sum = 0.0f;
+    for (int c = 0; c < cols; ++c) sum += x[row * cols + c];
+    y[row] = sum;
+}
+"""
+"""One thread per row, which a warp per row makes much faster."""
+
+LARGE = "big = np.ones((600, 300), np.float32)\nsums = np.zeros(600, np.float32)\nmany, wide = big.shape"
+SLOW_CELL = f"%%kernelmate --args big,sums,many,wide --grid 5 --block 128\n{SLOW}"
+
+SCREENS = {"verdict": 1, "undecided": 2, "explain": 3, "panel": 4, "result": 7, "wrong": 8}
+"""Screens of a notebook, and the cells that show them."""
+
+THEMES = ("JupyterLab Dark", "JupyterLab Light")
+"""The last one stays for the tests that follow."""
+
+Look = Callable[[str, int], None]
+"""What is to be done in a theme, at a width in pixels."""
+
+
+def at_every_width(book: Book, look: Look) -> None:
+    """Show the page in both themes at each width."""
+    book.page.keyboard.press("Escape")
+    for theme in THEMES:
+        book.page.set_viewport_size({"width": 1280, "height": 1400})
+        book.theme(theme)
+        for width in WIDTHS:
+            book.page.set_viewport_size({"width": width, "height": 1400})
+            look(theme[11:].lower(), width)
+
+
+def without_files(book: Book) -> None:
+    """Fold the list of files, which takes 300 pixels."""
+    book.page.locator(".jp-Notebook .jp-Cell").first.click()
+    book.page.keyboard.press("Escape")
+    book.page.keyboard.press("Control+b")
+
+
+@pytest.fixture(scope="module")
+def screens(lab: Lab, new_page: Callable[[], Any]) -> Iterator[Book]:
+    """A notebook that shows each screen once."""
+    wrong = LINE.replace("%%kernelmate", "%%kernelmate bad") + "\n" + KERNEL.replace("part[0];", "part[1];")
+    faster = SEARCH.replace("reduce memory usage", "make it faster")
+    more = ("%kernelmate explain row_sum", "%kernelmate panel row_sum", LARGE, SLOW_CELL)
+    book = Book(new_page(), lab)
+    lab.write("screens.ipynb", cells(faster, *more, faster.replace("row_sum", "slow_sum"), wrong))
+    book.open("screens.ipynb")
+    without_files(book)
+    book.run_all()
+    panel = book.panel("row_sum")
+    expect(panel.locator(".km-row").first).to_be_visible()
+    expect(book.output(SCREENS["wrong"]).first).to_contain_text("not good")
+    book.idle()
+    ask(panel, "reduce memory usage")
+    expect(panel.locator(".km-row", has_text="best").first).to_be_visible()
+    expect(panel.get_by_role("button", name="Ask", exact=True)).to_be_enabled()
+    yield book
+    book.page.context.close()
+    lab.end_kernels()
+
+
+def test_every_screen_fits_four_widths_in_both_themes(screens: Book) -> None:
+    cut: list[str] = []
+    heights: list[float] = []
+
+    def look(theme: str, width: int) -> None:
+        for name, index in SCREENS.items():
+            cell = screens.page.locator(".jp-Notebook .jp-CodeCell").nth(index)
+            screens.shot(f"{name}-{theme}-{width}", cell.locator(".jp-Cell-outputWrapper"))
+            outputs = cell.locator(".jp-OutputArea-output:visible")
+            widest = max((overflow(outputs.nth(place)) for place in range(outputs.count())), default=0)
+            if widest > 1:
+                cut.append(f"{name} is cut by {widest:.0f} px at {width} px, {theme}")
+            figures = [one.bounding_box() for one in cell.locator(".charts figure:visible").all()]
+            if any(box["height"] > 260 for box in figures):
+                cut.append(f"charts of {name} are {max(box['height'] for box in figures):.0f} px tall at {width} px")
+        if width == 1280:
+            heights.append(
+                height_of(screens.page.locator(".jp-CodeCell").nth(SCREENS["result"]).locator(".jp-OutputArea"))
+            )
+
+    at_every_width(screens, look)
+    assert cut == []
+    assert max(heights) <= 900, "the answer to a prompt is one screen"
+
+
+def test_a_wrong_kernel_is_told_once_under_one_name_with_its_line(screens: Book) -> None:
+    cell = screens.page.locator(".jp-Notebook .jp-CodeCell").nth(SCREENS["wrong"])
+    cell.scroll_into_view_if_needed()
+    expect(cell.locator(".finding").first).to_contain_text("y[blockIdx.x] = part[1];")
+    expect(cell.get_by_text("not good")).to_have_count(1)
+    expect(cell.locator(".jp-OutputArea-output").last).to_contain_text("bad, the name for row_sum, is not bound")
+
+
+def test_where_nothing_is_worth_taking_nothing_can_be_accepted_unseen(screens: Book) -> None:
+    cell = screens.page.locator(".jp-Notebook .jp-CodeCell").nth(SCREENS["undecided"])
+    cell.scroll_into_view_if_needed()
+    expect(cell.locator(".verdict")).to_contain_text("No candidate is worth taking")
+    expect(cell.get_by_role("button", name="Accept")).to_have_count(0)
+    cell.get_by_role("button", name="Show 1").click()
+    expect(cell.get_by_role("button", name="Accept 1")).to_be_visible()
+
+
+def test_a_running_search_fits_four_widths_in_both_themes(lab: Lab, book: Book) -> None:
+    with ChatServer('{"analysis": "' + "A warp reads its row at once. " * 400, pause_s=0.2) as model:
+        config = f"%kernelmate config -q model_url={model.url}"
+        lab.write("running.ipynb", cells(config, "%kernelmate panel row_sum", SEARCH + " --author local"))
+        book.open("running.ipynb")
+        without_files(book)
+        book.run_all()
+        running = book.page.locator(".jp-Notebook .jp-CodeCell").nth(4).locator(".jp-Cell-outputWrapper")
+        expect(running).to_contain_text("the model writes")
+        at_every_width(book, lambda theme, width: book.shot(f"running-{theme}-{width}", running))
