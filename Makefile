@@ -46,7 +46,7 @@ demo: $(VENV)/.installed-report  ## the main job: two prompts on two kernels, wi
 	@$(BIN)/python examples/demo.py
 
 # The tests in an editor wait for what a user would see, so they come last, with nothing beside them.
-EDITOR_TESTS := tests/extension/test_editor.py tests/extension/test_editor_moments.py
+EDITOR_TESTS := tests/extension/test_editor.py tests/extension/test_editor_moments.py tests/extension/test_editor_screens.py
 # A sample of the exhaustive tests, whose seed pytest names, in CI twice as many of them as here. SAMPLE=all runs all of
 # them, which takes over an hour on two cores.
 SAMPLE ?= random

@@ -85,7 +85,7 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
   async show(suggestion: Suggestion): Promise<boolean> {
     const document = await vscode.workspace.openTextDocument(suggestion.uri);
     if (this.elsewhere(suggestion.uri)) {
-      const ready = `${suggestion.label} is ready for ${baseName(suggestion.uri)}. ${suggestion.description}`;
+      const ready = `${suggestion.label} is ready for ${baseName(suggestion.uri)}. ${verdictOf(suggestion)}`;
       if ((await vscode.window.showInformationMessage(ready, "Show", "Discard")) !== "Show") {
         return false;
       }
@@ -125,7 +125,7 @@ export class Previews implements vscode.Disposable, vscode.TextDocumentContentPr
     if (!this.shown.has(key)) {
       return; // its user was faster than this
     }
-    const chosen = await vscode.window.showInformationMessage(`${shown.label}. ${shown.description}`, "Accept", "Reject");
+    const chosen = await vscode.window.showInformationMessage(`${shown.label}. ${verdictOf(shown)}`, "Accept", "Reject");
     if (this.shown.has(key)) {
       await (chosen === "Accept" ? this.accept(shown) : chosen === "Reject" ? this.close(shown) : undefined);
     }
@@ -322,6 +322,11 @@ function keyOf(uri: vscode.Uri): string {
 
 function keyOfTab(tab: vscode.Tab): string | undefined {
   return tab.input instanceof vscode.TabInputTextDiff ? keyOf(tab.input.modified) || undefined : undefined;
+}
+
+/** A suggestion's verdict, without the reason that follows on its next line. */
+function verdictOf({ description }: Suggestion): string {
+  return description.split("\n", 1)[0] ?? "";
 }
 
 function baseName(uri: vscode.Uri): string {

@@ -29,6 +29,12 @@ export interface Versions {
   lines: { version: number; label: string }[];
 }
 
+/** The result view of the notebook: HTML in which all text is escaped, and its style sheet. */
+export interface View {
+  html: string;
+  style: string;
+}
+
 export interface Charts {
   figures: Record<string, { data: unknown[]; layout: Record<string, unknown> }>;
   templates: { light: unknown; dark: unknown };
@@ -51,6 +57,10 @@ export class Requests {
 
   results(kernel: Kernel): Promise<Known | undefined> {
     return this.send<Known>("results", { ...kernel });
+  }
+
+  view(kernel: Kernel): Promise<View | undefined> {
+    return this.send<View>("view", { ...kernel });
   }
 
   figures(kernel: Kernel): Promise<Charts | undefined> {

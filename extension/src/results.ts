@@ -1,4 +1,4 @@
-/** The results panel: what is known of one kernel, with the same charts as the notebook's. */
+/** The results panel: what is known of one kernel, in the same view as the notebook's. */
 
 import * as vscode from "vscode";
 import type { Kernel, Requests } from "./requests";
@@ -42,10 +42,11 @@ export class Results implements vscode.Disposable {
       return;
     }
     const results = await this.requests.results(shown);
+    const view = results === undefined ? undefined : await this.requests.view(shown);
     const charts = results === undefined ? undefined : await this.requests.figures(shown);
     if (this.panel === panel && this.shown === shown && results !== undefined) {
       panel.title = `${results.kernel}: results`;
-      await panel.webview.postMessage({ results, charts, trusted: vscode.workspace.isTrusted, now: Date.now() / 1000 });
+      await panel.webview.postMessage({ results, view, charts, trusted: vscode.workspace.isTrusted, now: Date.now() / 1000 });
     }
   }
 

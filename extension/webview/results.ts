@@ -1,6 +1,6 @@
-/** Draws what is known of a kernel; charts are drawn anew when the editor's theme changes. */
+/** Draws what is known of a kernel: the result view that the server wrote, the candidates, and further charts, drawn when they are opened. */
 
-import type { Charts, Known } from "../src/requests";
+import type { Charts, Known, View } from "../src/requests";
 import {
   ago,
   correctness,
@@ -16,6 +16,7 @@ import { button, editor, element, show } from "./page";
 
 interface State {
   results: Known;
+  view: View | undefined;
   charts: Charts | undefined;
   trusted: boolean;
   now: number;
@@ -36,6 +37,10 @@ declare const Plotly: {
 
 const CONFIG = { displaylogo: false, responsive: true, displayModeBar: false };
 const drawn: { place: HTMLElement; title: string }[] = [];
+const sheet = new CSSStyleSheet();
+document.adoptedStyleSheets = [sheet]; // the policy of the page allows no inline styles
+const MORE = "More charts";
+const opened = new Set<string>();
 let state: State | undefined;
 
 function render(now: State): void {
@@ -62,17 +67,49 @@ function render(now: State): void {
   if (known.stale) {
     parts.push(element("p", "stale", "The text was changed since: this is of an earlier version."));
   }
+  parts.push(...answer(now.view));
   if (known === search) {
-    parts.push(element("h2", "", `“${search.objective.prompt}”`), element("p", "muted", search.objective.reading));
-    parts.push(...search.notes.map((note) => element("p", "", note)));
-    if (search.best === null) {
-      parts.push(element("p", "doubt", "No candidate is worth taking."));
+    const versions = versionsOf(now);
+    const best = versions.find((one) => one.best)?.candidate;
+    if (best !== undefined) {
+      parts.splice(1, 0, button(`Diff of ${best + 1}`, "second", { kind: "preview", candidate: best }));
     }
+    parts.push(folded("All candidates", table(versions)));
   }
-  const versions = versionsOf(now);
-  parts.push(table(versions), ...findings(versions), ...figures(now));
+  parts.push(...figures(now));
   show(...parts);
   draw();
+}
+
+/** The view as the server wrote it, in which all text of files and models is escaped; findings lead to their lines. */
+function answer(view: View | undefined): HTMLElement[] {
+  if (view === undefined) {
+    return [];
+  }
+  sheet.replaceSync(view.style);
+  const made = element("div", "kernelmate");
+  made.innerHTML = view.html;
+  for (const finding of Array.from(made.querySelectorAll<HTMLElement>(".finding[data-line]"))) {
+    const place = finding.querySelectorAll("code")[1];
+    const line = Number(finding.dataset.line);
+    place?.replaceWith(link(place.textContent ?? "", line));
+  }
+  return [made];
+}
+
+/** What opens by a click, and stays open when the page is drawn anew. */
+function folded(title: string, ...children: HTMLElement[]): HTMLElement {
+  const made = element("details", "", element("summary", "", title), ...children) as HTMLDetailsElement;
+  made.open = opened.has(title);
+  made.addEventListener("toggle", () => {
+    if (made.open) {
+      opened.add(title);
+      draw();
+    } else {
+      opened.delete(title);
+    }
+  });
+  return made;
 }
 
 function versionsOf({ results: { benchmark, search } }: State): Version[] {
@@ -118,20 +155,6 @@ function table(versions: Version[]): HTMLElement {
   return element("div", "scroll", element("table", "", head, element("tbody", "", ...rows)));
 }
 
-function findings(versions: Version[]): HTMLElement[] {
-  return versions.flatMap(({ name, verdict, candidate }) => {
-    const found = verdict.findings.map((one) => {
-      const text = `${one.code}: ${one.message}`;
-      const line = one.line;
-      const shown = line === null || candidate !== undefined ? text : link(`line ${line}, ${text}`, line);
-      return element("li", one.severity === "error" ? "bad" : "doubt", shown);
-    });
-    const said = [...(found.length > 0 ? [] : verdict.reasons), ...verdict.trade_offs.map((one) => `trade-off: ${one}`)];
-    const all = [...found, ...said.map((one) => element("li", "", one))];
-    return all.length === 0 ? [] : [element("h2", "", name), element("ul", "", ...all)];
-  });
-}
-
 function link(text: string, line: number): HTMLElement {
   const made = element("a", "", text);
   made.tabIndex = 0;
@@ -148,14 +171,19 @@ function figures({ charts, results }: State): HTMLElement[] {
       ? []
       : [element("p", "muted", "Charts need plotly where the server runs: pip install 'kernelmate[report]'")];
   }
-  return Object.keys(charts.figures).map((title) => {
+  const places = Object.keys(charts.figures).map((title) => {
     const place = element("div", "chart");
     drawn.push({ place, title });
     return element("figure", "", element("figcaption", "", title), place);
   });
+  return places.length === 0 ? [] : [folded(MORE, ...places)];
 }
 
+/** Draw the charts that are in view; a closed fold has no width to draw them in. */
 function draw(): void {
+  if (!opened.has(MORE)) {
+    return;
+  }
   const charts = state?.charts;
   const light = document.body.classList.contains("vscode-light") || document.body.classList.contains("vscode-high-contrast-light");
   for (const { place, title } of drawn) {

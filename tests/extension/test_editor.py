@@ -140,9 +140,12 @@ def test_results_have_the_notebooks_charts_in_dark_and_in_light(host: Host, code
     code.lens("Benchmark").click()
     expect(code.lens(re.compile("predicted just now"))).to_be_visible()
     code.lens(re.compile("regs")).click()
-    frame = code.frame("figure .main-svg")
+    frame = code.frame(".kernelmate .charts svg")
     expect(frame.locator("h1")).to_have_text("row_sum")
-    expect(frame.locator("table")).to_contain_text("clean")
+    expect(frame.locator(".verdict")).to_contain_text("clean")
+    for title in ("Correctness", "Time", "Occupancy"):
+        expect(frame.get_by_role("img", name=title, exact=True)).to_be_visible()
+    frame.get_by_text("More charts").click()
     expect(frame.get_by_text("Correctness per size")).to_be_visible()
     colors = {}
     for theme in ("light", "dark"):
@@ -185,7 +188,7 @@ def test_a_rejected_candidate_changes_nothing_and_single_changes_can_be_taken(ho
 
     # The candidate is there still: the results panel shows it again, this time to be taken in part.
     code.lens(re.compile("regs")).click()
-    code.frame("table").get_by_role("button", name="Diff").first.click()
+    code.frame(".kernelmate").get_by_role("button", name="Diff of 1", exact=True).click()
     expect(comparison.first).to_be_visible()
     after = comparison.locator(".editor.modified")
     after.locator(".view-line", has_text="float block_sum(float value)").first.click()

@@ -102,7 +102,7 @@ def test_after_accept_lens_and_panel_have_the_accepted_verdict_and_after_undo_th
     expect(lens).not_to_contain_text("before the last change")
     taken = lens.inner_text()
     lens.click()
-    frame = code.frame("table")
+    frame = code.frame(".kernelmate")
     expect(frame.locator("body")).to_contain_text("The text is candidate")
     expect(frame.locator("body")).not_to_contain_text("changed since")
     code.shot("editor-accepted")

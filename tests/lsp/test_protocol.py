@@ -271,7 +271,7 @@ class Chance:
         self.sent.append(self.wire.request(*self.request()))
 
     def command(self) -> None:
-        names = ("results", "figures", "pin", "apply", "compare", "write", "explain", "sass", "history", "benchmark", "optimize", "fix")  # fmt: skip
+        names = ("results", "view", "figures", "pin", "apply", "compare", "write", "explain", "sass", "history", "benchmark", "optimize", "fix")  # fmt: skip
         keys = ("kernel", "prompt", "candidate", "baseline", "function", "arrays", "author", "maxCandidates", "objective", "workDoneToken", "propose")  # fmt: skip
         given = {key: self.junk() for key in keys if self.draw.random() < 0.5}
         given["uri"] = self.draw.choice((*self.uris, *self.uris, self.junk()))

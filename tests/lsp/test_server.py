@@ -454,6 +454,10 @@ def test_a_kernel_is_compared_with_the_text_that_was_pinned_and_with_the_saved_o
             assert "WRONG" in (await it.lenses(uri))[0]
             drawn = await it.command("kernelmate.figures", uri=uri)
             assert "Correctness per size" in drawn["figures"]
+            view = (await it.command("kernelmate.view", uri=uri))["html"]
+            assert "wrong on" in view
+            assert "baseline (pinned)" in view
+            assert "y[i] = a * x[i] + 1" in view, "the line that stores the wrong values"
             assert set(drawn["templates"]) == {"light", "dark"}
             saved = await it.command("kernelmate.compare", uri=uri, baseline="saved")
             assert saved["of"] == "saved"

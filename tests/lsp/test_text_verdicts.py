@@ -60,6 +60,11 @@ def test_an_accepted_candidate_has_its_own_verdict_and_an_undone_one_the_baselin
             results = await it.command("kernelmate.results", uri=uri)
             assert results["search"]["stale"] is False
             assert results["search"]["taken"] == found["best"]
+            view = await it.command("kernelmate.view", uri=uri)
+            assert "Accepted" in view["html"]
+            assert view["html"].count("<svg") == 3
+            assert ' style="' not in view["html"], "which the page's policy forbids"
+            assert ".kernelmate .verdict" in view["style"]
             assert results["benchmark"]["stale"] is False
             hints = await it.hints(uri)
             assert hints

@@ -213,7 +213,7 @@ def edit_of(
             f"{place.spot.kernel.name} was changed after its candidates were judged.", hint="Run Optimize again."
         )
     changed = document_text(place.reading, judged.candidate.kernel)
-    described = f"{judged.candidate.why} {candidate_phrase(judged.verdict)}"
+    described = f"{candidate_phrase(judged.verdict)}\n{judged.candidate.why}"
     label = f"KernelMate: {judged.candidate.author}"
     return workspace_edit(place.reading, changed, label, described, annotated=server.annotates)
 

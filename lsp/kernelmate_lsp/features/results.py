@@ -11,11 +11,14 @@ from typing import Any
 from kernelmate.errors import SourceError, UsageError
 from kernelmate.records import Kernel, Verdict
 from kernelmate.report.chart import BASELINE, ChartVersion, template
+from kernelmate.report.drawing import Scene, svg
+from kernelmate.report.excerpt import SourceLines
 from kernelmate.report.figures import figures, versions_of
 from kernelmate.report.json import optimization_json, verdicts_json
+from kernelmate.report.result import optimization_parts, style, verdict_parts
 from kernelmate.session.revisions import Repository
 from kernelmate.source import same_kernel
-from kernelmate_lsp.document_state import Benched, is_current
+from kernelmate_lsp.document_state import Benched, SearchOutcome, is_current
 from kernelmate_lsp.features.commands import (
     CommandTarget,
     answered,
@@ -54,7 +57,42 @@ async def results(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     return {"kernel": place.spot.kernel.name, "benchmark": benchmark, "search": search}
 
 
-async def charts(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+async def view(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
+    """Returns the result view of a kernel as HTML, in which all text is escaped, with its style sheet."""
+    place = await place_of(server, given)
+    return {"html": "\n".join(_parts(place)), "style": style()}
+
+
+def _parts(place: CommandTarget) -> list[str]:
+    """Returns the view of what was judged last: the search's result, or the benchmark beside an earlier text."""
+    found = _newest_search(place)
+    if found is not None:
+        taken = found.taken(place.spot)
+        accepted = None if taken is None else taken + 1
+        return optimization_parts(found.optimization, found.kernel, shown=accepted, accepted=accepted, draw=_drawn)
+    benched, before = place.known.benchmark_of(place.spot), place.known.compared.get(place.spot.id)
+    if benched is None:
+        return []
+    sources = SourceLines({place.reading.path: place.reading.text})
+    earlier = None
+    if before is not None and before.verdicts:
+        earlier = ChartVersion(f"{BASELINE} ({before.of})", before.verdicts[0])
+    return [
+        line for verdict in benched.verdicts for line in verdict_parts(verdict, sources, draw=_drawn, before=earlier)
+    ]
+
+
+def _drawn(scene: Scene) -> str:
+    return svg(scene, styled=False)
+
+
+def _newest_search(place: CommandTarget) -> SearchOutcome | None:
+    """Returns the last search; None if there is none, or a benchmark is newer."""
+    found, benched = place.known.found.get(place.spot.id), place.known.benchmark_of(place.spot)
+    return found if found is not None and (benched is None or found.at >= benched.at) else None
+
+
+async def drawn_figures(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
     """Returns the charts of a kernel's results as Plotly figures by title, with a template for each theme."""
     place = await place_of(server, given)
     drawn = figures(_versions(place))
@@ -66,9 +104,8 @@ async def charts(server: KernelmateServer, given: Mapping[str, Any]) -> Any:
 
 def _versions(place: CommandTarget) -> list[ChartVersion]:
     """Versions that are drawn side by side: the last search's, else the baseline and the version judged last."""
-    found = place.known.found.get(place.spot.id)
-    benched = place.known.benchmark_of(place.spot)
-    if found is not None and (benched is None or found.at >= benched.at):
+    found, benched = _newest_search(place), place.known.benchmark_of(place.spot)
+    if found is not None:
         return versions_of(found.optimization)
     shown = []
     before = place.known.compared.get(place.spot.id)
@@ -185,6 +222,7 @@ async def benchmark_saved(server: KernelmateServer, uri: str) -> None:
 def register(server: KernelmateServer) -> None:
     """Offer the commands, and benchmarks on saving."""
     offer(server, "kernelmate.results", results)
-    offer(server, "kernelmate.figures", charts)
+    offer(server, "kernelmate.view", view)
+    offer(server, "kernelmate.figures", drawn_figures)
     offer(server, "kernelmate.pin", pin)
     offer(server, "kernelmate.compare", compare)

@@ -1,0 +1,120 @@
+"""Every screen of the editor at four widths in both themes, as pictures to look at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.extension.test_editor import WASTEFUL, example
+from tests.extension.vscode import Code, Host
+
+expect: Any = pytest.importorskip("playwright.sync_api", reason="playwright is not installed").expect
+
+pytestmark = pytest.mark.exhaustive(share=0.4)
+
+WIDTHS = (450, 800, 1280, 1600)
+HEIGHT = 900
+WRONG = "wrong.cu"
+KERNEL_LINE = 13
+
+
+@pytest.fixture(scope="module")
+def host(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    folder = tmp_path_factory.mktemp("screens")
+    (folder / WASTEFUL).write_text(example())
+    (folder / WRONG).write_text(example().replace("row_sum", "wrong_sum").replace("= part[0];", "= part[1];"))
+    host = Host(folder, tmp_path_factory.mktemp("home"))
+    yield host
+    host.close()
+
+
+@pytest.fixture(scope="module")
+def shared(host: Host, window: Callable[[Host], Code]) -> Code:
+    code = window(host)
+    code.run("View: Toggle Primary Side Bar Visibility")
+    return code
+
+
+@pytest.fixture
+def code(shared: Code) -> Code:
+    shared.page.set_viewport_size({"width": 1280, "height": HEIGHT})
+    shared.alone()
+    return shared
+
+
+def at_every_width(code: Code, name: str, ready: Callable[[], None] = lambda: None) -> None:
+    """Pictures of the window in both themes at each width, each after what makes it ready."""
+    for theme in ("dark", "light"):
+        code.page.set_viewport_size({"width": 1280, "height": HEIGHT})
+        code.theme(theme)
+        for width in WIDTHS:
+            code.page.set_viewport_size({"width": width, "height": HEIGHT})
+            ready()
+            code.page.wait_for_timeout(700)
+            code.shot(f"editor-{name}-{theme}-{width}")
+
+
+def benchmarked(code: Code, name: str) -> None:
+    code.open(name)
+    code.go_to(KERNEL_LINE)
+    code.lens("Benchmark").click()
+    expect(code.lens(re.compile("just now"))).to_be_visible()
+
+
+def test_lenses_hover_and_explanation(code: Code) -> None:
+    benchmarked(code, WASTEFUL)
+    at_every_width(code, "lenses")
+
+    for name, line, column, words in (
+        ("hover", KERNEL_LINE, 18, "registers"),
+        ("hover-access", KERNEL_LINE + 4, 18, "sectors"),
+    ):
+
+        def hover(line: int = line, column: int = column, words: str = words) -> None:
+            code.go_to(line, column)
+            code.run("Show or Focus Hover")
+            expect(code.page.locator(".monaco-hover:visible")).to_contain_text(words, ignore_case=True)
+
+        at_every_width(code, name, hover)
+    code.go_to(KERNEL_LINE + 4)
+    code.run("KernelMate: Explain What Limits This Kernel")
+    page = code.page.locator(".editor-group-container", has=code.page.locator('.tab[data-resource-name*="explain"]'))
+    expect(page.locator(".view-lines").first).to_contain_text("what to do")
+    at_every_width(code, "explain")
+
+
+def test_results_of_a_kernel(code: Code) -> None:
+    benchmarked(code, WASTEFUL)
+    code.lens(re.compile("regs")).click()
+    code.frame(".kernelmate .charts")
+    at_every_width(code, "results")
+
+
+def test_a_search_and_its_comparison(code: Code) -> None:
+    code.open(WASTEFUL)
+    code.lens("Optimize...").click()
+    code.page.locator(".quick-input-list .monaco-list-row", has_text="Make it faster").click()
+    code.page.wait_for_timeout(2500)
+    code.shot("editor-searching-light-1280")
+    expect(code.page.locator(".monaco-diff-editor").first).to_be_visible()
+    expect(code.button("Accept")).to_be_visible()
+    at_every_width(code, "diff")
+    code.run("Reject All Changes")  # the file stays open: with it, what is known of it would be gone
+    code.run("Notifications: Clear All Notifications")
+    code.lens(re.compile("regs")).click()
+    code.frame(".kernelmate .charts")
+    at_every_width(code, "search-results")
+
+
+def test_a_wrong_kernel(code: Code) -> None:
+    code.open(WRONG)
+    code.go_to(KERNEL_LINE)
+    code.lens("Benchmark").click()
+    expect(code.lens(re.compile("wrong", re.IGNORECASE)).first).to_be_visible()
+    at_every_width(code, "wrong")
+    code.lens(re.compile("regs|wrong", re.IGNORECASE)).first.click()
+    code.frame("h1")
+    at_every_width(code, "wrong-results")
