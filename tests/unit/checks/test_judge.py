@@ -66,6 +66,13 @@ def test_each_kind_of_wrong_has_its_code_and_no_other(verdict_on, wrong, code) -
     assert errors(judgement) == [code]
 
 
+def test_the_wrong_sizes_of_a_finding_are_those_of_the_cases(verdict_on) -> None:
+    judgement = verdict_on(body(wrong_everywhere))
+    wrong = sum(case.correct is False for case in judgement.cases)
+    assert any(case.origin == "own" and case.correct is False for case in judgement.cases)
+    assert f"; {wrong} of {wrong} sizes are wrong" in judgement.findings[0].message
+
+
 def test_a_kernel_that_remembers_is_stateful(verdict_on) -> None:
     def make():
         cache = {}
