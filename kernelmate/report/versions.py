@@ -195,13 +195,15 @@ def _row(name: str, old: float | None, new: float | None, words: Callable[[float
 
 
 def change_words(old: float | None, new: float | None) -> str:
-    """Formats the change from the first figure to the second: `-50%`, `same`, `from 0`."""
+    """Formats the change from the first figure to the second: `-50%`, `32 times`, `same`, `from 0`."""
     if old is None or new is None:
         return ""
     if old == new:
         return "same"
     if old == 0:
         return "from 0"
+    if old > 0 and new >= 10 * old:
+        return f"{number(new / old)} times"
     return f"{(new - old) / abs(old) * 100:+.3g}%"
 
 

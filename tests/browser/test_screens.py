@@ -26,7 +26,7 @@ __global__ void slow_sum(const float* x, float* y, int rows, int cols) {
 """One thread per row, which a warp per row makes much faster."""
 
 LARGE = "big = np.ones((600, 300), np.float32)\nsums = np.zeros(600, np.float32)\nmany, wide = big.shape"
-SLOW_CELL = f"%%kernelmate --args big,sums,many,wide --grid 5 --block 128\n{SLOW}"
+SLOW_CELL = f"%%kernelmate --args big,sums,many,wide --grid 'cdiv(many, block)' --block 128 --ref total\n{SLOW}"
 
 SCREENS = {"verdict": 1, "undecided": 2, "explain": 3, "panel": 4, "result": 7, "wrong": 8}
 """Screens of a notebook, and the cells that show them."""

@@ -216,7 +216,16 @@ def test_one_line_stays_one_line(make: SimpleNamespace) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "text"), [(2.0, 1.0, "-50%"), (1, 1, "same"), (0, 5, "from 0"), (None, 1, ""), (4, 5, "+25%")]
+    ("old", "new", "text"),
+    [
+        (2.0, 1.0, "-50%"),
+        (1, 1, "same"),
+        (0, 5, "from 0"),
+        (None, 1, ""),
+        (4, 5, "+25%"),
+        (1, 9, "+800%"),
+        (19, 600, "31.6 times"),
+    ],
 )
 def test_changes_are_told_in_per_cent(old: float | None, new: float | None, text: str) -> None:
     assert change_words(old, new) == text
