@@ -70,7 +70,7 @@ def test_lenses_hover_and_explanation(code: Code) -> None:
 
     for name, line, column, words in (
         ("hover", KERNEL_LINE, 18, "registers"),
-        ("hover-access", KERNEL_LINE + 4, 18, "sectors"),
+        ("hover-access", KERNEL_LINE + 4, 16, "sectors"),
     ):
 
         def hover(line: int = line, column: int = column, words: str = words) -> None:
