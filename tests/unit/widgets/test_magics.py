@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from IPython.core.error import UsageError
 
+from kernelmate.report.excerpt import SourceLines
 from kernelmate_widgets.commands import COMMANDS, USAGE
 from kernelmate_widgets.failing import KernelFailed, Stopped
 from kernelmate_widgets.handle import KernelHandle
@@ -78,8 +79,12 @@ def test_a_failing_kernel_raises_with_its_line_and_leaves_the_name_as_it_was(not
     assert isinstance(ran.error, KernelFailed)
     assert next(finding.code for finding in ran.error.verdict.findings if finding.severity == "error") == "shared-race"
     shown = "\n".join(ran.error._render_traceback_())
-    assert "KernelFailed: shared-race at line" in shown
-    assert "not good" not in shown, "the output above says it"
+    assert "shared-race" in shown
+    below = KernelFailed(ran.error.verdict, SourceLines(), "row_sum stays what it was.", shown=True)
+    first, then = below._render_traceback_()
+    assert first.startswith("KernelFailed: shared-race at line")
+    assert "not good" not in first, "the output above says it"
+    assert then.startswith("row_sum stays what it was. %kernelmate fix")
     assert "Traceback" not in shown
     assert "row_sum stays what it was" in shown
     # The line that the cell's editor shows: the magic line is the first.
