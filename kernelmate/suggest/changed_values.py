@@ -58,7 +58,7 @@ def _nans(before: Tree, after: Tree, old: Kernel, new: Kernel) -> Iterator[str]:
 
 
 def _kinds(tree: Tree, text: str) -> set[str]:
-    """How the comparisons of values treat NaN: `drops`, `keeps`, both, or none where there is none."""
+    """Returns how the kernel's comparisons of values treat NaN: `drops`, `keeps`, both, or nothing if there are none."""
     found = {"drops"} if _DROPPING.search(text) else set()
     if re.search(r"\bisnan\s*\(", text):
         return {*found, "keeps"}
@@ -69,7 +69,10 @@ def _kinds(tree: Tree, text: str) -> set[str]:
 
 
 def _kind(tree: Tree, node: Node) -> str:
-    """How a choice of the larger or smaller of two values treats NaN, whose comparison is false; empty if it is none."""
+    """Returns how a choice of the larger or smaller of two values treats NaN: `drops` or `keeps`.
+
+    Empty for another statement.
+    """
     condition = node.child_by_field_name("condition")
     while condition is not None and condition.type in ("parenthesized_expression", "condition_clause"):
         condition = next(iter(condition.named_children), None)

@@ -20,7 +20,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, loops
 
 _DEEPEST = 40
 LOOP_TURNS = 8
-"""How many turns a loop whose length is not looked at is taken to have, when accesses are weighed against each other."""
+"""Assumed number of iterations of each loop when accesses are weighted against each other."""
 
 Thread = tuple[int, int, int]
 

@@ -18,7 +18,7 @@ from kernelmate.synthesis.sizes import joined
 
 
 class AttentionText:
-    """What every schedule of attention writes in the same way.
+    """The text that all schedules of attention have in common.
 
     Args:
         plan: the graph. Its batch axes are those of which a block has one position. kernel: whose text it is.

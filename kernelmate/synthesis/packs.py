@@ -62,7 +62,7 @@ class Packs:
         return " && ".join(tests)
 
     def bytes_at_once(self) -> str:
-        """How many bytes one access of each array has."""
+        """Returns the bytes of one access, as text; several numbers are joined by "or" if arrays have different types."""
         several = sorted({self.width * ITEM_BYTES[self.kernel.arguments[one].dtype] for one in self.arrays})
         return " or ".join(map(str, several))
 

@@ -75,7 +75,7 @@ class Plan:
         return _operands(self.graph, key, self.domain)
 
     def access(self, key: Key) -> str:
-        """How a leaf is met.
+        """Returns how the kernel accesses a leaf of the graph.
 
         It is `flat` (row and column), `row`, `part` (some axes of the rows), `column`, `once`, `@N` (the row, at the value of
         node N), `slab` (the columns of a row that some of the rows' axes, or a value, choose), or `across` (one axis of another shape

@@ -10,7 +10,7 @@ from kernelmate.synthesis.names import without_comments
 from kernelmate.synthesis.plan import Refused
 
 ATOM, PRODUCT, SUM, LOOSE = 3, 2, 1, 0
-"""How tightly an expression binds: names and calls, products, sums, anything looser."""
+"""Precedence of an expression's outermost operator: names and calls, products, sums, anything looser."""
 
 
 class MissingSize(Refused):

@@ -47,7 +47,9 @@ HOST_NS, LEAST_HOST_NS = 18_000, 6_000
 
 HEAD_NS = 60_000
 REFILL_NS = 5_000
-"""How long the GPU spins before the first launch besides, and before each pair of stamps."""
+"""Nanoseconds for which the GPU spins before the first launch, beside the time for submission, and before each pair of
+stamps.
+"""
 
 PATIENCE = 3
 """Repetitions of a chunk for which the host was too slow."""

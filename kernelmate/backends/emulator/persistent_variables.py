@@ -35,7 +35,7 @@ _WRAPPING = frozenset({"inc", "dec", "exch", "cas", "and", "or", "xor", "min", "
 
 @dataclass(slots=True)
 class PersistentVariable:
-    """How a kernel uses a variable in global memory that the module defines.
+    """A kernel's uses of a variable in global memory that the module defines.
 
     Attributes:
         read: position of its first read.

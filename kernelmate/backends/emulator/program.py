@@ -1,4 +1,4 @@
-"""What a PTX module says, parsed: variables, functions, instructions, operands."""
+"""A parsed PTX module: variables, functions, instructions, operands."""
 
 from __future__ import annotations
 

@@ -89,7 +89,10 @@ class _Log:
 
 
 Known = dict[tuple[_Log, bool], int]
-"""How much of each log is known; the flag means that a narrow scope of the reader limits it to its own block's part."""
+"""Number of known releases of each log.
+
+The flag is true where a narrow scope of the reader limits them to its own block's.
+"""
 
 
 class Visibility:

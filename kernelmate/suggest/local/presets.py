@@ -1,4 +1,4 @@
-"""How a model is served with the memory that there is: context, conversations at once, layers on a GPU."""
+"""Presets for serving a model in the available memory: context length, parallel conversations, layers on a GPU."""
 
 from __future__ import annotations
 

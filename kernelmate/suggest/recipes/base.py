@@ -95,7 +95,7 @@ def relaunch(
 
 
 def covered(side: str) -> tuple[str, str] | None:
-    """What one side of a grid covers, and how many of it a block does: `n` and `block` of `cdiv(n, block)`, or None.
+    """Returns the length that a grid side covers and the share of a block: `n` and `block` of `cdiv(n, block)`, or None.
 
     `(n + block - 1) // block` and `(n + 255) // 256` say the same.
     """

@@ -57,7 +57,7 @@ RECIPE = Recipe("bit-intrinsics", ("time", "registers"), (), rewrites)
 
 
 def _instruction(tree: Tree, node: Node) -> str | None:
-    """What stands for a loop; None for one that does something else."""
+    """Returns the statement that replaces a loop over bits; None if the loop does something else."""
     body = node.child_by_field_name("body")
     if body is None:
         return None

@@ -121,7 +121,7 @@ def _plain(tree: Tree, node: Node) -> str:
 
 
 def _guard(tree: Tree, statement: Node, offset: str) -> str | None:
-    """How `if (t < offset)` spells the thread's number."""
+    """Returns the text of the thread's index in the guard `if (t < offset)`; None for any other statement."""
     if statement.type != "if_statement" or statement.child_by_field_name("alternative") is not None:
         return None
     condition = statement.child_by_field_name("condition")

@@ -255,7 +255,7 @@ def _rewritten(
 
 
 def _split(line: str, block: bool, *, first: bool) -> tuple[str, str]:
-    """What begins a line of a comment, and its text."""
+    """Splits a line of a comment into its opening (`/*`, `*` or `//` and blanks) and its text."""
     opening = r"/\*[*!]?[ \t]*" if first else r"[ \t]*(?:\*(?!/))?[ \t]*"
     match = re.match(opening if block else r"[ \t]*//[/!]?<?[ \t]*", line)
     end = 0 if match is None else match.end()

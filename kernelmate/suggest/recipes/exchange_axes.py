@@ -39,7 +39,7 @@ MOST_ROWS = 65535
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """What one axis gives: the variable, and how far it goes in the contract's words."""
+    """A coordinate that threads compute from one axis of the grid. `extent`: as the contract writes it."""
 
     variable: DeclaredVariable
     axis: int
@@ -141,7 +141,10 @@ def coordinates_of(tree: Tree, contract: Contract) -> list[Coordinate] | None:
 
 
 def _extent(contract: Contract, axis: int, *, whole: bool, side: int | None) -> str | None:
-    """How far a coordinate goes: what the grid's side is rounded up from, or that side itself."""
+    """Returns the extent of a coordinate: the argument that the grid's side rounds up, or that side itself.
+
+    None if unknown.
+    """
     grid = [*contract.grid, "1", "1"][axis].strip()
     if not whole:
         return grid if side == 1 else None

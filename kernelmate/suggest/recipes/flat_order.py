@@ -159,7 +159,7 @@ def _indexes(tree: Tree, number: str, parts: dict[str, IndexPart]) -> bool:
 
 
 def _extents(tree: Tree, contract: Contract, final: dict[str, IndexPart]) -> dict[str, str] | None:
-    """How far each coordinate goes, in the kernel's words."""
+    """Returns the extent of each coordinate as an expression in the kernel; None if one of them is unknown."""
     found: dict[str, str] = {}
     taken: list[str] = []
     for name, part in final.items():
@@ -175,7 +175,10 @@ def _extents(tree: Tree, contract: Contract, final: dict[str, IndexPart]) -> dic
 
 
 def _rest(tree: Tree, contract: Contract, taken: list[str]) -> str | None:
-    """What is left of the number of threads, or of an array's shape, once the other extents are taken out of it."""
+    """Returns the number of threads, or the size of an array, divided by the extents `taken`.
+
+    None if they are not its factors.
+    """
     match = re.fullmatch(r"\s*cdiv\(\s*(.+?)\s*,\s*\w+\s*\)\s*", contract.grid[0])
     totals = [] if match is None else [re.split(r"\s*\*\s*", match[1])]
     totals += [list(argument.shape) for argument in contract.args if argument.shape is not None]

@@ -89,7 +89,7 @@ def _shapes_name(contract: Contract, sides: Sequence[int]) -> bool:
 
 
 def _tie(tree: Tree, request: SuggestRequest, sides: Sequence[int], axis: int) -> BlockConstant:
-    """What holds the length of one side: constants of the unit that the kernel uses, or literals in it."""
+    """Returns the parts of the code that depend on one side's length: constants that the kernel uses, or literals in it."""
     side, kernel = sides[axis], request.kernel
     if side == 1:
         return BlockConstant((), False)
@@ -346,7 +346,7 @@ def _sizes_shared(kernel: Kernel, edit: tuple[int, int, str]) -> bool:
 
 
 def describe(request: SuggestRequest, contract: Contract) -> str:
-    """What another launch changes, with the occupancy that the baseline's registers allow on the target.
+    """Describes the difference between two launches, with the occupancy that the baseline's registers allow on the target.
 
     Raises:
         KernelmateError: the launch is illegal at the headline size.

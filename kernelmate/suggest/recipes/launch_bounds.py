@@ -20,7 +20,7 @@ REGISTERS_PER_SM = 65536
 UNIT = 8
 """Registers per thread are given in steps of 8, since a warp gets them in units of 256."""
 LEAST = 24
-"""What ptxas never goes below for compute capability 9.0, as its own warning says."""
+"""Minimum number of registers per thread that ptxas uses for compute capability 9.0, from its own warning."""
 CAPS = 3
 """Number of caps below the present number that are tried."""
 

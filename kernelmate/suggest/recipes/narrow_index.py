@@ -78,7 +78,10 @@ def _indexed(tree: Tree, edits: Sequence[Edit], narrow: set[str]) -> set[str]:
 
 
 def _missing(contract: Contract, indexed: set[str], bits: int) -> list[str]:
-    """What must be required so that every indexed array and every side of the grid has fewer than 2 to the `bits` elements."""
+    """Returns requirements that the contract lacks for indices of `bits` bits.
+
+    Under them every indexed array and every side of the grid has fewer than 2**`bits` elements.
+    """
     told = [f"{a.name} < 2**31" for a in contract.args if a.shape is None and a.value is None and a.dtype == "int32"]
     bounds = Bounds([*contract.require, *told])
     counts = [" * ".join(extent if re.fullmatch(r"\w+", extent) else f"({extent})" for extent in a.shape) for a in contract.args if a.shape and a.name in indexed]  # fmt: skip

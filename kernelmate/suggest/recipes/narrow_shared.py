@@ -122,7 +122,7 @@ def _edits(tree: Tree, variable: DeclaredVariable, kind: str, conversion: str | 
 
 
 def _unconverted(tree: Tree, value: Node, kind: str) -> str:
-    """What is stored, without its conversion."""
+    """Returns the text of a stored value without its conversion."""
     value = strip_parentheses(value)
     if value.type == "conditional_expression":
         condition, yes, no = (value.child_by_field_name(part) for part in ("condition", "consequence", "alternative"))

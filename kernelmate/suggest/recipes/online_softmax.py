@@ -64,7 +64,10 @@ def _function(largest: Pass, total: Pass) -> str | None:
 
 
 def _first_value(tree: Tree, largest: Pass, total: Pass) -> str | None:
-    """What the sum begins with: 0, or 1 where the first element was taken as the maximum to begin with."""
+    """Returns the initial value of the sum: 0, or 1 if the maximum was initialised with the first element.
+
+    None for other kernels.
+    """
     early, late = plain(tree, largest.loop.start), plain(tree, total.loop.start)
     if early == late:
         return "0.0f"

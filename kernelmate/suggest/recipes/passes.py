@@ -52,7 +52,7 @@ def _straight(loop: CountingLoop) -> bool:
 
 
 def _value(tree: Tree, loop: CountingLoop, carried: CarriedValue) -> str | None:
-    """What the last statement joins, in terms of what is known outside the loop and the loop variable."""
+    """Returns the value that the last statement combines, in terms of the loop variable and names from outside the loop."""
     last = loop.body[-1]
     node: Node | None
     if last.type == "if_statement":

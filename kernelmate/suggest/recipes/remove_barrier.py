@@ -30,7 +30,7 @@ CAUTION = "a barrier was removed: no race seen is no proof that there is none, s
 
 @dataclass(slots=True)
 class Between:
-    """What is done between two barriers: arrays that are read and written there."""
+    """The arrays that are read and written between two barriers."""
 
     read: set[str] = field(default_factory=set)
     written: set[str] = field(default_factory=set)

@@ -20,7 +20,7 @@ WARPS = 32
 ZERO = {
     "float": "0.0f", "double": "0.0", "int": "0", "unsigned": "0u", "unsigned int": "0u", "long long": "0ll", "unsigned long long": "0ull",
 }  # fmt: skip
-"""What adds nothing, for the types that shuffles carry."""
+"""Neutral element of addition as C++ text, by each type that shuffles support."""
 
 
 def without_early_returns(kernel: Kernel) -> Kernel | None:
@@ -83,7 +83,7 @@ def further_in(tree: Tree, start: int, end: int) -> list[Edit]:
 
 
 def above(kernel: Kernel) -> int:
-    """Where a function goes that the kernel calls: above its contract and their comments, unless code lies in between."""
+    """Returns the offset for a helper function: above the kernel, its contract and comments, unless code lies in between."""
     text = kernel.unit.text
     place = kernel.start
     if kernel.contract_span is not None and kernel.contract_span[1] <= place:
@@ -139,7 +139,7 @@ class BlockReductions:
         return len(self._names)
 
     def name(self, function: str | None, kind: str, *, again: bool) -> str:
-        """What the function is called that joins by addition, or by `function`, values of a type.
+        """Returns the name of the block reduction by addition, or by `function`, for a type, and requests its definition.
 
         `again`: it is called more than once in a launch.
         """

@@ -140,7 +140,7 @@ def _inserted(tree: Tree, declared: list[str], first: Node) -> Edit:
 
 
 def above_pragmas(tree: Tree, node: Node) -> int:
-    """Where statements go that come before one: above the pragma that belongs to it."""
+    """Returns the offset for statements before `node`: above the pragmas that belong to it."""
     before = node.prev_named_sibling
     while before is not None and before.type == "preproc_call" and "pragma" in tree.text(before):
         node, before = before, before.prev_named_sibling

@@ -91,7 +91,7 @@ def _length(tree: Tree, condition: Node, name: str) -> str | None:
 
 
 def _thread(tree: Tree, tested: Node, name: str) -> str | None:
-    """How `t % (2 * s) == 0` spells the thread's number."""
+    """Returns the text of the thread's index in the condition `t % (2 * s) == 0`; None for any other condition."""
     match = re.fullmatch(
         rf"\(?([\w.]+)(?:%\((?:2\*{name}|{name}\*2|{name}<<1)\)|&\((?:2\*{name}|{name}\*2)-1\))\)?==0u?",
         plain(tree, tested),

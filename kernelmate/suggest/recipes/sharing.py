@@ -23,14 +23,14 @@ class Shared:
 
 @dataclass(slots=True)
 class Sharing:
-    """How the lanes of a warp take over a thread's work: the loops that they share, and the stores that one lane makes."""
+    """Work of a thread that the lanes of a warp share: loops divided among lanes, and stores that one lane executes."""
 
     loops: list[Shared] = field(default_factory=list)
     stores: list[Node] = field(default_factory=list)
 
 
 def share(tree: Tree, work: Sequence[Node], *, inside: bool) -> Sharing | None:
-    """How lanes can share some statements; None if they cannot.
+    """Returns how the lanes of a warp can share a thread's statements; None if they cannot.
 
     Args:
         tree: the kernel.

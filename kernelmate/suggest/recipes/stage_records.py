@@ -85,7 +85,7 @@ RECIPE = Recipe("stage-records", ("global_bytes", "time"), ("shared_bytes",), re
 
 
 def _bound(conjuncts: Sequence[str], number: str) -> str | None:
-    """What the thread's number stays below, where that is the whole guard."""
+    """Returns the upper bound (exclusive) of the thread's index, if that comparison is the whole guard; else None."""
     if len(conjuncts) != 1:
         return None
     match = re.fullmatch(rf"\s*{number}\s*<\s*(\w+)\s*|\s*(\w+)\s*>\s*{number}\s*", conjuncts[0])

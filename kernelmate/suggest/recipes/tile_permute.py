@@ -68,7 +68,7 @@ class Extents:
         return text
 
     def value(self, contract: Contract, known: dict[str, float]) -> dict[str, float]:
-        """What is known of the coordinates, and the number that follows from it at the headline size."""
+        """Returns the known coordinates, extended by the flat index that follows from them at the headline size."""
         if self.number is None:
             return known
         total, step = 0.0, 1.0

@@ -44,7 +44,10 @@ FAR = 32
 
 @dataclass(frozen=True, slots=True)
 class WarpPlan:
-    """What changes: where the thread's number is computed, and what lanes share. `flat`: of a block of one dimension."""
+    """A planned rewrite: the computation of the thread's index, and the work that lanes share.
+
+    `flat`: the block has one dimension.
+    """
 
     index: Node
     declaration: Node

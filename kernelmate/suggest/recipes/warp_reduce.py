@@ -158,7 +158,7 @@ def _assigned(tree: Tree, reduction: Reduction, uses: Sequence[Node], kind: str)
 
 
 def _after_barrier(tree: Tree, statement: Node, arrays: dict[str, DeclaredVariable]) -> int:
-    """Where a statement ends, or the barrier after it that did nothing but keep the next tree from its array."""
+    """Returns the end of a statement, or of a barrier after it that only separates the next tree reduction from its array."""
     end = tree.span(statement)[1]
     barrier = statement.next_named_sibling
     if not is_barrier(tree, barrier) or enclosing_loops(statement):
@@ -175,7 +175,7 @@ def _after_barrier(tree: Tree, statement: Node, arrays: dict[str, DeclaredVariab
 
 
 def _from_barrier(tree: Tree, first: Node, arrays: dict[str, DeclaredVariable]) -> int:
-    """Where the tree's first store starts, or the barrier before it that did nothing but keep it from the tree before."""
+    """Returns the start of the tree's first store, or of a barrier before it that only separates it from the previous tree."""
     barrier = previous(first)
     if barrier is None or not is_barrier(tree, barrier) or enclosing_loops(first) or not _is_for(tree, barrier, arrays):
         return tree.span(first)[0]

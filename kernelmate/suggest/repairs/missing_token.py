@@ -17,7 +17,7 @@ from kernelmate.suggest.repairs.base import COMPILE, FaultLocation, Repair, comp
 
 _EXPECTED = re.compile(r'expected an? "([;)\]}])"')
 _UNEXPECTED = ("expected an expression", "expected a statement", "expected a declaration")
-"""What is said of the token that follows where a `;` is missing after what could go on."""
+"""Beginnings of the compiler's messages about the token that follows a missing `;`."""
 _GOES_ON = frozenset(
     {";", "{", "}", ",", "(", "[", ":", "=", "<", ">", "+", "-", "*", "/", "%", "&", "|", "^", "!", "?"}
 )

@@ -76,7 +76,7 @@ class Passes:
         raise NotImplementedError
 
     def accesses(self, outputs: Sequence[str], single: str) -> dict[str, str]:
-        """How each array is met.
+        """Returns the access of each array, by its name: a value of `Plan.access`.
 
         Results that are one for each row or column are met as `single`.
 

@@ -16,7 +16,7 @@ from kernelmate.synthesis.schedules.passes import Passes
 
 
 class RowElements(Passes):
-    """How rows meet the elements of arrays.
+    """Accesses to the elements of arrays in a schedule that goes over rows.
 
     Attributes:
         names: of the function's locals. packs: of the arrays that are met element after element. pointers: the local that points to a

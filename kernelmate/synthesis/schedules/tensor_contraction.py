@@ -52,7 +52,7 @@ def _text(plan: Plan, kernel: KernelText, tile: TensorTile) -> WrittenKernel:
 
 @dataclass(frozen=True, slots=True)
 class _TilePlace:
-    """Where an operand's tile comes from: texts of its rows and width, of positions and lengths along both axes.
+    """The source of an operand's tile: texts of its rows and width, and of positions and lengths along both axes.
 
     `positions` declares those of a thread, up to what is added along a row.
     """
