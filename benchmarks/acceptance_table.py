@@ -39,7 +39,7 @@ INFORMATION = ("no race seen", "agrees with the baseline", "trade-off:", "sizes 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What became of one version.
+    """The outcome of one version.
 
     Attributes:
         kernel: what it is a version of. version: its author, or the file's name. by: `optimize` or `people`.
@@ -235,7 +235,7 @@ def entry_of(kernel: str, version: str, by: str, verdict: Mapping[str, Any]) -> 
 
 
 def counted(entries: Sequence[Entry]) -> str:
-    """How many of each outcome, in one line."""
+    """Returns the number of entries with each outcome, as one line of text."""
     outcomes = Counter(entry.outcome for entry in entries)
     return ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in OUTCOMES if outcomes[outcome]) or "none"
 

@@ -31,7 +31,7 @@ AMOUNTS: dict[str, tuple[Callable[[CacheEstimate], float], Callable[[Hardware], 
     "DRAM bytes read": (lambda it: it.dram_bytes_read, lambda it: it["dram_bytes_read"]),
 }
 SECTORS = {"l1_load_sectors": "global_load_sectors", "l1_store_sectors": "global_store_sectors"}
-"""What the hardware counted besides and the emulator counts too."""
+"""Names of the counters that the hardware and the emulator both count, from ncu's name to the field of `Counters`."""
 
 
 def emulated(families: list[str]) -> dict[str, Counters]:

@@ -1,4 +1,4 @@
-"""How soon the language server answers while one types: `python -m benchmarks.editor`. Needs pygls; no GPU.
+"""Response time of the language server during typing: `python -m benchmarks.editor`. Needs pygls; no GPU.
 
 Drives the real server process as an editor does, with no debounce, so that what is measured is what the server adds. Each
 edit of an example makes a text that nothing has compiled before; bare NVRTC compiles the same texts in this process.

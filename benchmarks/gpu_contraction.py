@@ -1,4 +1,4 @@
-"""How fast written matrix products are on a GPU, candidate by candidate, beside torch (cuBLAS) in the same run.
+"""Times of written matrix products on a GPU, candidate by candidate, beside torch (cuBLAS) in the same run.
 
     python -m benchmarks.gpu_contraction                       # all of KERNELS at their headline sizes
     python -m benchmarks.gpu_contraction NAME ... --out run.json

@@ -47,7 +47,7 @@ STAGES = {
     "guards": "guards",
     "timing": "timing",
 }
-"""What each stage that a session tells of belongs to; what lies before the worker's first stage is transport."""
+"""The group in the table of each stage that a session reports; time before the worker's first stage counts as transport."""
 
 
 @dataclass(slots=True)

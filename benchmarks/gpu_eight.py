@@ -51,7 +51,7 @@ def notebook(out: Path, rounds: int) -> None:
 
 
 def together(out: Path, count: int, rounds: int) -> list[list[dict[str, Any]]]:
-    """What so many processes at once say."""
+    """Runs `count` notebook processes at once and returns the rows of each."""
     parts = [out.with_suffix(f".{number}") for number in range(count)]
     started = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""How fast kernels written from their references are beside versions that were written by hand (`benchmarks/experts`).
+"""Times of kernels written from their references beside versions written by hand (`benchmarks/experts`).
 
     python -m benchmarks.gpu_experts                              # all of them
     python -m benchmarks.gpu_experts NAME ... --out run.json      # some kernels

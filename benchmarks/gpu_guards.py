@@ -1,4 +1,4 @@
-"""What the guards make of kernels that cheat where only a GPU shows it: `python -m benchmarks.gpu_guards`.
+"""Verdicts on kernels that cheat in ways that only a GPU shows: `python -m benchmarks.gpu_guards`.
 
 Needs an NVIDIA GPU and CuPy. First what a launch takes over its own results and after everything that it could have left
 there was reset, for honest kernels; then every exploit of tests/exploits/gpu with what rejects it. The exit code is 1 where an

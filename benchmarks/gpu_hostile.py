@@ -74,7 +74,7 @@ class Held:
     before: tuple[bytes, bytes]
 
     def unharmed(self) -> tuple[bool, bool]:
-        """Whether CuPy's and torch's are bit for bit the same, and can still be computed with."""
+        """Returns two flags, for CuPy's and for torch's array: true if it is unchanged, bit for bit, and still usable."""
         import cupy
         import torch
 

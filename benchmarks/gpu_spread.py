@@ -1,4 +1,4 @@
-"""How far fresh processes are apart, and why: `python -m benchmarks.gpu_spread OUT.json`.
+"""Differences between the times that fresh processes measure, and their causes: `python -m benchmarks.gpu_spread OUT.json`.
 
 Needs an NVIDIA GPU and CuPy. Each of six fresh processes takes durations of some launches block by block, as a timing does,
 and keeps them with the spans of the empty kernels beside them. `all pairs` is the same where the last pairs of stamps in the
@@ -70,7 +70,7 @@ def table(processes: list[list[dict[str, Any]]]) -> int:
 
 
 def all_pairs(empties: list[float]) -> float:
-    """What an empty kernel takes where the last pairs of stamps in the stream count as well."""
+    """Returns the duration of an empty kernel if the last pairs of time stamps in the stream count as well."""
     return empty_of(empties, tail=0)
 
 

@@ -1,4 +1,4 @@
-"""How fast kernels written from their references are at large sizes, beside their baselines and what people wrote.
+"""Times of kernels written from their references at large sizes, beside their baselines and versions that people wrote.
 
     python -m benchmarks.gpu_synthesis                           # benchmarks/large and benchmarks/naive
     python -m benchmarks.gpu_synthesis NAME ... --out run.json   # some kernels

@@ -49,7 +49,7 @@ GOALS = {"from 5 us": 0.03, "below 5 us": 0.10, "processes": 0.02}
 
 
 def launches() -> Iterator[Listed]:
-    """What is timed, in an order that is always the same."""
+    """Yields the launches to time, always in the same order."""
     target = find_target("sm_90")
     yield from listed_launches(FILES[:1], target)
     yield from listed_launches(FILES[1:], target, headline_only=True)
@@ -200,7 +200,7 @@ def table(out: Path, budget_s: float, processes: int) -> int:
 
 
 def error(row: dict[str, Any], figure: str, against: str) -> float | None:
-    """How far a figure is off, as a fraction."""
+    """Returns the relative error of a figure (0.1 is ten per cent too large); None if it was not measured."""
     return None if row.get(figure) is None else float(row[figure]) / float(row[against]) - 1
 
 

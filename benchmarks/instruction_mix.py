@@ -44,7 +44,7 @@ def emulated(families: list[str]) -> dict[str, Counters]:
 
 
 def figures(mix: InstructionMix) -> dict[str, int]:
-    """What hardware counts of a mix."""
+    """Returns the counts of a mix that hardware counters give: instructions of threads, of warps, and of each pipe."""
     return {
         "thread_instructions": mix.threads,
         "warp_instructions": mix.warps,
@@ -53,7 +53,7 @@ def figures(mix: InstructionMix) -> dict[str, int]:
 
 
 def off(ours: float, theirs: float, all_of_theirs: float) -> float:
-    """How far a figure is off, as a share of the hardware's; of all its instructions where it counted none."""
+    """Returns the error of a count as a share of the hardware's count, or of all its instructions if it counted none."""
     return abs(ours - theirs) / (theirs or all_of_theirs)
 
 

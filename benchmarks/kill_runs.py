@@ -177,7 +177,7 @@ def beside(where: Place) -> list[str]:
 
 
 def wrong_with_file(where: Place, links: int, new: str) -> Iterator[str]:
-    """What is not as it should be with the user's file, right after the kill."""
+    """Yields the faults of the user's file right after the kill, one phrase each."""
     text, status = where.file.read_text(), where.file.stat()
     if text not in {KERNEL, new}:
         yield f"the file holds neither the old text nor the new one ({len(text)} characters)"
@@ -191,7 +191,7 @@ def wrong_with_file(where: Place, links: int, new: str) -> Iterator[str]:
 
 
 def wrong_afterwards(where: Place, before: set[str]) -> Iterator[str]:
-    """What is not as it should be once the next commands have run."""
+    """Yields the faults that remain after the next commands have run, one phrase each."""
     code, said = where.run("check", "k.cu", "--quiet")
     if code:
         yield f"check exits with {code}: {said[-200:]}"
@@ -216,7 +216,7 @@ def wrong_afterwards(where: Place, before: set[str]) -> Iterator[str]:
 
 @dataclass
 class Tally:
-    """What the runs of one command came to."""
+    """Counts over the runs of one command."""
 
     runs: int = 0
     killed: int = 0

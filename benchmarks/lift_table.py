@@ -1,4 +1,4 @@
-"""How many kernels are read into functions in NumPy that agree with them, with the contracts' references left out.
+"""Number of kernels whose lifted NumPy functions agree with them, with the contracts' references left out.
 
     python -m benchmarks.lift_table                  # the examples, benchmarks/large and benchmarks/naive, on the emulator
     python -m benchmarks.lift_table FILE.cu ...      # other kernels

@@ -1,4 +1,4 @@
-"""What a figure was measured on, and how two things are compared on a noisy machine."""
+"""Description of the machine behind a figure, and comparison of two programs on a noisy machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What KernelMate's way to a local model adds to llama.cpp's own time for the same tokens. Goal: under 5 %.
+"""Time that KernelMate adds to llama.cpp's own time for the same tokens of a local model. Goal: under 5 %.
 
     python -m benchmarks.model_overhead [xllamacpp] [llama_cpp]
 
@@ -107,7 +107,7 @@ def write_model(path: Path) -> Path:
 
 
 def asked() -> SuggestRequest:
-    """What an author is told of an example that was judged on the emulator."""
+    """Returns the request that a suggester gets for an example that was judged on the emulator."""
     listener = Listener()
     with Session(load_settings(backend="emulator", history=False, seed=1)) as session:
         session.optimize(load_kernel(str(KERNEL)), "make it faster", suggesters=[listener])
@@ -139,7 +139,7 @@ def measure(
 def one_round(
     server: ModelServer, endpoint: Callable[[], Endpoint], request: SuggestRequest, bare: Ask, order: tuple[str, str]
 ) -> dict[str, Spent]:
-    """What each side took for one question, asked in this order."""
+    """Returns the time that each side takes for one question, asked in the order given."""
     body = question(endpoint(), request)
     spent: dict[str, Spent] = {}
     texts: dict[str, str] = {}
@@ -155,7 +155,7 @@ def one_round(
 
 
 def plain(text: str) -> str:
-    """What of a text is ASCII."""
+    """Returns the ASCII characters of a text."""
     return text.encode("ascii", "ignore").decode()
 
 
@@ -167,7 +167,7 @@ def other(request: SuggestRequest, number: int) -> SuggestRequest:
 
 
 def question(endpoint: Endpoint, request: SuggestRequest) -> dict[str, Any]:
-    """What our side would send."""
+    """Returns the body of the request that KernelMate would send."""
     caught: list[chat.ChatRequest] = []
 
     def keep(_: Endpoint, asked: chat.ChatRequest, **__: object) -> chat.ChatAnswer:
@@ -197,7 +197,7 @@ def ours(endpoint: Callable[[], Endpoint], request: SuggestRequest) -> str:
 
 
 def timed(work: Callable[[], Any], server: ModelServer | None) -> tuple[Spent, Any]:
-    """What work takes here and in a server's process."""
+    """Returns the wall time and CPU time of `work`, a server's process included, and its result."""
     before = time.perf_counter(), time.process_time() + server_cpu(server)
     result = work()
     return Spent(time.perf_counter() - before[0], time.process_time() + server_cpu(server) - before[1]), result

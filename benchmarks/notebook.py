@@ -1,4 +1,4 @@
-"""What a notebook's cell adds to a verdict: the cell against the command's own work, both with a warm worker.
+"""Time that a notebook's cell adds to a verdict: the cell against the command's own work, both with a warm worker.
 
 `python -m benchmarks.notebook` runs one kernel by turns as `kernelmate bench` judges it and as a cell does, with the same
 worker, and prints the ratio of wall times (of runs one after the other, so that what else the machine does meanwhile takes

@@ -1,4 +1,4 @@
-"""What a notebook's page adds: from the verdict to its first chart, and how fluid a panel with forty candidates stays.
+"""Time from a verdict to its first chart in a notebook's page, and responsiveness of a panel with forty candidates.
 
 Run by `python -m benchmarks.notebook` where JupyterLab, Playwright and Chromium are installed: a real JupyterLab with a real
 kernel, in headless Chromium. Goals: the first chart within 0.5 s of the verdict; no stretch of the page's work so long that
@@ -119,7 +119,7 @@ def _row(what: str, value: float, unit: str) -> None:
 
 
 class Trace:
-    """What Chromium says that a page's main thread did while it was watched."""
+    """Chromium's trace of a page's main thread during the `with` block."""
 
     def __init__(self, page: Any) -> None:
         self._page, self._browser = page, page.context.browser

@@ -20,7 +20,7 @@ about some of the figures."""
 NOISE = 0.2
 """The same of a predicted time about the measured one."""
 SHAKE = 0.3
-"""How far a shaken start's figures typically are from those of `START`."""
+"""Typical relative distance of a perturbed start's figures from those of `START`."""
 
 
 START = Fit(
@@ -29,9 +29,12 @@ START = Fit(
     block_rate=1.0, int_survivors=0.33, atomic_rate=1.2, atomic_place_rate=0.29, divergence_cost=2.5, l2_bytes=27,
     partial_store=3.0, overlap_norm=2.5, alone_norm=2.1,
 )  # fmt: skip
-"""Where a fit starts: most figures as 194 launches of the examples had them on an H100, the others as single variants show
-them (atomics on one place, stores to parts of sectors). Since it was made with some of the measured kernels in sight, a
-report also fits from figures that are wrong by chance."""
+"""Initial figures of a fit.
+
+Most were fitted to 194 launches of the examples on an H100, the others to single variants (atomics on one address,
+stores to parts of sectors). Since some of the measured kernels were known when it was made, a report also fits from
+randomly perturbed figures.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How predictions stand to measurements.
+    """Agreement of predictions with measurements.
 
     Attributes:
         pairs: of one family, whose measured times differ by over 10 %. right: those in the right order.

@@ -1,4 +1,4 @@
-"""How wide the interval of a predicted ratio must be: `python -m benchmarks.prediction_intervals [MEASURED.json ...]`.
+"""Necessary width of the interval of a predicted ratio: `python -m benchmarks.prediction_intervals [MEASURED.json ...]`.
 
 Each row of a file is a version that a rewrite of ours made, with the ratio (baseline over version) that was predicted of it and
 the one that an H100 measured: `benchmarks/data/recipe_ratios_h100.json`, on which `kernelmate.measure.statistics.EDITED` was
@@ -45,7 +45,7 @@ class Pair:
 
     @property
     def over(self) -> float:
-        """How much less it changed than predicted."""
+        """Returns the predicted minus the measured change."""
         return self.predicted - self.measured
 
 

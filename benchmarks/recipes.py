@@ -1,4 +1,4 @@
-"""What recipes alone make of the examples and of naive kernels, for three prompts.
+"""Improvements that recipes alone find on the examples and on naive kernels, for three prompts.
 
     python -m benchmarks.recipes                      # on the emulator: predicted times, counted registers and bytes
     python -m benchmarks.recipes --backend cuda       # on a GPU: measured times
@@ -67,7 +67,7 @@ class Row:
 
     @property
     def factor(self) -> float | None:
-        """How many times better the metric became; None if no candidate is worth taking."""
+        """Returns the metric before over the metric after; None if no candidate is worth taking."""
         if not self.author or self.before is None or self.after is None or self.after <= 0:
             return None
         return self.before / self.after
@@ -199,7 +199,7 @@ def _line(row: Row) -> str:
 
 
 def _summary(rows: Sequence[Row]) -> None:
-    """How many kernels got a candidate worth taking, by how much, and how soon."""
+    """Prints the number of kernels with a candidate worth taking, the gains, and the times until the first one."""
     taken = [row for row in rows if row.author]
     factors = [row.factor for row in taken if row.factor is not None]
     firsts = [row.first_s for row in taken if row.first_s is not None]

@@ -1,4 +1,4 @@
-"""What a GPU says of the candidates that recipes promised without one: `python -m benchmarks.recipes_gpu FOLDER OUT.json`.
+"""Verdicts of a GPU on candidates that were predicted without one: `python -m benchmarks.recipes_gpu FOLDER OUT.json`.
 
 FOLDER holds what `python -m benchmarks.recipes --prompt "make it faster" --documents FOLDER` wrote on a machine without a GPU.
 Every sound candidate of those documents is judged and timed here against its baseline, and each predicted ratio stands beside the

@@ -32,7 +32,7 @@ HIGHER_IS_BETTER = ("occupancy",)
 
 @dataclass(slots=True)
 class Use:
-    """What became of one recipe. `losses`: ratios of the best version without it to the best one, at least 1."""
+    """Counts of one recipe. `losses`: ratios of the best version without it to the best one, at least 1."""
 
     offered: int = 0
     best: int = 0

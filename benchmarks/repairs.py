@@ -1,4 +1,4 @@
-"""What repairs alone make of the examples after one fault was put into each: `python -m benchmarks.repairs [KERNEL ...]`.
+"""Results of repairs alone on the examples with one injected fault each: `python -m benchmarks.repairs [KERNEL ...]`.
 
 Each kernel of `examples/` gets one fault at a time: a `;` taken away, an identifier misspelt, a header of CUDA left out, the guard
 of the last threads, a barrier, or a start of a sum taken away, `<` in a loop made `<=`. Faults that leave the kernel right on the

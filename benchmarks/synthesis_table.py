@@ -1,4 +1,4 @@
-"""How far kernels written from their references get: traced, written, judged right, and their predicted speed-up.
+"""Progress of kernels written from their references: traced, written, judged right, and their predicted speed-up.
 
     python -m benchmarks.synthesis_table                  # the examples, benchmarks/large and benchmarks/naive, on the emulator
     python -m benchmarks.synthesis_table FILE.cu ...      # other kernels

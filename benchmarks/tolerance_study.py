@@ -90,7 +90,10 @@ class Problem:
 
     @cached_property
     def law(self) -> Law:
-        """What small sizes say: those that a verdict takes, or smaller ones where they are not `FACTOR` times smaller."""
+        """Returns the error law measured at a verdict's small sizes, or at smaller ones.
+
+        Sizes are smaller where the verdict's are not `FACTOR` times smaller than the size studied.
+        """
         small = small_sizes(self.contract, self.size, min(BASE_ELEMENTS[0], self._elements // FACTOR))
         assert small is not None
         return law_of(self.contract, self.reference, small, lambda *of: self._inputs(*of, NORMAL), (SEED,))

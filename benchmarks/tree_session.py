@@ -213,7 +213,7 @@ def _bench(stages: _Stages, session: Session, spec: str, sizes: list[dict[str, i
 
 
 def _facts(verdict: Verdict) -> dict[str, Any]:
-    """What a table says of a verdict. Older checkouts do not know all that a case holds."""
+    """Returns the figures of a verdict that the table shows. Older checkouts lack some fields of a case."""
     headline = verdict.cases[0] if verdict.cases else None
     return {
         "correct": verdict.correct,

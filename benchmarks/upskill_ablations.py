@@ -1,4 +1,4 @@
-"""What each choice in making a model is worth on the exam: one table from what runs have left.
+"""Effect of each choice in training a model on its exam, as one table from the files of finished runs.
 
     python -m benchmarks.upskill_ablations FOLDER_OR_RESULT...            # reads, prints, judges nothing
     python -m benchmarks.upskill_ablations FOLDER --judge --jobs 4        # first judges answers that have no result yet
@@ -154,7 +154,7 @@ def row_of(result: ExamResult, facts: Mapping[str, Any], file: Path) -> Row:
 
 
 def _rounds(facts: Mapping[str, Any]) -> str:
-    """What a model's own facts say of rounds: how many of which kind, or 0."""
+    """Returns the number and kinds of training rounds that a model's facts state, or 0."""
     rounds = facts.get("rounds") or 0
     if isinstance(rounds, Mapping):
         return f"{rounds.get('count', '?')} {rounds.get('kind', '')}".strip()

@@ -1,4 +1,6 @@
-"""How well a model chooses among offers, on problems of held-out families: a figure for development that never touches the exam.
+"""Share of good choices that a model makes among applicable rewrites, on problems of held-out families.
+
+It is a figure for development that never uses the exam.
 
     python -m benchmarks.upskill_choices CORPUS... --model FILE.gguf [--model ...] [--most 500] [--keep FOLDER] [--out results.txt]
 
@@ -44,7 +46,7 @@ from kernelmate_training.examples import offers_of, question_of
 
 Way = Callable[["Known"], list[Choice]]
 WINS, OFFERED = 1.0, 10.0
-"""What is added to the counts of `by habit`."""
+"""Constants that are added to the counts of wins and of offers of `by habit`."""
 
 
 @dataclass(slots=True)
@@ -130,7 +132,7 @@ def questions(rows: Sequence[Mapping[str, Any]]) -> tuple[list[Known], list[Know
 
 
 def habits(learned: Sequence[Known]) -> Callable[[str, Choice], float]:
-    """How often a choice was among the best when it was offered, by metric."""
+    """Returns a function that gives the share of offers of a choice, for a metric, in which it was among the best."""
     won: Counter[tuple[str, Choice]] = Counter()
     offered: Counter[tuple[str, Choice]] = Counter()
     for one in learned:
@@ -199,7 +201,7 @@ def _marks(one: Known, order: Sequence[Choice]) -> tuple[float, ...]:
 
 
 def _by_chance(one: Known) -> tuple[float, ...]:
-    """What an order drawn by chance comes to, on average."""
+    """Returns the expected scores of a random order."""
     every = in_order(one.offers)
     total, good, recipes = len(every), len(one.good & set(every)), {name for name, _ in one.good}
 

@@ -1,4 +1,4 @@
-"""What codecs come to on a corpus: what they can tell, what comes back, how long answers are, how fast examples are varied.
+"""Comparison of codecs on a corpus: encodable rows, decoded versions, length of answers, and speed of augmentation.
 
     python -m benchmarks.upskill_codecs CORPUS [--rows 2000] [--codec mixed-2] [--out results.txt]
 
@@ -85,7 +85,10 @@ def report(lines: Sequence[str], name: str) -> Iterator[str]:
 
 
 def came_back(rows: Sequence[dict[str, Any]], codec: Codec) -> Counter[str]:
-    """What became of the versions: the same bytes, the same statements, another version, unreadable, or not told at all."""
+    """Counts versions by the result of a round trip through the codec.
+
+    The keys are equal `bytes` or `statements`, `differs`, `unreadable`, and `untold` for what the codec cannot encode.
+    """
     counts: Counter[str] = Counter()
     for number, row in enumerate(rows):
         question = question_of(row, number)

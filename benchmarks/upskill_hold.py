@@ -71,7 +71,7 @@ SMOKE: Mapping[str, Any] = {
     "sampling": {"k": 2, "most_tokens": 24},
     "shape": {"vocabulary": 1500, "hidden": 32, "layers": 1, "heads": 2, "feed_forward": 64, "context": 1536},
 }
-"""What `--smoke` makes of a configuration."""
+"""Values that `--smoke` sets in a configuration."""
 SMOKE_GOALS = ("rotate-image-coalescing", "fix-trapezoid")
 
 
@@ -339,7 +339,7 @@ def result_of(folder: Path, backend: str) -> Path:
 
 
 def judged_goals(settings: Upskill, name: str, backend: str = "emulator") -> list[dict[str, Any]]:
-    """What became of each goal that was judged; of a sitting that was cut, what its file holds."""
+    """Returns the results of the goals that were judged; of an interrupted exam, those in its partial file."""
     path = result_of(settings.model_folder(name), backend)
     if path.is_file():
         found: list[dict[str, Any]] = json.loads(path.read_text())["goals"]

@@ -1,4 +1,4 @@
-"""What choosing is worth without a model: answers to the exam that take the offers as they come, or at random.
+"""Value of choosing without a model: answers to the exam that take the offers in order, or at random.
 
     python -m benchmarks.upskill_offers PROMPTS.jsonl FOLDER [--k 8] [--seed 1]
     python -m benchmarks.upskill_ablations FOLDER --judge

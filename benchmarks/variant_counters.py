@@ -1,4 +1,4 @@
-"""What the hardware counts of prepared variants: `python -m benchmarks.variant_counters FOLDER OUT.json`.
+"""Hardware counters of prepared variants: `python -m benchmarks.variant_counters FOLDER OUT.json`.
 
 Needs an NVIDIA GPU, NumPy, CuPy and ncu with permission to read counters, and nothing of KernelMate; the folder is what
 `python -m benchmarks.prediction prepare FOLDER` wrote. Each variant is launched once under ncu with empty caches, and

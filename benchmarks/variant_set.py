@@ -59,7 +59,7 @@ class Variant:
         return compiled
 
     def arguments(self) -> list[dict[str, Any]]:
-        """What `variant_timing.draw` makes the arguments of, as plain data."""
+        """Returns the arguments as plain data, from which `variant_timing.draw` makes arrays and scalars."""
         size = self.contract.sizes[0]
         shapes, scalars = argument_shapes(self.contract, size), scalar_values(self.contract, size)
         made = []

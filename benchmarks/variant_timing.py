@@ -24,7 +24,7 @@ import numpy as np
 
 ROUNDS = 9
 GRAPH_US = 4000.0
-"""What a graph should take at least: starting one costs about 10 us."""
+"""Minimum duration of a graph in microseconds: starting one takes about 10."""
 COLD_LAUNCHES = 12
 FLUSH_BYTES = 256 << 20
 FLUSH_BLOCKS = 1056

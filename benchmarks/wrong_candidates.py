@@ -1,4 +1,4 @@
-"""What is said of candidates that look right and are not: `python -m benchmarks.wrong_candidates FOLDER [NAME ...]`.
+"""Verdicts on candidates that look right and are wrong: `python -m benchmarks.wrong_candidates FOLDER [NAME ...]`.
 
 FOLDER holds `base_BASE.cu`, `wrong_NAME.cu`, `honest_NAME.cu` and an `index.json` with the base of each name under `wrong`
 and `honest`. Prints a line for each, which of them ran on the backend at all, and the counts. The exit code is 1 where more

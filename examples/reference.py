@@ -1,4 +1,4 @@
-"""What the example kernels must compute, in NumPy.
+"""NumPy references of the example kernels.
 
 Each function gets by keyword the arguments it names: arrays in float64 (integers stay integers) and scalars. It returns
 the expected output, or a tuple of them in argument order. Sizes of zero are in order everywhere.

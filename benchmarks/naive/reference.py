@@ -327,7 +327,7 @@ def exclusive_scan(x):
 
 
 def byte_histogram(x):
-    """How often each byte occurs."""
+    """Returns the number of occurrences of each byte value."""
     return np.bincount(x, minlength=256).astype(np.uint32)
 
 

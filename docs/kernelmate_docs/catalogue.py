@@ -26,7 +26,7 @@ METRICS = {
     "spills": "spills",
     "correct": "correctness",
 }
-"""How the pages call each metric."""
+"""Names of the metrics on the pages."""
 FINDING_CODES = """## Finding codes
 
 Of several codes that fit one cause, the first in this list is reported. A finding of severity `error` rejects a version; a

@@ -80,7 +80,7 @@ def _rounds(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _round(one: Mapping[str, Any]) -> str:
-    """What became of one round's answers, and where they were judged."""
+    """Returns a line on one round: the counts of its answers, and where they were judged."""
     counted = ", ".join(
         f"{_told(one[name])} {name}" for name in ("answers", "right", "better", "learned") if name in one
     )

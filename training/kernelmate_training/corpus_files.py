@@ -1,4 +1,4 @@
-"""Where the rows of a corpus stand: `corpus.jsonl` in its folder, or the same packed by xz."""
+"""Location of a corpus' rows: `corpus.jsonl` in its folder, or the same file compressed by xz."""
 
 from __future__ import annotations
 

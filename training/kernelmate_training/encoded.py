@@ -107,7 +107,7 @@ def encode(examples: Sequence[Example], tokenizer: Tokenizer, longest: int) -> t
 
 
 def load_encoded(path: Path) -> Encoded:
-    """What `Encoded.save` wrote.
+    """Reads what `Encoded.save` wrote.
 
     Raises:
         UsageError: it cannot be read.

@@ -1,4 +1,4 @@
-"""What a configuration would take, before any of it is done: time, memory, tokens and money, each with what it rests on."""
+"""Estimate of a configuration's cost before it runs: time, memory, tokens and money, each with its basis."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What it would take. `dollars` is for the GPUs' hours at the configuration's price; 0 without a GPU."""
+    """The estimated cost. `dollars` is for the GPUs' hours at the configuration's price; 0 without a GPU."""
 
     lines: tuple[Line, ...]
     dollars: float
@@ -67,7 +67,7 @@ class Estimate:
 
 
 def estimate(settings: Upskill, gpus: tuple[str, ...], cores: int | None = None) -> Estimate:
-    """What a configuration would take on a machine.
+    """Returns the estimated cost of a configuration on a machine.
 
     Args:
         settings: all of the file.

@@ -159,7 +159,7 @@ def _example(line: Mapping[str, Any], codec: Codec, seed: int | None) -> Example
 
 
 def _gain(line: Mapping[str, Any]) -> float | None:
-    """How many times as fast a line's version is; None if something else was requested, or nothing is known."""
+    """Returns the speed-up of a line's version; None if something else was requested, or a time is unknown."""
     objective = (line.get("verdict") or {}).get("objective") or {}
     before, after = objective.get("before"), objective.get("after")
     if line.get("task") != "generate" or objective.get("name") != "time" or not before or not after:
@@ -177,7 +177,7 @@ def _recipes(line: Mapping[str, Any]) -> Iterator[str]:
 
 
 def question_of(line: Mapping[str, Any], seed: int | None = None) -> Question:
-    """What is asked in one object of a corpus.
+    """Returns the question in one object of a corpus.
 
     Raises:
         KeyError: a key is missing. TypeError: a value is of another kind.

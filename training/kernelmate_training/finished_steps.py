@@ -1,4 +1,4 @@
-"""What of an undertaking is done, and from what: so that the same command given again does nothing twice."""
+"""Record of finished steps and their inputs, so that a repeated command does nothing twice."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 FILE = "done.json"
 Step = Literal["training", "rounds", "export", "sampling"]
 STEPS: tuple[Step, ...] = ("training", "rounds", "export", "sampling")
-"""A model's way; each rests on the one before."""
+"""Steps of training a model, in order; each depends on the one before."""
 
 
 class FinishedSteps:
-    """Which steps are done, kept in a folder; a step is done again once what it rests on is another.
+    """Record of finished steps in a folder. A step is repeated once its inputs have changed.
 
     Args:
-        folder: of the undertaking, or of one of its models.
+        folder: of the configuration, or of one of its models.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
 
     def has(self, step: str, key: str) -> bool:
-        """True if the step was done, from this."""
+        """True if the step was done with the inputs of this key."""
         return self._read().get(step) == key
 
     def mark(self, step: str, key: str) -> None:
-        """The step is done; a full disk costs no more than that it is done again."""
+        """Records the step as done. If the disk is full, the step is only repeated later."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.write_text(json.dumps({**self._read(), step: key}, indent=1), encoding="utf-8")
@@ -47,12 +47,12 @@ class FinishedSteps:
 
 
 def key_of(*parts: object) -> str:
-    """A short name for whatever a step rests on."""
+    """Returns a hash of a step's inputs."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def model_keys(settings: Upskill, model: ModelSection) -> dict[Step, str]:
-    """What each step of a model's way rests on, what was before it included.
+    """Returns the key of each of a model's steps: a hash of its inputs and of all steps before it.
 
     Raises:
         UsageError: there is no corpus.

@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a file says of itself.
+    """Description of the model inside a GGUF file.
 
     Attributes:
         name: of the model. codec: the one it was trained for. licence: an SPDX identifier. card: Markdown.

@@ -128,7 +128,7 @@ class EarlyStopping:
         return False
 
     def progress(self, step: int, share: float, decays_from: float) -> float:
-        """How far the run is, where it may have been told to end.
+        """Returns the share of the run that is done, which early stopping may have shortened.
 
         Args:
             step: how many are done.

@@ -102,7 +102,10 @@ class Judges:
 
 
 def _heard(pool: list[_Worker]) -> Iterator[tuple[int, tuple[Grade, ...]]]:
-    """What processes have said since; those that hang or died are replaced, and their question's answers count as wrong."""
+    """Yields the grades that processes have sent since.
+
+    Processes that hang or died are replaced, and the answers to their question count as wrong.
+    """
     busy = {worker.pipe: worker for worker in pool if worker.case is not None}
     for pipe in wait(list(busy), timeout=0.5):
         worker = busy[pipe]  # type: ignore[index]
@@ -145,7 +148,7 @@ class _Worker(Spawned):
 
 
 def _serve(pipe: Connection) -> None:
-    """What a process does: questions in, grades out, until the pipe is closed."""
+    """Runs a judging process: receives questions and sends grades until the pipe is closed."""
     from kernelmate.compiler.targets import find_target
     from kernelmate_training.corpus.judging import Judge
 

@@ -1,4 +1,4 @@
-"""How near two kernels are to each other, whatever their names, layout and comments: for duplicates and for the exam.
+"""Similarity of two kernels, independent of names, layout and comments: for duplicates and for the exam.
 
 Texts become tokens: identifiers of the text's own become one placeholder, numbers another, comments and layout go; words of
 CUDA C++ and of its library stay, for they are the code's structure. Two texts are as near as the sets of their runs of

@@ -13,7 +13,7 @@ from kernelmate_training.requirements import require_packages
 
 @dataclass(frozen=True, slots=True)
 class Parity:
-    """How near llama.cpp is to torch.
+    """Agreement of llama.cpp with torch.
 
     Attributes:
         same_tokens: both cut the text alike. largest: difference of two logits. spread: standard deviation of torch's logits.

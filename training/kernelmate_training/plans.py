@@ -140,7 +140,7 @@ class TrainingPlan:
             raise ValueError("a run needs steps or seconds to end")
 
     def identity(self) -> dict[str, Any]:
-        """What a run that goes on must have in common with its beginning: all that decides what a step does."""
+        """Returns the values that a continued run must share with its beginning: all that determine the result of a step."""
         plan = asdict(self)
         for name in (
             "checkpoint_s",

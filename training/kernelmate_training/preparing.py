@@ -41,7 +41,7 @@ OnDone = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a model is trained from.
+    """The data that a model is trained on.
 
     Attributes:
         tokenizer: the text of `tokenizer.json`. train, held_out: examples as tokens.
@@ -74,7 +74,7 @@ class Tellings:
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
 
     def of(self, model: ModelSection, told: OnDone) -> FormattedExamples:
-        """What a model's codec makes of the corpus; of its share, if it is to see less."""
+        """Returns the corpus as examples in the model's codec, or the share of them that the model is to see."""
         key = (model.codec, model.copies)
         with self._lock:
             lock = self._locks[key]
@@ -91,7 +91,9 @@ class Tellings:
 
 
 def prepare_all(settings: Upskill, told: Callable[[str], None]) -> dict[str, dict[str, Any] | KernelmateError]:
-    """What all models are trained from, made at once by all cores; gives each one's facts, or why there are none.
+    """Prepares the training data of all models at once, on all cores.
+
+    Returns each model's facts, or the error that prevented them.
 
     Raises:
         UsageError: there is no corpus.
@@ -123,7 +125,7 @@ def _all_there(settings: Upskill) -> bool:
 
 
 def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, done, total: None, tellings: Tellings | None = None) -> Prepared:  # fmt: skip
-    """What a model is trained from, made where it is not there yet.
+    """Returns the training data of a model, and prepares it if it does not exist yet.
 
     Args:
         settings: all of the file.
@@ -171,7 +173,7 @@ def prepare(settings: Upskill, model: ModelSection, told: OnDone = lambda what, 
 
 
 def prepared_folder(settings: Upskill, model: ModelSection) -> Path:
-    """Where what a model is trained from is kept; its name says what decides its content.
+    """Returns the folder of a model's training data, whose name is a hash of everything that determines its content.
 
     Raises:
         UsageError: there is no corpus.
@@ -181,7 +183,7 @@ def prepared_folder(settings: Upskill, model: ModelSection) -> Path:
 
 
 def load_prepared(folder: Path) -> Prepared:
-    """What `prepare` kept.
+    """Reads what `prepare` kept.
 
     Raises:
         UsageError: it is damaged.

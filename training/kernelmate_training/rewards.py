@@ -1,4 +1,4 @@
-"""What a judged answer is worth, and what that makes it worth learning.
+"""Rewards of judged answers, and the advantages that follow from them.
 
 An answer that is not right is worth nothing. A right one is worth something by being right, and more by its gain: the
 clipped, smoothed logarithm of before over after. Answers to one question are compared with each other alone.
@@ -18,7 +18,7 @@ SMOOTH = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What became of one answer.
+    """The grade of one answer.
 
     Attributes:
         right: it was right wherever it ran. better: worth taking by the product's own decision.

@@ -13,7 +13,7 @@ from kernelmate_training.settings import Upskill
 
 OnLine = Callable[[str], None]
 KEPT = ("config.json", "tokenizer.json", "tokenizer_config.json", "kernelmate.json", "model.safetensors")
-"""What makes up a trained model, without its checkpoints."""
+"""Files of a trained model, without its checkpoints."""
 
 
 def copy_model(settings: Upskill, name: str, copy: str) -> None:

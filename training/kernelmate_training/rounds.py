@@ -52,7 +52,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class RoundFigures:
-    """What a round came to.
+    """Figures of one round.
 
     Attributes:
         questions, answers: how many; of the answers, each version once, `readable`, `right`, `better` ones.
@@ -190,7 +190,7 @@ def _case(place: int, one: Asked, answers: Sequence[DecodedAnswer]) -> Case | No
 
 
 def lessons(asked: Sequence[Asked], codec: Codec, section: RoundsSection, kind: Kind) -> list[Example]:
-    """What is to be learned of a round: good answers as the codec tells them, and repairs of wrong ones."""
+    """Returns the examples to learn from a round: good answers as the codec writes them, and repairs of wrong ones."""
     from kernelmate.suggest.codec.base import NotEncodable
 
     found: list[Example] = []
@@ -311,5 +311,5 @@ def improve(settings: Upskill, model: ModelSection, *, seconds: float | None = N
 
 
 def folder_of(settings: Upskill, name: str) -> Path:
-    """Where the rounds of a model are kept."""
+    """Returns the folder of a model's rounds."""
     return settings.model_folder(name) / "rounds"

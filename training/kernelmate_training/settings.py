@@ -1,4 +1,4 @@
-"""What `kernelmate upskill` is told by a TOML file: corpus, models, training, export, and how long each step may take."""
+"""Configuration of `kernelmate upskill` from a TOML file: corpus, models, training, export, and time limits of the steps."""
 
 from __future__ import annotations
 
@@ -268,11 +268,11 @@ class Upskill(Section):
 
     @property
     def corpus_folder(self) -> Path:
-        """Where the corpus is, or will be."""
+        """Folder of the corpus, which need not exist yet."""
         return self.corpus.folder or self.folder / "corpus"
 
     def model_folder(self, name: str) -> Path:
-        """Where a model's run is kept."""
+        """Returns the folder of a model's run."""
         return self.folder / "models" / name
 
     def model(self, name: str) -> ModelSection:
@@ -288,7 +288,7 @@ class Upskill(Section):
         raise UsageError(f"There is no model {name!r} in the configuration.", hint=f"Models are: {known}.")
 
     def plan(self, model: ModelSection, seconds: float | None = None) -> TrainingPlan:
-        """How a model is trained; `seconds`, where given, is the most that it may take."""
+        """Returns a model's training plan; `seconds`, where given, is an upper limit of its duration."""
         section = TrainingSection.model_validate({**self.training.model_dump(), **model.training})
         values = section.model_dump()
         schedule = Schedule(**{"form": values.pop("schedule"), **{key: values.pop(key) for key in ("warmup", "decay", "final")}})  # fmt: skip

@@ -1,4 +1,4 @@
-"""How large a model is: its layers and widths, its parameters, and the arithmetic that a token costs."""
+"""Size of a model: its layers and widths, its parameters, and the arithmetic per token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run happens: device, number format, and the other processes of it where torchrun started several."""
+"""Device and number format of a run, and its other processes if torchrun started several."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Place:
 
 @contextlib.contextmanager
 def place(precision: Literal["auto", "bf16", "float32"]) -> Iterator[Place]:
-    """Where this process runs; joins the others where torchrun started it."""
+    """Yields the place where this process runs; joins the other processes if torchrun started it."""
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     gpu = torch.cuda.is_available()

@@ -22,7 +22,7 @@ AHEAD = 4
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one process does in one step: portions of rows, their tokens without padding, and how far those look back."""
+    """Work of one process in one step: portions of rows, tokens without padding, mean number of tokens attended to."""
 
     portions: list[dict[str, Tensor]]
     filled: int

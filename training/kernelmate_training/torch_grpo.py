@@ -31,7 +31,7 @@ SCORED_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a model is moved.
+    """Hyperparameters of policy optimisation.
 
     Attributes:
         rate: of learning. clip: e above. kl: b above. passes: over a round's answers. batch: answers of one step.
@@ -49,7 +49,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a round's training came to: steps, share of tokens whose ratio was clipped, mean distance to the reference (nats per token)."""
+    """Figures of a round's training.
+
+    `clipped`: share of tokens whose ratio was clipped; `distance`: mean distance to the reference in nats per token.
+    """
 
     steps: int
     clipped: float

@@ -1,4 +1,4 @@
-"""What turns gradients into steps: AdamW throughout, or Muon for the matrices of the layers and AdamW for the rest."""
+"""Optimisers: AdamW throughout, or Muon for the matrices of the layers and AdamW for the rest."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ SHARE_KEPT = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """How answers are drawn.
+    """Settings for sampling answers.
 
     Attributes:
         k: answers to each prompt. temperature: 0 takes the likeliest token each time.
@@ -177,7 +177,7 @@ def chosen_by(model: Llama, tokenizer: Tokenizer, prompts: Sequence[str], count:
 
 @torch.no_grad()
 def following(model: Llama, tokenizer: Tokenizer, texts: Sequence[str], tokens: Sequence[str], batch: int | None = None) -> list[dict[str, float]]:  # fmt: skip
-    """How likely each of some tokens is to follow each text: its log probability; nothing for texts that fill the context.
+    """Returns, for each text, the log probability of some tokens to follow it. Empty for texts that fill the context.
 
     Args:
         model: on the device that is to work.

@@ -33,12 +33,12 @@ from kernelmate_training.torch_optimisers import optimisers
 BEST = "best"
 """Folder within a run's, for the model that did best on what is held out."""
 MOST_FALLBACKS = 2
-"""How often a run goes back to its last checkpoint, at half the rate, when its loss is no number any more."""
+"""Maximum number of returns to the last checkpoint, each with half the learning rate, after a loss that is not finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is: steps, its share of the whole, the mean loss lately, tokens a second."""
+    """Progress of a run: steps, its share of the whole, the recent mean loss, tokens per second."""
 
     step: int
     share: float
@@ -48,7 +48,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What became of a run.
+    """Result of a training run.
 
     Attributes:
         model: as it is now, or was when it did best on what is held out. step: steps done. finished: it came to its end and was

@@ -23,7 +23,7 @@ NEEDED = ("torch", "tokenizers", "safetensors", "numpy")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one model.
+    """Result of training one model.
 
     Attributes:
         name: of the model. folder: with everything of it.
@@ -93,7 +93,7 @@ def train_model(settings: Upskill, model: ModelSection, *, seconds: float | None
 
 
 def evaluate_choices(settings: Upskill, model: ModelSection, told: OnLine = lambda line: None) -> dict[str, Any]:
-    """How often a trained model chooses well on families that it has not learned from, which is kept beside it.
+    """Returns the share of good choices that a trained model makes on held-out families, and stores it beside the model.
 
     Nothing for codecs that offer nothing, and where nothing is held out.
 
@@ -319,7 +319,7 @@ def _is_finished(trained: dict[str, Any] | None) -> bool:
 
 
 def _facts_of(folder: Path) -> dict[str, Any] | None:
-    """What is known of a model that was trained before."""
+    """Returns the facts of a model that was trained before; None if they cannot be read."""
     try:
         found = json.loads((folder / "kernelmate.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -111,7 +111,7 @@ REJECTED, CARD, MANIFEST = "rejected.jsonl", "card.md", "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a corpus is made of.
+    """The contents of a corpus, in figures.
 
     Attributes:
         rows, groups: how many. tasks, kinds, families, metrics, splits, flaws: rows by each.

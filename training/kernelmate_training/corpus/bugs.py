@@ -69,7 +69,7 @@ def changes(text: str, kind: str) -> list[Change]:
 
 
 def _changes(text: str, start: int, pattern: str, put: str, why: str, *, head: bool = False, **only: Any) -> Iterator[Change]:  # fmt: skip
-    """What one row of the table makes of a text whose kernel's body begins at `start`."""
+    """Yields the changes of one row of the table for a text whose kernel's body begins at `start`."""
     if only.get("needs", "") not in text or ("lacks" in only and only["lacks"] in text[start:]):
         return
     counts = set(_COUNT.findall(text[:start])) if "count" in only else set()

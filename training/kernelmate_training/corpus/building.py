@@ -31,7 +31,7 @@ SETTINGS = "settings.json"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a corpus is to be.
+    """Settings for building a corpus.
 
     Attributes:
         folder: where it is kept.
@@ -57,7 +57,7 @@ class Settings:
 
 @dataclass(slots=True)
 class Progress:
-    """How far it is: rows of the wanted ones, groups, seconds."""
+    """Progress of a build: rows so far and wanted, groups, lost groups, seconds, and rows by task."""
 
     rows: int = 0
     wanted: int = 0
@@ -109,7 +109,7 @@ def build(settings: Settings, on_progress: OnProgress | None = None) -> Manifest
 
 
 class _Counted:
-    """What the groups that are there without a gap come to."""
+    """Counts of rows over the groups that are present without a gap, from the first on."""
 
     def __init__(self, sieve: PromptFilter, journal: Journal) -> None:
         self.sieve, self._journal, self._following = sieve, journal, 0
@@ -185,7 +185,7 @@ def _claim(settings: Settings) -> None:
 
 
 def _machine(settings: Settings) -> str:
-    """What it was judged on."""
+    """Returns the machine on which the corpus was judged, as text."""
     cores = f"{os.cpu_count()} cores, {platform.machine()}"
     if settings.backend != "cuda":
         return f"{cores}, emulated"

@@ -1,8 +1,8 @@
-"""What a model is to choose: of the rewrites that apply to a version, those that turn out right and best for a metric.
+"""The choice that a model has to learn: which of the applicable rewrites are right and best for a metric.
 
-Every rewrite that is offered is tried. What a version costs in registers, shared memory, local memory or occupancy its compiled
-code says; what it takes in time a GPU says at once. Only the best by that are then proven right, best first, until there are
-enough of them. What has to be counted or predicted is proven first and ranked afterwards.
+Every applicable rewrite is tried. Registers, shared memory, local memory and occupancy are read from the compiled code,
+and a GPU measures the time at once. Only the best versions are then proven right, best first, until there are enough of
+them. Where the metric is counted or predicted, versions are proven first and ranked afterwards.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """What is asked about one version.
+    """A question about one version.
 
     Attributes:
         request: as codecs ask for rewrites, so that equal steps lead to equal versions.
@@ -273,6 +273,6 @@ def gained(choice: Choice, before: float) -> float:
 
 
 def onward(asking: Asking, choice: Choice) -> Asking | None:
-    """What applies once a choice was taken."""
+    """Returns the rewrites that apply after a choice was taken; None if there are none."""
     request = after(asking.request, choice.option.candidate)
     return options_on(request, asking.metric, asking.request.kernel.unit.text, first=choice.option)

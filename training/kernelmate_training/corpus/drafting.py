@@ -22,7 +22,7 @@ C_TYPES: Mapping[str, str] = {
     "uint8": "unsigned char",
     "int64": "long long",
 }
-"""What an array's element is called in CUDA C++, by NumPy's name."""
+"""CUDA C++ type of an array's element, by its NumPy name."""
 
 HEADERS: Mapping[str, str] = {"float16": "#include <cuda_fp16.h>", "bfloat16": "#include <cuda_bf16.h>"}
 
@@ -63,7 +63,7 @@ def scalar(name: str, dtype: str = "int32", value: str = "") -> Arg:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How somebody writes; the same in all versions of one problem.
+    """An author's style of writing, the same in all versions of one problem.
 
     Attributes:
         names: letters and words for threads, rows, columns and so on, by role.

@@ -74,7 +74,7 @@ def actions_of(steps: Sequence[tuple[str, int]]) -> list[Row]:
 
 
 def offers_of(offers: Sequence[tuple[str, int]]) -> list[Row]:
-    """What applies, as a row has it."""
+    """Returns the applicable rewrites in the form of a row."""
     return [{"recipe": name, "variants": variants} for name, variants in offers]
 
 
@@ -156,7 +156,7 @@ def _launch(contract: Any) -> Mapping[str, Any]:
 
 
 def _counted(before: Judged, after: Judged, pair: Pair) -> list[str]:
-    """What was counted of the version before, as far as it bears on the metric; nothing that was not."""
+    """Returns sentences with the figures of the version before that concern the metric; empty if none was counted."""
     said: list[str] = []
     verdict, better = before.verdict, after.verdict
     counters = verdict.counters
@@ -230,7 +230,10 @@ def written(row: Row) -> Written:
 
 
 def mark_of(row: Mapping[str, Any]) -> str:
-    """What two rows share that teach the same: task, metric, size, and both texts but for names and layout, with their launches."""
+    """Returns a key that is equal for rows that teach the same: equal task, metric and size, and equal texts and launches.
+
+    Names and layout do not count.
+    """
     sides = [row[side]["source"] + "\n" + str(row[side]["launch"]) for side in ("before", "after")]
     size = row["problem"].get("size") or ""
     return f"{row['task']}:{row['problem']['metric']}:{size}:{fingerprint(*sides)}"

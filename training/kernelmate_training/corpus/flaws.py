@@ -1,4 +1,4 @@
-"""What can be wanting in a kernel that is right: each deficiency by name, what it is for, and how people say it."""
+"""Deficiencies of a correct kernel: each by name, with the metrics that its removal improves and prompts that ask for it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ SHORT_US = 12.0
 """A launch by itself that seems to take less, most of it the way there, is repeated as often as may be."""
 
 SLACK = 1.05
-"""What looks slower than the first by no more may turn out faster."""
+"""Factor on the first version's quick time up to which a version may still turn out faster."""
 
 LOOKS = 3
 """Replays of which the shortest says whether a version is worth timing: other workers' launches fall in between."""
@@ -37,7 +37,10 @@ LONGEST_US = 4_000.0
 """A version that takes longer for one launch is not timed: while it runs, all others wait for the GPU."""
 
 AGREE = 0.02
-"""How far outputs at the large size may be apart, of the largest value: rounding is far below, work left out far above."""
+"""Tolerated difference of outputs at the large size, as a share of the largest value.
+
+Rounding errors are far below, errors of skipped work far above.
+"""
 
 STRETCH = 65537
 """Elements of an input that are drawn; they repeat with a period that no row has."""
@@ -187,7 +190,10 @@ class Stage:
                 runtime.memsetAsync(self.memory[name].ptr, POISON, self._bytes(name), self._stream.ptr)
 
     def compared(self) -> str:
-        """What differs from the first version's outputs, in words; looked at are the start, the middle and the end."""
+        """Returns the difference from the first version's outputs, in words; empty if there is none.
+
+        It compares samples from the start, the middle and the end.
+        """
         got = {name: self._sample(name) for name in self._outputs}
         if self._want is None:
             self._want = got
@@ -235,7 +241,7 @@ def drawn_stretch(argument: Argument, count: int, size: Size) -> np.ndarray[Any,
 
 
 def apart(got: np.ndarray[Any, Any], want: np.ndarray[Any, Any]) -> str:
-    """How two versions' outputs differ by more than rounding explains, in words; empty if they do not."""
+    """Returns the difference of two versions' outputs, in words; empty if rounding explains it."""
     if not is_inexact(got.dtype):
         return "other ones than the first version's" if bool((got != want).any()) else ""
     one, other = got.astype(np.float64), want.astype(np.float64)

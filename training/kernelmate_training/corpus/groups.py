@@ -101,7 +101,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """What rows of the same problem share."""
+        """Identifier that all rows of the problem share."""
         return f"{self.problem.family}-{self.number:06d}"
 
 

@@ -19,7 +19,7 @@ PARTS = "parts.jsonl"
 
 @dataclass(slots=True)
 class Studied:
-    """What became of one group.
+    """The result of one group.
 
     Attributes:
         rows: what is worth teaching. rejected: right pairs that were not better.
@@ -46,7 +46,7 @@ class Studied:
 
 
 COUNTED = ("texts", "right", "pairs", "better", "broken", "failing", "mended", "tried")
-"""What is counted of each group."""
+"""Names of the counts of each group."""
 
 _KEPT = ("task", "metric", "mark", "content", "kind", "family", "split", "flaws")
 

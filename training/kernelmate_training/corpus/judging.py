@@ -91,13 +91,13 @@ TURNS = 7
 """Turns in which a GPU times versions; the lowest and the highest of their ratios hold the median at 98 % (sign test)."""
 
 NOT_TIMED = "not timed"
-"""What is said of a version that takes too long at the size."""
+"""Reason for a version that takes too long at the size."""
 
 WRONG = "wrong values"
-"""What is said of outputs that are off; the sizes that follow say then whether all are."""
+"""Beginning of the reason for outputs that are wrong; further sizes show whether all of them are."""
 
 FILE = "kernel.cu"
-"""What generated units are called in messages."""
+"""File name of generated units in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class Judge:
         return Judged(text, kernel, verdict, version=version)
 
     def oracle_for(self, version: Version) -> Oracle:
-        """What is right in this group; all its versions share inputs and reference."""
+        """Returns the inputs and expected outputs of the group; all its versions share them."""
         if self._oracle is None:
             self._oracle = Oracle(self.task(version), None, None, lambda stage, done, total: None)
         return self._oracle
@@ -361,7 +361,7 @@ def _on_paper(target: Target, version: Version, verdict: Verdict) -> Verdict:
 
 
 def content_of(judged: Judged) -> tuple[str, ...]:
-    """What versions share that are the same to the GPU: the code, and how it is launched."""
+    """Returns a key that is equal for versions with the same code and the same launches."""
     assert judged.version is not None
     contract = judged.version.contract
     shapes = [str(launch_shape(contract, size)) for size in contract.sizes]

@@ -21,7 +21,7 @@ GROUP_S = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What all workers are told.
+    """Settings that all workers receive.
 
     Attributes:
         target: the GPU's name, as compilers and predictions want it.
@@ -36,7 +36,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of one group, or why there is nothing."""
+    """The result of one group, or the reason that there is none."""
 
     number: int
     family: str

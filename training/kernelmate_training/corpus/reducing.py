@@ -1,4 +1,4 @@
-"""How values of a block or a warp become one: trees in shared memory, shuffles, and ways of doing either badly."""
+"""Reductions over a block or a warp: trees in shared memory, shuffles, and inefficient forms of both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def joined(op: Op, one: str, other: str, real: str = "float") -> str:
 
 
 def neutral(op: Op, real: str = "float", *, doubles: bool = False) -> str:
-    """What changes nothing when joined."""
+    """Returns the neutral element of an operation, as C++ text."""
     if real == "int":
         return {"sum": "0", "max": "-2147483647", "min": "2147483647"}[op]
     suffix = "f" if real == "float" and not doubles else ""

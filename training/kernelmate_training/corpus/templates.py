@@ -57,7 +57,7 @@ def _hoisting(emitter: Emitter, write: Callable[[Emitter], str]) -> str:
 
 
 def drafts(template: str, style: Style, *, real: Real = "float", inverts: bool = False, **values: Any) -> Callable[[Flaws], Draft]:  # fmt: skip
-    """What writes the versions of a problem, by their flaws.
+    """Returns a function that writes the version of a problem with given flaws.
 
     Args:
         template: its name.

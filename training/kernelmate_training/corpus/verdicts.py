@@ -1,4 +1,4 @@
-"""What becomes of a pair: the better version's verdict against the other, by the product's own rules."""
+"""Verdicts on pairs: the better version against the other, by the rules that the product applies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LEAST_GAIN = 1.02
 
 
 def objective_of(pair: Pair) -> Objective:
-    """What a pair's prompt asks for."""
+    """Returns the objective of a pair's prompt."""
     return read_objective(pair.prompt, name=pair.metric)
 
 
@@ -43,7 +43,10 @@ def timing_of(rounds: Rounds, size: Size) -> Timing:
 
 
 def ratio_of(before: Rounds, after: Rounds) -> Speedup:
-    """How many times as fast, turn by turn; of seven turns the lowest and highest hold the median at 98 % (sign test)."""
+    """Returns the speed-up as median and range of the rounds.
+
+    With seven rounds the range holds the median at 98 % (sign test).
+    """
     ratios = sorted(one / other for one, other in zip(before.times_us, after.times_us, strict=True))
     return Speedup("measured", statistics.median(ratios), (ratios[0], ratios[-1]))
 

@@ -1,4 +1,4 @@
-"""Where a model's answers come from: a file of answers sampled elsewhere, or the local model as any user asks it."""
+"""Sources of a model's answers: a file of answers sampled elsewhere, or the local model, asked as any user asks it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Answers(Protocol):
     """A model that sits the exam."""
 
     def identity(self) -> Mapping[str, str]:
-        """What the result says of it: name, codec, SHA-256."""
+        """Returns the model's identity for the exam's result: name, codec, SHA-256."""
         ...
 
     def of(self, goal: str, request: SuggestRequest, k: int) -> Iterator[Answered]:

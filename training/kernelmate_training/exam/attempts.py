@@ -25,7 +25,7 @@ UNCHANGED = "the same as the baseline"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How each goal is tried.
+    """Conditions under which each goal is tried.
 
     Attributes:
         k: answers of the model. recipes: most versions of recipes that are judged; 0 leaves them out. They end with their first
@@ -211,7 +211,7 @@ def _attempt(goal: Goal, entry: _Entry) -> Attempt:
 
 
 def standing(goal: Goal, verdict: Verdict) -> Standing:
-    """How far a version with this verdict came."""
+    """Returns the standing of a version with this verdict."""
     if UNCHANGED in verdict.reasons:
         return "unchanged"
     if not verdict.compiled:

@@ -18,7 +18,7 @@ KERNELS = HERE / "kernels"
 GOALS = HERE / "goals.toml"
 
 FROZEN = {1: "7b742533713eb9626b51f9143265297362eb595bbf78fe9e93a83ad781126b1e"}
-"""What the exam's files hash to, by version: a result names both, so that results of different exams are never compared."""
+"""SHA-256 of the exam's files, by version. A result states both, so that results of different exams are never compared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,11 @@ SCHEMA = 1
 
 Author = Literal["recipes", "synthesis", "model"]
 Standing = Literal["unreadable", "unchanged", "broken", "wrong", "right", "better", "met"]
-"""How far a version came, each further than the one before: an answer that is no version, the baseline once more, refused or
-not compiling, wrong, right but no better, better beyond noise, and the goal met."""
+"""Result of a version, in ascending order.
+
+An answer that contains no version; the baseline unchanged; refused or not compiling; wrong; right but no better; better
+beyond noise; the goal met.
+"""
 
 ORDER: tuple[Standing, ...] = ("unreadable", "unchanged", "broken", "wrong", "right", "better", "met")
 
@@ -240,7 +243,11 @@ def goal_lines(result: ExamResult) -> Iterator[str]:
 
 
 def goal_line(goal: GoalResult) -> str:
-    """How far the model's greedy answer, all its answers and the recipes came; and by whom, to what."""
+    """Returns one line on a goal, for a table.
+
+    It has the standings of the model's greedy answer, of all its answers and of the recipes, and the author and figure
+    of the best version.
+    """
     greedy = [one for one in goal.attempts if one.author == "model" and one.number == 0]
     best = best_of(goal, ("model", "recipes", "synthesis"))
     told = "" if best is None or best.after is None else f"{best.label} to {best.after:.4g}"

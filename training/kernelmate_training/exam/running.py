@@ -98,7 +98,7 @@ OnGoal = Callable[[GoalResult, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be run.
+    """A request to run the exam.
 
     Attributes:
         goals: names of goals or kernels; empty for all.
@@ -124,7 +124,7 @@ class Wanted:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def settings(self, seed: int) -> Settings:
-        """What sessions are opened with: no history, and nothing of the project's that could change a verdict."""
+        """Returns the sessions' settings: no history, and none of the project's settings that could change a verdict."""
         named = {"model": self.model} if self.model else {}
         return load_settings(backend=self.backend, seed=seed, history=False, timeout_s=TIMEOUT_S, **named)
 
@@ -178,7 +178,7 @@ def run(wanted: Wanted, *, on_goal: OnGoal | None = None, keep: Path | None = No
 
 
 def interrupted(wanted: Wanted, keep: Path) -> ExamResult:
-    """What a run that was stopped has in its file, as a result that is not whole.
+    """Returns the results in the file of an interrupted run, marked as incomplete.
 
     Raises:
         SourceError, UsageError: as `run`.
@@ -212,7 +212,7 @@ def _target(wanted: Wanted) -> str:
 
 
 def _key(wanted: Wanted, exam: Exam, model: dict[str, str] | None) -> dict[str, Any]:
-    """What two runs share where one can go on with the other's results."""
+    """Returns a key that is equal for two runs if one can continue with the other's results."""
     return {
         "sha256": exam.sha256,
         "backend": wanted.backend,
@@ -267,7 +267,7 @@ def _each(wanted: Wanted, goals: list[Goal]) -> Iterator[GoalResult]:
 
 
 class _ExamWorker:
-    """What one process needs for goals: sessions and the model."""
+    """Sessions and model of one process that attempts goals."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted

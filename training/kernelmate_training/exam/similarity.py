@@ -19,7 +19,7 @@ SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was found.
+    """Result of a comparison of texts with the exam's kernels.
 
     Attributes:
         texts: how many were held against the exam. nearest: the nearest ones, with their place, the nearest first.

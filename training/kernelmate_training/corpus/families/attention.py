@@ -19,7 +19,7 @@ FLAWED = (
 
 
 def _epilogue(rng: Random, form: str, n: str, dim: str) -> tuple[tuple[Arg, ...], Expr]:
-    """What comes of the sum `acc`, and the arrays that it takes besides."""
+    """Returns the expression that is stored for the sum `acc`, and the further arrays that it reads."""
     x, noise = (
         array("x", "in", "float32", n, dim, drawn="normal"),
         array("noise", "in", "float32", n, dim, drawn="normal"),

@@ -14,7 +14,7 @@ from kernelmate_training.corpus.families.words import kernel_name, pick
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """What is computed of each element.
+    """The computation for each element.
 
     Attributes:
         inputs: arrays by name, and where each is read: `all`, `row`, `col`. scalars: by name, with their values.

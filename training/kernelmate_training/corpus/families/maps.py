@@ -38,7 +38,7 @@ from kernelmate_training.corpus.expressions import (
 from kernelmate_training.corpus.families.words import kernel_name, pick
 
 Where = str
-"""How an input is indexed: `all` as the output, `row`, `col`, or `none` for a scalar argument."""
+"""Indexing of an input: `all` as the output, `row`, `col`, or `none` for a scalar argument."""
 
 
 @dataclass(frozen=True, slots=True)

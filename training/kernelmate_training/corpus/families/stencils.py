@@ -25,7 +25,7 @@ from kernelmate_training.corpus.templates import drafts
 
 @dataclass(frozen=True)
 class _Plane:
-    """What a stencil reads.
+    """Inputs and form of a stencil.
 
     Attributes:
         radius: of the window. form: `weights` (an array), `mean`, `max`, `star` (a cross, with factors), `sobel`.

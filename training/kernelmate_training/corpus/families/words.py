@@ -1,4 +1,4 @@
-"""What people call kernels, arrays and sizes."""
+"""Usual names of kernels, arrays and sizes."""
 
 from __future__ import annotations
 
