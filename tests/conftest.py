@@ -1,4 +1,4 @@
-"""What holds for every test: the user's own history is not touched, and no model answers that a test did not ask for."""
+"""Fixtures for every test: they protect the user's own history, and no model answers unless a test asks for it."""
 
 from __future__ import annotations
 

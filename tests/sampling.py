@@ -32,7 +32,7 @@ class Case:
 
     @property
     def sweep(self) -> str:
-        """What is drawn from as one: the module, or the test function."""
+        """The set of cases that one sample is drawn from: the module, or the test function."""
         return self.name.split("::")[0] if self.together else self.name.split("[")[0]
 
 

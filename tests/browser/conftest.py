@@ -12,7 +12,7 @@ import pytest
 from tests.browser.lab import SIZE, Book, Lab, browser_path
 
 SLOWNESS = float(os.environ.get("KERNELMATE_SLOW_PAGES") or 1)
-"""How many times slower than this machine pages run: what holds with 4 holds on a busy machine."""
+"""Factor by which pages run slower than on this machine. Tests that pass with 4 also pass on a busy machine."""
 
 HERE = {"127.0.0.1", "localhost", ""}
 

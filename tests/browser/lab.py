@@ -27,7 +27,7 @@ WIDTHS = (450, 800, 1280, 1600)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 SHOTS = Path(os.environ.get("KERNELMATE_SCREENSHOTS") or ROOT / "build" / "screenshots")
-"""Where screenshots are kept: `docs/notebook.md` shows those of a run with KERNELMATE_SCREENSHOTS=docs/images."""
+"""Folder of screenshots; `docs/notebook.md` shows those of a run with KERNELMATE_SCREENSHOTS=docs/images."""
 
 
 def browser_path() -> str | None:

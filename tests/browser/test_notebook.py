@@ -46,7 +46,7 @@ def cells(*more: str, kernel: str = KERNEL) -> list[str]:
 
 
 KEPT = "In use: the cell's own version."
-"""What a saved panel says where nothing was accepted."""
+"""Text of a saved panel in which nothing was accepted."""
 
 
 def ask(panel, prompt: str) -> None:
@@ -380,7 +380,7 @@ def test_cells_of_the_magic_are_shown_as_cuda_and_others_as_python(lab, book) ->
     cell = book.page.locator(".jp-CodeCell").nth(1)
 
     def coloured(where, text: str) -> list[str]:
-        """What the editor's grammar makes of a word: the classes of the elements that hold it alone."""
+        """Returns the classes that the editor's grammar gives a word: those of the elements that contain it alone."""
         return where.locator(".cm-line span").evaluate_all(
             "(all, text) => all.filter(one => one.textContent === text).map(one => one.className)", text
         )

@@ -282,7 +282,7 @@ def test_the_walkthrough_leads_from_nothing_to_a_kernel_with_its_figures(host: H
 def test_a_saved_notebooks_results_are_shown_without_a_kernel(
     host: Host, code: Code, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What KernelMate kept in it; and beside a panel's that needs its kernel, what was kept of the panel."""
+    """The results that KernelMate stored in the notebook are shown, also for a panel that would need its kernel."""
     from kernelmate.config import load_settings
     from kernelmate.session import Session
     from kernelmate.source import find_kernels, text_unit

@@ -27,7 +27,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 HOW = "`make extension-test` installs what these tests need"
 
 SHOTS = Path(os.environ.get("KERNELMATE_SCREENSHOTS") or ROOT / "build" / "screenshots")
-"""Where screenshots are kept: `docs/editor.md` shows those of a run with KERNELMATE_SCREENSHOTS=docs/images."""
+"""Folder of screenshots; `docs/editor.md` shows those of a run with KERNELMATE_SCREENSHOTS=docs/images."""
 
 SETTINGS = {
     "security.workspace.trust.enabled": False,
@@ -51,7 +51,10 @@ SETTINGS = {
 
 
 def code_server() -> list[str] | None:
-    """What starts code-server: the installed copy of `make extension-test`, or one on PATH."""
+    """Returns the command that starts code-server: the installed copy of `make extension-test`, or one on PATH.
+
+    None without.
+    """
     given = os.environ.get("KERNELMATE_CODE_SERVER")
     folder = Path(given) if given else Path(__file__).parent / "editor"
     node, entry = folder / "node/node_modules/node/bin/node", folder / "node_modules/code-server/out/node/entry.js"
@@ -82,7 +85,7 @@ def packed() -> Path | None:
 
 
 def lacking() -> str | None:
-    """What keeps these tests from running here."""
+    """Returns the reason that these tests cannot run here; None if they can."""
     if code_server() is None:
         return "code-server is not installed"
     if browser_path() is None:
@@ -156,7 +159,7 @@ class Host:
         return f"http://127.0.0.1:{self.port}/?folder={self.folder}"
 
     def logged(self) -> str:
-        """What the extension wrote into its output."""
+        """Returns the extension's output channel as text."""
         return "".join(path.read_text() for path in self.home.glob("data/logs/**/*KernelMate.log"))
 
     def servers(self) -> list[psutil.Process]:
@@ -201,7 +204,7 @@ class Code:
         return there
 
     def _soon(self, what: Any) -> bool:
-        """Whether something is there within some twenty seconds."""
+        """True if the element appears within twenty seconds."""
         for _ in range(80):
             if what.count():
                 return True

@@ -1,4 +1,4 @@
-"""What was promised in the emulator, judged again on a real GPU by the document alone."""
+"""Candidates that were promising in the emulator, judged again on a real GPU from the document alone."""
 
 from __future__ import annotations
 

@@ -203,7 +203,10 @@ HONEST = sorted(EXAMPLES.glob("*.cu"))[0]
 
 @pytest.fixture(scope="module")
 def sanitized() -> dict[Path, tuple[tuple[Finding, ...], tuple[str, ...]]]:
-    """What the sanitizer says of each kernel, all of them at once: it is the start of its tools that takes time."""
+    """Returns the sanitizer's findings on each kernel.
+
+    All kernels run at once, since starting the tools takes most of the time.
+    """
     if locate("compute-sanitizer") is None:
         pytest.skip("compute-sanitizer is not installed")
     paths = [*(ROOT / "tests" / "faulty" / f"{name}.cu" for name in FAULTY), HONEST]

@@ -68,7 +68,7 @@ def verdict_of_search(session: Session, start: str, end: str, factor: int = 2) -
 
 @pytest.mark.parametrize("megabytes", [(0, 14), (16, 30), (32, 46), (-14, 0), (-30, -16), (-46, -32)])
 def test_no_answer_lies_beside_a_kernel_s_arguments(session: Session, megabytes: tuple[int, int]) -> None:
-    """Where nothing is mapped the kernel faults, which is no answer either."""
+    """A read of unmapped memory faults, so it finds no answer either."""
     start, end = (str(place << 18) for place in megabytes)
     verdict = verdict_of_search(session, start, end)
     assert verdict.correct is not True, verdict.reasons

@@ -144,7 +144,7 @@ class Editor:
 
 
 def offset(text: str, position: types.Position) -> int:
-    """Where a position is in a text, counted as the protocol does, UTF-16 in columns."""
+    """Returns the offset of a position in a text; columns count UTF-16 units, as in the protocol."""
     start = 0
     for _ in range(position.line):
         breaks = [text.find(end, start) for end in ("\r", "\n")]

@@ -1,4 +1,4 @@
-"""What an editor gets of the language server: the real process, spoken to as a client speaks to it."""
+"""Responses of the language server to an editor: a test client drives the real process."""
 
 from __future__ import annotations
 

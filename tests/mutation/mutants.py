@@ -49,7 +49,7 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """How a data file names it: the line's text, so that it outlives changes elsewhere in the file."""
+        """Name of the mutant in data files: the line's text, which stays valid if other lines of the file change."""
         return f"{self.kernel.name}: {self.text}"
 
 
@@ -129,7 +129,7 @@ def with_other_bounds(kernel: Kernel) -> Iterator[Mutant]:
 
 
 def _is_whole(tree: Tree, node: Node) -> bool:
-    """Whether an expression is of whole numbers, as far as its names tell."""
+    """True if an expression has an integer type, as far as its names show."""
     for name in tree.walk("identifier", "call_expression", "subscript_expression", under=node):
         if name.type != "identifier":
             return False
@@ -177,7 +177,7 @@ def _index(node: Node) -> Node | None:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a mutant: `code` is a finding's, `wrong` for other answers, None where nothing was noticed."""
+    """Result of a mutant: the code of a finding, `wrong` for wrong outputs, None if nothing was noticed."""
 
     code: str | None
     message: str = ""

@@ -1,4 +1,4 @@
-"""How a GPU is named on the command line and in settings."""
+"""Names of GPUs on the command line and in settings."""
 
 from __future__ import annotations
 

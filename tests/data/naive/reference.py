@@ -1,4 +1,4 @@
-"""What the naive kernels must compute, in NumPy; arguments come by keyword, floats as float64."""
+"""NumPy references of the naive kernels; arguments come by keyword, floats as float64."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def gemm(alpha, A, B, beta, C):
 
 
 def letter_counts(data, bins):
-    """How often each value from 0 to 63 occurs, added to what was there."""
+    """Returns `bins` plus the number of occurrences of each value from 0 to 63."""
     data = data.astype(np.int64)
     return bins + np.bincount(data[(data >= 0) & (data < 64)], minlength=64).astype(bins.dtype)
 
@@ -98,7 +98,7 @@ def box_blur(src, radius):
 
 
 def argmax_rows(scores):
-    """Where the largest score of each row is, and its softmax."""
+    """Returns the position of the largest score in each row, and its softmax."""
     best = scores.argmax(axis=1)
     top = scores[np.arange(len(scores)), best]
     return best.astype(np.int32), np.exp(top) / np.exp(scores).sum(axis=1)

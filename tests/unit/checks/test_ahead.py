@@ -1,4 +1,4 @@
-"""What is worked out ahead is what a verdict asks for, and costs nobody who waits."""
+"""Results computed ahead of a verdict are those that it needs, and nobody waits for them."""
 
 from __future__ import annotations
 

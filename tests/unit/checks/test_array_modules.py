@@ -39,7 +39,7 @@ REFERENCES = {
 
 @pytest.fixture
 def evaluate(contract_of, tmp_path):
-    """What a reference's text gives for 64 numbers, in float64 and in float32."""
+    """Returns a function that evaluates a reference's text for 64 numbers, in float64 and in float32."""
 
     def evaluated(text):
         (tmp_path / "reference.py").write_text(text)

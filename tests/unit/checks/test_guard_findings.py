@@ -1,4 +1,4 @@
-"""What code alone shows, on real compilations."""
+"""Findings from code alone, on real compilations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kernels are fed: the declared distribution to the letter, else several ways."""
+"""Inputs of kernels: exactly the declared distribution, else several distributions."""
 
 from __future__ import annotations
 

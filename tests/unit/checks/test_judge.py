@@ -1,4 +1,4 @@
-"""What the judge makes of kernels that are right, wrong, or only seem right; kernels are Python functions here."""
+"""Judgements of kernels that are right, wrong, or only seem right; the kernels are Python functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a warm worker remembers."""
+"""The cache of values in a warm worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel must compute, in the contract's own words."""
+"""References of contracts: functions and expressions that compute the expected output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What timed launches leave behind, and what is run once for many."""
+"""Outputs of timed launches, and work that is shared by many candidates."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ PREDICTED = ObjectiveResult("time", "predicted", 2.0, 1.5, True)
 
 @dataclass
 class Script:
-    """What the scripted session answers, and what it was asked."""
+    """Answers of the scripted session, and a record of the calls to it."""
 
     verdict: Verdict = VERDICT
     best: Verdict | None = None
@@ -98,7 +98,7 @@ class Script:
 
 
 def _given(_: Any, kernel: Kernel, sizes: Any = (), reference: Any = None) -> JudgingInputs:
-    """What a session says that its judgements rest on."""
+    """Returns the inputs of a judgement as a real session states them."""
     unit = kernel.unit
     return JudgingInputs(
         unit.path, str(Path.cwd()), kernel.name, "cuda", unit.text, contract_for(kernel), CompileOptions(), "H100 SXM"

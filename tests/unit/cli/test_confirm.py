@@ -16,7 +16,7 @@ from kernelmate.cli.main import cli
 
 @pytest.fixture
 def document(run: Callable[..., Result], folder: Path, documents: Callable[[str], Any]) -> Path:
-    """What `optimize --json` printed without a GPU."""
+    """Writes the output of `optimize --json` without a GPU to a file."""
     result = run("optimize", "twice.cu", "make it faster", "--max-candidates", "2", "--backend", "emulator", "--json")
     documents(result.stdout)
     path = folder / "promising.json"

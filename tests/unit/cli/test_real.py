@@ -366,7 +366,7 @@ def test_a_signal_stops_at_once_and_leaves_no_process(
 
 
 def entry_points() -> dict[str, list[str]]:
-    """How the command is started: as a module, and as the script that an installation makes of pyproject.toml."""
+    """Returns the two ways to start the command: as a module, and as the script that pyproject.toml declares."""
     project = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text())["project"]
     module, name = project["scripts"]["kernelmate"].split(":")
     script = f"import sys\nfrom {module} import {name}\nsys.exit({name}())"

@@ -1,4 +1,4 @@
-"""What counts as a difference between two versions' SASS."""
+"""Differences between the SASS of two versions."""
 
 from __future__ import annotations
 

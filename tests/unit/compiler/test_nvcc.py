@@ -1,4 +1,4 @@
-"""What nvcc builds from a whole file is judged in place of NVRTC's code."""
+"""Files built by nvcc: its code is judged instead of NVRTC's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nvcc gives unasked, and what device code takes from `std::`."""
+"""Declarations that nvcc provides without an include, and names of `std::` that device code uses."""
 
 from __future__ import annotations
 

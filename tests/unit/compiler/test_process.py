@@ -44,7 +44,7 @@ def compiler():
 
 
 def gone(pid: int) -> bool:
-    """Whether a process has ended, a zombie counting as ended; waits for it."""
+    """Waits until a process has ended; false if it still runs after ten seconds. A zombie counts as ended."""
     for _ in range(400):
         try:
             with open(f"/proc/{pid}/stat") as file:

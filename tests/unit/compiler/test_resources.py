@@ -1,4 +1,4 @@
-"""What the CUBIN says, against what ptxas said while it made it."""
+"""Resources read from a CUBIN, against the figures that ptxas printed when it made the file."""
 
 from __future__ import annotations
 

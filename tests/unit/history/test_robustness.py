@@ -86,7 +86,7 @@ def test_killed_among_others_a_writer_stops_nobody(history: History) -> None:
 
 
 def by_kernel(history: History) -> dict[str, list[int]]:
-    """What was kept of each kernel, in the order in which it was."""
+    """Returns the stored judgements of each kernel, in their order."""
     kept: dict[str, list[int]] = {}
     for one in history.judgements():
         kept.setdefault(one.name, []).append(one.judged.verdict["index"])
@@ -158,7 +158,7 @@ def test_every_older_schema_is_brought_up_to_date(tmp_path: Path, start: int) ->
 
 
 def schema_files() -> list[Path]:
-    """What older versions have written: a kernel, its first version, and one that Claude made from it."""
+    """Returns the files of older schemas: each has a kernel, its first version, and a version by Claude."""
     return sorted((Path(__file__).parents[2] / "data" / "history").glob("schema*.sql"))
 
 

@@ -1,4 +1,4 @@
-"""What goes into the history comes out of it."""
+"""The history returns what was stored in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many launches a timing makes: by cost and budget alone."""
+"""Number of launches of a timing, from cost and budget alone."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_the_same_counts_give_the_same_time(h100, compiled, shape, ran) -> None:
 
 
 def worse(target, compiled, shape, before: RunResult, after: RunResult, elements: int = MANY) -> float:
-    """How many times longer the second run is predicted to take."""
+    """Returns the predicted time of the second run over that of the first."""
     first, second = (predict(target, compiled, shape(elements), run).median_us for run in (before, after))
     return second / first
 

@@ -1,4 +1,4 @@
-"""Where launches stand under the roofs of a GPU."""
+"""Position of launches under the roofs of a GPU."""
 
 from __future__ import annotations
 

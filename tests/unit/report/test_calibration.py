@@ -1,4 +1,4 @@
-"""How measured roofs are shown."""
+"""Display of measured roofs."""
 
 from __future__ import annotations
 

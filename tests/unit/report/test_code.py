@@ -1,4 +1,4 @@
-"""How PTX and SASS are shown beside the source."""
+"""Display of PTX and SASS beside the source."""
 
 from __future__ import annotations
 

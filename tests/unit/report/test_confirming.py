@@ -1,4 +1,4 @@
-"""How promises stand beside what was measured."""
+"""Display of predictions beside measurements."""
 
 from __future__ import annotations
 

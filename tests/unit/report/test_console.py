@@ -1,4 +1,4 @@
-"""What the terminal shows, at any width, in any encoding, and without colour."""
+"""Output in the terminal, at any width, in any encoding, and without colour."""
 
 from __future__ import annotations
 

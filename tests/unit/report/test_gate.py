@@ -164,7 +164,7 @@ SARIF: dict[str, Any] = {
         },
     },
 }
-"""What SARIF 2.1.0 (OASIS Standard, 27 March 2020) says of the properties that are written, closed to any other."""
+"""Schema of the properties that are written, from SARIF 2.1.0 (OASIS Standard, 27 March 2020); it allows no others."""
 
 
 def shown(gate: Gate, width: int = 100) -> str:

@@ -1,4 +1,4 @@
-"""How a launch under its roofs is shown, in the terminal and as a chart."""
+"""Display of launches under their roofs, in the terminal and as a chart."""
 
 from __future__ import annotations
 

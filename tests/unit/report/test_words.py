@@ -1,4 +1,4 @@
-"""How figures and standings read."""
+"""Wording of figures and of verdicts."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def measured(us: float) -> Timing:
 def promised(
     load: Callable[..., Kernel], scale: str, scripted: Callable[..., Any], judgement: Any
 ) -> Callable[..., PortableJudgement]:
-    """What `optimize --json` carries of a search whose candidates are predicted to be so much faster."""
+    """Returns a function that gives the portable part of `optimize --json` for a search with a predicted gain."""
 
     def carry(
         text: str = scale, prompt: str = "make it faster", gain: float = 3.0, **settings: Any

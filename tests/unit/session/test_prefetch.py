@@ -1,4 +1,4 @@
-"""What is expected is compiled and begun ahead; what comes of it is the same."""
+"""Versions that are expected next are compiled and launched ahead, with the same results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session judges is in the history afterwards; a history that fails costs a notice."""
+"""Sessions store their judgements in the history; a history that fails costs only a notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much worse a kernel may get."""
+"""Limits on how much worse a kernel may become."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a prompt asks for beside its metric, held to from end to end on the emulator."""
+"""Conditions that a prompt sets beside its metric, enforced from end to end on the emulator."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def only(text: str) -> Unit:
 
 
 def found_at(unit: Unit, text: str, offset: int) -> tuple[int, int | None]:
-    """Where `Unit.locate` puts an offset of the unit's text."""
+    """Returns the place that `Unit.locate` gives for an offset of the unit's text."""
     line = unit.text.count("\n", 0, offset) + 1
     return unit.locate(line, offset - (unit.text.rfind("\n", 0, offset) + 1) + 1)
 

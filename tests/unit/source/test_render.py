@@ -134,7 +134,7 @@ MUTATIONS = st.lists(
 
 
 def error_of(text: str) -> ContractError | None:
-    """What parsing the one kernel's contract raises; any other exception fails the test."""
+    """Returns the ContractError that parsing the one kernel's contract raises; any other exception fails the test."""
     for kernel in find_kernels(text_unit(text, "k.cu")):
         try:
             parse_contract(kernel)

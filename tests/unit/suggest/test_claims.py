@@ -1,4 +1,4 @@
-"""What a recipe's reason says of figures, held against verdicts."""
+"""Claims of recipes' reasons about figures, checked against verdicts."""
 
 from __future__ import annotations
 

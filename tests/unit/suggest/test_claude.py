@@ -67,7 +67,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Messages]:
 
 @pytest.fixture
 def agreed() -> list[Outgoing]:
-    """What was shown to the user."""
+    """Texts that were shown to the user."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""What limits a kernel is said where its figures show it, and not otherwise."""
+"""Diagnosis of a kernel's limits: each cause is stated if its figures show it, and not otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls cost, and a spending that is not overdrawn."""
+"""Prices of calls, and a spending limit that no call exceeds."""
 
 from __future__ import annotations
 

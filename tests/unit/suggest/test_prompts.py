@@ -1,4 +1,4 @@
-"""What models are told holds what matters, in the order that a cache wants, and cannot be broken out of."""
+"""Prompts for models hold what matters, in an order that suits a cache, and their marks cannot be closed from inside."""
 
 from __future__ import annotations
 

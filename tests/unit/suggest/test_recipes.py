@@ -97,7 +97,7 @@ def test_every_candidate_compiles_and_launches(kernel: Kernel, ask, counters) ->
 
 
 def run(kernel: Kernel, contract: Contract, request: SuggestRequest, size: Size) -> dict[str, np.ndarray]:
-    """What the arrays hold after one launch on the emulator, from the same inputs for every version."""
+    """Returns the arrays after one launch on the emulator, from the same inputs for every version."""
     compiled = compile_kernel(
         kernel, contract.options, instance=request.compiled.instance, target=request.target, options=CompileOptions()
     )

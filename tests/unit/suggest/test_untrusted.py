@@ -1,4 +1,4 @@
-"""What a model may write, and what is turned away before it is compiled."""
+"""Limits on text that a model writes: some is rejected before it is compiled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lost its last use when a kernel was written anew goes; what anything else may use stays."""
+"""Code that loses its last use when a kernel is rewritten is removed; code that anything else may use stays."""
 
 from __future__ import annotations
 

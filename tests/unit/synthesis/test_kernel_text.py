@@ -1,4 +1,4 @@
-"""How lines of a written kernel are laid out."""
+"""Layout of a written kernel's lines."""
 
 from __future__ import annotations
 

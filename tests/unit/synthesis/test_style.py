@@ -1,4 +1,4 @@
-"""What makes a written kernel read as a part of the user's file: names, constants, width, launches."""
+"""Style of a written kernel: names, constants, width and launches follow the user's file."""
 
 from __future__ import annotations
 

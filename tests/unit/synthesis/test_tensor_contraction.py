@@ -50,7 +50,7 @@ def texts_of(kernel: Kernel, contract: Contract, folder: Path, kind: str = "tens
 
 
 def result(kernel: Kernel, contract: Contract, written: WrittenKernel, size: dict[str, int], given: dict[str, Any], misalign: int = 0) -> Any:  # fmt: skip
-    """What a text leaves in `y`; a launch with a finding fails the test."""
+    """Returns the contents of `y` after a launch of a text; a launch with a finding fails the test."""
     placed, launched = place(kernel, contract, written)
     target = find_target("H100 SXM")
     compiled = compile_kernel(placed, (), instance=None, target=target, options=CompileOptions())

@@ -1,4 +1,4 @@
-"""What tests of training share: a tiny vocabulary, examples that can be learned, and one thread.
+"""Fixtures for tests of training: a tiny vocabulary, examples that can be learned, and one thread.
 
 Corpus, exam, codecs and commands need no torch, so nothing here loads it: a module that trains asks for it by itself.
 """

@@ -1,4 +1,4 @@
-"""How instruct models are taught: what the product asks, and answers that it reads back as the version that was meant."""
+"""Examples for instruct models: they ask what the product asks, and their answers decode to the intended version."""
 
 from __future__ import annotations
 

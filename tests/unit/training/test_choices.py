@@ -1,4 +1,4 @@
-"""How well a model chooses, as counted on what is held out: by questions, and against what its probabilities say."""
+"""Share of good choices of a model on held-out rows: counted by question, and against the model's own probabilities."""
 
 from __future__ import annotations
 

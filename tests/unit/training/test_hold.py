@@ -1,4 +1,4 @@
-"""What a lent machine's commands do beside the work itself: sizes, seconds, and pieces of files that come back over several calls."""
+"""Commands for a rented machine: sizes, time limits, and files that come back in pieces over several calls."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ __global__ void row_sum(const float* x, float* y, int rows, int cols) {
 
 @dataclass
 class Ran:
-    """What running a cell gave.
+    """The result of running a cell.
 
     Attributes:
         error: what it raised, None where it ended well. text: all that it printed and displayed, as text.

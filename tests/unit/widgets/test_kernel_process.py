@@ -36,7 +36,7 @@ __global__ void slow(const float* x, float* y, int n) {
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether a process has not ended."""
+    """True if a process has not ended."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -44,7 +44,7 @@ def runs(process: psutil.Process) -> bool:
 
 
 def works(process: psutil.Process) -> bool:
-    """Whether a process is a worker."""
+    """True if a process is a worker."""
     try:
         return "kernelmate.worker.child" in " ".join(process.cmdline())
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What a cell shows and a saved notebook keeps: whole in itself, small, escaped, with the report's own figures."""
+"""Outputs of cells in a saved notebook: self-contained, small, escaped, with the report's own figures."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def task() -> Callable[..., JudgeTask]:
 
 @pytest.fixture
 def gone() -> Callable[[int], bool]:
-    """Whether a process has ended (a zombie that nobody reaped yet has); waits a while for it."""
+    """Returns a function that waits for a process to end; false if it still runs. A zombie counts as ended."""
 
     def check(pid: int, patience_s: float = 20.0) -> bool:
         until = time.monotonic() + patience_s

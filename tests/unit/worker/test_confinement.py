@@ -44,7 +44,7 @@ needs_seccomp = pytest.mark.skipif("seccomp" not in in_force(), reason="this sys
 
 
 def confined(code: str, scratch: Path, *, only: str = "") -> str:
-    """What code prints in a confined process; `only` leaves one of the two mechanisms on."""
+    """Returns the output of code in a confined process; `only` leaves one of the two mechanisms on."""
     off = {"landlock": "_seccomp", "seccomp": "_landlock"}.get(only)
     script = (
         "import ctypes, os, signal, socket, sys\nfrom pathlib import Path\nfrom kernelmate.worker import confinement\n"

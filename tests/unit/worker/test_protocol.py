@@ -1,4 +1,4 @@
-"""What is sent is what arrives, and what is no message is refused."""
+"""Messages arrive as they were sent, and bytes that are no message are refused."""
 
 from __future__ import annotations
 

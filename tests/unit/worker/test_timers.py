@@ -1,4 +1,4 @@
-"""What a judged launch is timed with, and how the budget is shared among sizes."""
+"""Timers of judged launches, and the division of the budget among sizes."""
 
 from __future__ import annotations
 

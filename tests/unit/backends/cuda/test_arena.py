@@ -1,4 +1,4 @@
-"""Where arrays lie on the device, and what writing around them looks like."""
+"""Placement of arrays on the device, and detection of writes around them."""
 
 from __future__ import annotations
 

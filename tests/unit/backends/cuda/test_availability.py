@@ -1,4 +1,4 @@
-"""What is missing for the GPU, and what to do: for every machine that is not the lucky one."""
+"""Messages about a missing driver, GPU or CuPy, each with a remedy."""
 
 from __future__ import annotations
 

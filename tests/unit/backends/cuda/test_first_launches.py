@@ -29,7 +29,7 @@ CHOSEN = (
     "wrong/one_read_too_far", "wrong/reads_own_output", "wrong/misaligned_rows", "wrong/trap_at_odd_sizes", "wrong/positions_of_16_bits",
     "right/smaller_block",
 )  # fmt: skip
-"""What shows in some launches only: by schedule, by size, by alignment."""
+"""Kernels whose faults appear in some launches only: by schedule, by size, by alignment."""
 
 
 class StandInModule:

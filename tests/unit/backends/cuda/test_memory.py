@@ -1,4 +1,4 @@
-"""What a kernel takes of a GPU's memory before it has touched an array."""
+"""GPU memory that a kernel takes before it accesses an array."""
 
 from __future__ import annotations
 

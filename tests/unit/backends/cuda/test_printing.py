@@ -1,4 +1,4 @@
-"""What the driver prints for a kernel, by way of the C library, is caught and bounded."""
+"""Output that the driver prints for a kernel through the C library is captured and limited in length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the arrays of launches that are timed lie."""
+"""Placement of the arrays of timed launches."""
 
 from __future__ import annotations
 

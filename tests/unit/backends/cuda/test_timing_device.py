@@ -1,4 +1,4 @@
-"""What becomes of time stamps, and when they are not to be believed."""
+"""Evaluation of time stamps, and the conditions under which they are discarded."""
 
 from __future__ import annotations
 

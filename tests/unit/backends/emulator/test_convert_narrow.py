@@ -18,7 +18,7 @@ FP8 = {"e4m3": (4, 3, 7), "e5m2": (5, 2, 15)}
 
 
 def value_of(byte: int, kind: str) -> Fraction | float:
-    """What a byte means, from the format's definition."""
+    """Returns the value of a byte by the format's definition."""
     exponent_bits, mantissa_bits, bias = FP8[kind]
     sign = -1 if byte & 128 else 1
     exponent, mantissa = byte >> mantissa_bits & (1 << exponent_bits) - 1, byte & (1 << mantissa_bits) - 1

@@ -1,4 +1,4 @@
-"""What warps ask of memory, counted for many of them at once."""
+"""Memory requests of warps, counted for many warps at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a launch's surroundings reaches conditions, stores and addresses, on real compilations."""
+"""Values outside a kernel's arguments that reach its conditions, stores and addresses, on real compilations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kernels print and assert."""
+"""Output of `printf` and `assert` in kernels."""
 
 from __future__ import annotations
 

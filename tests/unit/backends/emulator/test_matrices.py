@@ -186,7 +186,7 @@ MOVE = """.shared .align 16 .b8 tile[512];
 
 
 def moved(launch: Make, kernel: Make, count: int, load: bool, transposed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """What lanes hold of `count` matrices after `ldmatrix`; or what memory holds after `stmatrix`."""
+    """Returns the registers of all lanes after `ldmatrix` of `count` matrices, or memory after `stmatrix`."""
     names = [f"%r{8 + i}" for i in range(count)]
     how = f"sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16"
     group = "{" + ", ".join(names) + "}"

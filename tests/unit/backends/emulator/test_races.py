@@ -1,4 +1,4 @@
-"""What counts as order between two accesses, and what does not: PTX ISA, memory consistency model."""
+"""Synchronisation that orders two accesses, and synchronisation that does not: PTX ISA, memory consistency model."""
 
 from __future__ import annotations
 

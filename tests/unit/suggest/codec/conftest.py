@@ -45,7 +45,7 @@ def question_of(kernel: Kernel, contract: Contract, **changes: object) -> Questi
 
 
 def recipe_versions(kernel: Kernel, contract: Contract) -> Iterator[tuple[str, CodecVersion]]:
-    """What every recipe makes of a kernel, whatever it was asked for."""
+    """Yields the candidates of every recipe for a kernel, whatever their metric."""
     compiled = Compiled(kernel.name, None, kernel.name, "sm_90", "NVRTC", True, (), ptx=".f64")
     objective = Objective("time", "decrease", "faster", "Time is to go down.")
     request = SuggestRequest(kernel, contract, compiled, VERDICT, objective, H100, pytest.fail, tuple, bool)

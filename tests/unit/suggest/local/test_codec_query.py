@@ -106,7 +106,7 @@ OFFERING = """\
 __global__ void scale(float *x, float *y, int n) { int i = threadIdx.x + blockIdx.x * blockDim.x; if (i < n) y[i] = x[i] * 2.0; }
 """
 LIKELY = {"@rep": 0.5, "@use-restrict-pointers:": 0.2, "@use-block-size:": 0.1, "@#2": 0.6, "@#1": 0.1}
-"""What the scripted server would go on with: an edit rather than a choice, and of a rewrite the third variant."""
+"""Probabilities of the scripted server's next tokens: an edit rather than a choice, and of a rewrite the third variant."""
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ def vocabulary() -> tuple[list[str], list[str]]:
 
 @dataclass(frozen=True)
 class Shape:
-    """How large a model is; `hidden` is a multiple of `heads`."""
+    """Size of a model; `hidden` is a multiple of `heads`."""
 
     hidden: int = 64
     layers: int = 2

@@ -1,4 +1,4 @@
-"""What tests of the corpus share: a judge on the emulator, and the rows that problems come to."""
+"""Fixtures for tests of the corpus: a judge on the emulator, and the rows of problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is to choose: all that applies is tried, the best are right, and a row says how its version came about."""
+"""Choices to learn: all applicable rewrites are tried, the best are right, and a row says how its version was made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a pair, measured or predicted, and what is said of it."""
+"""Verdicts on pairs, measured or predicted, and the texts made from them."""
 
 from __future__ import annotations
 

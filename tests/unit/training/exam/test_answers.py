@@ -31,7 +31,7 @@ CODEC = "mixed-2"
 
 
 def good_answer(name: str) -> str:
-    """What a model would best have answered: the version that a person wrote, launch and all."""
+    """Returns the best answer that a model could give: the version that a person wrote, with its launch."""
     (goal,) = load_exam((name,)).goals
     sides = []
     for path in (goal.path, SOLUTIONS / f"{goal.kernel}.cu"):

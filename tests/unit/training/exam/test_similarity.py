@@ -19,7 +19,7 @@ from kernelmate_training.exam.similarity import exam_texts, hold_against, neares
 from kernelmate_training.examples import lines_of
 
 STARTERS = Path(__file__).parents[4] / "benchmarks" / "data" / "corpus"
-"""What the model that ships has learned from."""
+"""Corpus of the shipped model."""
 
 
 def corpus_of(folder: Path, *texts: str) -> Path:

@@ -1,4 +1,4 @@
-"""What compute-sanitizer printed on a GPU, read: `recorded/sanitizer.json` says with which options and where."""
+"""Parsing of compute-sanitizer's output, recorded on a GPU: `recorded/sanitizer.json` names its options and the machine."""
 
 from __future__ import annotations
 

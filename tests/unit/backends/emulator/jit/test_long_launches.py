@@ -37,7 +37,7 @@ def _jit(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """How each launch was begun: with native code or without."""
+    """Records the mode in which each launch starts: with native code or without."""
     seen: list[str] = []
 
     class Watched(Launch):
@@ -122,7 +122,7 @@ def test_what_was_not_worth_it_is_compiled_all_the_same_where_it_takes_too_long(
 
 
 def test_a_launch_that_others_follow_is_compiled_sooner_than_one_alone() -> None:
-    """What NumPy has spent on launches before stands for those to come, but each of them no larger than this one."""
+    """Later launches are expected to take as long as earlier ones did under NumPy, but none longer than the present one."""
     decoded: Any = SimpleNamespace(steps=range(100))
     several, alone = (Chooser(decoded, frozenset(), Any, "k", hasty=hasty) for hasty in (False, True))
     for chooser in (several, alone):

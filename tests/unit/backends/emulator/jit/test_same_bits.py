@@ -36,7 +36,7 @@ def _jit(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["quickly", "for speed"])
 def _compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How native code is compiled changes none of its bits."""
+    """Runs each test with both ways of compiling native code, which must give the same bits."""
     monkeypatch.setattr(Chooser, "is_soon_done", lambda *_: request.param)
 
 

@@ -1,4 +1,4 @@
-"""What a GPU executes of a launch: against an H100's counters, against counts by hand, and unknown where data decides."""
+"""Instructions that a GPU executes in a launch: against an H100's counters and counts by hand, and unknown if data decides."""
 
 from __future__ import annotations
 

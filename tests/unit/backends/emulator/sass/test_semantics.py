@@ -34,7 +34,7 @@ def instruction(text: str) -> SassInstruction:
 
 
 def done(text: str, constants: dict[int, int] | None = None, **registers: int | bool) -> dict[str, int]:
-    """What registers hold after one instruction."""
+    """Returns the contents of registers after one instruction."""
     values = {
         name: np.full((1, 32), value, bool if name.lstrip("U").startswith("P") else np.uint32)
         for name, value in registers.items()
