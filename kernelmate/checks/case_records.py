@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -12,7 +13,7 @@ from kernelmate.checks.scalars import said
 from kernelmate.checks.timed import KeptLaunch
 from kernelmate.checks.tolerances import Allowed
 from kernelmate.checks.trials import LaunchOutcome
-from kernelmate.records import Contract, Finding, FindingCode, FirstWrong, Severity, Size
+from kernelmate.records import Case, Contract, Finding, FindingCode, FirstWrong, Severity, Size, SizeMetrics
 
 Origin = Literal["contract", "own"]
 
@@ -150,3 +151,21 @@ class CaseRecord:
             ),
             None,
         )  # fmt: skip
+
+    def case(self, contract: Contract, metrics: SizeMetrics | None) -> Case:
+        """Returns the size's entry in a verdict; `metrics` has its time, None if it was not counted."""
+        worst = self.worst
+        answer = next((seen.answer for seen in self.judged if seen.answer is not None), None)
+        return Case(
+            size=dict(self.size),
+            origin=self.origin,
+            correct=self.correct,
+            baseline_correct=self.baseline_correct,
+            degenerate=self.degenerate,
+            max_error=worst.error if worst is not None and math.isfinite(worst.error) else None,
+            first_wrong=self.first_wrong,
+            median_us=metrics.timing.median_us if metrics is not None and metrics.timing is not None else None,
+            tolerance_origin=None if answer is None else answer.origin,
+            held_against=None if answer is None else answer.against,
+            scalars=self.scalars(contract),
+        )

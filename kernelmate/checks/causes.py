@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from kernelmate.checks.case_records import CaseRecord, ObservedLaunch
 from kernelmate.checks.scalars import said
@@ -28,16 +28,45 @@ class _Wrong:
     seen: ObservedLaunch
 
 
-def cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity) -> DiagnosedCause | None:
-    """Returns the cause of the wrong answers of one severity; None without wrong answers.
+def causes_of(contract: Contract, records: Sequence[CaseRecord]) -> Iterator[tuple[Severity, DiagnosedCause]]:
+    """Returns the cause of the wrong answers of each severity that has any.
 
-    Errors on ordinary inputs decide; other inputs decide only at sizes where all ordinary ones are right. A size at
-    which equal launches differ beyond the tolerance is skipped, as it has its own finding.
+    An output that does not depend on the inputs goes before any other cause.
 
     Args:
         contract: the judged version's contract.
         records: records of all sizes.
-        weight: severity of the launches to explain.
+    """
+    weights: tuple[Severity, ...] = ("error", "warning", "note")
+    for weight in weights:
+        cause = _constant(records, weight) or _cause_of(contract, records, weight)
+        if cause is None:
+            continue
+        if weight == "warning" and cause.code == FindingCode.WRONG_AT_SIZE:
+            more = '; these are sizes of our own: if they are not meant, say so with `require` in the contract, as in require = ["n % 256 == 0"]'  # fmt: skip
+            cause = replace(cause, message=cause.message + more)
+        yield weight, cause
+
+
+def _constant(records: Sequence[CaseRecord], weight: Severity) -> DiagnosedCause | None:
+    """Returns the output that is equal for different inputs at every telling size and right at none."""
+    wrong = [
+        r
+        for r in records
+        if not (r.degenerate or r.once) and any(s.plain and s.weight == weight and s.right is False for s in r.seen)
+    ]
+    if not wrong or any(r.constant is None for r in wrong) or any(r.correct and not r.once for r in records):
+        return None
+    assert wrong[0].constant is not None
+    buffer, message = wrong[0].constant
+    return DiagnosedCause(FindingCode.CONSTANT_OUTPUT, message, buffer)
+
+
+def _cause_of(contract: Contract, records: Sequence[CaseRecord], weight: Severity) -> DiagnosedCause | None:
+    """Returns the cause of the wrong answers of one severity; None without wrong answers.
+
+    Errors on ordinary inputs decide; other inputs decide only at sizes where all ordinary ones are right. A size at
+    which equal launches differ beyond the tolerance is skipped, as it has its own finding.
     """
     every = [_Wrong(record, seen) for record in records if not record.unsteady for seen in _telling(record)]
     wrong = _numeric([one for one in every if one.seen.weight == weight])

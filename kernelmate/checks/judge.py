@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,7 +19,7 @@ from kernelmate.checks.canonical import canonical
 from kernelmate.checks.capacity import further_sizes
 from kernelmate.checks.case_records import CaseRecord, NotedFinding, Origin
 from kernelmate.checks.cases import CaseJudge
-from kernelmate.checks.causes import cause_of, size_text
+from kernelmate.checks.causes import causes_of, size_text
 from kernelmate.checks.code_inputs import suggested_styles, with_styles
 from kernelmate.checks.code_sizes import code_sizes
 from kernelmate.checks.divisibility import assumed, sentence
@@ -43,8 +42,6 @@ from kernelmate.checks.values import EVERY_HALF
 from kernelmate.errors import ContractError, KernelmateError, LaunchTooLarge, ReferenceFailed
 from kernelmate.records import (
     NO_RACE_SEEN,
-    Case,
-    Contract,
     Finding,
     FindingCode,
     Judgement,
@@ -185,7 +182,7 @@ class _Judge:
         self.progress(CASES_STAGE, len(sizes), len(sizes))
         return Judgement(
             correct,
-            tuple(_shown(self.contract, record, one) for record, one in zip(self.records, metrics, strict=True)),
+            tuple(record.case(self.contract, one) for record, one in zip(self.records, metrics, strict=True)),
             findings,
             tuple(one for one in metrics if one is not None),
             self._only_written(),
@@ -324,33 +321,8 @@ class _Judge:
 
     def _explain(self) -> None:
         """Adds the findings that explain wrong answers."""
-        weights: tuple[Severity, ...] = ("error", "warning", "note")
-        for weight in weights:
-            constant = self._constant(weight)
-            if constant is not None:
-                self._add(FindingCode.CONSTANT_OUTPUT, weight, constant[1], constant[0])
-                continue
-            cause = cause_of(self.contract, self.records, weight)
-            if cause is None:
-                continue
-            message = cause.message
-            if weight == "warning" and cause.code == FindingCode.WRONG_AT_SIZE:
-                message += (
-                    "; these are sizes of our own: if they are not meant, say so with `require` in the contract, "
-                )
-                message += 'as in require = ["n % 256 == 0"]'
-            self._add(cause.code, weight, message, cause.buffer)
-
-    def _constant(self, weight: Severity) -> tuple[str, str] | None:
-        """Returns the output that is equal for different inputs at every telling size and right at none, and a sentence."""
-        wrong = [
-            r
-            for r in self.records
-            if not (r.degenerate or r.once) and any(s.plain and s.weight == weight and s.right is False for s in r.seen)
-        ]
-        if not wrong or any(r.constant is None for r in wrong) or any(r.correct and not r.once for r in self.records):
-            return None
-        return wrong[0].constant
+        for weight, cause in causes_of(self.contract, self.records):
+            self._add(cause.code, weight, cause.message, cause.buffer)
 
     def _correct(self, findings: tuple[Finding, ...]) -> bool | None:
         """Decides correctness over all cases that count, and adds to `reasons`."""
@@ -515,24 +487,6 @@ def _with_counters(result: RunResult) -> RunResult:
         atomic_sectors=seen.atomic_sectors,
         l1=seen.l1,
         counting=None,
-    )
-
-
-def _shown(contract: Contract, record: CaseRecord, metrics: SizeMetrics | None) -> Case:
-    worst = record.worst
-    answer = next((seen.answer for seen in record.judged if seen.answer is not None), None)
-    return Case(
-        size=dict(record.size),
-        origin=record.origin,
-        correct=record.correct,
-        baseline_correct=record.baseline_correct,
-        degenerate=record.degenerate,
-        max_error=worst.error if worst is not None and math.isfinite(worst.error) else None,
-        first_wrong=record.first_wrong,
-        median_us=metrics.timing.median_us if metrics is not None and metrics.timing is not None else None,
-        tolerance_origin=None if answer is None else answer.origin,
-        held_against=None if answer is None else answer.against,
-        scalars=record.scalars(contract),
     )
 
 
