@@ -38,6 +38,8 @@ __global__ void scale(const float* x, float* y, float a, int n) {
 """
 KERNEL_LINE, STORE_LINE = 11, 13
 """Lines of `SCALE`, from 0."""
+BROKEN = SCALE.replace("y[i] = a * x[i];", "y[i] = a * z[i];")
+"""`SCALE` with an undeclared name."""
 
 
 class Editor:
@@ -285,3 +287,12 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     """Play one scenario to its end, in a thread of its own: Playwright's tests leave a running loop in the main one."""
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, asyncio.wait_for(scenario, 300)).result()
+
+
+def place(text: str, word: str, occurrence: int = 0) -> tuple[int, int]:
+    """Line and column, from 0, of a word in a text without characters beyond the first plane."""
+    at = -1
+    for _ in range(occurrence + 1):
+        at = text.index(word, at + 1)
+    before = text[:at]
+    return before.count("\n"), at - (before.rfind("\n") + 1)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+
 from tests.chat_server import ELSEWHERE, ChatServer
-from tests.lsp.client import SCALE, Editor, editor, run
+from tests.lsp.client import SCALE, STORE_LINE, Editor, editor, run
 
 ANSWER = json.dumps(
     {
@@ -84,3 +88,54 @@ def test_a_client_that_cannot_ask_sends_nothing_to_another_machine(tmp_path: Pat
                 assert it.consents == []
 
     run(scenario())
+
+
+@pytest.mark.exhaustive(share=0.4)
+@pytest.mark.parametrize("on", [False, True])
+def test_inline_completion_is_off_until_it_is_asked_for_and_silent_without_a_model(tmp_path: Path, on: bool) -> None:
+    async def scenario() -> None:
+        settings = {"inlineCompletion": on, "modelsDir": str(tmp_path / "models")}
+        async with editor(tmp_path, settings=settings) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            assert not await it.inline(uri, STORE_LINE, 4)
+            assert it.messages == []
+
+    run(scenario())
+
+
+@pytest.mark.exhaustive(share=0.4)
+def test_inline_completion_asks_a_server_on_this_machine_for_what_stands_in_the_gap(tmp_path: Path) -> None:
+    heard: list[dict[str, object]] = []
+
+    class Model(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            text = json.dumps({"completion": "float v = x[i];"})
+            chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]}
+            body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            return None
+
+    served = ThreadingHTTPServer(("127.0.0.1", 0), Model)
+    threading.Thread(target=served.serve_forever, daemon=True).start()
+
+    async def scenario() -> None:
+        settings = {"inlineCompletion": True, "modelUrl": f"http://127.0.0.1:{served.server_port}/v1"}
+        async with editor(tmp_path, settings=settings) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            (found,) = await it.inline(uri, STORE_LINE, 4)
+            assert found.insert_text == "float v = x[i];"
+            assert "int i = blockIdx.x" in json.dumps(heard[0])
+
+    try:
+        run(scenario())
+    finally:
+        served.shutdown()

@@ -1,0 +1,216 @@
+"""Benchmarks, comparisons, repairs and searches from the editor."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from lsprotocol import types
+
+from tests.lsp.client import SCALE, STORE_LINE, editor, run, until
+
+pytestmark = pytest.mark.exhaustive(share=0.4)
+
+
+def test_a_prompt_leads_to_an_edit_that_must_be_confirmed_and_says_what_the_verdict_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            text = (Path(__file__).parents[2] / "examples" / "softmax.cu").read_text()
+            (tmp_path / "reference.py").write_text(
+                (Path(__file__).parents[2] / "examples" / "reference.py").read_text()
+            )
+            uri = it.open(tmp_path / "softmax.cu", text)
+            await it.problems(uri)
+            document = await it.command(
+                "kernelmate.optimize", uri=uri, kernel="softmax", prompt="reduce memory usage", author="recipes"
+            )
+            assert document["objective"]["metric"] == "shared_bytes"
+            best = document["candidates"][document["best"]]
+            (asked,) = it.applied
+            (annotation,) = (asked.edit.change_annotations or {}).values()
+            assert annotation.needs_confirmation
+            assert best["author"] in annotation.label
+            assert "right at" in (annotation.description or "")
+            changed = it.after(asked.edit, uri)
+            assert best["source"] in changed
+            assert [one["kind"] for one in it.progress][:1] == ["begin"]
+            assert [one["kind"] for one in it.progress][-1:] == ["end"]
+            # What is known, and its charts, are the search's; the benchmark of its baseline is no newer.
+            known = await it.command("kernelmate.results", uri=uri, kernel="softmax")
+            assert known["search"]["at"] >= known["benchmark"]["at"]
+            drawn = await it.command("kernelmate.figures", uri=uri, kernel="softmax")
+            assert best["author"].removeprefix("recipe:") in json.dumps(drawn["figures"]["Correctness per size"])
+            # The candidates can be taken from the menu too, each with its edit made when it is chosen.
+            offered = [one for one in await it.actions(uri, 20) if one.title.startswith("Take candidate 1")]
+            (first,) = offered
+            assert first.edit is None
+            resolved = await it.client.code_action_resolve_async(first)
+            assert resolved.edit is not None
+            assert it.after(resolved.edit, uri) == changed
+            # Once the text is another one, they cannot.
+            it.change(uri, text.replace("float", "float ", 1))
+            await it.problems(uri)
+            assert not [one for one in await it.actions(uri, 20) if one.title.startswith("Take candidate")]
+            refused = await it.command("kernelmate.apply", uri=uri, kernel="softmax", candidate=0)
+            assert refused["error"]["code"] == "usage"
+
+    run(scenario())
+
+
+def test_a_rewrite_is_judged_when_it_is_chosen(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            kinds: list[str] = []
+            for _ in range(200):
+                offered = await it.actions(uri, STORE_LINE)
+                kinds = [str(one.kind) for one in offered]
+                if "refactor.rewrite.kernelmate.restrict-pointers" in kinds:
+                    break
+                await asyncio.sleep(0.05)
+            chosen = offered[kinds.index("refactor.rewrite.kernelmate.restrict-pointers")]
+            assert chosen.edit is None
+            resolved = await it.client.code_action_resolve_async(chosen)
+            assert resolved.edit is not None
+            assert "__restrict__" in it.after(resolved.edit, uri)
+            (annotation,) = (resolved.edit.change_annotations or {}).values()
+            assert "right at" in (annotation.description or "")
+
+    run(scenario())
+
+
+def test_a_search_can_be_cancelled_and_the_next_one_works(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            searching = asyncio.ensure_future(it.command("kernelmate.optimize", uri=uri, prompt="make it faster"))
+            token = await asyncio.wait_for(it.begun.get(), 60)
+            await until(lambda: any(one["kind"] == "report" for one in it.progress), "a report of progress")
+            it.client.window_work_done_progress_cancel(types.WorkDoneProgressCancelParams(token))
+            assert await asyncio.wait_for(searching, 60) is None
+            document = await it.command("kernelmate.benchmark", uri=uri)
+            assert document["verdicts"][0]["correct"] is True
+
+    run(scenario())
+
+
+def test_while_a_benchmark_runs_other_requests_are_answered(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            running = asyncio.ensure_future(it.command("kernelmate.optimize", uri=uri, prompt="make it faster"))
+            answered = 0
+            while not running.done():
+                assert await it.lenses(uri)
+                answered += 1
+                await asyncio.sleep(0.02)
+            assert answered > 5
+            assert (await running)["baseline"]["correct"] is True
+
+    run(scenario())
+
+
+def test_a_kernel_is_compared_with_the_text_that_was_pinned_and_with_the_saved_one(tmp_path: Path) -> None:
+    (tmp_path / "scale.cu").write_text(SCALE)
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            missing = await it.command("kernelmate.compare", uri=uri, baseline="pinned")
+            assert "No version" in missing["error"]["message"]
+            await it.command("kernelmate.pin", uri=uri)
+            it.change(uri, SCALE.replace("a * x[i]", "a * x[i] + 1"))
+            await it.problems(uri)
+            document = await it.command("kernelmate.compare", uri=uri)
+            assert document["of"] == "pinned"
+            assert document["baseline"][0]["correct"] is True
+            assert document["verdicts"][0]["correct"] is False
+            assert "WRONG" in (await it.lenses(uri))[0]
+            drawn = await it.command("kernelmate.figures", uri=uri)
+            assert "Correctness per size" in drawn["figures"]
+            view = (await it.command("kernelmate.view", uri=uri))["html"]
+            assert "wrong on" in view
+            assert "baseline (pinned)" in view
+            assert "y[i] = a * x[i] + 1" in view, "the line that stores the wrong values"
+            assert set(drawn["templates"]) == {"light", "dark"}
+            saved = await it.command("kernelmate.compare", uri=uri, baseline="saved")
+            assert saved["of"] == "saved"
+            assert saved["baseline"][0]["binary"] == document["baseline"][0]["binary"]
+
+    run(scenario())
+
+
+def test_a_kernel_is_compared_with_the_committed_text_and_git_runs_nothing_of_the_repository(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q")
+    (tmp_path / "scale.cu").write_text(SCALE)
+    git("add", ".")
+    git("commit", "-qm", "first")
+    marker = tmp_path / "was_run"
+    git("config", "core.fsmonitor", f"touch {marker}; false")
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE.replace("a * x[i]", "x[i] * a"))
+            await it.problems(uri)
+            document = await it.command("kernelmate.compare", uri=uri, baseline="HEAD")
+            assert document["of"] == "HEAD"
+            assert document["verdicts"][0]["correct"] is True
+            other = it.open(tmp_path / "new.cu", SCALE)
+            await it.problems(other)
+            absent = await it.command("kernelmate.compare", uri=other, baseline="HEAD")
+            assert "not in the last commit" in absent["error"]["message"]
+            assert not marker.exists()
+
+    run(scenario())
+
+
+def test_a_kernel_that_does_not_compile_is_repaired_by_the_quick_fix(tmp_path: Path) -> None:
+    text = SCALE.replace("blockDim.x + threadIdx.x;", "blockDim.x + threadIdx.x")
+
+    async def scenario() -> None:
+        async with editor(tmp_path) as it:
+            uri = it.open(tmp_path / "scale.cu", text)
+            problems = await it.problems(uri)
+            fixes = [
+                one for one in await it.actions(uri, STORE_LINE, problems) if one.title.startswith("KernelMate: Fix")
+            ]
+            (offered,) = fixes
+            assert offered.kind == "quickfix"
+            assert offered.command is not None
+            assert offered.command.arguments is not None
+            document = await it.command(offered.command.command, **offered.command.arguments[0])
+            assert document["candidates"][document["best"]]["verdict"]["correct"] is True
+            (asked,) = it.applied
+            it.change(uri, it.after(asked.edit, uri))
+            assert await it.problems(uri) == []
+
+    run(scenario())
+
+
+def test_saving_judges_what_changed_where_the_settings_ask_for_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with editor(tmp_path, settings={"benchmarkOnSave": True}) as it:
+            uri = it.open(tmp_path / "scale.cu", SCALE)
+            await it.problems(uri)
+            saved = types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(uri))
+            it.client.text_document_did_save(saved)
+            await until(lambda: any(one["kind"] == "end" for one in it.progress), "the benchmark's end")
+            assert "predicted" in (await it.lenses(uri))[0]
+            before = len(it.progress)
+            it.client.text_document_did_save(saved)
+            await it.command("kernelmate.results", uri=uri)
+            await asyncio.sleep(0.3)
+            assert len(it.progress) == before
+
+    run(scenario())
