@@ -1,4 +1,4 @@
-"""Tolerances that are just exceeded are measured again by many draws."""
+"""Expected outputs: tolerances that are just exceeded are measured again, and values are cached in a warm worker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernelmate.checks.answers import ExpectedOutputs, nearly_met, thorough
+from kernelmate.checks.answers import ExpectedOutputs, Memo, nearly_met, thorough
 from kernelmate.checks.compare import Difference
 from kernelmate.checks.reference import python_reference
 from kernelmate.checks.tolerances import derive
@@ -61,3 +61,40 @@ def test_only_what_is_a_little_beyond_a_measured_tolerance_is_measured_again(ask
     _, answer = asked
     found = {"y": Difference("y", error, None, not_finite=False, coarse=True)}
     assert nearly_met(replace(answer, **change), found, {"y": np.zeros(1, np.float32)}) is expected
+
+
+def memo(limit):
+    return Memo(limit, lambda value: [value])
+
+
+def test_a_value_is_made_once() -> None:
+    calls = []
+    store = memo(1000)
+    for _ in range(3):
+        store.get("a", lambda: calls.append(1) or np.zeros(10, np.uint8))
+    assert len(calls) == 1
+
+
+def test_the_one_unused_for_longest_goes_when_bytes_run_out() -> None:
+    store, made = memo(250), []
+
+    def fetch(key):
+        return store.get(key, lambda: made.append(key) or np.zeros(100, np.uint8))
+
+    for key in ("a", "b", "a", "c", "a", "b"):
+        fetch(key)
+    assert made == ["a", "b", "c", "b"]
+
+
+def test_what_is_too_large_is_kept_until_the_next_one() -> None:
+    store, made = memo(50), []
+    for key in ("a", "a", "b", "a"):
+        assert store.get(key, lambda key=key: made.append(key) or np.zeros(100, np.uint8)).size == 100
+    assert made == ["a", "b", "a"]
+
+
+def test_what_is_known_is_given_without_being_made() -> None:
+    store = memo(1000)
+    assert store.known("a") is None
+    value = store.get("a", lambda: np.zeros(10, np.uint8))
+    assert store.known("a") is value

@@ -1,17 +1,21 @@
-"""Pairs of a corpus as prompts and answers: nothing of a pair is lost in a codec's words."""
+"""Pairs of a corpus as prompts and answers, and the vocabulary that splits them into tokens."""
 
 from __future__ import annotations
 
 import json
 import lzma
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kernelmate.errors import UsageError
-from kernelmate.suggest.codec import codec_named
+from kernelmate.suggest.codec import NAMES, codec_named
 from kernelmate_training.corpus_files import PACKED
 from kernelmate_training.examples import format_examples, lines_of, question_of
+from kernelmate_training.vocabulary import pattern_of
 
 CORPUS = Path(__file__).resolve().parents[2] / "data" / "upskill"
 
@@ -60,3 +64,19 @@ def test_what_a_version_gains_in_time_is_told_and_nothing_else_is() -> None:
     assert gain(name="registers", before=40, after=32) is None
     assert gain(name="time", before=12.0, after=None) is None
     assert gain("debug", name="time", before=12.0, after=8.0) is None
+
+
+WORDS = st.lists(st.text("ab@|.:", min_size=1, max_size=5), min_size=1, max_size=12, unique=True)
+
+
+@given(WORDS, st.text("ab@|.: ", max_size=60))
+def test_the_tree_of_words_finds_what_trying_each_finds(words: list[str], text: str) -> None:
+    each = re.compile("|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)))
+    assert re.split(pattern_of(words), text) == each.split(text)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "chat-1"])
+def test_every_special_token_of_a_codec_is_found_whole(name: str) -> None:
+    vocabulary = codec_named(name).vocabulary()
+    at = re.compile(pattern_of(vocabulary))
+    assert [found[0] for found in at.finditer(" ".join(vocabulary))] == list(vocabulary)

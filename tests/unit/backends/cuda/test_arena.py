@@ -1,4 +1,4 @@
-"""Placement of arrays on the device, and detection of writes around them."""
+"""Placement of the arrays of judged and of timed launches on the device, and detection of writes around them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from kernelmate.backends.base import GUARD_BYTES, ArrayArgument
 from kernelmate.backends.cuda.arena import ALIGNMENT, bands_of, place, written_around
+from kernelmate.backends.cuda.timing_arena import ALIGNMENT as TIMING_ARENA_ALIGNMENT
+from kernelmate.backends.cuda.timing_arena import laid_out
 
 arrays = st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 3)), min_size=1, max_size=5)
 
@@ -56,3 +58,16 @@ def test_bands_are_all_that_no_array_lies_in(shapes: list[tuple[int, int]], seed
     for span in spans.values():
         covered[span.start : span.end] += 1
     assert bool((covered == 1).all())
+
+
+@given(st.lists(st.integers(0, 10**7), max_size=8), st.integers(0, 6))
+def test_arrays_are_aligned_and_do_not_overlap(sizes: list[int], place: int) -> None:
+    offsets, whole = laid_out(sizes, place)
+    assert all(offset % TIMING_ARENA_ALIGNMENT == 0 for offset in offsets)
+    for (start, size), following in itertools.pairwise([*zip(offsets, sizes, strict=True), (whole, 0)]):
+        assert start + size <= following[0]
+
+
+def test_places_differ_in_the_distances_between_arrays() -> None:
+    sizes = [1 << 20, 1 << 20, 1 << 20]
+    assert len({tuple(laid_out(sizes, place)[0]) for place in range(6)}) == 6

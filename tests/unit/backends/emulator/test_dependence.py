@@ -1,4 +1,4 @@
-"""Values outside a kernel's arguments that reach its conditions, stores and addresses, on real compilations."""
+"""Values outside a kernel's arguments that reach its conditions, stores and addresses, and reads that nothing uses."""
 
 from __future__ import annotations
 
@@ -172,3 +172,22 @@ def test_outcomes_of_watched_conditions_are_noted_and_forced() -> None:
 def test_loads_through_the_read_only_cache_of_what_the_launch_writes_are_errors(body: str, codes: list[str]) -> None:
     result = run(module(body), Surroundings(), check=True)
     assert sorted({finding.code for finding in result.findings if finding.severity == "error"}) == codes
+
+
+@pytest.mark.parametrize(
+    ("body", "unused"),
+    [
+        ("y[i] = x[i];", 0),
+        ("y[i] = atomicExch(&y[i + n], x[i]);", 0),
+        ("atomicExch(&y[i], x[i]);", 1),
+        ("atomicAdd(&y[i], x[i]);", 0),
+        ("const volatile float* v = x; v[i]; y[i] = 1.0f;", 1),
+        ("volatile float peek = x[i]; y[i] = 1.0f;", 1),
+        ("volatile float peek = x[i]; y[i] = peek;", 0),
+        ('float t = x[i]; asm volatile("" :: "f"(t)); y[i] = 1.0f;', 1),
+        ("if (x[i] > 0) y[i] = 1.0f;", 0),
+        ("y[(int)x[i]] = 1.0f;", 0),
+    ],
+)
+def test_reads_that_nothing_uses_are_told_apart(body: str, unused: int) -> None:
+    assert len(module(body).decoded.unused) == unused

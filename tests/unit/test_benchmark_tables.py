@@ -1,4 +1,4 @@
-"""The table of accepted candidates: what it reads of contracts and verdicts, and how it counts."""
+"""Counts in the tables of benchmarks: accepted versions, and wrong candidates."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from benchmarks.acceptance_table import (
     table,
     without_keys,
 )
+from benchmarks.wrong_candidates import Became, Judged, summary
 
 TEXT = """// /// kernelmate
 // sizes = [{ n = 4 }]
@@ -115,3 +116,30 @@ def test_the_script_needs_nothing_of_the_package(tmp_path: Path) -> None:
         [sys.executable, "-I", str(script), "--compare", str(run), str(run)], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("| kernel | by |")
+
+
+def judged(kind: str, became: Became, *, ran: bool = True) -> Judged:
+    return Judged(kind, "some", became, ran, "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "good"),
+    [
+        ([judged("wrong", "rejected")], True),
+        ([judged("wrong", "accepted")], False),
+        ([*[judged("wrong", "rejected")] * 24, judged("wrong", "accepted")], True),
+        ([judged("wrong", "no verdict")], False),
+        ([judged("honest", "accepted")], True),
+        ([judged("honest", "rejected")], False),
+        ([judged("honest", "no verdict")], False),
+        ([judged("honest", "not tried", ran=False)], True),
+    ],
+)
+def test_what_is_as_it_must_be(rows: list[Judged], *, good: bool) -> None:
+    assert summary(rows, "emulator")[1] is good
+
+
+def test_candidates_that_did_not_run_on_the_backend_are_named() -> None:
+    text, good = summary([judged("wrong", "rejected", ran=False), judged("wrong", "rejected")], "cuda")
+    assert good
+    assert "wrong: 2, ran on cuda: 1, 2 rejected\n  some: did not run there" in text
