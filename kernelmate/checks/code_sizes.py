@@ -180,7 +180,7 @@ class _SizeLanes:
         return evaluated(statement.opcode, values)
 
     def outcome(self, decision: CodeDecision, truth: bool) -> Array | None:
-        """Lanes at which a decision is come to and has this outcome; None if sizes alone do not decide."""
+        """Returns the lanes that reach a decision and take this outcome; None if sizes alone do not decide."""
         found = self.value(decision.register)
         if found is None:
             return None

@@ -109,7 +109,7 @@ def _mangled(one: Passed, variables: Mapping[str, int]) -> str | None:
 
 
 def gathered(contract: Contract, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the contract's arrays of those that a launch gave: parts behind pointers are put together."""
+    """Returns a launch's arrays by the contract's names. The parts of an array of pointers are stacked."""
     found = dict(arrays)
     for one in contract.passing:
         parts = [found.pop(name) for name in _parts(one, found)] if one.kind == "pointers" else []

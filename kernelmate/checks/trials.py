@@ -388,7 +388,7 @@ def inputs_for(
     """Returns the inputs of a launch: equal for equal seed, size, number, style and `device`.
 
     Raises:
-        ReferenceFailed: the contract's own inputs is unavailable.
+        ReferenceFailed: the contract's `inputs` function failed.
     """
     numbers = (seed % 2**64, shot.inputs, *(size[name] for name in sorted(size)))
     return draw(contract, size, numbers, shot.style, directory, first=shot.inputs == FIRST, device=device)

@@ -149,7 +149,7 @@ def read_intent(
 
 
 def _step(prompt: str, text: str) -> Intent | None:
-    """Returns the intent of a prompt that takes or leaves what was found; None for any other."""
+    """Returns the intent of a prompt that accepts a candidate or undoes the last change; None for any other."""
     if _UNDO.match(text):
         return Intent("undo", prompt, "The version before takes its place again.")
     if _ACCEPT.match(text):
@@ -214,7 +214,7 @@ def restated(objective: Objective, *, without: str | None = None) -> str:
 
 
 def chips_of(intent: Intent) -> list[tuple[str, str]]:
-    """Returns a button's words and prompt for each part of a prompt that can be left out; of one that is not understood, `SUGGESTED`."""
+    """Returns label and prompt of a button for each removable part of a prompt; `SUGGESTED` if it is not understood."""
     if intent.objective is not None:
         return [(f"{words} ×", prompt) for words, prompt in removable(intent.objective) if prompt]
     return [(one, one) for one in SUGGESTED] if intent.kind in {"unknown", "impossible"} else []

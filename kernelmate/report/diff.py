@@ -45,7 +45,7 @@ def _named(path: str) -> str:
 
 
 def line_kind(line: str, index: int) -> LineKind:
-    """Kind of a diff's line; the first two lines name the files."""
+    """Returns the kind of a diff's line; the first two lines name the files."""
     if index < 2:
         return "file"
     kinds: dict[str, LineKind] = {"@": "hunk", "+": "added", "-": "removed"}

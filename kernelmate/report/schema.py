@@ -627,7 +627,7 @@ def schema() -> Definition:
 
 
 def _key(name: str) -> str:
-    """`OpcodeCount` as `opcode_count`."""
+    """Converts a class name to a key: `OpcodeCount` to `opcode_count`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 

@@ -181,7 +181,7 @@ def words_of(text: str, numbers: frozenset[str] = frozenset()) -> Iterator[str]:
 
 
 def _sides_of_launches(tokens: Sequence[Token]) -> dict[int, int]:
-    """Returns the parentheses of initialisers of launches' `dim3` variables without calls."""
+    """Returns the parentheses, by their first token, that initialise `dim3` variables of launches and contain no call."""
     words = [token.text for token in tokens]
     launched = {
         words[index + 1] for index, word in enumerate(words) if word == "<<<" and words[index + 2 : index + 3] == [","]

@@ -179,7 +179,7 @@ class Numbers:
         return text if "static_cast<long long>" in found else found  # overloads of min and max need equal types
 
     def _needed(self, roots: Iterable[Key], known: Mapping[Key, str]) -> list[Key]:
-        """Yields gathers that some values need, operands first; none beyond known values."""
+        """Returns the gathers that some values need, operands first, without those behind known values."""
         found: list[Key] = []
         seen: set[Key] = set()
 

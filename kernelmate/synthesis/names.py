@@ -140,7 +140,7 @@ RESERVED = frozenset(
         "sum",
     ]
 )
-"""Words of C++ and functions of CUDA that a name of the reference's may not hide; `sum` is a local of the schedules."""
+"""Words of C++ and functions of CUDA that a name from the reference must not hide; `sum` is a local of the schedules."""
 
 
 COUNTERS = "ijkrst"

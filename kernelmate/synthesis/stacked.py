@@ -95,7 +95,7 @@ class _Slices:
         return self._joined(node, place) if node.op == "window" else None
 
     def _of_line(self, node: Node, index: int, place: int) -> int:
-        """An element of an array that is reshaped to one line, with axes of length 1 behind."""
+        """Returns the node of one element of an array that is reshaped to one line, followed by axes of length 1."""
         if index not in self._lines:
             self._lines[index] = self.added(Node("reshape", node.args, node.shape[:1], node.dtype))
         at = AxisMap.of(f"{ORDINARY}|1|{place}|0*1").text()

@@ -334,7 +334,10 @@ def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) 
 
 
 def _with_outcomes(step: DecodedStep, number: int, bound: Bound, machine: Machine, forced: bool | None) -> Bound:
-    """A step that writes predicates, with its outcomes noted, or replaced by `forced`; a second predicate is the opposite."""
+    """Returns a step that writes predicates and records their values, or sets them to `forced`.
+
+    A second predicate gets the opposite.
+    """
     targets = [machine.registers.storage(name) for name in step.writes]
     seen = machine.outcomes.setdefault(number, set())
 

@@ -59,7 +59,7 @@ class Assembler(Protocol):
 
 
 def instruction_of(opcode: str, operands: tuple[Operand, ...], position: Position | None) -> Instruction:
-    """An instruction that no one wrote."""
+    """Returns an instruction that is not in the PTX text."""
     return Instruction(opcode, tuple(opcode.split(".")), operands, None, position)
 
 

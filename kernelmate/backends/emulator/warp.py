@@ -257,7 +257,7 @@ class Gathering:
         self.names_all = self._mask is None or (
             isinstance(self._mask, ConstantOperand) and int(self._mask.value) == _WHOLE_WARP
         )
-        """Every mask names every lane."""
+        """True if every thread's mask includes all lanes."""
 
     def missing(self, lanes: Array) -> Array:
         """Returns for each lane whether its warp still waits for a live lane of its mask."""

@@ -30,7 +30,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, invariant, previous
 
 @dataclass(frozen=True, slots=True)
 class KeptElement:
-    """One element that a loop reads and writes: `loop` is the outermost in which it stays the same."""
+    """An element that a loop reads and writes. `loop` is the outermost loop in which the element stays the same."""
 
     text: str
     array: str
@@ -40,7 +40,7 @@ class KeptElement:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes every such element in a register."""
+    """Yields one candidate, which accumulates every such element in a register."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -84,7 +84,7 @@ def _kept(tree: Tree) -> Iterator[KeptElement]:
 
 
 def _outermost(tree: Tree, element: Node) -> Node | None:
-    """The outermost loop in which the element is one and the same, and which calls nothing unknown."""
+    """Returns the outermost loop that uses only this element of the array and calls no unknown function."""
     index = index_of(element)
     best = None
     for loop in enclosing_loops(element):
@@ -105,7 +105,7 @@ def _invariant_index(tree: Tree, index: Node, loop: Node) -> bool:
 
 
 def _all_known(tree: Tree, loop: Node, array: str, inside: list[Node]) -> bool:
-    """True if in the loop the array is used only by elements whose indices are constants apart, or the same text."""
+    """True if the loop uses the array only at indices with equal text or with a constant difference."""
     uses = [use for use in tree.uses(array) if loop.start_byte <= use.start_byte < loop.end_byte]
     if len(uses) != len(inside) or _pointers_into(tree, array):
         return False
@@ -124,7 +124,7 @@ def _differ_by_constants(texts: set[str]) -> bool:
 
 
 def _pointers_into(tree: Tree, array: str) -> bool:
-    """True if a local pointer is made from the array, through which its elements could be met under another name."""
+    """True if a local pointer is made from the array, through which its elements could be accessed."""
     return any(
         variable is not None and variable.pointers and variable.value is not None and array in tree.text(variable.value)
         for variable in tree.variables.values()
@@ -153,7 +153,7 @@ def _edits(tree: Tree, one: KeptElement, name: str, together: list[str]) -> Iter
 
 
 def _first_store(tree: Tree, one: KeptElement, together: list[str]) -> Node | None:
-    """`y[r] = value;` just before the loop (between it and the loop only declarations and its like)."""
+    """Returns the statement `y[r] = value;` just before the loop; only declarations and similar may lie in between."""
     wanted = {"".join(text.split()) for text in together}
     before = previous(one.loop)
     while before is not None:
@@ -173,7 +173,7 @@ def _first_store(tree: Tree, one: KeptElement, together: list[str]) -> Node | No
 
 
 def _joined(edits: list[Edit]) -> list[Edit]:
-    """Insertions at one place as one edit, in their order."""
+    """Joins insertions at the same place to one edit, in their order."""
     merged: dict[tuple[int, int], str] = {}
     for start, end, text in edits:
         merged[start, end] = merged.get((start, end), "") + text

@@ -103,7 +103,7 @@ INTEGERS = frozenset(
 
 @dataclass(slots=True)
 class ArithmeticExpression:
-    """One arithmetic expression: what is double in it by spelling only, and whether anything else is."""
+    """An arithmetic expression: the parts that are double only by spelling, and whether any other part is double."""
 
     literals: list[Node] = field(default_factory=list)
     functions: list[Node] = field(default_factory=list)
@@ -113,20 +113,20 @@ class ArithmeticExpression:
 
 @dataclass(frozen=True, slots=True)
 class LiteralMacro:
-    """An object-like macro that is one double literal, used in this kernel only; `span` is the literal's."""
+    """An object-like macro that is one double literal and is used in this kernel only; `span` is the literal's."""
 
     text: str
     span: tuple[int, int]
 
 
 def operator_of(node: Node) -> str:
-    """The operator of an expression as it is written; empty if it has none."""
+    """Returns the operator of an expression as text; empty if it has none."""
     operator = node.child_by_field_name("operator")
     return "" if operator is None or operator.text is None else operator.text.decode()
 
 
 def function_name(tree: Tree, call: Node) -> str:
-    """The name of what is called, less the standard library's namespace."""
+    """Returns the name of the called function, without the namespace `std::`."""
     function = call.child_by_field_name("function")
     if function is None:
         return ""
@@ -179,7 +179,7 @@ def _find_kind(tree: Tree, node: Node, found: ArithmeticExpression, macros: dict
 
 
 def _given(kind: str | None, found: ArithmeticExpression) -> str | None:
-    """The type of what is declared so: a double that is no matter of spelling keeps the expression as it is."""
+    """Returns the kind of a declared type. A double that is not only a matter of spelling is recorded in `found`."""
     if kind == "double":
         found.convertible = False
     return kind
@@ -195,14 +195,14 @@ def _literal_kind(node: Node, text: str, found: ArithmeticExpression) -> str | N
 
 
 def _in_range(text: str, kind: str) -> str | None:
-    """A literal that float can hold; one that would become 0 or infinite stays double."""
+    """Returns the kind of a literal; one that would become 0 or infinite in float stays double."""
     plain = text.replace("'", "")
     value = float.fromhex(plain) if plain.lower().startswith("0x") else float(plain)
     return kind if value == 0 or FLOAT_MIN <= abs(value) <= FLOAT_MAX else None
 
 
 def _leaf_kind(tree: Tree, node: Node) -> str | None:
-    """The type of a variable, an element of an array, or a component such as `threadIdx.x`."""
+    """Returns the type of a variable, an element of an array, or a component such as `threadIdx.x`."""
     text = tree.text(node).replace(" ", "")
     if re.fullmatch(r"(?:threadIdx|blockIdx|blockDim|gridDim)\.[xyz]|warpSize", text):
         return "int"

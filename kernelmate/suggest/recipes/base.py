@@ -17,7 +17,9 @@ from kernelmate.suggest.recipes.tidy import tidied
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """One changed kernel, the contract in force for it, and one sentence why.
+    """A changed kernel, the contract that applies to it, and a sentence with the reason.
+
+    `caution`, if given, is the reason that it is never accepted automatically.
 
     `caution`, where given, is why it is never accepted by itself.
     """
@@ -113,7 +115,7 @@ def covered(side: str) -> tuple[str, str] | None:
 
 
 def _one_argument(text: str) -> bool:
-    """True if parentheses close only after they opened, and no comma stands outside of them."""
+    """True if the text is one argument: its parentheses are balanced, and no comma is outside of them."""
     depth = 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")

@@ -26,7 +26,7 @@ _COUNTS = (
     r"if\(\(?(?P<v>\w+)>>{i}\)?&1u?\)(?P<c>\w+)\+\+", r"if\(\(?(?P<v>\w+)>>{i}\)?&1u?\)\+\+(?P<c>\w+)",
     r"if\((?P<v>\w+)&\(1u?<<{i}\)\)(?P<c>\w+)\+\+", r"if\((?P<v>\w+)&\(1u?<<{i}\)\)\+\+(?P<c>\w+)", r"if\(\(?(?P<v>\w+)&\(1u?<<{i}\)\)?(?:!=0u?)?\)\+?\+?(?P<c>\w+)(?:\+\+|\+=1)?",
 )  # fmt: skip
-"""One turn of a loop over i that counts the set bits of v in c."""
+"""Patterns of an iteration over i that counts the set bits of v in c."""
 
 _SHIFTED = (r"(?P<c>\w+)\+=(?P<v>\w+)&1u?;(?P=v)>>=1", r"(?P<c>\w+)\+=\(?(?P<v>\w+)&1u?\)?;(?P=v)=(?P=v)>>1")
 _CLEARED = (
@@ -41,7 +41,7 @@ _REVERSED = (
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes every such loop."""
+    """Yields one candidate that replaces every such loop."""
     edits: list[Edit] = []
     for tree in own_trees(request.kernel):
         for loop in tree.walk("for_statement", "while_statement"):

@@ -20,12 +20,12 @@ from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import call_name, fresh, indent_of, indent_step, names, root_name, statements
 
 TYPES = frozenset({"int", "unsigned int", "unsigned", "float", "double", "unsigned long long", "long long"})
-"""Types that shuffles take and atomicAdd adds."""
+"""Types that both shuffles and atomicAdd support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """One number that all threads add to: the pointer's text, its type, and the calls."""
+    """A number that all threads add to: the pointer's text, its type, and the calls."""
 
     pointer: str
     type: str
@@ -33,7 +33,7 @@ class Total:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Two candidates: one addition per block, and one per warp without shared memory."""
+    """Yields two candidates: one addition per block, and one per warp without shared memory."""
     shapes = [launch_shape(request.contract, size) for size in request.contract.sizes]
     if any(shape.threads % 32 or shape.block[1:] != (1, 1) for shape in shapes):
         return
@@ -53,7 +53,7 @@ RECIPE = Recipe("block-atomics", ("time",), ("shared_bytes", "accuracy"), rewrit
 
 
 def _total(tree: Tree) -> Total | None:
-    """The one place that is added to; None if there are more, or where single threads add already."""
+    """Returns the only address that is added to; None if there are several, or if single threads add already."""
     found = [call for call in tree.walk("call_expression") if call_name(tree, call) == "atomicAdd"]
     if not found:
         return None
@@ -83,13 +83,13 @@ def _array(tree: Tree, place: Node) -> str | None:
 
 
 def _same_for_block(tree: Tree, place: Node) -> bool:
-    """True if only parameters, numbers and blockIdx are in the address."""
+    """True if the address depends only on parameters, numbers and blockIdx."""
     parameters = {parameter.name for parameter in tree.kernel.signature.parameters}
     return names(tree, place) <= parameters | {"blockIdx"}
 
 
 def _by_single_threads(tree: Tree, call: Node) -> bool:
-    """True if a condition on the thread's number lets few threads through: the sum is joined before."""
+    """True if a condition on the thread's index selects few threads, so that the values were combined before."""
     node = call.parent
     while node is not None and node.type != "function_definition":
         if node.type == "if_statement":

@@ -1,4 +1,4 @@
-"""Tree reductions in shared memory: loops that halve the threads which add or compare, and the arrays that they reduce."""
+"""Tree reductions in shared memory: loops that halve the number of active threads, and the arrays that they reduce."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXTREMES = frozenset({"fmaxf", "fminf", "fmax", "fmin", "max", "min"})
 
 @dataclass(frozen=True, slots=True)
 class TreeStep:
-    """One array that a tree loop reduces: by addition (`function` None), or by a function such as `fmaxf`."""
+    """An array that a tree loop reduces: by addition (`function` is None), or by a function such as `fmaxf`."""
 
     array: str
     function: str | None
@@ -33,7 +33,7 @@ class TreeStep:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """One tree reduction: the statements from the first store to the loop, and what each array is filled with."""
+    """A tree reduction: the statements from the first store to the loop, and the values stored into each array."""
 
     first: Node
     last: Node
@@ -43,7 +43,7 @@ class Reduction:
 
 
 def block_threads(contract: Contract, least: int = 64) -> int | None:
-    """Threads of a block, where they are one line of whole warps and the same at every size."""
+    """Returns the threads of a block, if it is one-dimensional, of whole warps, and equal at every size."""
     shapes = [launch_shape(contract, size) for size in contract.sizes]
     lengths = {shape.block[0] for shape in shapes}
     if len(lengths) != 1 or any(shape.block[1:] != (1, 1) for shape in shapes):
@@ -53,7 +53,7 @@ def block_threads(contract: Contract, least: int = 64) -> int | None:
 
 
 def tree_reduction(tree: Tree, loop: Node, threads: int) -> Reduction | None:
-    """The reduction that a `for` statement is the tree of, with the stores before it."""
+    """Returns the reduction whose tree is this `for` statement, with the stores before it."""
     offset = _offset(tree, loop, threads)
     body = loop.child_by_field_name("body")
     if offset is None or body is None or body.type != "compound_statement":
@@ -77,7 +77,7 @@ def tree_reduction(tree: Tree, loop: Node, threads: int) -> Reduction | None:
 
 
 def _offset(tree: Tree, loop: Node, threads: int) -> str | None:
-    """The name of a loop variable that goes from half the block to 1, halved each time."""
+    """Returns the name of a loop variable that runs from half the block down to 1 and is halved each time."""
     start, condition, update = (loop.child_by_field_name(name) for name in ("initializer", "condition", "update"))
     if start is None or condition is None or update is None or start.type != "declaration":
         return None
@@ -133,7 +133,7 @@ def _guard(tree: Tree, statement: Node, offset: str) -> str | None:
 
 
 def _is_thread(tree: Tree, text: str) -> bool:
-    """True if the expression is threadIdx.x, or a variable that is it and nothing else."""
+    """True if the expression is threadIdx.x, or a variable that always equals it."""
     if text == "threadIdx.x":
         return True
     variable = tree.variable(text)
@@ -159,7 +159,7 @@ def _guarded_statements(guarded: Node) -> list[Node]:
 
 
 def _step(tree: Tree, statement: Node, thread: str, offset: str) -> TreeStep | None:
-    """`a[t] += a[t + o]`, `a[t] = a[t] + a[t + o]`, `a[t] = fmaxf(a[t], a[t + o])`."""
+    """Reads a step of a tree: `a[t] += a[t + o]`, `a[t] = a[t] + a[t + o]`, or `a[t] = fmaxf(a[t], a[t + o])`."""
     expression = statement_expression(statement)
     text = "" if expression is None else _plain(tree, expression)
     t, o = re.escape(thread), re.escape(offset)
@@ -175,7 +175,7 @@ def _step(tree: Tree, statement: Node, thread: str, offset: str) -> TreeStep | N
 def _stores(
     tree: Tree, loop: Node, thread: str, arrays: Sequence[str], *, barrier_inside: bool
 ) -> tuple[Node, tuple[Node, ...]] | None:
-    """The first of the stores `a[t] = value;` just before the loop, and their values in the order of `arrays`."""
+    """Returns the first of the stores `a[t] = value;` just before the loop, and their values in the order of `arrays`."""
     before = previous(loop)
     if is_barrier(tree, before):
         before = None if before is None else previous(before)
@@ -203,7 +203,7 @@ def _stores(
 
 
 def reduced_arrays(tree: Tree, found: Sequence[Reduction], threads: int) -> dict[str, DeclaredVariable]:
-    """The arrays that can shrink: nothing but reductions and reads of element 0 uses them."""
+    """Returns the arrays that can shrink: they are used only by reductions and by reads of element 0."""
     inside = [(reduction.first.start_byte, reduction.last.end_byte) for reduction in found]
     constants = integer_constants(tree.kernel.unit.text)
     dynamic = [variable for variable in tree.shared_arrays() if "extern" in variable.qualifiers]

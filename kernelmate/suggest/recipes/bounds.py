@@ -1,4 +1,4 @@
-"""Upper bounds of expressions over sizes, by a contract's `require`."""
+"""Upper bounds of expressions over sizes, from a contract's `require`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Bounds:
                 self._known[product] = min(most, self._known.get(product, math.inf))
 
     def largest(self, expression: str) -> float:
-        """The most that the expression can be; infinite where nothing bounds it."""
+        """Returns the upper bound of the expression; infinite if there is none."""
         return self._most(ast.parse(expression.strip(), mode="eval").body)
 
     def _most(self, node: ast.expr) -> float:
@@ -44,7 +44,7 @@ class Bounds:
         return math.inf
 
     def _product(self, names: tuple[str, ...]) -> float:
-        """The least that known products allow for a product of sizes, which are never negative."""
+        """Returns the upper bound of a product of sizes that known products give; sizes are never negative."""
         if not names:
             return 1
         best = math.inf
@@ -56,7 +56,7 @@ class Bounds:
 
 
 def _factors(node: ast.expr) -> tuple[list[str], list[ast.expr]]:
-    """The names that are multiplied, and all other factors."""
+    """Splits a product into the names that are multiplied, and all other factors."""
     if isinstance(node, ast.Name):
         return [node.id], []
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -66,7 +66,7 @@ def _factors(node: ast.expr) -> tuple[list[str], list[ast.expr]]:
 
 
 def _comparisons(node: ast.expr) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Products of names with the most that they can be: `a * b < 10` says 9 of `a` and `b`."""
+    """Yields products of names with their upper bounds: `a * b < 10` bounds `a` and `b` by 9."""
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
         for value in node.values:
             yield from _comparisons(value)

@@ -1,4 +1,4 @@
-"""Loop-carried values that can be joined from separate parts: sums, products, bits, extremes and their positions."""
+"""Loop-carried values that can be computed in parts and combined: sums, products, bits, extremes and their positions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
 from kernelmate.suggest.syntax_loops import CountingLoop
 
 SHUFFLED = frozenset({"float", "double", "int", "unsigned int", "unsigned", "long long", "unsigned long long", "size_t", "__half", "half", "T"})  # fmt: skip
-"""Types that `__shfl_xor_sync` takes; `T` stands for a template's type, which its instances decide."""
+"""Types that `__shfl_xor_sync` supports; `T` is a template's type, which its instances decide."""
 
 _EXTREMES = {"fmaxf": "max", "fmax": "max", "max": "max", "fminf": "min", "fmin": "min", "min": "min", "std::max": "max", "std::min": "min"}  # fmt: skip
 
@@ -46,11 +46,11 @@ class CarriedValue:
 
     @property
     def neutral(self) -> str | None:
-        """The value that all parts but one begin with; None if beginning with the same value changes nothing."""
+        """Initial value of all parts but one; None if all parts may begin with the same value."""
         return {"+=": "0", "^=": "0", "|=": "0", "*=": "1"}.get(self.operator) if self.kind != "extreme" else None
 
     def joined_with(self, offset: str, step: str) -> list[str]:
-        """Statements that join this lane's part with that of the lane `offset` away."""
+        """Returns statements that combine this lane's part with that of the lane `offset` away."""
         other = f"__shfl_xor_sync(0xffffffffu, {self.name}, {offset})"
         if self.kind != "extreme":
             return [f"{self.name} {self.operator} {other};"]
@@ -71,7 +71,7 @@ class CarriedValue:
 
 
 def carried_values(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] | None:
-    """Everything that the loop carries, in the order of first writing; None if something is carried otherwise."""
+    """Returns all values that the loop carries, in order of their first write; None if one is carried in another way."""
     own = declared_names(tree, loop.block) | _declared_twice(tree, loop)
     outer: dict[str, list[Node]] = {}
     for place in writes(tree, loop.block):
@@ -95,7 +95,7 @@ def carried_values(tree: Tree, loop: CountingLoop) -> tuple[CarriedValue, ...] |
 
 
 def _declared_twice(tree: Tree, loop: CountingLoop) -> set[str]:
-    """Names that the loop declares, those included that other loops declare too."""
+    """Returns the names that the loop declares and other loops declare too."""
     found = set()
     for declaration in tree.walk("declaration", under=loop.block):
         for declarator in declaration.children_by_field_name("declarator"):
@@ -122,7 +122,7 @@ def _uses_inside(tree: Tree, loop: CountingLoop, name: str) -> list[Node]:
 
 
 def _sum(tree: Tree, loop: CountingLoop, name: str, places: list[Node]) -> CarriedValue | None:
-    """`name += e;` or `name = name + e;`, and the loop looks at it nowhere else."""
+    """Reads `name += e;` or `name = name + e;`; None if the loop uses the name anywhere else."""
     kind = _scalar_type(tree, name)
     if kind is None:
         return None
@@ -147,7 +147,7 @@ def _sum(tree: Tree, loop: CountingLoop, name: str, places: list[Node]) -> Carri
 
 
 def _bits(tree: Tree, loop: CountingLoop, name: str, places: list[Node]) -> CarriedValue | None:
-    """`name ^= e;`, or with `|`, `&` or `*`, always the same one, and the loop looks at it nowhere else."""
+    """Reads `name ^= e;`, or the same with `|`, `&` or `*`; None if the loop uses the name anywhere else."""
     kind = _scalar_type(tree, name)
     parents = [place.parent for place in places]
     if kind is None or any(one is None or one.type != "assignment_expression" for one in parents):
@@ -174,7 +174,7 @@ def _adds_to(tree: Tree, right: Node, name: str) -> bool:
 
 
 def _extreme(tree: Tree, loop: CountingLoop, name: str, places: list[Node]) -> CarriedValue | None:
-    """`name = fmaxf(name, e);`, or `if (e > name) { name = e; place = i; }`."""
+    """Reads `name = fmaxf(name, e);` or `if (e > name) { name = e; place = i; }`."""
     kind = _scalar_type(tree, name)
     if kind is None or len(places) != 1 or places[0].parent is None or places[0].parent.type != "assignment_expression":
         return None

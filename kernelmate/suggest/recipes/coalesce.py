@@ -23,18 +23,21 @@ from kernelmate.suggest.syntax_effects import BUILTINS, calls, only_pure_calls
 
 AXES = ("x", "y", "z")
 WORTH = 0.75
-"""The share of the sectors that must be left for an exchange to be offered."""
+"""Share of the sectors that may at most remain for an exchange to be proposed."""
 
 _ORDERED_BY_WARP = re.compile(r"__shfl|__ballot|__any|__all|__activemask|__syncwarp|__match|__reduce|wmma|cooperative_groups|tiled_partition")  # fmt: skip
 _MOST_ROWS = 65535
-"""Blocks along y and z: CUDA C++ Programming Guide, Technical Specifications per Compute Capability."""
+"""Maximum number of blocks along y and z: CUDA C++ Programming Guide, Technical Specifications per Compute Capability."""
 
 Order = tuple[int, ...]
-"""For each axis of the new block, the old axis that it stands for."""
+"""For each axis of the new block, the old axis that takes its place."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """The order of the axes that touches the fewest sectors, of equal ones that which a longer block would help most."""
+    """Yields the order of axes that accesses the fewest sectors.
+
+    Of equal ones, that which a longer block would improve most.
+    """
     tree = read_tree(request.kernel)
     sides = block_sides(request.contract)
     if tree is None or sides is None or len(sides) < 2 or not _may_change_roles(tree):
@@ -68,7 +71,11 @@ RECIPE = Recipe("coalesce", ("time", "global_bytes"), (), rewrites, claims=CLAIM
 
 
 def _may_change_roles(tree: Tree) -> bool:
-    """True if threads may be exchanged: the thread's place is only read as components (`threadIdx.x`) in the kernel's own text, not by macros or impure calls, and nothing depends on the order of a warp."""
+    """True if threads may exchange their work.
+
+    The thread's position is read only as components (`threadIdx.x`) in the kernel's own text, not by macros or impure
+    calls, and nothing depends on the order of a warp.
+    """
     text = tree.kernel.unit.text
     outside = text[: tree.kernel.start] + text[tree.kernel.end :]
     if _ORDERED_BY_WARP.search(tree.kernel.source):
@@ -83,7 +90,7 @@ def _may_change_roles(tree: Tree) -> bool:
 
 
 def _helpers(tree: Tree, outside: str) -> frozenset[str]:
-    """Functions of the unit that do not ask which thread they run in: none is sure if the unit's other code does."""
+    """Returns functions of the unit that do not read the thread's position; none if other code of the unit reads it."""
     if any(word in outside for word in BUILTINS):
         return frozenset()
     return frozenset(name for name in calls(tree) if re.search(rf"\b{re.escape(name)}\s*\(", outside))
@@ -108,7 +115,7 @@ def _old_thread(new: Thread, order: Order) -> Thread:
 
 
 def _sectors(lanes: LaneEvaluator, threads: list[Thread]) -> int | None:
-    """Sectors that the first warp touches with all its accesses, each as often as its loops turn."""
+    """Returns the sectors that the first warp accesses, each counted with the iterations of its loops."""
     total = 0
     for access in lanes.accesses():
         sectors = lanes.sectors(access, threads)
@@ -119,7 +126,7 @@ def _sectors(lanes: LaneEvaluator, threads: list[Thread]) -> int | None:
 
 
 def _exchanged(request: SuggestRequest, tree: Tree, order: Order) -> tuple[Kernel, Contract]:
-    """The kernel and its launch with the axes exchanged."""
+    """Returns the kernel and its contract with the axes exchanged."""
     now_called = {AXES[old]: AXES[new] for new, old in enumerate(order)}
     edits = []
     for use in tree.walk("field_expression"):

@@ -1,4 +1,4 @@
-"""Comments of a kernel that a rewrite made false: their clauses and sentences go, or say the new technique.
+"""Correction of comments that a rewrite made false: their clauses and sentences are removed, or name the new technique.
 
 A table says which technique each recipe ends (`techniques.py`). Comments are read by the syntax tree; contract blocks, licences and
 comments of other functions stay as they are, and so does every line of a comment that is not changed.
@@ -23,7 +23,7 @@ from kernelmate.suggest.syntax import Edit, Node, Tree, language, read_tree
 KEPT = re.compile(
     r"copyright|licen[cs]e|SPDX|all rights reserved|kernelmate|clang-format|NOLINT|@(?:file|author)", re.I
 )
-"""Comments that are not about how a kernel works, or that programs read."""
+"""Comments that are not about a kernel's method, or that programs read."""
 ITEM = re.compile(r"(?:[-*+]|\d+[.)]|[@\\]\w+)\s")
 DRAWN = re.compile(r"\S {3,}\S|[|+][-=]{2,}|[-=]{4,}|^\s*\|")
 """Tables and drawings, which are not reflowed."""
@@ -32,7 +32,7 @@ LIMITS = (80, 100, 120)
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """One comment, or line comments that stand below each other.
+    """A comment, or line comments directly below each other.
 
     Attributes:
         start, end: offsets in the unit's text. trailing: code stands before it on its line.
@@ -46,14 +46,14 @@ class Comment:
 
 
 def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique], method: str = "") -> Kernel:
-    """The changed kernel with the comments corrected that were true of the old one alone.
+    """Returns the new kernel with comments corrected that were true only of the old one.
 
     Args:
         old: before the change.
         new: after it.
-        ended: techniques that it ends.
-        method: a sentence that says how the changed kernel works, put where the first comment outside of it said how the
-            old one did.
+        ended: techniques that the change ends.
+        method: a sentence on the method of the new kernel. It replaces the first comment outside the kernel that
+            describes the old method.
     """
     if old.source == new.source:
         return new
@@ -76,7 +76,7 @@ def without_stale_comments(old: Kernel, new: Kernel, ended: Sequence[EndedTechni
 
 
 def code(tree: Tree) -> str:
-    """The text of a kernel without its comments."""
+    """Returns the text of a kernel without its comments."""
     text = tree.kernel.source
     for node in reversed(list(tree.walk("comment", under=tree.function))):
         start, end = (offset - tree.kernel.start for offset in tree.span(node))
@@ -86,7 +86,7 @@ def code(tree: Tree) -> str:
 
 @text_cache(32)
 def comments(text: str) -> tuple[Comment, ...]:
-    """The comments of a unit, line comments below each other joined."""
+    """Returns the comments of a unit; line comments directly below each other are joined."""
     data = text.encode()
     found: list[Comment] = []
     for node in _nodes(data, "comment"):
@@ -104,7 +104,7 @@ def comments(text: str) -> tuple[Comment, ...]:
 
 
 def _span(data: bytes, node: Node, text: str) -> tuple[int, int]:
-    """A node's offsets in the text."""
+    """Returns a node's offsets in the text."""
     if len(data) == len(text):
         return node.start_byte, node.end_byte
     return len(data[: node.start_byte].decode()), len(data[: node.end_byte].decode())
@@ -128,7 +128,7 @@ def _words(text: str) -> str:
 
 
 def _attached(kernel: Kernel) -> Iterator[Comment]:
-    """Comments of the kernel: inside it, between it and the function before it, and at the top of a file."""
+    """Yields the kernel's comments: inside it, between it and the function before it, and at the top of the file."""
     text = kernel.unit.text
     functions = _functions(text)
     above = max((end for _, end in functions if end <= kernel.start), default=0)
@@ -142,7 +142,7 @@ def _attached(kernel: Kernel) -> Iterator[Comment]:
 
 
 def _beside_contract(kernel: Kernel, comment: Comment, span: tuple[int, int]) -> Iterator[Comment]:
-    """The lines of a comment that stand directly above or below the contract block."""
+    """Yields the parts of a comment that stand directly above or below the contract block."""
     text = kernel.unit.text
     for start, end in ((comment.start, span[0]), (span[1], comment.end)):
         part = text[start:end]
@@ -153,7 +153,7 @@ def _beside_contract(kernel: Kernel, comment: Comment, span: tuple[int, int]) ->
 
 @text_cache(32)
 def _functions(text: str) -> tuple[tuple[int, int], ...]:
-    """Offsets of the unit's functions, those inside of others left out."""
+    """Returns the offsets of the unit's outermost functions."""
     data = text.encode()
     found: list[Node] = []
     for node in _nodes(data, "function_definition"):
@@ -163,7 +163,7 @@ def _functions(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def _gone(before: Tree, new: Kernel) -> frozenset[str]:
-    """Names that the kernel declared and the changed unit no longer has, those that cannot be taken for a word."""
+    """Returns names that the kernel declared and the changed unit lacks, except those that are also ordinary words."""
     left = set(re.findall(r"[A-Za-z_]\w*", _code_of(new.unit.text)))
     return frozenset(name for name in before.variables if name not in left)
 
@@ -176,7 +176,7 @@ def _code_of(text: str) -> str:
 
 
 def _lost_its_code(old: Kernel, new: Kernel, comment: Comment) -> bool:
-    """True if the statement that a comment stood beside, or above, is gone."""
+    """True if the statement beside or below a comment was removed."""
     words = _words(comment.text)
     were = [one for one in comments(old.unit.text) if _words(one.text) == words and old.start <= one.start < old.end]
     if len(were) != 1:
@@ -196,7 +196,7 @@ def _code_beside(kernel: Kernel, comment: Comment) -> str:
 
 
 def _taken_out(text: str, comment: Comment) -> Edit:
-    """An edit that takes a comment away, with its lines where it stands alone."""
+    """Returns an edit that removes a comment, and its lines if they hold nothing else."""
     start, end = comment.start, comment.end
     line, after = text.rfind("\n", 0, start) + 1, text.find("\n", end)
     after = len(text) if after < 0 else after
@@ -211,7 +211,9 @@ def _taken_out(text: str, comment: Comment) -> Edit:
 def _rewritten(
     kernel: Kernel, comment: Comment, ended: Sequence[EndedTechnique], gone: Iterable[str], method: str
 ) -> str:
-    """The comment's text with its paragraphs corrected; those that need it are reflowed, the others stay as they are.
+    """Returns the comment's text with its paragraphs corrected.
+
+    Corrected paragraphs are reflowed, and `method` ends the first one that lost a clause.
 
     `method` ends the first paragraph that lost something.
     """
@@ -263,7 +265,7 @@ def _split(line: str, block: bool, *, first: bool) -> tuple[str, str]:
 
 
 def _paragraphs(parts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:
-    """Numbers of lines that run on; an empty line, and a list's item, begin another."""
+    """Yields the line numbers of each paragraph; an empty line or a list item begins a new one."""
     current: list[int] = []
     for number, (prefix, text) in enumerate(parts):
         before = parts[number - 1][1] if number else ""
@@ -278,7 +280,7 @@ def _paragraphs(parts: Sequence[tuple[str, str]]) -> Iterator[list[int]]:
 
 
 def _same_lines(texts: Sequence[str], now: str) -> int:
-    """Lines at the beginning of a paragraph that need not change."""
+    """Returns the number of lines at the beginning of a paragraph that need not change."""
     same = 0
     while same + 1 < len(texts) and now.startswith(" ".join(texts[: same + 1]) + " "):
         same += 1
@@ -309,7 +311,7 @@ def _wrapped(
 
 
 def _joined(lines: list[str], comment: Comment, block: bool, closing: str) -> str:
-    """The comment's lines with its signs at both ends; an empty text where nothing is left to say."""
+    """Returns the comment's lines with its delimiters; empty if no text is left."""
     signs = r"\s*(?:/\*+!?|\*+|//+[!<]?)?\s*"
     if not any(re.sub(f"^{signs}", "", line).strip() for line in lines):
         return ""
@@ -326,7 +328,7 @@ def _joined(lines: list[str], comment: Comment, block: bool, closing: str) -> st
 
 
 def _width(text: str, comment: Comment) -> int:
-    """Columns of the comment's longest line; where it has one line alone, the usual limit that the file's lines keep."""
+    """Returns the columns of the comment's longest line; for a comment of one line, the usual width of the file's lines."""
     line = text.rfind("\n", 0, comment.start) + 1
     own = max(len(one) for one in text[line : comment.end].split("\n"))
     widest = max(len(one) for one in text.split("\n"))
@@ -334,7 +336,7 @@ def _width(text: str, comment: Comment) -> int:
 
 
 def _stands_above(kernel: Kernel, comment: Comment) -> bool:
-    """True if a comment stands directly above the kernel or its contract, and so is about no other kernel."""
+    """True if a comment stands directly above the kernel or its contract, so that it is about no other kernel."""
     starts = [kernel.start] if kernel.contract_span is None else [kernel.start, kernel.contract_span[0]]
     return any(
         re.fullmatch(r"[ \t]*\n?[ \t]*", kernel.unit.text[comment.end : start])

@@ -18,7 +18,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every float that a loop sums up."""
+    """Yields one candidate, for all floats that a loop sums."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -40,7 +40,7 @@ RECIPE = Recipe("compensated-sum", ("accuracy",), ("registers", "time"), rewrite
 
 
 def _added(tree: Tree, statement: Node) -> tuple[str, str, str] | None:
-    """Name, type and term of `s += e;` or `s = s + e;` in a loop."""
+    """Returns name, type and term of `s += e;` or `s = s + e;` in a loop."""
     expression = statement.named_children[0] if statement.named_children else None
     if expression is None or expression.type != "assignment_expression" or not enclosing_loops(statement):
         return None
@@ -62,7 +62,7 @@ def _added(tree: Tree, statement: Node) -> tuple[str, str, str] | None:
 
 
 def _alone(tree: Tree, name: str, statement: Node) -> bool:
-    """True if in its innermost loop nothing else looks at the sum, and that loop counts, so that it is no tree of shuffles."""
+    """True if the innermost loop uses the sum nowhere else, and is a counting loop and no tree of shuffles."""
     loop = enclosing_loops(statement)[0]
     inside = [use for use in tree.uses(name) if loop.start_byte <= use.start_byte < loop.end_byte]
     own = [use for use in inside if statement.start_byte <= use.start_byte < statement.end_byte]

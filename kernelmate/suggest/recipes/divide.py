@@ -21,11 +21,11 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, invariant, is_globa
 _FLOAT = re.compile(r"(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?[fF]")
 
 _WHOLE = {"init_declarator", "parenthesized_expression", "subscript_argument_list", "argument_list"}
-"""Parents of an expression that nothing else joins."""
+"""Parents of an expression in which no other operator applies to it."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate with every such division changed."""
+    """Yields one candidate with every such division changed."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -61,7 +61,7 @@ def _inside_changed(tree: Tree, node: Node, edits: list[Edit]) -> bool:
 
 
 def _by_literal(tree: Tree, node: Node) -> Edit | None:
-    """`x / 3.0f`, by the reciprocal that the compiler works out."""
+    """Rewrites `x / 3.0f` as a product with the reciprocal, which the compiler evaluates."""
     sides = _sides(node)
     if sides is None or operator(tree, node) != "/":
         return None
@@ -75,7 +75,7 @@ def _by_literal(tree: Tree, node: Node) -> Edit | None:
 
 
 def _of_thread(tree: Tree, node: Node) -> Edit | None:
-    """`i / 32` and `i % 32` where i is this thread's number: never negative, so a shift or a mask does."""
+    """Rewrites `i / 32` and `i % 32` as a shift and a mask, if i is the thread's index and so never negative."""
     sides = _sides(node)
     if sides is None or sides[0].type != "identifier":
         return None
@@ -99,7 +99,7 @@ def _of_thread(tree: Tree, node: Node) -> Edit | None:
 
 
 def _by_invariant(tree: Tree, node: Node, before: dict[tuple[int, str], str]) -> Edit | None:
-    """`x / total` in a loop that does not change total."""
+    """Rewrites `x / total` in a loop that does not change `total`."""
     sides = _sides(node)
     if sides is None or operator(tree, node) != "/":
         return None

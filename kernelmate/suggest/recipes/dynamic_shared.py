@@ -33,7 +33,7 @@ from kernelmate.suggest.syntax_effects import (  # fmt: skip
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes all such arrays in one dynamic piece."""
+    """Yields one candidate that places all such arrays in one dynamic array."""
     tree = read_tree(request.kernel)
     threads = _threads(request.contract)
     if tree is None or threads is None or request.contract.shared.strip() != "0":
@@ -59,14 +59,14 @@ RECIPE = Recipe("dynamic-shared", ("shared_bytes", "occupancy"), (), rewrites)
 
 
 def _threads(contract: Contract) -> int | None:
-    """Threads of a block in one line, the same at every size."""
+    """Returns the threads of a one-dimensional block of the same length at every size."""
     shapes = {launch_shape(contract, size).block for size in contract.sizes}
     block = shapes.pop()
     return block[0] if not shapes and block[1:] == (1, 1) else None
 
 
 def _oversized(tree: Tree, variable: DeclaredVariable, threads: int) -> bool:
-    """True if there are more elements than threads, and none beyond the block's length is ever written."""
+    """True if the array has more elements than the block has threads, and none beyond the block's length is written."""
     if len(variable.dims) != 1 or variable.type not in ELEMENT_BYTES or "volatile" in variable.qualifiers:
         return False
     elements = integer_value(variable.dims[0], integer_constants(tree.kernel.unit.text))

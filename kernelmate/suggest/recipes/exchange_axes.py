@@ -34,7 +34,7 @@ from kernelmate.suggest.syntax_loops import guarded, is_global_index
 AXES = ("x", "y", "z")
 THREADS = 256
 MOST_ROWS = 65535
-"""Blocks along y and z: CUDA C++ Programming Guide, Technical Specifications per Compute Capability."""
+"""Maximum number of blocks along y and z: CUDA C++ Programming Guide, Technical Specifications per Compute Capability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Coordinate:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: the coordinate along memory on x, the others after it in the order of their strides."""
+    """Yields one candidate: the coordinate that is contiguous in memory on x, the others by their strides."""
     tree = read_tree(request.kernel)
     lanes = None if tree is None else lanes_of(tree, request.contract)
     if tree is None or lanes is None or not _alone(tree):
@@ -86,7 +86,7 @@ RECIPE = Recipe("exchange-axes", ("time", "global_bytes"), (), rewrites, claims=
 
 
 def by_stride(lanes: LaneEvaluator, names: list[str]) -> list[str] | None:
-    """Coordinates by how near together what they run over lies, weighed over all accesses; None if that is unknown."""
+    """Sorts coordinates by their strides in memory, weighted over all accesses; None if those are unknown."""
     costs = dict.fromkeys(names, 0.0)
     known = False
     zero = dict.fromkeys(names, 0.0)
@@ -106,7 +106,7 @@ def by_stride(lanes: LaneEvaluator, names: list[str]) -> list[str] | None:
 
 
 def _alone(tree: Tree) -> bool:
-    """True if threads do not meet, and ask for their place only where a coordinate is declared."""
+    """True if threads do not communicate, and read their position only in the declarations of coordinates."""
     text = tree.kernel.source
     if any(
         word in text
@@ -117,7 +117,7 @@ def _alone(tree: Tree) -> bool:
 
 
 def coordinates_of(tree: Tree, contract: Contract) -> list[Coordinate] | None:
-    """The values that the axes of a launch give; None if a thread finds its position in another way too."""
+    """Returns the coordinates that the launch's axes give; None if a thread derives its position in another way too."""
     found: list[Coordinate] = []
     places = 0
     sides = [*contract.block, "1", "1"][:3]
@@ -168,7 +168,7 @@ def _block(contract: Contract, ordered: list[Coordinate]) -> tuple[int, ...] | N
 def _edits(
     tree: Tree, contract: Contract, ordered: list[Coordinate], block: tuple[int, ...] | None
 ) -> list[Edit] | None:
-    """Coordinates from their new axes, and guards after the last of their declarations."""
+    """Returns edits that compute coordinates from their new axes, and guards after the last of their declarations."""
     if block is None:
         return None
     edits: list[Edit] = []
@@ -200,7 +200,10 @@ def _edits(
 
 
 def in_kernel(tree: Tree, contract: Contract, extent: str) -> str | None:
-    """An extent of the contract in the kernel's words: its arguments and numbers alone; None for anything else."""
+    """Translates an extent of the contract into the kernel's text.
+
+    None unless it has only numbers and the kernel's arguments.
+    """
     told = {argument.name for argument in contract.args if argument.shape is None and argument.value is None}
     fixed = {name: {size.get(name) for size in contract.sizes} for name in set(re.findall(r"[A-Za-z_]\w*", extent))}
     text = extent.replace("//", "/")

@@ -20,7 +20,7 @@ FAST = {
     "tanf": "__tanf", "powf": "__powf", "exp10f": "__exp10f",
 }  # fmt: skip
 OVERLOADED = {"exp": "__expf", "log": "__logf", "sin": "__sinf", "cos": "__cosf", "pow": "__powf"}
-"""Functions that are float functions where their argument is one."""
+"""Overloaded functions that are float functions for a float argument."""
 ERRORS = {
     "__expf": "up to 2 + |1.17 x| ulp", "__exp10f": "up to 2 + |2.97 x| ulp", "__logf": "up to 3 ulp, 2^-21.4 absolute in [0.5, 2]",
     "__log2f": "up to 2 ulp, 2^-22 absolute in [0.5, 2]", "__log10f": "up to 2 ulp, 2^-24 absolute in [0.5, 2]",
@@ -29,11 +29,11 @@ ERRORS = {
 }  # fmt: skip
 """Errors of the approximations: CUDA C++ Programming Guide, Intrinsic Functions."""
 STRICTEST = 2e-7
-"""A declared relative tolerance below this has no room for an approximation."""
+"""Smallest declared relative tolerance for which approximations are tried."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes every such call, and quotients of floats that one of them is part of."""
+    """Yields one candidate that changes every such call, and quotients of floats that contain one."""
     tree = read_tree(request.kernel)
     tolerance = request.contract.tolerance
     if tree is None or (tolerance is not None and max(tolerance.rtol, tolerance.atol) < STRICTEST):
@@ -60,7 +60,7 @@ RECIPE = Recipe("fast-intrinsics", ("time", "registers"), ("accuracy",), rewrite
 
 
 def _comment(tree: Tree, call: Node, fast: str) -> Iterator[Edit]:
-    """A line above the statement that calls an approximation first, with the accuracy given up."""
+    """Yields a comment on the loss of accuracy above the statement with the first call of an approximation."""
     node: Node | None = call
     while node is not None and (node.parent is None or node.parent.type != "compound_statement"):
         node = node.parent
@@ -73,7 +73,7 @@ def _comment(tree: Tree, call: Node, fast: str) -> Iterator[Edit]:
 
 
 def _float_arguments(tree: Tree, call: Node) -> bool:
-    """True if every variable in the arguments is a float, nothing is cast, and no literal is a double."""
+    """True if all variables in the arguments are floats, and there are no casts or double literals."""
     arguments = call.child_by_field_name("arguments")
     if arguments is None or next(tree.walk("cast_expression", under=arguments), None) is not None:
         return False
@@ -87,7 +87,7 @@ def _float_arguments(tree: Tree, call: Node) -> bool:
 
 
 def _reciprocal_roots(tree: Tree, changed: list[str]) -> Iterator[Edit]:
-    """`1.0f / sqrtf(x)` as `rsqrtf(x)`."""
+    """Rewrites `1.0f / sqrtf(x)` as `rsqrtf(x)`."""
     for node in tree.walk("binary_expression"):
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if operator(tree, node) != "/" or left is None or right is None or tree.text(left) not in {"1.0f", "1.f"}:

@@ -24,14 +24,17 @@ from kernelmate.suggest.syntax_loops import global_index
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """`number / divisor % modulus`; both are factors, and without a modulus it is all that is left."""
+    """A part of an index, `number / divisor % modulus`.
+
+    Both are lists of factors; without a modulus it is the whole quotient.
+    """
 
     divisor: tuple[str, ...]
     modulus: tuple[str, ...] | None
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: the same coordinates in the order of their strides."""
+    """Yields one candidate: the same coordinates in the order of their strides."""
     tree = read_tree(request.kernel)
     lanes = None if tree is None else lanes_of(tree, request.contract)
     number = None if tree is None else global_index(tree, "x", lanes.shape.block[0] if lanes is not None else None)
@@ -54,13 +57,13 @@ RECIPE = Recipe("flat-order", ("time", "global_bytes"), (), rewrites, claims=CLA
 
 
 def coordinates_of(tree: Tree, contract: Contract, number: str) -> dict[str, str] | None:
-    """The coordinates that a number is taken apart into, the lowest first, with how far they go in the kernel's words."""
+    """Returns the coordinates that a flat index is divided into, lowest first, with their extents as kernel expressions."""
     final = _coordinates(tree, _parts(tree, number))
     return None if final is None else _extents(tree, contract, final)
 
 
 def _parts(tree: Tree, number: str) -> dict[str, IndexPart]:
-    """Every variable that is a part of the number, in order of declaration."""
+    """Returns every variable that is a part of the flat index, in order of declaration."""
     found: dict[str, IndexPart] = {number: IndexPart((), None)}
     for name, variable in tree.variables.items():
         if variable is None or variable.value is None or variable.pointers or name == number:
@@ -98,7 +101,7 @@ def _part(tree: Tree, node: Node, known: dict[str, IndexPart]) -> IndexPart | No
 
 
 def _factors(tree: Tree, node: Node) -> tuple[str, ...] | None:
-    """The factors of a product of names and numbers, which nothing changes."""
+    """Returns the factors of a product of unchanging names and numbers."""
     found: list[str] = []
     for text in plain(tree, node).replace("(", "").replace(")", "").split("*"):
         variable = tree.variable(text)
@@ -115,7 +118,7 @@ def _factors(tree: Tree, node: Node) -> tuple[str, ...] | None:
 
 
 def _coordinates(tree: Tree, parts: dict[str, IndexPart]) -> dict[str, IndexPart] | None:
-    """The parts that together are the whole number, the lowest first; None if they are not, or it is used otherwise."""
+    """Returns the parts that together make up the index, lowest first; None if they do not, or it has other uses."""
     final: dict[str, IndexPart] = {}
     divisor: tuple[str, ...] = ()
     while True:
@@ -135,7 +138,7 @@ def _coordinates(tree: Tree, parts: dict[str, IndexPart]) -> dict[str, IndexPart
 
 
 def _used_beside(tree: Tree, name: str, parts: dict[str, IndexPart]) -> bool:
-    """True if something else than the other parts is made from it."""
+    """True if anything else than the other parts is computed from the part."""
     spans = [_span(tree.variable(other)) for other in parts]
     return any(not any(low <= use.start_byte < high for low, high in spans) for use in tree.uses(name))
 
@@ -145,7 +148,7 @@ def _span(variable: DeclaredVariable | None) -> tuple[int, int]:
 
 
 def _indexes(tree: Tree, number: str, parts: dict[str, IndexPart]) -> bool:
-    """True if the number itself is used in an index, which would no longer be the coordinates' own."""
+    """True if the flat index itself is used as an index, which the rewrite would not follow."""
     spans = [_span(tree.variable(other)) for other in parts]
     for use in tree.uses(number):
         node = use
@@ -217,7 +220,7 @@ def _edits(tree: Tree, number: str, extents: dict[str, str], order: list[str]) -
 
 
 def _removed(tree: Tree, name: str) -> Iterator[Edit]:
-    """The declaration of a part that only other parts were made from."""
+    """Yields edits that remove a part's declaration if only other parts use it."""
     variable = tree.variable(name)
     if variable is not None and len(variable.declaration.children_by_field_name("declarator")) == 1:
         start, end = tree.span(variable.declaration)

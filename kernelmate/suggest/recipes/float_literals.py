@@ -24,7 +24,7 @@ from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every expression whose doubles come from spelling alone, and whose result becomes a float."""
+    """Yields one candidate for all expressions that are double only by spelling and whose result becomes a float."""
     tree = read_tree(request.kernel)
     if tree is None or ".f64" not in request.compiled.ptx:
         return
@@ -64,7 +64,7 @@ def _literal_macros(kernel: Kernel) -> dict[str, LiteralMacro]:
 
 
 def _tops(tree: Tree, macros: dict[str, LiteralMacro]) -> Iterator[Node]:
-    """The largest arithmetic expression around each double literal or double function, each once."""
+    """Yields the largest arithmetic expression around each double literal or double function, each once."""
     seen: set[int] = set()
     for node in tree.walk("number_literal", "call_expression", "identifier"):
         if node.type == "number_literal" and not DOUBLE_LITERAL.fullmatch(tree.text(node)):
@@ -95,7 +95,7 @@ def _top(tree: Tree, node: Node) -> Node:
 
 
 def _carries_type(parent: Node, node: Node) -> bool:
-    """True if the parent's type follows from this operand's."""
+    """True if the parent's type depends on this operand's."""
     if parent.type == "binary_expression":
         return operator_of(parent) in {"+", "-", "*", "/"}
     if parent.type == "conditional_expression":

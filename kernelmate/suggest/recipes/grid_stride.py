@@ -33,7 +33,7 @@ BLOCKS_PER_SM = (4, 1, 16)
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Other numbers of blocks where the kernel strides already, else strides with several sizes of the grid."""
+    """Yields other numbers of blocks if the kernel has a grid-stride loop, else such a loop with several grid sizes."""
     if len(request.contract.grid) > 1 and any(side.strip() != "1" for side in request.contract.grid[1:]):
         return
     yield from _other_caps(request)
@@ -58,7 +58,7 @@ RECIPE = Recipe("grid-stride", ("time",), (), rewrites)
 
 
 def _other_caps(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Other numbers of blocks for a kernel whose loops go on by the threads of the whole grid: any number does."""
+    """Yields other numbers of blocks for a kernel with grid-stride loops, which permit any number."""
     match = re.fullmatch(r"\s*min\((cdiv\([^()]*\)),\s*(\d+)\s*\)\s*", request.contract.grid[0])
     tree = read_tree(request.kernel)
     if match is None or tree is None:
@@ -79,7 +79,7 @@ def _other_caps(request: SuggestRequest) -> Iterator[Rewrite]:
 
 
 def _cap_told(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -> Kernel:
-    """The kernel with a comment beside its launches in the file that says where the number of blocks is from."""
+    """Returns the kernel with a comment beside its launches in the file on the origin of the number of blocks."""
     text, edits = kernel.unit.text, []
     for start, end in (site.grid_span for site in kernel.launches):
         line = text.find("\n", end)
@@ -90,7 +90,7 @@ def _cap_told(request: SuggestRequest, kernel: Kernel, most: int, per_sm: int) -
 
 
 def _counts_blocks(tree: Tree, found: list[CountingLoop]) -> bool:
-    """True if the number of blocks or a block's own is used otherwise than to stride: results may depend on it."""
+    """True if the number of blocks or the block's index is used other than for the stride: results may depend on it."""
     strided = [loop.node for loop in found if is_grid_stride(tree, loop.step)]
     for use in tree.walk("field_expression"):
         if not tree.text(use).startswith(("gridDim", "blockIdx")):
@@ -110,12 +110,12 @@ def _body_start(loop: Node) -> int:
 
 
 def _width(contract: Contract) -> int | None:
-    """The block's length where it is one number."""
+    """Returns the block's length if it is a number."""
     return int(contract.block[0]) if contract.block[0].strip().isdigit() else None
 
 
 def _edits(tree: Tree, width: int | None) -> list[Edit]:
-    """`if (i < n) {...}` as a loop over i; none if the kernel is not of the shape."""
+    """Rewrites `if (i < n) {...}` as a loop over i; no edits if the kernel has another form."""
     within = statements(tree.body)
     guard = guarded(tree, within)
     if guard is None or guard.returns or len(guard.conjuncts) != 1:
@@ -155,7 +155,7 @@ def _edits(tree: Tree, width: int | None) -> list[Edit]:
 
 
 def _independent(tree: Tree, guard: Node) -> bool:
-    """True if what a thread does is done through elements and its own variables, without barriers or exchanges."""
+    """True if a thread writes only elements and its own variables, without barriers or exchanges."""
     if not only_pure_calls(tree, guard, ATOMICS):
         return False
     own = declared_names(tree, guard)
@@ -165,7 +165,7 @@ def _independent(tree: Tree, guard: Node) -> bool:
 
 
 def _summed(tree: Tree, guard: Node) -> set[str]:
-    """Variables from outside the guard that are only added to: a sum goes on from turn to turn."""
+    """Returns variables from outside the guard that are only added to: such a sum continues over iterations."""
     changed: dict[str, bool] = {}
     for place in writes(tree, guard):
         parent = place.parent

@@ -18,7 +18,7 @@ from kernelmate.suggest.syntax import DeclaredVariable, Edit, Node, Tree, read_t
 from kernelmate.suggest.syntax_effects import call_name, element_accesses, is_written, operator, plain, root_name
 
 LOOSE = 1e-3
-"""Relative tolerance from which halves, good to 2^-11, may be enough."""
+"""Relative tolerance from which halves (precision 2^-11) may suffice."""
 
 STORED = {
     "half": ("__half", "__half2float", "__float2half", "cuda_fp16.h"),
@@ -28,7 +28,7 @@ STORED = {
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every shared float array that can be kept so."""
+    """Yields one candidate for all shared float arrays that can be stored as halves."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -59,7 +59,7 @@ RECIPE = Recipe("half-storage", ("shared_bytes", "occupancy"), ("accuracy", "tim
 
 
 def _stored(tree: Tree, variable: DeclaredVariable) -> list[Node] | None:
-    """All values that are stored into a float array, when it is met by plain loads and stores only."""
+    """Returns all values that are stored into a float array; None unless plain loads and stores are its only uses."""
     if variable.type != "float" or "extern" in variable.qualifiers or "volatile" in variable.qualifiers:
         return None
     accesses = [element for element in element_accesses(tree) if root_name(tree, element) == variable.name]

@@ -28,7 +28,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, invariant
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes every such load before its outermost loop."""
+    """Yields one candidate that moves every such load before its outermost loop."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -61,7 +61,7 @@ RECIPE = Recipe("hoist-loads", ("time", "global_bytes"), ("registers",), rewrite
 
 
 def _loads(tree: Tree) -> Iterator[tuple[Node, Node, str]]:
-    """Elements to read earlier, the loop to read them before, and their type."""
+    """Yields elements to load earlier, the loop to load them before, and their type."""
     parameters = {parameter.name: parameter for parameter in tree.kernel.signature.parameters if parameter.pointer}
     for element in element_accesses(tree):
         array = root_name(tree, element)
@@ -82,7 +82,7 @@ def _loads(tree: Tree) -> Iterator[tuple[Node, Node, str]]:
 
 
 def _conditional(element: Node, loop: Node) -> bool:
-    """True if the element is read only where a condition holds, so that reading it anyway could leave the array."""
+    """True if the element is read only under a condition, so that an unconditional read could leave the array."""
     node = element.parent
     while node is not None and node.id != loop.id:
         if node.type in {"if_statement", "conditional_expression", "switch_statement"}:

@@ -20,7 +20,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, global_index, is_globa
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes the first such loop interleaved."""
+    """Yields one candidate that interleaves the first such loop."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -49,7 +49,7 @@ RECIPE = Recipe("interleave-chunks", ("time", "global_bytes"), (), rewrites, cla
 
 
 def _run(tree: Tree, loop: CountingLoop) -> tuple[Node, str] | None:
-    """The expression `worker * COUNT + k`, the only one that names k, and how it spells the worker."""
+    """Returns the expression `worker * COUNT + k`, if no other one uses k, and the text of the worker."""
     uses = [node for node in tree.walk("identifier", under=loop.block) if tree.text(node) == loop.name]
     if len(uses) != 1:
         return None

@@ -44,7 +44,7 @@ class BlockConstant:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Each other block with everything that depends on it changed along."""
+    """Yields the kernel for each other block, with all code that depends on the block's size adjusted."""
     tree = read_tree(request.kernel)
     sides = block_sides(request.contract)
     if tree is None or sides is None or _names_size(request.contract.instances, sides):
@@ -75,14 +75,14 @@ RECIPE = Recipe(
 
 
 def _names_size(instances: Sequence[str], sides: Sequence[int]) -> bool:
-    """True if a template argument of an instance is one of the block's sides: the two are likely one number."""
+    """True if a template argument of an instance equals one of the block's sides, so that it is likely the block's length."""
     return any(
         int(number) in sides for instance in instances for number in re.findall(r"(?<![\w.])\d+(?![\w.])", instance)
     )
 
 
 def _shapes_name(contract: Contract, sides: Sequence[int]) -> bool:
-    """True if an array's shape, or what sizes must fulfil, counts by the block's length: results are one per block."""
+    """True if an array's shape or a requirement divides by the block's length, so that results are one per block."""
     shapes = [extent for argument in contract.args for extent in argument.shape or ()]
     divisors = {int(n) for text in (*shapes, *contract.require) for n in re.findall(r"(?:%|//|,)\s*(\d+)", text)}
     return bool(divisors & {length for length in (*sides, _product(sides)) if length >= WARP})
@@ -116,13 +116,13 @@ def _tie(tree: Tree, request: SuggestRequest, sides: Sequence[int], axis: int) -
 
 
 def _counts_bins(contract: Contract, constant: IntegerConstant) -> bool:
-    """A constant is the length of a table in the contract, by its name and its value, and not of the block."""
+    """True if the constant is the length of a table in the contract, by name and value, and not the block's."""
     extents = {extent for argument in contract.args for extent in argument.shape or ()}
     return str(constant.value) in extents and re.search(BINS, constant.name, re.IGNORECASE) is not None
 
 
 def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> BlockConstant | None:
-    """The constant that says how many warps a block has, where `__launch_bounds__` names it times the warp's length."""
+    """Returns the constant for a block's warps, if `__launch_bounds__` names it times the length of a warp."""
     bounds = next((child for child in tree.function.children if child.type == "launch_bounds"), None)
     product = None if bounds is None else next(iter(tree.walk("binary_expression", under=bounds)), None)
     match = None if product is None else re.fullmatch(r"(\w+)\s*\*\s*(\w+)", tree.text(product))
@@ -140,7 +140,7 @@ def _warps(tree: Tree, kernel: Kernel, side: int, axis: int) -> BlockConstant | 
 
 
 def _counts_warps(tree: Tree, warps: int) -> bool:
-    """True if a loop over so many turns, a number in the text, reads an array in which each warp has an element of its own."""
+    """True if a loop of so many iterations, a number in the text, reads an array with one element per warp."""
     per_warp = {
         match[1]
         for node in tree.walk("subscript_expression")
@@ -166,7 +166,7 @@ def _integer(literal: str) -> int | None:
 
 
 def _used_elsewhere(kernel: Kernel, constant: IntegerConstant) -> bool:
-    """True if another kernel of the unit uses the constant too, so that it cannot change for this one alone."""
+    """True if another kernel of the unit uses the constant too, so that it cannot change."""
     return any(
         other.start != kernel.start and re.search(rf"\b{constant.name}\b", other.source)
         for other in find_kernels(kernel.unit)
@@ -177,7 +177,7 @@ def _used_elsewhere(kernel: Kernel, constant: IntegerConstant) -> bool:
 
 
 def follow_block(contract: Contract, sides: Sequence[int]) -> Contract | None:
-    """The same contract with grid and shared written as functions of the block; None if that is unsure."""
+    """Returns the contract with grid and shared bytes as functions of the block; None if they cannot be derived."""
     grid = tuple(_follow_grid(text, axis, sides) for axis, text in enumerate(contract.grid))
     shared = _follow_shared(contract, sides)
     if shared is None or any(text is None for text in grid):
@@ -190,7 +190,7 @@ def follow_block(contract: Contract, sides: Sequence[int]) -> Contract | None:
 
 
 def _follow_grid(text: str, axis: int, sides: Sequence[int]) -> str | None:
-    """A grid expression in which divisors that equal a side of the block are that side."""
+    """Returns a grid expression with divisors that equal a side of the block replaced by that side."""
     text = re.sub(
         r"\(\s*([\w\s*+]+?)\s*\+\s*(\d+)\s*\)\s*//\s*(\d+)",
         lambda m: f"cdiv({m[1]}, {m[3]})" if int(m[2]) == int(m[3]) - 1 else m[0],
@@ -206,7 +206,7 @@ def _follow_grid(text: str, axis: int, sides: Sequence[int]) -> str | None:
 
 
 def _tiled_otherwise(tree: Tree, request: SuggestRequest, sides: Sequence[int]) -> bool:
-    """True if the grid counts pieces of several blocks' lengths, and the kernel names that length itself: it would not follow."""
+    """True if the grid counts tiles of several block lengths that the kernel names as a number, which would not change."""
     numbers = {int(number) for side in request.contract.grid for number in re.findall(r"(?<![\w.])\d+(?![\w.])", side)}
     pieces = {number for number in numbers if len(sides) == 1 and number > sides[0] > 1 and number % sides[0] == 0}
     named = {_integer(tree.text(node)) for node in tree.walk("number_literal", under=tree.function)}
@@ -225,7 +225,7 @@ def _side_name(length: int, axis: int, sides: Sequence[int]) -> str | None:
 
 
 def _follow_shared(contract: Contract, sides: Sequence[int]) -> str | None:
-    """Dynamic shared bytes as a multiple of the block where they are one."""
+    """Returns the dynamic shared bytes as a multiple of the block's size, if they are one."""
     if "block" in contract.shared or not re.fullmatch(r"[\d\s*+()]+", contract.shared):
         return contract.shared
     threads = 1
@@ -243,7 +243,7 @@ def _follow_shared(contract: Contract, sides: Sequence[int]) -> str | None:
 def _shapes(
     request: SuggestRequest, sides: tuple[int, ...], ties: Sequence[BlockConstant]
 ) -> Iterator[tuple[int, ...]]:
-    """Blocks to try, the likeliest first."""
+    """Yields blocks to try, the most promising first."""
     limit = _thread_limit(request, ties)
     if len(sides) == 1:
         wanted: list[tuple[int, ...]] = [(length,) for length in LINES] if not ties[0].locked else []
@@ -271,7 +271,7 @@ def _keeps_grid(contract: Contract) -> bool:
 
 
 def _flat_shapes(sides: tuple[int, ...], ties: Sequence[BlockConstant]) -> Sequence[tuple[int, int]]:
-    """Two-dimensional shapes; where one side is locked, those with other lengths of the other side."""
+    """Returns two-dimensional shapes; if one side is locked, shapes with other lengths of the other side."""
     if ties[0].locked and ties[1].locked:
         return []
     if ties[0].locked:
@@ -288,14 +288,14 @@ def _flat_shapes(sides: tuple[int, ...], ties: Sequence[BlockConstant]) -> Seque
 
 
 def _fits_ties(shape: tuple[int, int], sides: tuple[int, ...], ties: Sequence[BlockConstant]) -> bool:
-    """True if one constant that holds two sides keeps them equal; a block is at least half a warp."""
+    """True if sides with the same constant are equal, and the block has at least half a warp."""
     if ties[0].constants and ties[0].constants == ties[1].constants and shape[0] != shape[1]:
         return False
     return _product(shape) * _product(sides[2:]) >= WARP
 
 
 def _thread_limit(request: SuggestRequest, ties: Sequence[BlockConstant]) -> int:
-    """The most threads of a block: what registers and launch bounds allow, unless the bounds change along."""
+    """Returns the maximum of threads per block that registers and launch bounds allow, unless the bounds change too."""
     bounds = re.search(r"__launch_bounds__\s*\(([^)]*)\)", request.kernel.source)
     names = {constant.name for tie in ties for constant in tie.constants}
     if bounds and names & set(re.findall(r"\w+", bounds[1])):
@@ -338,7 +338,7 @@ def _rewrite(
 
 
 def _sizes_shared(kernel: Kernel, edit: tuple[int, int, str]) -> bool:
-    """True if the constant that an edit changes is in the size of a shared array of the kernel."""
+    """True if the constant that an edit changes determines the size of a shared array."""
     tree = read_tree(kernel)
     name = next(c.name for c in integer_constants(kernel.unit.text).values() if c.span == edit[:2])
     arrays = [] if tree is None else tree.shared_arrays()

@@ -26,7 +26,7 @@ CAPS = 3
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Bounds that fit the objective: the block alone against spills, else caps, the mildest first."""
+    """Yields bounds for the objective: the block size alone against spills, else register caps, the mildest first."""
     tree = read_tree(request.kernel)
     threads = _threads(request.contract)
     resources = request.verdict.resources
@@ -64,7 +64,10 @@ def _threads(contract: Contract) -> int | None:
 
 
 def _caps(threads: int, registers: int) -> list[tuple[int, int]]:
-    """Blocks per SM and the registers that they leave each thread, below the present number, the largest first."""
+    """Returns numbers of blocks per SM with the registers per thread that they allow.
+
+    Only numbers below the present registers count; the largest comes first.
+    """
     caps: dict[int, int] = {}
     for blocks in range(1, 33):
         if blocks * threads > 2048:
@@ -76,7 +79,7 @@ def _caps(threads: int, registers: int) -> list[tuple[int, int]]:
 
 
 def _tight_caps(registers: int, tried: set[int]) -> list[int]:
-    """Caps below the present registers that no number of blocks per SM gives, the largest first; only `__maxnreg__` can name them."""
+    """Returns caps below the present registers that only `__maxnreg__` can set, largest first."""
     first = (registers - 1) // UNIT * UNIT
     return [cap for cap in range(first, LEAST - 1, -UNIT) if cap not in tried][: CAPS - len(tried)]
 

@@ -22,14 +22,17 @@ _AXIS = re.compile(r"(?:blockIdx|gridDim)\.([xyz])")
 
 
 def block_sides(contract: Contract) -> tuple[int, ...] | None:
-    """The block's sides where they are plain integers."""
+    """Returns the block's sides if they are plain integers."""
     if not all(re.fullmatch(r"\s*\d+\s*", side) for side in contract.block):
         return None
     return tuple(int(side) for side in contract.block)
 
 
 def with_block_dim(request: SuggestRequest) -> SuggestRequest | None:
-    """The same request about a kernel that asks for its block's lengths; None if it writes none of them as a number."""
+    """Returns the request for a kernel that reads `blockDim`.
+
+    None if the kernel writes none of its block's lengths as a number.
+    """
     sides = block_sides(request.contract)
     kernel = None if sides is None else _with_block_dim(request.kernel, (*sides, 1, 1)[:3])
     return None if kernel is None else replace(request, kernel=kernel)
@@ -37,14 +40,14 @@ def with_block_dim(request: SuggestRequest) -> SuggestRequest | None:
 
 @text_cache(32)
 def _with_block_dim(kernel: Kernel, sides: tuple[int, ...]) -> Kernel | None:
-    """Kept, since every recipe that does not apply asks for it."""
+    """Returns the kernel with `blockDim`. The result is cached, since every recipe that does not apply asks for it."""
     tree = read_tree(kernel)
     edits = [] if tree is None else list(_edits(tree, sides))
     return apply_edits(kernel, edits) if edits else None
 
 
 def names_length(request: SuggestRequest) -> bool:
-    """True if the kernel names one of the block's lengths, or their product, as a number, so that it may not be launched otherwise."""
+    """True if the kernel has one of the block's lengths, or their product, as a number, so that its launch may not change."""
     sides, tree = block_sides(request.contract), read_tree(request.kernel)
     if sides is None or tree is None:
         return False

@@ -35,7 +35,7 @@ class SharedBuffer:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Each pair of buffers with disjoint lifetimes merged, the pair that saves most first."""
+    """Yields a candidate for each pair of buffers with disjoint lifetimes, the largest saving first."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -75,7 +75,7 @@ def _buffers(tree: Tree, statements: list[Node]) -> Iterator[SharedBuffer]:
 
 
 def _is_element(use: Node) -> bool:
-    """True if the buffer is indexed where it is named, so that no pointer to it lives on."""
+    """True if the use is an indexed element, so that no pointer to the buffer remains."""
     parent = use.parent
     if parent is None or parent.type != "subscript_expression":
         return False
@@ -102,7 +102,7 @@ def _statement_of(statements: list[Node], use: Node) -> int | None:
 
 
 def _alike(early: SharedBuffer, late: SharedBuffer) -> bool:
-    """True if one can stand for the other: same type, and one dimension each or the same ones."""
+    """True if one can replace the other: same type, and both one-dimensional or of equal dimensions."""
     one, other = early.variable, late.variable
     return one.type == other.type and (one.dims == other.dims or len(one.dims) == len(other.dims) == 1)
 
@@ -112,7 +112,7 @@ def _barrier_between(tree: Tree, statements: list[Node], early: SharedBuffer, la
 
 
 def _can_part(tree: Tree, statements: list[Node], early: SharedBuffer, late: SharedBuffer) -> bool:
-    """True if all threads meet between the two lifetimes, or can be made to: no thread has left, and none jumps."""
+    """True if a barrier lies between the two lifetimes or can be added there: no thread has returned, and none jumps."""
     if _barrier_between(tree, statements, early, late):
         return True
     return next(tree.walk("return_statement", "goto_statement", "labeled_statement"), None) is None
@@ -136,7 +136,7 @@ def _merge(tree: Tree, statements: list[Node], early: SharedBuffer, late: Shared
 
 
 def _undeclare(tree: Tree, variable: DeclaredVariable) -> Edit:
-    """Take one declarator out of its declaration, and the whole line where it is the only one."""
+    """Returns an edit that removes one declarator from its declaration, or the whole line if it is the only one."""
     text = tree.kernel.unit.text
     declarators = variable.declaration.children_by_field_name("declarator")
     start, end = tree.span(variable.node)

@@ -1,4 +1,4 @@
-"""Names for the numbers that rewrites bring: a constant of the file where it has one, else a new one above the kernel."""
+"""Names for numbers that rewrites introduce: an existing constant of the file, else a new one above the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BINS = "bin|bucket|level|class|symbol"
 
 
 def warps(tree: Tree, threads: int) -> str:
-    """The number of a block's warps: by the file's constant for its threads or warps, else a number."""
+    """Returns the text of the number of a block's warps: from the file's constant for its threads or warps, else a number."""
     block = known(tree, threads, "block|thread|chunk|cta")
     return known(tree, threads // WARP, "warps") or (f"{block} / {warp_width(tree)}" if block else str(threads // WARP))
 

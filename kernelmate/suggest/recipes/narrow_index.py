@@ -24,13 +24,13 @@ from kernelmate.suggest.syntax_loops import loops
 WIDE = frozenset({"long long", "unsigned long long", "size_t", "int64_t", "uint64_t", "long", "unsigned long", "ptrdiff_t", "long long int", "long int"})  # fmt: skip
 INTS = frozenset({"int", "unsigned", "unsigned int"})
 COUNTED = 31
-"""Bits that count elements in a signed index."""
+"""Bits of a signed index that counts elements."""
 STRIDED = 30
-"""Bits where a loop adds a stride to an index, which goes beyond the last element before the loop ends."""
+"""Bits if a loop adds a stride to an index, which exceeds the last element before the loop ends."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes every such variable, argument and cast."""
+    """Yields one candidate that changes every such variable, argument and cast."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -63,7 +63,7 @@ RECIPE = Recipe("narrow-index", ("registers", "time", "occupancy"), (), rewrites
 
 
 def _indexed(tree: Tree, edits: Sequence[Edit], narrow: set[str]) -> set[str]:
-    """The arguments that what is narrowed may index: those named in a statement with it, or that such a pointer is into."""
+    """Returns the arguments that narrowed variables may index: those in a statement with them, directly or by a pointer."""
     changed = [start for start, _, _ in edits]
     used = {use.start_byte for name in narrow for use in tree.uses(name)}
     met: set[str] = set()
@@ -94,7 +94,7 @@ def _missing(contract: Contract, indexed: set[str], bits: int) -> list[str]:
 
 
 def _only_counting(tree: Tree, names: set[str]) -> set[str]:
-    """Those whose every use is in an index, a comparison, the head of a loop, or what another such one is given."""
+    """Returns the names whose uses are all indices, comparisons, loop headers, or values of other such names."""
     left = {name for name in names if tree.uses(name) and not _given_address(tree, name)}
     while True:
         bad = {name for name in left if not all(_counts(tree, use, left) for use in tree.uses(name))}
@@ -138,7 +138,7 @@ def _counts(tree: Tree, use: Node, among: set[str]) -> bool:
 
 
 def _given_address(tree: Tree, name: str) -> bool:
-    """True if a variable is ever given an address as a number."""
+    """True if an address is ever assigned to the variable as a number."""
     given = [variable.value for variable in (tree.variable(name),) if variable is not None]
     for use in tree.uses(name):
         parent = use.parent
@@ -149,7 +149,7 @@ def _given_address(tree: Tree, name: str) -> bool:
 
 
 def _is_address(tree: Tree, cast: Node) -> bool:
-    """True if what is cast is a pointer, an array, or reckoned from one: not an element of it."""
+    """True if the operand of the cast is a pointer, an array, or an address computed from one."""
     operand = cast.child_by_field_name("value")
     if operand is None:
         return False
@@ -158,7 +158,7 @@ def _is_address(tree: Tree, cast: Node) -> bool:
 
 
 def _names_address(tree: Tree, node: Node) -> bool:
-    """True if a name stands for a pointer or an array there, with none of its elements taken."""
+    """True if a name denotes a pointer or an array here, and not an element of it."""
     variable = tree.variable(tree.text(node))
     levels = 0 if variable is None else variable.pointers + len(variable.dims)
     at = node
@@ -173,7 +173,7 @@ def _names_address(tree: Tree, node: Node) -> bool:
 
 
 def _of_variables(tree: Tree, names: set[str]) -> Iterator[Edit]:
-    """Declarations with another type; arguments through a copy at the kernel's beginning."""
+    """Yields declarations with the narrow type; arguments get a copy at the kernel's beginning."""
     copies: list[str] = []
     seen: set[int] = set()
     for name in sorted(names):
@@ -203,7 +203,7 @@ def _of_variables(tree: Tree, names: set[str]) -> Iterator[Edit]:
 
 
 def _of_casts(tree: Tree, narrow: set[str]) -> Iterator[Edit]:
-    """Casts inside indices: to 32 bits, or gone where what is cast has them already."""
+    """Yields edits of casts inside indices: to 32 bits, or removed if the operand already has 32."""
     for cast in tree.walk("cast_expression"):
         kind, value = cast.child_by_field_name("type"), cast.child_by_field_name("value")
         if kind is None or value is None or re.sub(r"\s+", " ", tree.text(kind)) not in WIDE:
@@ -217,7 +217,7 @@ def _of_casts(tree: Tree, narrow: set[str]) -> Iterator[Edit]:
 
 
 def _has_32_bits(tree: Tree, node: Node, narrow: set[str]) -> bool:
-    """True if a name stands for a builtin, or is declared with 32 bits wherever it is."""
+    """True if a name is a builtin variable, or is declared with 32 bits everywhere."""
     name = tree.text(node)
     if name in BUILTINS or name in narrow:
         return True

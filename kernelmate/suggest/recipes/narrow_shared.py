@@ -21,7 +21,7 @@ _ZERO = re.compile(r"0+(?:\.0*)?[fFuU]?")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes every such array in the type of what is stored into it."""
+    """Yields one candidate that gives every such array the type of the values stored into it."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -48,7 +48,7 @@ RECIPE = Recipe("narrow-shared", ("shared_bytes", "occupancy"), ("time",), rewri
 
 
 def _came_as(tree: Tree, variable: DeclaredVariable) -> tuple[str, str | None] | None:
-    """The narrower type of all stored values, and the function that converts it; None if there is none."""
+    """Returns the narrower type from which all stored values are converted, and the conversion; None if there is none."""
     if variable.type not in {"float", "int", "unsigned", "unsigned int", "double"} or "extern" in variable.qualifiers:
         return None
     elements = [one for one in element_accesses(tree) if root_name(tree, one) == variable.name]
@@ -75,7 +75,7 @@ def _came_as(tree: Tree, variable: DeclaredVariable) -> tuple[str, str | None] |
 
 
 def _types(tree: Tree, value: Node) -> set[tuple[str, str | None]] | None:
-    """Types of the elements that a value is one of; an empty set for a zero, None for anything else."""
+    """Returns the types of the elements that a value may be; empty for a zero, None for any other expression."""
     value = strip_parentheses(value)
     if value.type == "conditional_expression":
         parts = [value.child_by_field_name(side) for side in ("consequence", "alternative")]

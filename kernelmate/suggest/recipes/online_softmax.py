@@ -24,7 +24,7 @@ _EXPONENTIAL = re.compile(r"(__expf|expf|exp|std::exp)\((.+)-(\w+)\)")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes the first such pair of loops."""
+    """Yields one candidate that changes the first such pair of loops."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -52,7 +52,7 @@ RECIPE = Recipe("online-softmax", ("time", "global_bytes"), ("registers", "accur
 
 
 def _function(largest: Pass, total: Pass) -> str | None:
-    """The exponential that the second loop adds, if it adds that of the same elements less the maximum."""
+    """Returns the exponential function, if the second loop adds `exp(element - maximum)` of the same elements."""
     rising = largest.carried.comparison == ">" or (largest.carried.function or "").removeprefix("std::") in {"fmaxf", "fmax", "max"}  # fmt: skip
     if largest.carried.kind != "extreme" or not rising or total.carried.kind != "sum":
         return None

@@ -28,7 +28,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes every such array."""
+    """Yields one candidate that changes every such array."""
     tree = read_tree(request.kernel)
     lanes = None if tree is None else lanes_of(tree, request.contract)
     if tree is None or lanes is None:
@@ -72,12 +72,12 @@ def _own(tree: Tree, lanes: LaneEvaluator, variable: DeclaredVariable) -> bool:
 
 
 def arguments_of(tree: Tree) -> set[str]:
-    """The kernel's arguments, which have their values from outside."""
+    """Returns the kernel's arguments."""
     return {parameter.name for parameter in tree.kernel.signature.parameters}
 
 
 def indices_of(element: Node) -> list[Node]:
-    """The indices of an element of several dimensions, the outermost first."""
+    """Returns the indices of an element of a multidimensional array, the outermost first."""
     found: list[Node] = []
     node: Node | None = element
     while node is not None and node.type == "subscript_expression":

@@ -25,12 +25,12 @@ REASON = "so that the elements of a column lie in different banks"
 BANKS = 32
 BANK_BYTES = 4
 WORST_STRIDE = 4
-"""Rows whose length shares at least this factor with the number of banks are worth padding."""
+"""A row length that shares at least this factor with the number of banks is worth padding."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedTile:
-    """A shared array with rows of a length that keeps a column on few banks.
+    """A shared array whose row length maps a column to few banks.
 
     Attributes:
         columns: elements of a row. ways: how many rows fall on the same bank, at most. padding: elements to add.
@@ -46,7 +46,7 @@ class SharedTile:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """All suspicious tiles together, then each alone where there are several."""
+    """Yields a candidate that pads all such tiles, then one for each tile if there are several."""
     counters = request.verdict.counters
     conflicts = None if counters is None else counters.bank_conflicts
     tree = read_tree(request.kernel)
@@ -86,7 +86,7 @@ def _tiles(tree: Tree) -> Iterator[SharedTile]:
 
 
 def _always_indexed(tree: Tree, variable: DeclaredVariable) -> bool:
-    """True if every use gives all indices at once, so that nothing else depends on where a row begins."""
+    """True if every use gives all indices at once, so that nothing else depends on the row length."""
     return all(_indices(tree, use, len(variable.dims)) is not None for use in tree.uses(variable.name))
 
 
@@ -111,7 +111,7 @@ def _indices(tree: Tree, use: Node, count: int) -> list[Node] | None:
 
 
 def _walked_by_columns(tree: Tree, variable: DeclaredVariable, request: SuggestRequest) -> bool:
-    """True if neighbouring lanes use different rows: some index before the last one depends on the lane."""
+    """True if neighbouring lanes access different rows: an index before the last depends on the lane."""
     lane = _lane_names(tree, request)
     for use in tree.uses(variable.name):
         indices = _indices(tree, use, len(variable.dims)) or []
@@ -121,7 +121,9 @@ def _walked_by_columns(tree: Tree, variable: DeclaredVariable, request: SuggestR
 
 
 def _lane_names(tree: Tree, request: SuggestRequest) -> set[str]:
-    """Names that differ between the lanes of a warp.
+    """Returns names that differ between the lanes of a warp.
+
+    These are threadIdx.x, variables computed from it, and threadIdx.y if a row of the block is shorter than a warp.
 
     They are threadIdx.x, what is made of it, and threadIdx.y where a row of the block is shorter than a warp.
     """
@@ -149,7 +151,7 @@ def _mentions(tree: Tree, node: Node, names: set[str]) -> bool:
 
 
 def _pad(tree: Tree, tile: SharedTile) -> Iterator[Edit]:
-    """The longer row, and a comment at the end of the line that says why it is."""
+    """Yields edits for the longer row, and for a comment with the reason at the end of its line."""
     array = next(tree.walk("array_declarator", under=tile.variable.node))
     size = array.child_by_field_name("size")
     assert size is not None, "a tile's last dimension was read before"

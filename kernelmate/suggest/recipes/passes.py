@@ -1,4 +1,4 @@
-"""Two loops of a kernel that go over the same elements one after the other: what a rewrite into one pass starts from."""
+"""Pairs of consecutive loops over the same elements, which rewrites merge into one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A loop whose whole work is to join one value: `value` is what is joined at each turn, locals written out."""
+    """A loop that only combines one value. `value` is the text combined in each iteration, with locals substituted."""
 
     loop: CountingLoop
     carried: CarriedValue
@@ -23,7 +23,7 @@ class Pass:
 
 
 def pairs(tree: Tree) -> Iterator[tuple[Pass, Pass]]:
-    """Passes and the next one over the same range, whose elements nothing changes until the second is done."""
+    """Yields pairs of consecutive passes over the same range, between which nothing changes their elements."""
     found = [one for loop in loops(tree) if (one := _read(tree, loop)) is not None]
     for early, late in pairwise(found):
         parents = early.loop.node.parent, late.loop.node.parent
@@ -75,7 +75,7 @@ def _value(tree: Tree, loop: CountingLoop, carried: CarriedValue) -> str | None:
 
 
 def written_out(tree: Tree, node: Node, loop: CountingLoop) -> str:
-    """An expression's text with the variables that the loop's body declares replaced by what they are given."""
+    """Returns an expression's text with the variables declared in the loop's body substituted by their values."""
     given: dict[str, str] = {}
     for declaration in loop.body[:-1]:
         for declarator in declaration.children_by_field_name("declarator"):
@@ -87,17 +87,17 @@ def written_out(tree: Tree, node: Node, loop: CountingLoop) -> str:
 
 
 def squeezed(text: str) -> str:
-    """A text without white space."""
+    """Returns a text without white space."""
     return "".join(text.split())
 
 
 def with_variable(text: str, name: str, other: str) -> str:
-    """A text with one name in place of another."""
+    """Returns a text with one name replaced by another."""
     return re.sub(rf"(?<![\w.]){name}\b", other, text)
 
 
 def _unchanged(tree: Tree, early: Pass, late: Pass) -> bool:
-    """True if no array that is read is written before the second loop is over."""
+    """True if no array that is read is written before the end of the second loop."""
     arrays = {root_name(tree, element) for element in tree.walk("subscript_expression", under=early.loop.block)}
     for place in writes(tree, tree.body):
         if place.start_byte < late.loop.node.end_byte and root_name(tree, place) in arrays:

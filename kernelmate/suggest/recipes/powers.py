@@ -23,7 +23,7 @@ _SIMPLE = re.compile(r"[A-Za-z_]\w*(?:\[\w+\])?")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every power that can be a product."""
+    """Yields one candidate, for every power that can be a product."""
     edits: list[Edit] = []
     found: list[str] = []
     for tree in own_trees(request.kernel):
@@ -51,7 +51,7 @@ def _inside(call: Node, other: Node) -> bool:
 
 
 def _written_out(tree: Tree, call: Node, base: Node, exponent: Node, number: int) -> list[Edit]:
-    """Edits for one power; none if it stays."""
+    """Returns edits for one power; none if it stays."""
     double = call_name(tree, call) in {"pow", "std::pow"} and not _is_float(tree, base)
     kind = "double" if double else "float"
     running = _running(tree, call, base, exponent, kind, number)
@@ -85,7 +85,7 @@ def _written_out(tree: Tree, call: Node, base: Node, exponent: Node, number: int
 
 
 def _product(text: str, power: int) -> str:
-    """The power by as few products as there are, those of squares shared by the compiler."""
+    """Returns the power as a product with few multiplications; the compiler shares equal squares."""
     if power == 4:
         return f"(({text} * {text}) * ({text} * {text}))"
     if power > 4:
@@ -96,7 +96,7 @@ def _product(text: str, power: int) -> str:
 
 
 def _is_float(tree: Tree, node: Node) -> bool:
-    """True if all that the expression names is float, or a whole number beside one."""
+    """True if the expression names only floats, or whole numbers beside one."""
     kinds = set()
     for name in names(tree, node):
         variable = tree.variable(name)
@@ -106,7 +106,7 @@ def _is_float(tree: Tree, node: Node) -> bool:
 
 
 def _statement(call: Node) -> Node | None:
-    """The statement that a call is in, where another may stand before it, and it is done whenever that is."""
+    """Returns the statement of a call, if another can precede it and it runs whenever that does."""
     node: Node | None = call
     while node is not None and node.type not in {"expression_statement", "declaration", "return_statement"}:
         if node.type in {"conditional_expression", "for_statement", "while_statement", "condition_clause"}:
@@ -116,7 +116,7 @@ def _statement(call: Node) -> Node | None:
 
 
 def _running(tree: Tree, call: Node, base: Node, exponent: Node, kind: str, number: int) -> list[Edit]:
-    """`powf(x, k)` in the loop over k: a product that grows by a factor each turn."""
+    """Rewrites `powf(x, k)` in the loop over k as a product that gains a factor in each iteration."""
     inner = strip_parentheses(exponent)
     if inner.type == "cast_expression":
         inner = strip_parentheses(inner.child_by_field_name("value") or inner)
@@ -145,7 +145,7 @@ def _running(tree: Tree, call: Node, base: Node, exponent: Node, kind: str, numb
 
 
 def _merged(edits: list[Edit]) -> list[Edit]:
-    """Insertions at one place as one edit, in their order."""
+    """Joins insertions at the same place to one edit, in their order."""
     joined: dict[tuple[int, int], str] = {}
     for start, end, text in edits:
         joined[start, end] = joined.get((start, end), "") + text

@@ -39,7 +39,7 @@ LARGEST = 48 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """The array of counts: `bins` elements of `type`, met only by the atomics in `calls` at the places `elements`."""
+    """An array of `bins` counts of `type`. Its only uses are the atomics in `calls`, at the elements `elements`."""
 
     array: str
     type: str
@@ -49,7 +49,7 @@ class Histogram:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate for each array of counts."""
+    """Yields one candidate for each array of counts."""
     kernel = without_early_returns(request.kernel)
     tree = None if kernel is None else read_tree(kernel)
     if kernel is None or tree is None or calls(tree) & BARRIERS:
@@ -92,7 +92,7 @@ def _histogram(request: SuggestRequest, tree: Tree, array: str) -> Histogram | N
 
 
 def _adding_call(tree: Tree, use: Node) -> tuple[Node, Node] | None:
-    """The statement `atomicAdd(&use[...], n);` around a use: the call, and the element."""
+    """Returns the call and the element of the statement `atomicAdd(&use[...], n);` around a use."""
     element = use.parent
     address = None if element is None else element.parent
     arguments = None if address is None else address.parent
@@ -109,7 +109,7 @@ def _adding_call(tree: Tree, use: Node) -> tuple[Node, Node] | None:
 
 
 def _depends_on_data(request: SuggestRequest, tree: Tree, element: Node) -> bool:
-    """True if the bin depends on the data, not only on the thread's index: only then do blocks contend for it."""
+    """True if the bin depends on data and not only on the thread's index: only then do blocks contend for it."""
     index = index_of(element)
     lanes = lanes_of(tree, request.contract)
     return (
@@ -153,7 +153,7 @@ def _private(kernel: Kernel, tree: Tree, found: Histogram) -> Kernel:
 
 
 def _bins(tree: Tree, found: Histogram) -> tuple[str, list[Edit]]:
-    """The number of bins by its name, and the edit that gives it one."""
+    """Returns the name of the number of bins, and the edit that declares it."""
     name = known(tree, found.bins, BINS)
     if name is not None:
         return name, []

@@ -41,7 +41,7 @@ class Between:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Each barrier that separates nothing, removed alone."""
+    """Yields a candidate for each barrier that separates nothing."""
     tree = read_tree(request.kernel)
     if tree is None or not only_pure_calls(tree, tree.body, frozenset(BARRIERS)) or _hidden(tree):
         return
@@ -61,14 +61,14 @@ RECIPE = Recipe("remove-barrier", ("time",), (), rewrites)
 
 
 def _hidden(tree: Tree) -> bool:
-    """True if shared memory is reached by pointers, or threads leave early: what meets at a barrier is not plain to see."""
+    """True if accesses to shared memory are not all visible: there are pointers to it, or threads return early."""
     if next(tree.walk("return_statement", "goto_statement", "break_statement", "continue_statement"), None) is not None:
         return True
     return any(v is not None and v.pointers and v.node.parent is not None and v.declaration.type == "declaration" for v in tree.variables.values())  # fmt: skip
 
 
 def _walk(tree: Tree, block: Node, steps: list[Node | Between]) -> bool:
-    """Barriers and what lies between them, in the order of execution, loops gone through twice."""
+    """Records barriers and the accesses between them in the order of execution, each loop twice."""
     for statement in statements(block):
         if is_barrier(tree, statement):
             steps += [statement, Between()]
@@ -100,7 +100,7 @@ def _add(tree: Tree, statement: Node, steps: list[Node | Between]) -> None:
 
 
 def _separates(steps: list[Node | Between], barrier: Node) -> bool:
-    """True if wherever the barrier comes up, something before it conflicts with something after it."""
+    """True if at any occurrence of the barrier an access before it conflicts with one after it."""
     for place, step in enumerate(steps):
         if isinstance(step, Between) or step.id != barrier.id:
             continue

@@ -23,7 +23,7 @@ _BY_VALUE = re.compile(
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every pointer restricted, those never written also const."""
+    """Yields one candidate with every pointer restricted, and const if it is never written."""
     tree = read_tree(request.kernel)
     pointers = [parameter for parameter in request.kernel.signature.parameters if parameter.pointer]
     if tree is None or not pointers or _launched_with_one_array_twice(request.kernel):
@@ -54,12 +54,12 @@ RECIPE = Recipe("restrict-pointers", ("time", "global_bytes"), ("registers",), r
 
 
 def only_read(tree: Tree, name: str) -> bool:
-    """True if nothing is stored through this pointer, and it goes nowhere where that could happen."""
+    """True if nothing is stored through this pointer, and it is not passed on to code that could."""
     return all(_reads(tree, use) for use in tree.uses(name))
 
 
 def _reads(tree: Tree, use: Node) -> bool:
-    """True if a use of a pointer reads an element, or is arithmetic that ends in reading one."""
+    """True if a use of a pointer reads an element, or is pointer arithmetic whose result is only read."""
     node = use
     while node.parent is not None:
         parent = node.parent
@@ -81,13 +81,13 @@ def _reads(tree: Tree, use: Node) -> bool:
 
 
 def _const_pointer(tree: Tree, declarator: Node) -> bool:
-    """True if a local pointer made from it points to const, so that nothing is stored through it either."""
+    """True if a local pointer made from it points to const, so that nothing is stored through it."""
     declared = next((v for v in tree.variables.values() if v is not None and v.node.id == declarator.id), None)
     return declared is not None and declared.pointers == 1 and "const" in declared.qualifiers
 
 
 def _value_is_read(tree: Tree, element: Node) -> bool:
-    """True if an element is used as a value: not assigned, not counted up, its address not taken."""
+    """True if an element is used as a value: not assigned, not incremented, its address not taken."""
     node = element
     while node.parent is not None and node.parent.type in {
         "parenthesized_expression",
@@ -145,7 +145,7 @@ def _declared_elsewhere(kernel: Kernel) -> bool:
 
 
 def _launched_with_one_array_twice(kernel: Kernel) -> bool:
-    """True if a launch of the unit passes the same pointer for two parameters: they do alias."""
+    """True if a launch of the unit passes the same pointer for two parameters, which then alias."""
     pointers = [index for index, parameter in enumerate(kernel.signature.parameters) if parameter.pointer]
     for site in kernel.launches:
         arguments = _arguments(kernel.unit.text[site.start : site.end])
@@ -157,7 +157,7 @@ def _launched_with_one_array_twice(kernel: Kernel) -> bool:
 
 
 def _arguments(launch: str) -> list[str]:
-    """The texts between the commas of the last parentheses of a launch."""
+    """Returns the texts of a launch's arguments."""
     parts = [""]
     depth = 0
     for character in launch[launch.rfind(">>>") + 3 :].strip().removeprefix("("):

@@ -1,4 +1,4 @@
-"""Changes of structure that rewrites need before they can do their own: none of them alters what a kernel computes."""
+"""Changes of structure that prepare rewrites; none of them alters a kernel's results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmate.suggest.syntax_loops import GuardedWork, guarded
 WARP = 32
 """Threads of a warp."""
 _WIDTH = r"^k?_?warp$|warp_?(?:size|width|len|threads|lanes)|^k?_?lanes$|(?:lanes|threads)_?per_?warp"
-"""Names of a constant for the threads of a warp."""
+"""Pattern of a constant's name for the threads of a warp."""
 WARPS = 32
 """Warps of the largest block, which has 1024 threads."""
 
@@ -24,7 +24,9 @@ ZERO = {
 
 
 def without_early_returns(kernel: Kernel) -> Kernel | None:
-    """The kernel with `if (out) return; rest` written as `if (in) { rest }`, so that all threads reach its end.
+    """Returns the kernel with `if (out) return; rest` written as `if (in) { rest }`, so that all threads reach its end.
+
+    None if a return remains.
 
     None if a return remains: every thread of a block must come to what is put at the end.
     """
@@ -42,7 +44,7 @@ def without_early_returns(kernel: Kernel) -> Kernel | None:
 
 
 def _braced_rest(tree: Tree, guard: GuardedWork) -> list[Edit]:
-    """Edits that put what follows a guard into its braces, one level further in."""
+    """Returns edits that move the statements after a guard into its braces, indented by one level."""
     text = tree.kernel.unit.text
     rest = guard.rest
     before = last_return(guard)
@@ -59,7 +61,7 @@ def _braced_rest(tree: Tree, guard: GuardedWork) -> list[Edit]:
 
 
 def last_return(guard: GuardedWork) -> Node:
-    """The last of the returns that the guard stands for."""
+    """Returns the last of the returns that the guard replaces."""
     node = guard.node
     for _ in range(guard.returns - 1):
         following = node.next_named_sibling
@@ -71,7 +73,7 @@ def last_return(guard: GuardedWork) -> Node:
 
 
 def further_in(tree: Tree, start: int, end: int) -> list[Edit]:
-    """Insertions that indent each line that begins between two offsets by one level; preprocessor lines stay."""
+    """Returns insertions that indent each line between two offsets by one level; preprocessor lines stay."""
     text, step = tree.kernel.unit.text, indent_step(tree)
     edits: list[Edit] = []
     line = text.find("\n", start, end) + 1
@@ -105,7 +107,7 @@ def _only_comments(text: str) -> bool:
 
 
 def known(tree: Tree, value: int, words: str) -> str | None:
-    """A constant of the file with this value, whose name has one of these words: `tile|side`."""
+    """Returns a constant of the file with this value, whose name has one of the words in the pattern (`tile|side`)."""
     for name, constant in integer_constants(tree.kernel.unit.text).items():
         visible = constant.span[0] < tree.kernel.start and tree.variable(name) is None
         if visible and constant.value == value and re.search(words, name, re.IGNORECASE):
@@ -114,18 +116,18 @@ def known(tree: Tree, value: int, words: str) -> str | None:
 
 
 def warp_width(tree: Tree) -> str:
-    """The length of a warp: the file's constant for it, else the number."""
+    """Returns the text of a warp's length: the file's constant for it, else the number."""
     return known(tree, WARP, _WIDTH) or str(WARP)
 
 
 def half_warp(tree: Tree) -> str:
-    """Half the length of a warp, the first distance of a sum by shuffles."""
+    """Returns the text of half a warp's length, the first offset of a sum by shuffles."""
     width = known(tree, WARP, _WIDTH)
     return f"{width} / 2" if width else str(WARP // 2)
 
 
 class BlockReductions:
-    """Functions that join the values of a block, each written once above the kernel with the warp's that it calls."""
+    """Functions that reduce a block's values, each written once above the kernel with the warp reduction that it calls."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -135,7 +137,7 @@ class BlockReductions:
 
     @property
     def count(self) -> int:
-        """Functions so far."""
+        """Number of functions so far."""
         return len(self._names)
 
     def name(self, function: str | None, kind: str, *, again: bool) -> str:
@@ -159,7 +161,7 @@ class BlockReductions:
         return self._names[key][1]
 
     def value_name(self, name: str) -> str:
-        """A name that no value has yet."""
+        """Returns an unused name for a value."""
         numbered = fresh(self._tree, name)
         count = 1
         while numbered in self._values:
@@ -169,7 +171,7 @@ class BlockReductions:
         return numbered
 
     def edit(self) -> Edit:
-        """The functions, above the kernel and its comments."""
+        """Returns the edit that inserts the functions above the kernel and its comments."""
         place = above(self._tree.kernel)
         text = "".join(self._text(*key, *names, key in self._again) for key, names in self._names.items())
         return place, place, text

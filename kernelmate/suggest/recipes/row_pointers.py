@@ -1,4 +1,4 @@
-"""Pointers to a row in the place of `array[row * cols + i]`, so that a strided loop has accesses of the form `pointer[i]`."""
+"""Pointers to rows that replace `array[row * cols + i]`, so that a strided loop accesses `pointer[i]`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 
 def with_row_pointers(kernel: Kernel) -> Kernel:
-    """The kernel with a pointer, declared before its first loop, for each array and offset that its outermost loops use.
+    """Returns the kernel with a pointer for each array and offset that its outermost loops use.
 
-    The same kernel where no parameter is accessed at an offset that has one value all through the kernel.
+    Pointers are declared before the first loop. The kernel is unchanged if no parameter is accessed at an offset that
+    is constant throughout.
     """
     tree = read_tree(kernel)
     if tree is None:
@@ -48,7 +49,7 @@ def with_row_pointers(kernel: Kernel) -> Kernel:
 
 
 def _offset(tree: Tree, loop: CountingLoop, element: Node) -> Node | None:
-    """The part of an element's index that is added to the loop's variable."""
+    """Returns the part of an element's index that is added to the loop's variable."""
     index = index_of(element)
     if index is None or index.type != "binary_expression" or operator(tree, index) != "+":
         return None
@@ -62,7 +63,10 @@ def _offset(tree: Tree, loop: CountingLoop, element: Node) -> Node | None:
 
 
 def _known_before(tree: Tree, offset: Node, first: Node) -> bool:
-    """True if the offset is known before the first loop, and stays: its variables do, and it reads constant memory alone.
+    """True if the offset is known before the first loop and does not change.
+
+    Its variables are constant, and it reads constant memory only. A difference may wrap below zero if it is unsigned,
+    and only its sum with the loop's variable is a valid index.
 
     A difference may be unsigned and below zero, where only its sum with the loop's variable is a number of an element.
     """
@@ -92,7 +96,7 @@ def _declared_before(tree: Tree, variable: DeclaredVariable, first: Node) -> boo
 
 
 def _is_row_of(tree: Tree, name: str) -> bool:
-    """True if the array is a parameter, a pointer that stays where it is."""
+    """True if the array is a parameter: a pointer that does not change."""
     variable = tree.variable(name)
     if variable is None or variable.pointers != 1 or variable.declaration.type != "parameter_declaration":
         return False
@@ -101,7 +105,7 @@ def _is_row_of(tree: Tree, name: str) -> bool:
 
 
 def _edits(tree: Tree, name: str, offset: Node, uses: list[Node]) -> list[Edit]:
-    """Each use by the pointer."""
+    """Returns edits that replace each use by the pointer."""
     edits: list[Edit] = []
     for element in uses:
         argument, index = element.child_by_field_name("argument"), index_of(element)
@@ -123,7 +127,7 @@ def _declaration(tree: Tree, name: str, offset: Node) -> str:
 
 
 def _inserted(tree: Tree, declared: list[str], first: Node) -> Edit:
-    """The declarations below the last pointer or constant that the body declares before its first loop."""
+    """Returns the edit that inserts the declarations below the last pointer or constant declared before the first loop."""
     place = None
     for node in statements(tree.body):
         if node.start_byte >= first.start_byte or node.type != "declaration":

@@ -1,4 +1,4 @@
-"""Sentences of a comment without what a rewrite made false: the clause goes, or says the new technique."""
+"""Corrects the sentences of a comment after a rewrite: a false clause is removed, or names the new technique."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ SENTENCE = re.compile(
 )
 CLAUSE = re.compile(r"([,;:]|\s+--?|\s+—)(?=\s)")
 FOLLOWS = re.compile(r"(?:and |but )?(?:so|which|because|since|hence|thus|therefore|whereas|until|while|as)\b", re.I)
-"""A clause that begins so says the reason for the one before it, or its effect."""
+"""Beginnings of a clause that gives the reason for the clause before it, or its effect."""
 _IT = re.compile(r"\b((?:to|of|with|from|than|against) )it\b")
 _LABEL = re.compile(
     r"(?:implementation|notes?|layout|launch|mapping|strategy|parallel\w*|optimi[sz]\w*|algorithm|approach|how)[.!]?",
     re.I,
 )
-"""A clause that only announces what follows."""
+"""Clauses that only announce what follows."""
 BY = r"(?P<by>(?:as|by|with|through|via|using|in|into|over)\s+)?(?P<article>(?:an?|the|one)\s+)?(?P<what>{})"
 SCOPE = r"(?:\s+(?:per|for each|for every|in each|in every|of each|within each|within the|of a) \w+)?(?:\s*\([^()]*\))?"
 
@@ -54,7 +54,7 @@ class EndedTechnique:
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
-    """A part of a sentence and the sign before it."""
+    """A part of a sentence, and the punctuation before it."""
 
     sign: str
     text: str
@@ -95,13 +95,13 @@ def corrected(
 
 
 def tells_apart(text: str, kernel: str, others: Sequence[str]) -> bool:
-    """True if a text has a word of another kernel's name that this one's lacks, so that it is about both."""
+    """True if a text has a word of another kernel's name that this kernel's name lacks, so that it compares kernels."""
     foreign = set().union(*map(_parts, others)) - _parts(kernel)
     return bool(foreign & set(re.findall(r"[a-z]+|\d+", text.lower())))
 
 
 def _coded(name: str) -> bool:
-    """True if the name cannot be taken for a word of English."""
+    """True if the name cannot be an English word."""
     return re.search(r"_|\d|[a-z][A-Z]", name.strip("_")) is not None
 
 
@@ -147,7 +147,7 @@ def _clauses(sentence: str) -> list[_Clause]:
 
 
 def _means(clauses: Sequence[_Clause], place: int, kernel: str, others: Sequence[str]) -> bool:
-    """True if the part of the sentence that has the clause names this kernel and no other one of the file."""
+    """True if the part of the sentence with the clause names this kernel and no other one of the file."""
     first = place
     while first > 0 and clauses[first].sign != ";":
         first -= 1
@@ -167,7 +167,7 @@ def _parts(name: str) -> set[str]:
 def _exchanged(
     clauses: Sequence[_Clause], place: int, match: re.Match[str], one: EndedTechnique, instead: str, *, opens: bool
 ) -> list[_Clause] | None:
-    """The clauses with the technique's words exchanged or its clause gone; None if neither leaves a sentence."""
+    """Returns the clauses with the technique's words replaced or its clause removed; None if no sentence is left."""
     clause = clauses[place]
     before, after = clause.text[: match.start()], clause.text[match.end() :]
     aside = None if one.phrase else re.search(r"\s*\([^()]*$", before)
@@ -194,7 +194,7 @@ def _exchanged(
 
 
 def _put(clauses: Sequence[_Clause], first: int, place: int, text: str) -> list[_Clause]:
-    """A clause in place of some, without what explained them."""
+    """Replaces some clauses by one, and removes the clauses that explained them."""
     last = place
     while last + 1 < len(clauses):
         following = clauses[last + 1]

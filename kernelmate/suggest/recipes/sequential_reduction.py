@@ -19,7 +19,7 @@ from kernelmate.suggest.syntax_effects import constant_after_start, operator, pl
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes every such loop turned round."""
+    """Yields one candidate that reverses every such loop."""
     tree = read_tree(request.kernel)
     if tree is None or not _power_of_two(request.contract):
         return
@@ -40,7 +40,7 @@ def _power_of_two(contract: Contract) -> bool:
 
 
 def _turned(tree: Tree, node: Node) -> list[Edit]:
-    """The edits of one loop; none if it is not of the shape."""
+    """Returns the edits of one loop; none if it has another form."""
     opening, condition, update, body = (
         node.child_by_field_name(field) for field in ("initializer", "condition", "update", "body")
     )
@@ -106,7 +106,7 @@ def _thread(tree: Tree, tested: Node, name: str) -> str | None:
 
 
 def _combines(tree: Tree, guarded: Node, thread: str, name: str) -> bool:
-    """True if each statement joins a[t] and a[t + s] of a shared array, in a way in which order does not matter."""
+    """True if each statement combines a[t] and a[t + s] of a shared array by an operation whose order does not matter."""
     then = guarded.child_by_field_name("consequence")
     if then is None:
         return False

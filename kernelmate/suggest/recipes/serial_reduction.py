@@ -42,7 +42,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes every such array."""
+    """Yields one candidate that changes every such array."""
     tree = read_tree(request.kernel)
     threads = block_threads(request.contract)
     if tree is None or threads is None:
@@ -100,7 +100,7 @@ def _within(node: Node, loop: CountingLoop) -> bool:
 
 
 def _reads_all(tree: Tree, loop: CountingLoop, elements: list[Node], threads: int) -> bool:
-    """True if the loop goes over the whole block's length, and reads the array at its variable, once a turn."""
+    """True if the loop runs over the whole block and reads the array once per iteration, at the loop variable."""
     bound = plain(tree, loop.bound)
     whole = bound == "blockDim.x" or integer_value(bound, integer_constants(tree.kernel.unit.text)) == threads
     inside = [one for one in elements if _within(one, loop)]
@@ -115,7 +115,7 @@ def _reads_all(tree: Tree, loop: CountingLoop, elements: list[Node], threads: in
 
 
 def _stored(tree: Tree, element: Node, variable: DeclaredVariable, joined: CarriedValue) -> Edit | None:
-    """The store, after a reduction within each warp."""
+    """Returns the edit of the store: it stores the result of a reduction within each warp."""
     expression, index = element.parent, index_of(element)
     statement = None if expression is None else expression.parent
     value = None if expression is None else expression.child_by_field_name("right")

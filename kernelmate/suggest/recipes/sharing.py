@@ -14,7 +14,10 @@ from kernelmate.suggest.syntax_loops import CountingLoop, read_loop
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A loop whose turns lanes share; what it carries is joined after `around`, which is the loop or one around it."""
+    """A loop whose iterations lanes share.
+
+    Carried values are combined after `around`, which is the loop or one around it.
+    """
 
     loop: CountingLoop
     joined: tuple[CarriedValue, ...]
@@ -44,7 +47,7 @@ def share(tree: Tree, work: Sequence[Node], *, inside: bool) -> Sharing | None:
 
 
 def _place(tree: Tree, statement: Node, found: Sharing, *, inside: bool) -> bool:
-    """Sort one statement in; False if lanes cannot do it."""
+    """Assigns one statement to lanes; False if they cannot execute it."""
     if statement.type not in {"for_statement", "while_statement"}:
         return _sort(tree, statement, found.stores)
     loop = read_loop(tree, statement)
@@ -67,7 +70,7 @@ def _place(tree: Tree, statement: Node, found: Sharing, *, inside: bool) -> bool
 
 
 def _deeper(tree: Tree, loop: CountingLoop) -> Sharing | None:
-    """Loops inside of a loop that all lanes go through alike; None if there is none, or no room for what is added."""
+    """Returns shared loops inside a loop that all lanes execute; None if there are none, or other statements prevent it."""
     if loop.node.type != "for_statement":
         return None
     inner = [read_loop(tree, node) for node in loop.body if node.type in {"for_statement", "while_statement"}]
@@ -88,7 +91,7 @@ def _deeper(tree: Tree, loop: CountingLoop) -> Sharing | None:
 def _joined_outside(
     tree: Tree, loop: CountingLoop, inner: CountingLoop, outer: tuple[CarriedValue, ...]
 ) -> Sharing | None:
-    """The inner loop shared, and what both carry joined after the outer one: once instead of at every turn."""
+    """Returns the inner loop shared, with its values combined once after the outer loop instead of in each iteration."""
     if _shared_loop(tree, inner) is None or not outer:
         return None
     names_ = {one.name for one in outer}
@@ -144,7 +147,7 @@ def _sort(tree: Tree, statement: Node, stores: list[Node]) -> bool:
 
 
 def _same_lane_reads(tree: Tree, loops: list[CountingLoop]) -> bool:
-    """True if what is stored in a loop is read again only by the lane that stored it."""
+    """True if values stored in a loop are read again only by the lane that stored them."""
     stored: dict[str | None, set[str]] = {}
     for element in element_accesses(tree):
         if is_written(tree, element):
@@ -160,7 +163,7 @@ def _same_lane_reads(tree: Tree, loops: list[CountingLoop]) -> bool:
 
 
 def _turn_of(tree: Tree, element: Node, loops: list[CountingLoop]) -> str:
-    """The element's index with `@` for the variable of the shared loop that it is in."""
+    """Returns the element's index with `@` for the variable of the shared loop around it."""
     index = index_of(element)
     around = [loop for loop in loops if loop.node.start_byte <= element.start_byte < loop.node.end_byte]
     if index is None:

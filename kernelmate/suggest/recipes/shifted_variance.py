@@ -25,10 +25,10 @@ _FIRST = re.compile(r"0u?|threadIdx\.x|lane|lane_?id|threadIdx\.x%32|threadIdx\.
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """The loop that adds elements and squares.
+    """A loop that adds elements and their squares.
 
     Attributes:
-        terms, squares: the nodes of what is added. value: the element in terms of what is known outside.
+        terms, squares: the nodes of what is added. value: the element in terms of names from outside the loop.
         names: of the sum of elements and of that of squares.
     """
 
@@ -40,7 +40,7 @@ class Sums:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes the first such loop."""
+    """Yields one candidate that changes the first such loop."""
     tree = read_tree(request.kernel)
     sums = None if tree is None else next((found for loop in loops(tree) if (found := _sums(tree, loop))), None)
     if tree is None or sums is None:
@@ -57,7 +57,7 @@ RECIPE = Recipe("shifted-variance", ("accuracy",), ("registers",), rewrites)
 
 
 def _about_mean(tree: Tree, shift: str) -> list[Edit] | None:
-    """Edits of `... - mean * mean`, where the mean is declared with its value; None if there is no such thing."""
+    """Returns edits of `... - mean * mean`, if the mean is a declared variable; else None."""
     for node in tree.walk("binary_expression"):
         right = node.child_by_field_name("right")
         if operator(tree, node) != "-" or right is None:
@@ -75,7 +75,9 @@ def _about_mean(tree: Tree, shift: str) -> list[Edit] | None:
 
 
 def _of_sums(tree: Tree, sums: Sums, shift: str) -> list[Edit] | None:
-    """Edits where the variance is made of the sums themselves, as in `(q - s * s / n) / n`: it is the same about any value.
+    """Returns edits for a variance computed from the sums, as in `(q - s * s / n) / n`. It is the same about any value.
+
+    Any other use of the sum of elements must be the declaration of its mean.
 
     What else is made of the sum of elements must be declared as its mean.
     """
@@ -108,7 +110,7 @@ def _of_sums(tree: Tree, sums: Sums, shift: str) -> list[Edit] | None:
 
 
 def _sums(tree: Tree, loop: CountingLoop) -> Sums | None:
-    """`s += v; q += v * v;`, with nothing else that is added."""
+    """Reads `s += v; q += v * v;`; None if the loop adds anything else."""
     terms: list[Node] = []
     squares: list[tuple[Node, str]] = []
     for node in tree.walk("assignment_expression", under=loop.block):
@@ -132,7 +134,7 @@ def _sums(tree: Tree, loop: CountingLoop) -> Sums | None:
 
 
 def _total(tree: Tree, added: Node) -> str | None:
-    """The variable that something is added to."""
+    """Returns the variable that `added` is added to."""
     left = None if added.parent is None else added.parent.child_by_field_name("left")
     return tree.text(left) if left is not None and left.type == "identifier" else None
 
@@ -145,7 +147,7 @@ def _squared(tree: Tree, node: Node) -> str | None:
 
 
 def _first_element(tree: Tree, loop: CountingLoop, term: Node) -> str | None:
-    """The value at the loop variable's least value over the whole block, locals of the loop written out."""
+    """Returns the text of the first element over the whole block, with the loop's locals substituted."""
     start = plain(tree, loop.start).replace(" ", "")
     variable = tree.variable(start)
     if variable is not None and variable.value is not None:

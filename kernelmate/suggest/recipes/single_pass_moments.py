@@ -21,7 +21,7 @@ from kernelmate.suggest.syntax_effects import body_span, fresh, indent_of, inden
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes the first such pair of loops."""
+    """Yields one candidate that changes the first such pair of loops."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -46,7 +46,7 @@ RECIPE = Recipe("single-pass-moments", ("time", "global_bytes"), ("registers", "
 
 
 def _mean(tree: Tree, total: Pass, squares: Pass) -> str | None:
-    """The name of the mean, if the second loop adds squares of the distance from it."""
+    """Returns the name of the mean, if the second loop adds squared distances from it."""
     if total.carried.kind != "sum" or squares.carried.kind != "sum":
         return None
     if plain(tree, total.loop.start) != plain(tree, squares.loop.start):

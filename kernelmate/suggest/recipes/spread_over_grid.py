@@ -21,7 +21,7 @@ THREADS = 256
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: the loop strided by the whole grid, which has a thread for every turn."""
+    """Yields one candidate with a grid-stride loop and a thread for every iteration."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -54,7 +54,7 @@ RECIPE = Recipe("spread-over-grid", ("time",), (), rewrites)
 
 
 def _only_loop(tree: Tree) -> CountingLoop | None:
-    """The kernel's one outermost loop, with nothing around it but declarations of scalars."""
+    """Returns the kernel's only outermost loop, if there are only declarations of scalars around it."""
     found = None
     for statement in statements(tree.body):
         if statement.type == "declaration":
@@ -70,7 +70,7 @@ def _only_loop(tree: Tree) -> CountingLoop | None:
 
 
 def _is(tree: Tree, text: str, wanted: str) -> bool:
-    """True if the text is a builtin, or a variable that holds it."""
+    """True if the text is a builtin variable, or a variable with its value."""
     text = "".join(text.split())
     if text == wanted:
         return True
@@ -84,7 +84,7 @@ def _is(tree: Tree, text: str, wanted: str) -> bool:
 
 
 def _contract_expression(request: SuggestRequest, tree: Tree, loop: CountingLoop) -> str | None:
-    """The loop's bound in the contract's language: a size that the kernel takes, or a number."""
+    """Returns the loop's bound as a contract expression: a size that is an argument of the kernel, or a number."""
     text = plain(tree, loop.bound)
     if text.isdigit():
         return text
@@ -96,7 +96,7 @@ def _contract_expression(request: SuggestRequest, tree: Tree, loop: CountingLoop
 
 
 def _edits(tree: Tree, loop: CountingLoop) -> list[tuple[int, int, str]]:
-    """Start and step of the loop, counted over the grid."""
+    """Returns edits of the loop's start and step, counted over the grid."""
     update = loop.node.child_by_field_name("update")
     if update is None:
         return []

@@ -36,12 +36,12 @@ from kernelmate.suggest.syntax_loops import global_index, guarded
 LARGEST = 48 * 1024
 """Bytes of static shared memory that every GPU allows a block: CUDA C++ Programming Guide, Technical Specifications."""
 LEAST = 2
-"""Elements of a record from which on lanes lie apart."""
+"""Minimum length of a record, in elements, for which lanes access distant elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """An array of records: `length` elements each; `elements` with the part of the index that is within a record."""
+    """An array of records of `length` elements; `elements` are its accesses, with the index within a record."""
 
     array: str
     type: str
@@ -52,12 +52,12 @@ class Records:
 
     @property
     def pitch(self) -> int:
-        """Elements from one record to the next in shared memory."""
+        """Distance of records in shared memory, in elements."""
         return self.length + 1 if ELEMENT_BYTES[self.type] == 4 and self.length % 2 == 0 else self.length
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes every such array, as far as shared memory holds them."""
+    """Yields one candidate for every such array that fits into shared memory."""
     kernel = without_early_returns(request.kernel)
     tree = None if kernel is None else read_tree(kernel)
     threads = block_threads(request.contract, least=32)
@@ -123,7 +123,7 @@ def _is_read(tree: Tree, element: Node) -> bool:
 
 
 def _within(tree: Tree, index: Node, number: str) -> tuple[str, str] | None:
-    """Length and place within the record of `number * K + e`, whatever the order of the terms."""
+    """Returns length and offset within the record of `number * K + e`, with its terms in any order."""
     text = plain(tree, index)
     for pattern in (
         rf"\(?(?:{number}\*(?P<k>\w+)|(?P<l>\w+)\*{number})\)?(?:\+(?P<e>.+))?",

@@ -8,7 +8,7 @@ from kernelmate.records import Contract
 from kernelmate.suggest.recipes.sentences import EndedTechnique
 
 _HALVES = r"(?:/=\s*2|>>=\s*1|/\s*2|>>\s*1)\s*\)[^;]*\[[^\]]*\+"
-"""The code of a loop by halves that joins elements of an array."""
+"""Pattern of a loop that halves a distance and combines elements of an array."""
 _KINDS = (
     r"(?:(?:classic|binary|usual|plain|simple|standard|shared[- ]memory|block|sequential|pairwise|interleaved)\s+)*"
 )
@@ -85,7 +85,7 @@ BLOCK_ATOMICS = (
     ),
 )
 _MEMORY = r"\b(?:shared|memory|arrays?|buffers?|scratch|tiles?|bytes|registers?|slots?|entry|entries|cells?|room|space|holds?|keeps?|reserves?|allocat\w+)\b"
-"""Words of a clause that says how memory is laid out, and not which work a thread does."""
+"""Words of a clause on the layout of memory, and not on the work of threads."""
 VECTOR = (
     EndedTechnique(
         r"(?:one|a\s+single)\s+(?:element|value|pixel|float|number)\s+(?:per|for\s+each)\s+thread|one\s+thread\s+(?:per|for\s+each)\s+(?:element|value|pixel|output|number)",
@@ -163,16 +163,16 @@ ENDED: dict[str, tuple[EndedTechnique, ...]] = {
         EndedTechnique(r"double[- ]buffer\w*|ping-?pong\w*|between\s+two\s+buffers|two\s+buffers", whole=True),
     ),
 }  # fmt: skip
-"""By the recipe's name; a recipe that is not named here ends no technique that comments tell of."""
+"""Ended techniques by the recipe's name. A recipe that is missing here ends none that comments mention."""
 
 
 def ended_by(recipe: str, before: Contract, after: Contract) -> tuple[EndedTechnique, ...]:
-    """The techniques that a rewrite ends: its recipe's, and the length of a block where the launch changed that."""
+    """Returns the techniques that a rewrite ends: the recipe's, and mentions of a block's length that changed."""
     return (*ENDED.get(recipe, ()), *_lengths(before.block, after.block))
 
 
 def _lengths(before: tuple[str, ...], after: tuple[str, ...]) -> tuple[EndedTechnique, ...]:
-    """`256 threads` and `16 x 16 threads` of blocks that have another length now."""
+    """Returns `256 threads` and `16 x 16 threads` of blocks whose length changed."""
     if before == after or not all(side.strip().isdigit() for side in (*before, *after)):
         return ()
     old, new = (math.prod(int(side) for side in block) for block in (before, after))
@@ -192,7 +192,7 @@ _MAPPED = (
     rf"(?:(?:one|an?|each|every|the|all|\d+|neighbou?ring|adjacent|consecutive)\s+{_WORKERS})"
     r"(?:\s+(?:per|for\s+(?:each|every)|in\s+(?:each|every))\s+\w+)?(?!\s+of\s+(?!threads)\w|[-\s]+(?:diagonal|size|matri|sparse))"
 )
-"""Threads that do something; not `each block of 64 columns`, which says what is computed."""
+"""Pattern of threads that do something; it excludes `each block of 64 columns`, which describes the computation."""
 _WAYS = (
     r"(?:one|two|three|four|single|\d+|several)[-\s]+pass(?:es)?(?:\s+over\s+(?:the|each|every)\s+\w+)?"
     r"|(?:is|are)\s+read\s+(?:once|twice|\w+\s+times)|shared\s+memory|scratch|shuffles?|atomics?|atomic(?:ally|Add|\s+(?:add\w*|operations?|updates?))|grid[-\s]strided?"
@@ -224,7 +224,9 @@ REWRITTEN = (
         for _ in range(4)
     ),
 )
-"""Patterns of comments that describe how the old kernel worked, for a kernel that was replaced; each matches once per sentence.
+"""Patterns of comments that describe the method of a kernel that was replaced; each matches once per sentence.
+
+The clause on the computed result stays, without the words on the method.
 
 The clause that says what is computed stays, less the words for how.
 """

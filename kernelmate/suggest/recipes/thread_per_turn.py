@@ -24,7 +24,7 @@ from kernelmate.suggest.syntax_loops import CountingLoop, global_index, guarded,
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: the last loop's turns by threads of their own."""
+    """Yields one candidate: a thread for each iteration of the last loop."""
     tree = read_tree(request.kernel)
     lanes = None if tree is None else lanes_of(tree, request.contract)
     if tree is None or lanes is None or lanes.shape.block[1:] != (1, 1) or len(request.contract.grid) != 1:
@@ -56,7 +56,7 @@ RECIPE = Recipe("thread-per-turn", ("global_bytes", "time"), (), rewrites, claim
 
 
 def _loop(tree: Tree) -> CountingLoop | None:
-    """The loop that everything ends in, before which nothing is written but variables."""
+    """Returns the last loop, before which only variables are written."""
     within = statements(tree.body)
     guard = guarded(tree, within)
     rest = list(within if guard is None else guard.rest)
@@ -81,7 +81,10 @@ def _loop(tree: Tree) -> CountingLoop | None:
 
 
 def _turns(tree: Tree, request: SuggestRequest, loop: CountingLoop) -> tuple[str, str] | None:
-    """Number of iterations of the loop, in the kernel's words and in the contract's: the same for all threads."""
+    """Returns the loop's number of iterations as text in the kernel and in the contract, equal for all threads.
+
+    Else None.
+    """
     text = tree.text(loop.bound)
     known = integer_value(text, integer_constants(tree.kernel.unit.text))
     if known is not None:

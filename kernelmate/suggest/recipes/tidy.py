@@ -1,4 +1,4 @@
-"""The clean-up of a candidate's text, in what a rewrite changed alone: every other line stays as it was, byte for byte.
+"""Cleans up the text that a rewrite changed; every other line stays as it was, byte for byte.
 
 Comments that the change made false are corrected, locals that lost their last use go, a pragma stands before its loop again, lines are indented and braces placed as the file does it,
 and blank lines are single. Where a `.clang-format` is found beside the file or above it, and the program is installed, it
@@ -29,7 +29,9 @@ FORMAT_TIMEOUT_S = 10.0
 
 
 def tidied(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique] = ()) -> Kernel:
-    """The changed kernel with what was changed cleaned up; as it is where that cannot be read.
+    """Returns the changed kernel, cleaned up; unchanged if it cannot be parsed.
+
+    `ended`: techniques that the kernel no longer uses; comments on them are corrected.
 
     `ended`: techniques that the kernel no longer uses; comments that tell of them are corrected.
     """
@@ -43,7 +45,7 @@ def tidied(old: Kernel, new: Kernel, ended: Sequence[EndedTechnique] = ()) -> Ke
 
 
 def changed_lines(old: str, new: str) -> set[int]:
-    """Numbers of the lines of a text, from 0, that are not in another."""
+    """Returns the line numbers of `new`, from 0, that are not in `old`."""
     changes = line_changes(old.split("\n"), new.split("\n"))
     return {n for tag, _, _, start, end in changes if tag != "equal" for n in range(start, end)}
 
@@ -52,7 +54,7 @@ def changed_lines(old: str, new: str) -> set[int]:
 
 
 def _without_unused(old: Kernel, new: Kernel) -> Kernel:
-    """Locals gone that nothing reads any more, those that only they needed too."""
+    """Returns the kernel without local variables that are no longer used, including those that only they used."""
     before = read_tree(old)
     for _ in range(8):
         tree = read_tree(new)
@@ -66,7 +68,7 @@ def _without_unused(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _unused(before: Tree, tree: Tree) -> Iterator[Node]:
-    """Declarations of one variable that nothing uses, with no effects in the initial value; those that were unused before the rewrite stay."""
+    """Yields declarations of one variable without uses or side effects, unless it was unused before the rewrite."""
     for name, variable in tree.variables.items():
         if variable is None or variable.declaration.type != "declaration" or tree.uses(name):
             continue
@@ -81,7 +83,7 @@ def _unused(before: Tree, tree: Tree) -> Iterator[Node]:
 
 
 def _whole_line(tree: Tree, node: Node) -> Edit:
-    """An edit that takes a statement away, and its line where it stands alone there."""
+    """Returns an edit that removes a statement, and its line if that holds nothing else."""
     text = tree.kernel.unit.text
     start, end = tree.span(node)
     line, after = text.rfind("\n", 0, start) + 1, text.find("\n", end)
@@ -92,7 +94,7 @@ def _whole_line(tree: Tree, node: Node) -> Edit:
 
 
 def _pragmas_before_loops(old: Kernel, new: Kernel) -> Kernel:
-    """A `#pragma unroll` that a statement was put behind stands before its loop again."""
+    """Returns the kernel with each `#pragma unroll` directly before its loop, if a statement was inserted between them."""
     tree = read_tree(new)
     if tree is None:
         return new
@@ -118,7 +120,7 @@ def _pragmas_before_loops(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _pragmas_further_in(old: Kernel, new: Kernel) -> Kernel:
-    """Changed pragmas as far in as the line after them."""
+    """Returns the kernel with changed pragmas indented like the line after them."""
     lines = new.unit.text.split("\n")
     for number in changed_lines(old.unit.text, new.unit.text):
         if lines[number].startswith("#pragma unroll") and number + 1 < len(lines):
@@ -138,7 +140,7 @@ def _next(node: Node) -> Node | None:
 
 
 def _indented(old: Kernel, new: Kernel) -> Kernel:
-    """Changed lines that begin a statement, or close a block, as far in as where they stand says."""
+    """Returns the kernel with changed lines that begin a statement or close a block indented by their depth."""
     tree = read_tree(new)
     if tree is None:
         return new
@@ -158,14 +160,14 @@ def _indented(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _outermost(node: Node) -> Node:
-    """The first `if` of the chain of `if` and `else if` that a node belongs to; any other node itself."""
+    """Returns the first `if` of an `if`/`else if` chain that contains the node; any other node itself."""
     while node.parent is not None and node.type in {"else_clause", "if_statement"} and node.parent.type in {"else_clause", "if_statement"}:  # fmt: skip
         node = node.parent
     return node
 
 
 def _shift(tree: Tree, node: Node, lines: list[str], starts: Sequence[int], changed: set[int], indent: str) -> None:
-    """Move a statement that begins a changed line, and its further lines with it."""
+    """Indents a statement that begins a changed line, together with its further lines."""
     first, last = _line_of(tree, node, starts), _number(starts, tree.span(node)[1])
     begins = not tree.kernel.unit.text[starts[first] : tree.span(node)[0]].strip()
     if first not in changed or not begins:
@@ -185,7 +187,7 @@ def _starts(lines: Sequence[str]) -> list[int]:
 
 
 def _number(starts: Sequence[int], offset: int) -> int:
-    """The line that an offset lies in."""
+    """Returns the line of an offset."""
     low, high = 0, len(starts) - 1
     while low + 1 < high:
         middle = (low + high) // 2
@@ -198,7 +200,7 @@ def _line_of(tree: Tree, node: Node, starts: Sequence[int]) -> int:
 
 
 def _braces_as_before(old: Kernel, new: Kernel) -> Kernel:
-    """Opening braces of changed lines on lines of their own, where the kernel has them so."""
+    """Returns the kernel with opening braces of changed lines on their own lines, if the kernel has them so."""
     tree = read_tree(old)
     if tree is None or not _own_lines(tree):
         return new
@@ -215,7 +217,7 @@ def _braces_as_before(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _own_lines(tree: Tree) -> bool:
-    """True if every brace that opens a block of the kernel is the first of its line; one block at least has braces."""
+    """True if every opening brace of a block in the kernel begins its line; without any, the kernel's own brace counts."""
     blocks = [one for one in tree.walk("compound_statement") if one.parent is not None and one.parent.type in CONTROL]
     text = tree.kernel.unit.text
     places = [tree.span(one)[0] for one in blocks or [tree.body]]
@@ -223,7 +225,7 @@ def _own_lines(tree: Tree) -> bool:
 
 
 def _single_blank_lines(old: Kernel, new: Kernel) -> Kernel:
-    """No white space at the end of changed lines, and no blank line among them beside another one or a block's brace."""
+    """Removes white space at the end of changed lines, and blank lines among them beside another one or a block's brace."""
     changed = changed_lines(old.unit.text, new.unit.text)
     lines = new.unit.text.split("\n")
     kept: list[str] = []
@@ -247,7 +249,10 @@ def _with_lines(kernel: Kernel, lines: Sequence[str]) -> Kernel:
 
 
 def _formatted(old: Kernel, new: Kernel) -> Kernel:
-    """Changed lines of code as clang-format has them; as they are without a `.clang-format`, or the program."""
+    """Returns the kernel with changed lines formatted by clang-format.
+
+    Unchanged without a `.clang-format` or the program.
+    """
     path = Path(new.unit.path).absolute()
     styled = any((folder / name).is_file() for folder in path.parents for name in (".clang-format", "_clang-format"))
     if new.unit.language != "cuda" or not path.is_file() or not styled:
@@ -266,7 +271,7 @@ def _formatted(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _lines_of_contract(kernel: Kernel) -> set[int]:
-    """A contract is no comment to be wrapped."""
+    """Returns the lines of the contract, which is no comment to be wrapped."""
     if kernel.contract_span is None:
         return set()
     first, last = (kernel.unit.text.count("\n", 0, offset) for offset in kernel.contract_span)

@@ -41,7 +41,7 @@ from kernelmate.suggest.syntax_effects import (
 from kernelmate.suggest.syntax_loops import CountingLoop, GuardedWork, global_index, guarded, read_loop
 
 SIDES = (32, 16)
-"""Sides of the tiles tried, in threads; one that the file names as its tile's is tried alone."""
+"""Sides of the tiles tried, in threads; if the file names a constant for its tile's side, only that one."""
 TILE_NAMES = "tile|block_?size|block_?dim"
 
 
@@ -75,7 +75,7 @@ class Product:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate for each side of the tiles."""
+    """Yields one candidate for each side of the tiles."""
     tree = read_tree(request.kernel)
     sides = block_sides(request.contract)
     if tree is None or sides is None or len(sides) != 2 or min(sides) < 2:
@@ -102,7 +102,7 @@ RECIPE = Recipe("tile-shared", ("time", "global_bytes"), ("shared_bytes", "regis
 
 
 def _tied(tree: Tree, sides: Sequence[int]) -> bool:
-    """True if the kernel names the block's length otherwise than by blockDim."""
+    """True if the kernel has the block's length in another form than blockDim."""
     numbers = {tree.text(node).rstrip("uU") for node in tree.walk("number_literal")}
     return bool(numbers & {str(side) for side in sides})
 
@@ -131,7 +131,7 @@ def _product(tree: Tree, lanes: LaneEvaluator) -> Product | None:
 
 
 def _conjuncts_apart(guard: GuardedWork, row: str, col: str) -> bool:
-    """True if each condition of the guard is about the row or the column, never both."""
+    """True if each condition of the guard concerns either the row or the column."""
     for text in guard.conjuncts:
         named = set(re.findall(r"[A-Za-z_]\w*", text))
         if (row in named) == (col in named):
@@ -142,7 +142,7 @@ def _conjuncts_apart(guard: GuardedWork, row: str, col: str) -> bool:
 def _operands(
     tree: Tree, loop: CountingLoop, lanes: LaneEvaluator, owners: dict[str, str]
 ) -> tuple[Operand, ...] | None:
-    """The two matrices; None if the loop reads anything else by an index of its own."""
+    """Returns the two matrices; None if the loop reads any other array at its own index."""
     found: dict[str, Operand] = {}
     for element in element_accesses(tree, loop.block):
         array, index = root_name(tree, element), index_of(element)
@@ -176,7 +176,7 @@ def _declared_in(tree: Tree, loop: CountingLoop) -> set[str]:
 
 
 def _plain_sum(tree: Tree, loop: CountingLoop, operands: tuple[Operand, ...]) -> bool:
-    """True if the loop adds products of the two, so that zeros beyond the matrix change nothing."""
+    """True if the loop adds products of the two elements, so that zeros outside the matrices change nothing."""
     a, b = (re.escape("".join(tree.text(one.element).split())) for one in operands)
     text = "".join(tree.text(loop.block).split()).strip("{}")
     return re.fullmatch(rf"\w+\+=(?:{a}\*{b}|{b}\*{a});", text) is not None
@@ -204,7 +204,7 @@ def _launched(request: SuggestRequest, kernel: Kernel, followed: Contract, side:
 
 
 def _lanes_along_result(tree: Tree, lanes: LaneEvaluator, product: Product) -> tuple[Product, list[Edit]]:
-    """The product with the threads of a block exchanged, where the y side walks the result's neighbouring elements."""
+    """Returns the product and edits with block axes exchanged, if the y axis runs along the result's contiguous elements."""
     owners = {one.axis: one.owner for one in product.operands}
     variables = {axis: tree.variable(owner) for axis, owner in owners.items()}
     zero = dict.fromkeys(owners.values(), 0.0)
@@ -233,7 +233,7 @@ def _stride(lanes: LaneEvaluator, index: Node | None, zero: dict[str, float], na
 
 
 def _edits(tree: Tree, product: Product, side: int) -> Iterator[Edit]:
-    """The guard moves to what follows the loop, and the loop goes by tiles."""
+    """Yields edits that move the guard behind the loop, and split the loop into tiles."""
     guard, loop = product.guard, product.loop
     step = indent_step(tree)
     own = indent_of(tree, loop.node)
@@ -263,7 +263,7 @@ def _edits(tree: Tree, product: Product, side: int) -> Iterator[Edit]:
 
 
 def _whole_lines(tree: Tree, start: int, end: int) -> Edit:
-    """An edit that takes statements away, with their lines where they stand alone there."""
+    """Returns an edit that removes statements, and their lines if they hold nothing else."""
     text = tree.kernel.unit.text
     line = text.rfind("\n", 0, start) + 1
     alone = not text[line:start].strip() and text[end : end + 1] == "\n"
@@ -271,7 +271,7 @@ def _whole_lines(tree: Tree, start: int, end: int) -> Edit:
 
 
 def _declared(product: Product, tiles: Sequence[str], side: str) -> Iterator[str]:
-    """The tiles; one whose rows belong to the lanes has a column of padding."""
+    """Yields the tiles' declarations; a tile whose rows belong to lanes has a column of padding."""
     for one, tile in zip(product.operands, tiles, strict=True):
         padded = one.along and one.axis == "x"
         yield f"__shared__ {one.type} {tile}[{side}][{side}{' + 1' if padded else ''}];" + (
@@ -309,7 +309,7 @@ def _tiled_loop(tree: Tree, product: Product, tiles: Sequence[str], side: str, i
 
 
 def _names_outside(tree: Tree, product: Product) -> bool:
-    """True if the loop variable is used otherwise than to index the two matrices."""
+    """True if the loop variable is used other than to index the two matrices."""
     spans = [(e.start_byte, e.end_byte) for e in element_accesses(tree, product.loop.block)]
     return any(
         tree.text(node) == product.loop.name and not any(low <= node.start_byte < high for low, high in spans)
@@ -318,7 +318,7 @@ def _names_outside(tree: Tree, product: Product) -> bool:
 
 
 def _load(tree: Tree, product: Product, one: Operand, tile: str, base: str, bound: str) -> list[str]:
-    """Each thread brings one element: lanes walk whichever way neighbouring elements lie."""
+    """Returns statements in which each thread loads one element; lanes load contiguous elements."""
     owner = tree.variable(one.owner)
     assert owner is not None
     assert owner.value is not None

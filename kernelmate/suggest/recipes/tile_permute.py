@@ -40,7 +40,7 @@ from kernelmate.suggest.syntax_loops import global_index, guarded
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """The one store: `store = right`, in which `load` stands; all locals but coordinates written out."""
+    """The only store, `store = right`, which contains `load`; all locals except coordinates are substituted."""
 
     first: Node
     last: Node
@@ -52,7 +52,9 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """Coordinates with how far they go, in the kernel's words and in the contract's.
+    """Extents of coordinates, as text in the kernel and in the contract.
+
+    If they are parts of a flat index `number`, the lowest comes first.
 
     Where they are parts of a `number`, the lowest comes first.
     """
@@ -61,7 +63,7 @@ class Extents:
     number: str | None = None
 
     def written(self) -> str:
-        """The number in terms of the coordinates."""
+        """Returns the flat index as an expression of the coordinates."""
         text = ""
         for name, (extent, _) in reversed(list(self.of.items())):
             text = name if not text else f"({text} * {extent} + {name})"
@@ -79,7 +81,7 @@ class Extents:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: blocks of 32 x 8 threads, each with a tile of 32 x 32."""
+    """Yields one candidate: blocks of 32 x 8 threads, each with a tile of 32 x 32."""
     tree = read_tree(request.kernel)
     lanes = None if tree is None else lanes_of(tree, request.contract)
     if tree is None or lanes is None or any(word in request.kernel.source for word in ("__shared__", "__shfl", "atomic", "for (", "while (")):  # fmt: skip
@@ -135,7 +137,7 @@ def _extents(tree: Tree, request: SuggestRequest, lanes: LaneEvaluator) -> Exten
 
 
 def _copy(tree: Tree, contract: Contract, lanes: LaneEvaluator, extents: Extents) -> tuple[Copy, str, str] | None:
-    """The copy, the coordinate along what is read, and the one along what is written."""
+    """Returns the copy, the coordinate that is contiguous in the source, and the one contiguous in the destination."""
     coordinates = list(extents.of)
     within = statements(tree.body)
     guard = guarded(tree, within)
@@ -176,7 +178,7 @@ def _copy(tree: Tree, contract: Contract, lanes: LaneEvaluator, extents: Extents
 
 
 def _is_bound(tree: Tree, condition: str, extents: Extents) -> bool:
-    """True if the condition says that a coordinate, or their number, is below its extent, which the tiles' own guards say too."""
+    """True if the condition only bounds a coordinate or the flat index by its extent, as the tiles' own guards do."""
     sides = condition.split("<") if "<" in condition else condition.split(">")[::-1]
     if len(sides) != 2 or "=" in condition:
         return False
@@ -187,7 +189,7 @@ def _is_bound(tree: Tree, condition: str, extents: Extents) -> bool:
 
 
 def _factors(tree: Tree, text: str) -> list[str]:
-    """The factors of a product of names, constants of the kernel written out."""
+    """Returns the factors of a product of names, with constants of the kernel substituted."""
     found: list[str] = []
     for factor in re.sub(r"[\s()]", "", text).split("*"):
         variable = tree.variable(factor) if factor.isidentifier() else None
@@ -200,7 +202,10 @@ def _factors(tree: Tree, text: str) -> list[str]:
 
 
 def _written_out(tree: Tree, extents: Extents) -> dict[str, str] | None:
-    """Every local variable but the coordinates, in terms of these."""
+    """Returns every local variable except coordinates as an expression of the coordinates.
+
+    None if one is an array or pointer.
+    """
     given = {} if extents.number is None else {extents.number: extents.written()}
     for name, variable in tree.variables.items():
         if (
@@ -219,7 +224,7 @@ def _written_out(tree: Tree, extents: Extents) -> dict[str, str] | None:
 
 
 def _along(contract: Contract, lanes: LaneEvaluator, element: Node, extents: Extents) -> str | None:
-    """The coordinate that walks neighbouring elements, forwards or backwards."""
+    """Returns the coordinate along which elements are contiguous, in either direction."""
     index = index_of(element)
     once = dict.fromkeys(extents.of, 1.0)
     base = None if index is None else lanes.value(index, (0, 0, 0), extents.value(contract, once))

@@ -43,7 +43,7 @@ from kernelmate.suggest.syntax_loops import GuardedWork, global_index, guarded
 
 @dataclass(frozen=True, slots=True)
 class Transposition:
-    """`store = load;` under a guard; `fast` walks the load's neighbours, `slow` the store's."""
+    """A transposing copy `store = load;` under a guard; `fast` is contiguous for the load, `slow` for the store."""
 
     guard: GuardedWork
     store: Node
@@ -54,7 +54,7 @@ class Transposition:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: blocks of 32 x 8 threads, each with a tile of 32 x 32."""
+    """Yields one candidate: blocks of 32 x 8 threads, each with a tile of 32 x 32."""
     tree = read_tree(request.kernel)
     block = block_sides(request.contract)
     if tree is None or block is None or len(block) != 2 or len(request.contract.grid) != 2:
@@ -86,7 +86,7 @@ RECIPE = Recipe("tile-transpose", ("time", "global_bytes"), ("shared_bytes",), r
 def _transposition(
     request: SuggestRequest, tree: Tree, sides: tuple[int, ...]
 ) -> tuple[Transposition, tuple[str, str]] | None:
-    """The copy, and the names of the columns' and the rows' bounds."""
+    """Returns the copy, and the names of the bounds of columns and rows."""
     within = statements(tree.body)
     guard = guarded(tree, within)
     if guard is None or len(guard.rest) != 1 or "__shared__" in tree.kernel.source or len(guard.conjuncts) != 2:
@@ -120,7 +120,7 @@ def _transposition(
 def _axes(
     request: SuggestRequest, tree: Tree, load: Node, store: Node, names: dict[str, str]
 ) -> tuple[str, str] | None:
-    """The variables that walk neighbouring elements of the load and of the store."""
+    """Returns the variables along which the load and the store are contiguous."""
     lanes = lanes_of(tree, request.contract)
     if lanes is None:
         return None
@@ -153,7 +153,7 @@ def _bounds(guard: GuardedWork, x: str, y: str) -> dict[str, str] | None:
 
 
 def _extents(request: SuggestRequest, bounds: tuple[str, str]) -> tuple[str, str] | None:
-    """The bounds as the contract calls them: sizes that the kernel takes."""
+    """Returns the bounds as contract expressions: sizes that are arguments of the kernel."""
     sizes = {argument.name for argument in request.contract.args if argument.shape is None and argument.value is None}
     return bounds if set(bounds) <= sizes else None
 

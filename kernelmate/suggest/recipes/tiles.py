@@ -1,4 +1,4 @@
-"""Copies through a tile in shared memory: a block reads along one coordinate and writes along another."""
+"""Copies through a tile in shared memory that a block reads along one coordinate and writes along another."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class TransposedTile:
     rows: str
 
     def declared(self, kind: str) -> str:
-        """The tile, with a column of padding, so that its columns lie in different banks."""
+        """Returns the tile's declaration, with a column of padding so that its columns lie in different banks."""
         return f"__shared__ {kind} {self.tile}[{self.side}][{self.side} + 1];  // + 1, so that the elements of a column lie in different banks"
 
     def moved(self, load: str, store: Callable[[str], str]) -> list[str]:
-        """Lines that fill the tile, wait, and empty it; `store` makes the statement that writes an element of it."""
+        """Returns lines that fill the tile, wait, and empty it; `store` makes the statement that writes an element."""
         return [
             *self._half(self.fast, self.slow, f"{self.tile}[{self.k}][threadIdx.x] = {load};"),
             "__syncthreads();",
@@ -47,7 +47,7 @@ class TransposedTile:
         ]
 
     def _half(self, across: str, deep: str, done: str) -> list[str]:
-        """Lanes walk `across`; each thread takes every eighth of `deep`."""
+        """Returns a loop in which lanes run along `across` and each thread takes every eighth element of `deep`."""
         block = {self.fast: "blockIdx.x", self.slow: "blockIdx.y"}
         return [
             f"for (int {self.k} = threadIdx.y; {self.k} < {self.side}; {self.k} += {self.rows}) {{",
@@ -59,7 +59,7 @@ class TransposedTile:
 
 
 def sides(tree: Tree) -> tuple[str, str, list[Edit]]:
-    """Names of the tile's side and of the block's rows, and the edit that declares those that the file does not have."""
+    """Returns names for the tile's side and the block's rows, and the edit that declares those that the file lacks."""
     side, rows = known(tree, SIDE, "tile"), known(tree, ROWS, "rows")
     new: list[Edit] = []
     if side is None:

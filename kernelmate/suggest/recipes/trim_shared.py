@@ -22,11 +22,11 @@ from kernelmate.suggest.syntax_loops import loops
 
 DEEPEST = 20
 MOST_PLACES = 1 << 14
-"""Threads times turns for which an index is evaluated."""
+"""Maximum of threads times iterations for which an index is evaluated."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every array that is longer than what is used of it."""
+    """Yields one candidate for all arrays that are longer than their used part."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -50,7 +50,7 @@ RECIPE = Recipe("trim-shared", ("shared_bytes", "occupancy"), ("time",), rewrite
 
 
 def _used(tree: Tree, every: Sequence[LaneEvaluator], variable: DeclaredVariable) -> tuple[int, ...] | None:
-    """The lengths that are used, where they are less than what is declared."""
+    """Returns the used lengths if they are less than the declared ones, else None."""
     constants = integer_constants(tree.kernel.unit.text)
     declared = [integer_value(dim, constants) for dim in variable.dims]
     elements = [one for one in element_accesses(tree) if root_name(tree, one) == variable.name]
@@ -72,7 +72,7 @@ def _used(tree: Tree, every: Sequence[LaneEvaluator], variable: DeclaredVariable
 
 
 def _largest(tree: Tree, lanes: LaneEvaluator, index: Node, element: Node) -> int | None:
-    """The largest value of an index over the threads of a block and the turns of the loops around it."""
+    """Returns the largest value of an index over the threads of a block and the iterations of the loops around it."""
     if not _same_in_every_block(tree, index, 0):
         return None
     around = [loop for loop in loops(tree) if loop.node.start_byte <= element.start_byte < loop.node.end_byte]
@@ -108,7 +108,7 @@ def _largest(tree: Tree, lanes: LaneEvaluator, index: Node, element: Node) -> in
 
 
 def _same_in_every_block(tree: Tree, node: Node, depth: int) -> bool:
-    """True if nothing that the expression is made from asks for the block's place, or changes but as the variable of a loop."""
+    """True if the expression does not depend on the block's index, and changes only as the variable of a loop."""
     if depth > DEEPEST or "blockIdx" in tree.text(node):
         return False
     counted = {loop.name for loop in loops(tree)}
@@ -124,7 +124,7 @@ def _same_in_every_block(tree: Tree, node: Node, depth: int) -> bool:
 
 
 def _edits(tree: Tree, variable: DeclaredVariable, dims: tuple[int, ...]) -> Iterator[Edit]:
-    """The lengths in the declaration; outer lengths are outer declarators, whose sizes stand last."""
+    """Yields edits of the lengths in the declaration; in the syntax tree, outer lengths are outer declarators."""
     sizes = []
     node: Node | None = variable.node
     while node is not None and node.type == "array_declarator":

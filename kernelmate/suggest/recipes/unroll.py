@@ -21,7 +21,7 @@ LOOPS = ("for_statement", "while_statement", "do_statement")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """For time each number of turns, for registers none unrolled."""
+    """Yields each unroll factor for time; for registers, a kernel without unrolling."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -51,7 +51,7 @@ def _below(tree: Tree, node: Node) -> Iterator[Node]:
 
 
 def _worth_unrolling(tree: Tree, node: Node) -> bool:
-    """True for a counting loop of unknown length that loads something, has no barrier, and no pragma of its own."""
+    """True for a counting loop of unknown length that loads elements and has no barrier and no pragma."""
     loop = read_loop(tree, node)
     if loop is None or tree.text(loop.bound).strip().isdigit() or "__sync" in tree.text(node):
         return False
@@ -68,7 +68,7 @@ def _own_pragma(node: Node) -> Node | None:
 
 
 def pragma(tree: Tree, node: Node, text: str) -> Iterator[Edit]:
-    """The pragma on a line of its own before a loop, in place of one that is there."""
+    """Yields edits that put the pragma on its own line before a loop, or replace an existing one."""
     present = _own_pragma(node)
     if present is not None:
         argument = present.child_by_field_name("argument")

@@ -20,7 +20,7 @@ from kernelmate.suggest.syntax_loops import enclosing_loops
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every loop of known length that goes over such an array."""
+    """Yields one candidate that unrolls every loop of known length over such an array."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -51,7 +51,7 @@ RECIPE = Recipe("unroll-local-arrays", ("local_bytes", "time"), ("registers",), 
 
 
 def _of_known_length(tree: Tree, loop: Node) -> bool:
-    """True if its head names numbers, constants, template arguments, and variables of such loops around it."""
+    """True if the loop's header has only numbers, constants, template arguments, and variables of such loops around it."""
     if loop.type != "for_statement":
         return False
     known = set(integer_constants(tree.kernel.unit.text)) | set(tree.kernel.signature.template_parameters)

@@ -44,9 +44,9 @@ from kernelmate.suggest.syntax_loops import CountingLoop, guarded, is_global_ind
 WIDEST = 16
 """Bytes of the widest load: PTX ISA, ld, vectors of 128 bits."""
 LONGEST = 4
-"""Statements of work at most: it is written twice, for whole vectors and for the rest."""
+"""Maximum number of statements of the work, which is written twice: for whole vectors and for the rest."""
 LINE = 110
-"""Characters of a line up to which a statement is written once for each component."""
+"""Maximum characters of a line for which a statement is written once per component."""
 
 VECTORS = {
     ("float", 4): "float4", ("float", 2): "float2", ("int", 4): "int4", ("int", 2): "int2", ("unsigned", 4): "uint4",
@@ -57,7 +57,7 @@ VECTORS = {
 
 @dataclass(frozen=True, slots=True)
 class PackedArray:
-    """One array that is met at the element's own number: `type` as written, `plain` what it stands for."""
+    """An array that is accessed at the element's own index. `type` is as written, `plain` the type behind an alias."""
 
     name: str
     type: str
@@ -85,7 +85,7 @@ class ElementwiseWork:
     alike: bool = False
 
     def vector(self, tree: Tree, one: PackedArray) -> str:
-        """The type of a whole vector: CUDA's, or a struct of the kernel's own, which `structs` then has."""
+        """Returns the type of a whole vector: CUDA's, or a struct of the kernel's own, which is added to `structs`."""
         if self.by_components(tree):
             return VECTORS[one.plain, self.count]
         stem = re.sub(r"[^A-Za-z0-9]+", "_", one.type).strip("_")
@@ -95,7 +95,10 @@ class ElementwiseWork:
         return name
 
     def by_components(self, tree: Tree) -> bool:
-        """True if the work is one short statement on types that CUDA has vectors of: it is written for `.x`, `.y` and so on."""
+        """True if the work is one short statement on types with CUDA vectors.
+
+        It is then written for `.x`, `.y` and so on.
+        """
         body = statements(self.body)
         short = len(body) == 1 and body[0].type == "expression_statement" and len(tree.text(body[0])) <= LINE
         return (
@@ -107,7 +110,7 @@ class ElementwiseWork:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: the guarded work of the kernel, or all its element-wise loops."""
+    """Yields one candidate for the guarded work of the kernel, or for all its element-wise loops."""
     yield from _by_threads(request)
     kernels = (request.kernel, with_row_pointers(request.kernel))
     kernel, tree, found = max(((one, read_tree(one), _in_loops(read_tree(one))) for one in kernels), key=lambda one: len(one[2]))  # fmt: skip
@@ -126,7 +129,7 @@ RECIPE = Recipe("vectorize", ("time",), ("registers",), rewrites, claims=CLAIMS)
 
 
 def _in_loops(tree: Tree | None) -> list[tuple[CountingLoop, ElementwiseWork]]:
-    """The strided loops that can go by vectors."""
+    """Returns the strided loops that vectors can serve."""
     found: list[tuple[CountingLoop, ElementwiseWork]] = []
     if tree is None:
         return found
@@ -142,7 +145,7 @@ def _in_loops(tree: Tree | None) -> list[tuple[CountingLoop, ElementwiseWork]]:
 
 
 def _of_loops(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]]) -> Iterator[Edit]:
-    """A loop over whole vectors before each loop, which goes on from where they end."""
+    """Yields a loop over whole vectors before each loop, which continues from its end."""
     together = _together(tree, found)
     for place, (loop, work) in enumerate(found):
         indent, step = indent_of(tree, loop.node), indent_step(tree)
@@ -168,7 +171,7 @@ def _of_loops(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]])
 
 
 def _together(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]]) -> bool:
-    """True if one number of vectors serves all loops: they end alike, stand side by side, and know their arrays from the first on."""
+    """True if one number of vectors serves all loops: equal bounds, adjacent loops, arrays known from the first on."""
     first = found[0][0].node
     same = {(work.bound, work.count, loop.declared, None if loop.node.parent is None else loop.node.parent.id) for loop, work in found}  # fmt: skip
     known = (tree.variable(one.name) for _, work in found for one in work.arrays)
@@ -179,7 +182,7 @@ def _together(tree: Tree, found: Sequence[tuple[CountingLoop, ElementwiseWork]])
 
 
 def _by_threads(request: SuggestRequest) -> Iterator[Rewrite]:
-    """The work of a thread with a number of its own, where the grid follows from a size."""
+    """Returns the work of a thread with its own index, if the grid follows from a size."""
     kernel = without_early_returns(request.kernel)
     tree = None if kernel is None else read_tree(kernel)
     if kernel is None or tree is None:
@@ -211,7 +214,7 @@ def _by_threads(request: SuggestRequest) -> Iterator[Rewrite]:
 
 
 def _shorter_grid(contract: Contract, count: int) -> str:
-    """The first side of the grid for so many elements per thread; any side that covers the elements will do."""
+    """Returns the first side of the grid for so many elements per thread; any side that covers the elements suffices."""
     known = covered(contract.grid[0])
     if known is None:
         return f"cdiv({contract.grid[0].strip()}, {count})"
@@ -220,7 +223,7 @@ def _shorter_grid(contract: Contract, count: int) -> str:
 
 
 def _both_ways(tree: Tree, work: ElementwiseWork, first: str, kind: str, indent: str) -> str:
-    """The work for a whole vector, and element by element where there is none."""
+    """Returns the work for a whole vector, with a branch that processes elements one by one where there is none."""
     step = indent_step(tree)
     lines = [_comment(tree, [work])]
     lines.append(f"if ({first} + {work.count} <= {work.bound} && {_aligned(work.arrays, work.count)}) {{")
@@ -237,7 +240,7 @@ def _both_ways(tree: Tree, work: ElementwiseWork, first: str, kind: str, indent:
 
 
 def _further_in(indent: str, lines: Sequence[str]) -> list[str]:
-    """Lines that begin further in; preprocessor lines stay at the margin."""
+    """Returns lines with further indentation; preprocessor lines stay at the margin."""
     return [line if line.startswith("#") or not line else f"{indent}{line}" for line in lines]
 
 
@@ -245,7 +248,7 @@ def _further_in(indent: str, lines: Sequence[str]) -> list[str]:
 
 
 def _by_thread(tree: Tree, start: Node, step: str) -> bool:
-    """True if the loop starts at the thread's number, and goes on by the number of threads."""
+    """True if the loop starts at the thread's index and advances by the number of threads."""
     if is_global_index(tree, start) or _is(tree, start, is_global=True):
         return is_grid_stride(tree, step)
     squeezed = "".join(step.split())
@@ -293,7 +296,7 @@ def _work(tree: Tree, index: str, bound: str, body: Node) -> ElementwiseWork | N
 
 
 def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, PackedArray]) -> PackedArray | None:
-    """The facts about an array after one more access; None if vector accesses cannot serve it."""
+    """Returns the array's properties after one more access; None if vector accesses cannot serve it."""
     variable = tree.variable(name)
     if variable is None or variable.pointers != 1 or "volatile" in variable.qualifiers:
         return None
@@ -313,7 +316,7 @@ def _packed(tree: Tree, name: str, element: Node, arrays: dict[str, PackedArray]
 
 
 def _structs(tree: Tree, works: Sequence[ElementwiseWork]) -> Iterator[Edit]:
-    """The vectors that CUDA has no type for, declared first in the kernel."""
+    """Yields structs for vectors without a CUDA type, declared first in the kernel."""
     indent = indent_of(tree, statements(tree.body)[0])
     start = tree.span(tree.body)[0] + 1
     for work in works:
@@ -325,7 +328,10 @@ def _structs(tree: Tree, works: Sequence[ElementwiseWork]) -> Iterator[Edit]:
 
 
 def _vector(tree: Tree, work: ElementwiseWork, at: Callable[[str], str], number: str, kind: str) -> list[str]:
-    """The work for one vector: loads, the work for each element, stores. `number` is that of its first element."""
+    """Returns the work for one vector: loads, the work for each element, stores.
+
+    `number` is the index of its first element.
+    """
     names_ = {one.name: fresh(tree, f"{one.name}{work.count}") for one in work.arrays}
     lines: list[str] = []
     star = "*" if "+" in at("") else ""
@@ -348,7 +354,7 @@ def _vector(tree: Tree, work: ElementwiseWork, at: Callable[[str], str], number:
 
 
 def _element(tree: Tree, work: ElementwiseWork, names_: dict[str, str], part: str) -> str:
-    """The work on one part of the vectors, its lines indented from nothing."""
+    """Returns the work on one element of the vectors, with indentation from zero."""
     changes = [
         (element.start_byte, element.end_byte, f"{names_[name]}{part}")
         for element in element_accesses(tree, work.body)
@@ -362,7 +368,7 @@ def _element(tree: Tree, work: ElementwiseWork, names_: dict[str, str], part: st
 
 
 def _body(tree: Tree, body: Node, changes: list[Edit]) -> str:
-    """The work's text with parts of it replaced, its lines indented from nothing."""
+    """Returns the work's text with parts of it replaced, with indentation from zero."""
     text = replaced(tree, body, changes).strip()
     if body.type == "compound_statement":
         text = text[1:-1].strip()
@@ -380,7 +386,7 @@ def _aligned(arrays: Sequence[PackedArray], count: int) -> str:
 
 
 def _comment(tree: Tree, works: Sequence[ElementwiseWork]) -> str:
-    """Comment on the two paths."""
+    """Returns a comment on the two paths."""
     kinds = {work.vector(tree, one): ELEMENT_BYTES[one.plain] * work.count for work in works for one in work.arrays}
     if len(kinds) > 1:
         return "// Vector accesses need aligned addresses; without them, and for what is left, elements go one by one."

@@ -35,11 +35,11 @@ from kernelmate.suggest.syntax_effects import (
 from kernelmate.suggest.syntax_loops import guarded, is_global_index
 
 ENOUGH_THREADS = 1024
-"""Threads per SM with which a GPU hides its latencies; a kernel with more gains nothing from having more."""
+"""Threads per SM that suffice to hide a GPU's latencies; more bring nothing."""
 ROWS = 8
-"""Rows of threads in a block whose lanes are its x axis."""
+"""Rows of threads in a block whose x axis is a warp."""
 FAR = 32
-"""Bytes between what two lanes read from which on they touch different sectors."""
+"""Minimum distance in bytes at which the reads of two lanes touch different sectors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class WarpPlan:
 
 @dataclass(frozen=True, slots=True)
 class WarpLaunch:
-    """Grid and block for 32 lanes in the place of each thread."""
+    """Grid and block with 32 lanes for each former thread."""
 
     grid: tuple[str, ...]
     block: tuple[str, ...]
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """A warp for each thread that there was: sharing the outermost loops, and then those inside of them."""
+    """Yields candidates with a warp per former thread: sharing the outermost loops, and then the loops inside them."""
     launch = _wider_launch(request.contract)
     if launch is None:
         return
@@ -86,7 +86,7 @@ RECIPE = Recipe("warp-per-row", ("time", "global_bytes"), ("registers", "accurac
 
 
 def _with_sums_in_registers(request: SuggestRequest) -> Iterator[Kernel]:
-    """The kernel, and the kernel with sums that it keeps in global memory in registers, where alone lanes can join them."""
+    """Yields the kernel, and the kernel with sums in registers instead of global memory, so that lanes can combine them."""
     yield request.kernel
     for rewrite in accumulate_in_register.rewrites(request):
         yield rewrite.kernel
@@ -106,7 +106,7 @@ def _widened(request: SuggestRequest, kernel: Kernel, tree: Tree, plan: WarpPlan
 
 
 def _wider_launch(contract: Contract) -> WarpLaunch | None:
-    """The launch for 32 times as many threads, where the grid's first side follows from a size."""
+    """Returns the launch with 32 times as many threads, if the grid's first side follows from a size."""
     shapes = [launch_shape(contract, size) for size in contract.sizes]
     rounded = covered(contract.grid[0])
     if rounded is None:
@@ -149,7 +149,7 @@ def _plan(tree: Tree, contract: Contract, *, inside: bool) -> WarpPlan | None:
 
 
 def _index(tree: Tree, axis: str, width: int | None) -> Node | None:
-    """The expression of the thread's number along an axis, which a variable keeps."""
+    """Returns the expression of the thread's index along an axis, if a variable holds it."""
     for name, variable in tree.variables.items():
         if variable is not None and variable.value is not None and is_global_index(tree, variable.value, axis, width):
             return variable.value if constant_after_start(tree, name) else None
@@ -157,7 +157,7 @@ def _index(tree: Tree, axis: str, width: int | None) -> Node | None:
 
 
 def _worth_it(request: SuggestRequest, tree: Tree, plan: WarpPlan) -> bool:
-    """True if lanes now read far apart, or too few threads are at work."""
+    """True if lanes now read distant elements, or too few threads are active."""
     lanes = lanes_of(tree, request.contract)
     if lanes is None:
         return False
@@ -168,7 +168,7 @@ def _worth_it(request: SuggestRequest, tree: Tree, plan: WarpPlan) -> bool:
 
 
 def _far_apart(lanes: LaneEvaluator, shared: Shared) -> bool:
-    """True if two lanes read from different sectors in a loop, or it cannot be told where: at places that memory names."""
+    """True if two lanes read from different sectors in a loop, or their addresses depend on values from memory."""
     for access in lanes.accesses():
         if shared.loop.node.start_byte <= access.element.start_byte < shared.loop.node.end_byte:
             one, other = lanes.address(access.element, (0, 0, 0)), lanes.address(access.element, (1, 0, 0))
@@ -207,7 +207,7 @@ def _edits(tree: Tree, plan: WarpPlan) -> list[Edit]:
 
 
 def _adjacent(stores: Sequence[Node]) -> list[list[Node]]:
-    """Stores in runs of those that follow each other."""
+    """Groups stores that directly follow each other."""
     runs: list[list[Node]] = []
     for store in stores:
         if runs and runs[-1][-1].next_named_sibling == store:
@@ -247,7 +247,7 @@ def _loop_edits(tree: Tree, shared: Shared, lane: str) -> Iterator[Edit]:
 
 
 def _starts_neutral(tree: Tree, one: CarriedValue, around: Node) -> bool:
-    """True if the value is declared beside the loop as what changes no sum, or no product, and nothing is done to it until then."""
+    """True if the value is initialised beside the loop with the neutral element and not changed before the loop."""
     variable = tree.variable(one.name)
     if variable is None or variable.value is None or variable.declaration.parent != around.parent:
         return False

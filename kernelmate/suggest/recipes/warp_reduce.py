@@ -29,7 +29,9 @@ from kernelmate.suggest.syntax_loops import enclosing_loops, previous
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every array rewritten whose only uses are tree reductions and their results.
+    """Yields one candidate for every array whose only uses are tree reductions and their results.
+
+    A tree whose active threads are spread out is first brought into the usual form.
 
     A tree whose active threads are spread out is brought into the usual form first.
     """
@@ -72,7 +74,9 @@ RECIPE = Recipe("warp-reduction", ("shared_bytes", "time", "occupancy"), (), rew
 def _reads(
     tree: Tree, found: Sequence[Reduction], arrays: dict[str, DeclaredVariable]
 ) -> dict[tuple[int, str], list[Node]] | None:
-    """The reads of each reduction's results, by where it starts and the array; None if one is not reached by its own alone.
+    """Returns the reads of each reduction's results, by its position and the array; None if a read may see another result.
+
+    The result becomes a variable of the block that contains the reduction.
 
     The result becomes a variable of the block that the reduction stands in.
     """
@@ -94,7 +98,7 @@ def _reads(
 
 
 def _without_arrays(tree: Tree, arrays: dict[str, DeclaredVariable]) -> list[Edit]:
-    """Edits that take the arrays' declarations out, with a comment beside them; those of one array go when it is tidied up."""
+    """Returns edits that remove the arrays' declarations, and comments beside them."""
     nodes = {variable.declaration.id: variable.declaration for variable in arrays.values()}
     return [tree.replace(node, "") for node in nodes.values()]
 
@@ -108,7 +112,7 @@ def _declared_with(tree: Tree, variable: DeclaredVariable) -> list[DeclaredVaria
 def _replace(
     tree: Tree, reduction: Reduction, reads: dict[tuple[int, str], list[Node]], arrays: dict[str, DeclaredVariable], functions: BlockReductions
 ) -> Iterator[Edit]:  # fmt: skip
-    """Edits by which a function joins the block's values, and its result is a variable."""
+    """Yields edits by which a function reduces the block's values, and a variable holds the result."""
     lines: list[str] = []
     again = len(reduction.steps) > 1 or bool(enclosing_loops(reduction.first))
     end = tree.span(reduction.last)[1]
@@ -137,7 +141,9 @@ def _replace(
 
 
 def _assigned(tree: Tree, reduction: Reduction, uses: Sequence[Node], kind: str) -> tuple[Node, str, str] | None:
-    """The statement after the tree that does nothing but take its result, what it declares, and the variable's name.
+    """Returns the statement after the tree that only takes its result, its declaration, and the variable's name.
+
+    None if there is none, or the result is also read elsewhere.
 
     None if there is no such statement, or the result is read elsewhere too.
     """
@@ -186,7 +192,7 @@ def _from_barrier(tree: Tree, first: Node, arrays: dict[str, DeclaredVariable]) 
 
 
 def _is_for(tree: Tree, barrier: Node, arrays: dict[str, DeclaredVariable]) -> bool:
-    """True if the barrier orders nothing but accesses to these arrays: nothing else that threads share is written before it."""
+    """True if the barrier orders only accesses to these arrays: no other shared data is written before it."""
     early = (place for place in writes(tree, tree.body) if place.start_byte < barrier.start_byte)
     outside = any(place.type != "identifier" and root_name(tree, place) not in arrays for place in early)
     others = any(one.name not in arrays for one in tree.shared_arrays())
@@ -194,7 +200,7 @@ def _is_for(tree: Tree, barrier: Node, arrays: dict[str, DeclaredVariable]) -> b
 
 
 def _is_spent(tree: Tree, value: Node, reduction: Reduction, kind: str) -> bool:
-    """True if the value is a variable of the same block that nothing names after the tree, so that it may hold the result."""
+    """True if the value is a variable of the same block that is unused after the tree, so that it may hold the result."""
     variable = tree.variable(tree.text(value)) if value.type == "identifier" else None
     if (
         variable is None

@@ -69,7 +69,7 @@ class BlockScan:
 
 @dataclass(frozen=True, slots=True)
 class ScanReads:
-    """Reads of the result: at the thread's own place, one before it, at the last."""
+    """Reads of the result: at the thread's own position, at the previous one, and at the last."""
 
     own: tuple[Node, ...]
     before: tuple[Node, ...]
@@ -77,7 +77,7 @@ class ScanReads:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate that changes the first such scan."""
+    """Yields one candidate that changes the first such scan."""
     tree = read_tree(request.kernel)
     threads = block_threads(request.contract)
     if tree is None or threads is None:
@@ -128,7 +128,7 @@ def _scan(tree: Tree, loop: Node, threads: int) -> BlockScan | None:
 
 
 def _doubles(tree: Tree, loop: Node, threads: int) -> bool:
-    """True if the loop's variable goes 1, 2, 4, ... below the block's length."""
+    """True if the loop's variable takes the values 1, 2, 4, ... below the block's length."""
     start, condition, update = (loop.child_by_field_name(name) for name in ("initializer", "condition", "update"))
     if start is None or condition is None or update is None:
         return False
@@ -152,7 +152,7 @@ def _is_length(tree: Tree, text: str, threads: int) -> bool:
 
 
 def is_thread(tree: Tree, text: str) -> bool:
-    """True if the text is threadIdx.x, or a variable that holds it."""
+    """True if the text is threadIdx.x, or a variable with its value."""
     if text == "threadIdx.x":
         return True
     variable = tree.variable(text)
@@ -164,7 +164,7 @@ def is_thread(tree: Tree, text: str) -> bool:
 
 
 def _function(tree: Tree, body: Node, names: set[str | None]) -> str | None:
-    """The extreme that joins two values, or None for their sum."""
+    """Returns the function of an extreme that combines two values, or None for their sum."""
     for call in tree.walk("call_expression", under=body):
         if call_name(tree, call) in EXTREMES and any(
             root_name(tree, one) in names for one in element_accesses(tree, call)
@@ -174,7 +174,7 @@ def _function(tree: Tree, body: Node, names: set[str | None]) -> str | None:
 
 
 def _reads(tree: Tree, scan: BlockScan, threads: int) -> ScanReads | None:
-    """The reads after the loop; None if the buffers are met in another way too."""
+    """Returns the reads after the loop; None if the buffers are used in another way too."""
     found: dict[str, list[Node]] = {"own": [], "before": [], "last": []}
     names = {variable.name for variable in scan.arrays}
     low, high = scan.first.start_byte, scan.loop.end_byte
@@ -243,7 +243,7 @@ def _rewrite(request: SuggestRequest, tree: Tree, scan: BlockScan, reads: ScanRe
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Variables of the new scan: the results, the buffer of one value per warp, and the thread's place."""
+    """Variables of the new scan: the results, the buffer of one value per warp, and the thread's lane and warp."""
 
     own: str
     before: str
@@ -264,7 +264,7 @@ def _names(tree: Tree, scan: BlockScan) -> _Names:
 
 
 def _held(tree: Tree, scan: BlockScan, sign: str) -> str | None:
-    """The variable that has the thread's number divided by a warp's length, or its rest."""
+    """Returns the variable that holds the quotient or remainder of the thread's index by a warp's length."""
     for name, variable in tree.variables.items():
         value = None if variable is None or variable.value is None else plain(tree, variable.value)
         at_top = variable is not None and variable.declaration.parent is not None and variable.declaration.parent.id == tree.body.id  # fmt: skip
@@ -323,7 +323,10 @@ def _text(tree: Tree, scan: BlockScan, reads: ScanReads, names: _Names, count: s
 
 
 def _place_of_thread(tree: Tree, scan: BlockScan, names: _Names) -> Iterator[Edit]:
-    """The declaration of lane and warp of the thread, placed after the variable that holds the thread's number, or before the scan's outermost statement."""
+    """Yields the declaration of the thread's lane and warp.
+
+    It is placed after the variable with the thread's index, or before the scan's outermost statement.
+    """
     parts = [f"{name} = {scan.thread} {sign} {warp_width(tree)}" for sign, name in (("%", names.lane), ("/", names.warp)) if _held(tree, scan, sign) is None]  # fmt: skip
     variable = tree.variable(scan.thread)
     if not parts:
@@ -345,7 +348,7 @@ def _place_of_thread(tree: Tree, scan: BlockScan, names: _Names) -> Iterator[Edi
 
 
 def _barrier_follows(tree: Tree, loop: Node) -> bool:
-    """True if the block that the scan stands in has a barrier after it, so that the next turn finds the buffer read."""
+    """True if a barrier follows the scan in its block, so that the next iteration may write the buffer."""
     node = loop.next_named_sibling
     while node is not None and not is_barrier(tree, node):
         node = node.next_named_sibling
@@ -353,7 +356,7 @@ def _barrier_follows(tree: Tree, loop: Node) -> bool:
 
 
 def _needed(tree: Tree, declaration: Node, scan: BlockScan, reads: ScanReads) -> bool:
-    """True if something that stays uses a declaration from between."""
+    """True if code that stays uses a declaration between the scan's statements."""
     gone = [(scan.first.start_byte, scan.loop.end_byte)]
     gone += [(node.start_byte, node.end_byte) for node in (*reads.own, *reads.before, *reads.last)]
     for declarator in declaration.children_by_field_name("declarator"):
@@ -365,7 +368,7 @@ def _needed(tree: Tree, declaration: Node, scan: BlockScan, reads: ScanReads) ->
 
 
 def _shrunk(tree: Tree, arrays: Sequence[DeclaredVariable], text: str) -> Iterator[Edit]:
-    """The first buffer as the one of an element per warp; the other one gone."""
+    """Yields edits that give the first buffer one element per warp, and remove the other one."""
     for place, variable in enumerate(arrays):
         if "extern" in variable.qualifiers:
             continue

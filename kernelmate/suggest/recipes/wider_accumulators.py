@@ -39,7 +39,7 @@ _FUNCTIONS = {"hexp": "expf", "hlog": "logf", "hsqrt": "sqrtf", "hrsqrt": "rsqrt
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every local variable and shared array of a half type in float."""
+    """Yields one candidate with every local variable and shared array of a half type in float."""
     tree = read_tree(request.kernel)
     if tree is None or _PAIRS.search(request.kernel.source):
         return
@@ -65,7 +65,7 @@ def _is_local(variable: DeclaredVariable) -> bool:
 
 
 def _gathers(tree: Tree, name: str) -> bool:
-    """True if the variable is given something that it is part of itself."""
+    """True if the variable accumulates: a value assigned to it depends on itself."""
     for node in tree.walk("assignment_expression"):
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if left is None or right is None or root_name(tree, left) != name:
@@ -77,17 +77,19 @@ def _gathers(tree: Tree, name: str) -> bool:
 
 
 class _Widening:
-    """Turns expressions of halves into such of floats, where some variables have become float.
+    """Converts expressions of halves to expressions of floats, where some variables have become float.
 
     Args:
-        tree: the kernel. names: of the variables. up, down: conversions to and from float.
+        tree: the kernel.
+        names: of the variables.
+        up, down: conversions to and from float.
     """
 
     def __init__(self, tree: Tree, names: set[str], up: str, down: str) -> None:
         self._tree, self._names, self._up, self._down = tree, names, up, down
 
     def edits(self, variables: list[DeclaredVariable]) -> list[Edit] | None:
-        """Edits for the whole kernel; None if the address of a variable goes somewhere."""
+        """Returns edits for the whole kernel; None if the address of a variable is passed on."""
         tree = self._tree
         edits: list[Edit] = []
         for declaration in {v.declaration.id: v.declaration for v in variables}.values():
@@ -123,7 +125,7 @@ class _Widening:
         return root_name(self._tree, place)
 
     def _read(self, use: Node) -> Edit | None:
-        """The edit for a use outside of what these variables are given; (0, 0, "") for none."""
+        """Returns the edit for a use outside of assignments to these variables; (0, 0, "") for none."""
         tree = self._tree
         element = use
         while element.parent is not None and element.parent.type == "subscript_expression":
@@ -146,7 +148,7 @@ class _Widening:
         return tree.replace(element, f"{self._down}({tree.text(element)})")
 
     def float_of(self, node: Node) -> str:
-        """An expression of halves as one of floats."""
+        """Returns an expression of halves as one of floats."""
         tree = self._tree
         node = strip_parentheses(node)
         if node.type in {"identifier", "subscript_expression"} and root_name(tree, node) in self._names:
@@ -186,7 +188,7 @@ class _Widening:
         return f"{self._up}({self._with_halves(call)})"
 
     def _with_halves(self, node: Node) -> str:
-        """An expression's text in which the variables are halves again."""
+        """Returns an expression's text with the variables converted back to halves."""
         tree = self._tree
         changes = []
         for use in tree.walk("identifier", under=node):

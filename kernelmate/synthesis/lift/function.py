@@ -89,7 +89,7 @@ def _at_line(line: int | None) -> Iterator[None]:
 
 
 class _FunctionText:
-    """Combines the results of a kernel."""
+    """Writer of the lifted function: combines a kernel's stores into results."""
 
     def __init__(self, machine: ThreadMachine, contract: Contract, *, exact: bool) -> None:
         self.contract, self.space = contract, machine.space

@@ -203,7 +203,7 @@ class _SharedBags(_BagPacks):
         return self.kernel.size(self.plan.domain[-1])
 
     def exchanged(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
-        """Combines sums of lanes with the same pack; one of them continues."""
+        """Returns statements that combine the sums of lanes with the same pack; one of these lanes continues."""
         names, own, lines = self.names, self.own, list[str]()
         for key, (name, ctype) in sums.items():
             value = f"__shfl_xor_sync(0xffffffffu, {name}[{names.j}], {own.offset})"

@@ -237,7 +237,10 @@ class Passes:
         return _Accumulator(key, kind, ctype, name, (f"{ctype} {name} = {start};{finite}",), final, name, own=own)
 
     def _named(self, kind: str, key: Key) -> str:
-        """The wanted name of a reduction's local: `row_max` for rows, with the arrays that are reduced where it is taken."""
+        """Returns the name of a reduction's local: `row_max` for rows.
+
+        If that is taken, the names of the reduced arrays follow.
+        """
         name, (value,) = _NAMES[kind], self.plan.operands(key)
         several = f"{name}_{'_'.join(dict.fromkeys(self._arrays(value)))}"
         if kind in ("sum", "squares") and len(several) < 24 and self._sums_several():

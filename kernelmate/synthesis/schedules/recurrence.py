@@ -23,7 +23,7 @@ class ColumnRecurrence(ColumnScan):
     """A thread per column, whose carried values are locals.
 
     Attributes:
-        states: the value before a row of each carried value. starts, nexts: what it begins with, and the value after a row.
+        states: keys of the carried values before a row. starts: initial values. nexts: values after a row.
     """
 
     schedule = "recurrence-columns"

@@ -170,7 +170,7 @@ def _load_watcher(frame: NativeFrame, anywhere: bool) -> ir.Function:
 
 
 def _store_watcher(frame: NativeFrame, anywhere: bool) -> ir.Function:
-    """The same for a store."""
+    """Returns the function that checks a store to one granule, with the arguments of `_load_watcher`."""
     name = f"watch_store_{'global' if anywhere else 'shared'}"
     function, b = frame.helpers.function(name, VOID, I64, I64, I64, I64)
     if b is None:
