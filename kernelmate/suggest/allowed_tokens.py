@@ -1,4 +1,4 @@
-"""Allow-list for text that a model or a plugin wrote.
+"""Allow-list for text that a model or a plugin wrote: the characters, words and preprocessor lines that may be compiled.
 
 The characters, words and preprocessor lines that may be compiled.
 
@@ -18,7 +18,7 @@ from kernelmate.compiler.words import words_of
 from kernelmate.source.tokens import Token, closing, lex
 
 MOST_TEXT = 256 * 1024
-"""Characters of one answer; the longest kernels that people write by hand have a fifth of it."""
+"""Maximum characters of one answer, five times the longest kernels that people write by hand."""
 
 INCLUDES = re.compile(
     r"<(?:cuda_(?:runtime|fp16|bf16|fp8|fp6|fp4|pipeline|awbarrier)(?:_primitives)?\.h|mma\.h|cooperative_groups\.h"
@@ -160,14 +160,14 @@ def _check_hidden(tokens: Sequence[Token], known: Sequence[Token]) -> None:
 
 
 def _digraphs(tokens: Sequence[Token]) -> Iterator[str]:
-    """Bracket and preprocessor symbols that are spelled with two other characters."""
+    """Yields digraphs: two-character spellings of brackets and preprocessor symbols."""
     for one, two in itertools.pairwise(tokens):
         if one.end == two.start and (one.text, two.text) in _DIGRAPHS:
             yield one.text + two.text
 
 
 def _assembly(tokens: Sequence[Token]) -> Iterator[str]:
-    """Strings of assembly statements, and of macros that may be used in one."""
+    """Yields the strings of assembly statements, and of macros that may be used in one."""
     for index, token in enumerate(tokens):
         if token.kind == "string" and token.directive:
             yield token.text
@@ -216,12 +216,12 @@ def _check_word(tokens: Sequence[Token], index: int) -> None:
 
 
 def _joined(text: str) -> str:
-    """A text with the lines joined that a backslash continues, as the compiler reads it."""
+    """Returns a text with continued lines joined, as the compiler reads it."""
     return text.replace("\\\r\n", "").replace("\\\n", "")
 
 
 def _check_branches(tokens: Sequence[Token], kernel: Sequence[Token], known: Counter[tuple[str, ...]]) -> None:
-    """Checks that preprocessor conditions of the user's file are as many as in the file, or as in the kernel alone."""
+    """Checks that the number of preprocessor conditions from the user's file is that of the file, or of the kernel alone."""
     found = [line for line in _directives(tokens) if line[1:2] and line[1] in CONDITIONS]
     own = [line for line in _directives(kernel) if line[1:2] and line[1] in CONDITIONS]
     whole = [line for line in known.elements() if line[1:2] and line[1] in CONDITIONS]
@@ -274,7 +274,7 @@ def _is_unroll(tokens: Sequence[Token], index: int) -> bool:
 
 
 def _directives(tokens: Sequence[Token]) -> Iterator[tuple[str, ...]]:
-    """The words of each preprocessor line."""
+    """Yields the words of each preprocessor line."""
     line: list[str] = []
     number = 0
     for token in tokens:

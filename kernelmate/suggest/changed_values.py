@@ -1,4 +1,4 @@
-"""Says of a kernel that was written anew which values it computes otherwise: doubles as floats, and NaN kept or dropped."""
+"""Describes values that a rewritten kernel computes differently: doubles as floats, and NaN kept or dropped."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _ORDER = frozenset({"<", ">", "<=", ">="})
 
 
 def changed_values(old: Kernel, new: Kernel, ptx: str) -> str:
-    """Sentences, each with a blank before it; an empty text if nothing of the kind changed.
+    """Returns sentences on the changes, each with a blank before it; empty if there are none.
 
     Args:
         old: the baseline.
-        new: the file with the written kernel, whose helpers stand in the same unit.
+        new: the file with the written kernel; its helpers are in the same unit.
         ptx: the baseline's, which has double arithmetic only where the compiler did not fold it.
     """
     before, after = read_tree(old), read_tree(new)
@@ -89,7 +89,7 @@ def _kind(tree: Tree, node: Node) -> str:
 
 
 def _choices(tree: Tree, node: Node) -> Iterator[tuple[str, str]]:
-    """Pairs of what is chosen where the condition holds, and what stays where it does not."""
+    """Yields pairs of the value chosen if the condition holds, and the value kept if it does not."""
     if node.type == "conditional_expression":
         sides = [node.child_by_field_name(one) for one in ("consequence", "alternative")]
         if sides[0] is not None and sides[1] is not None:

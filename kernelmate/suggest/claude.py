@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "claude-opus-5-5"
 MOST_OUTPUT_TOKENS = 24_000
 LEAST_OUTPUT_TOKENS = 4_000
-"""Below this an answer is likelier cut off than useful."""
+"""Minimum output tokens: with fewer, an answer is likely to be truncated."""
 TIMEOUT_S = 300.0
 ANSWER_S = 600.0
 """Seconds for one answer, from asking to its end."""
@@ -131,7 +131,7 @@ class Claude:
         return self._call(request, tried, WRITE_TASK, Proposal)
 
     def _call(self, request: SuggestRequest, tried: str, task: str, form: type[Form]) -> Form:
-        """One call: agreed to, paid for, streamed, and read."""
+        """Makes one call: asks for consent, checks the budget, streams the answer, and parses it."""
         self.last_cost = Cost()
         if self.stop():
             raise AuthorFailed("cancelled", "Claude was not asked: the search was interrupted.")
@@ -216,7 +216,7 @@ class Claude:
             self._pay(reading.usage())
 
     def _followed(self, reading: _Reading, stop: Callable[[], bool]) -> Any:
-        """The message, once it is whole; its text is passed on as it arrives."""
+        """Waits for the whole message and returns it; its text is passed on as it arrives."""
         deadline = time.monotonic() + self.answer_s
         length = 0
         while True:

@@ -1,4 +1,4 @@
-"""Sequences of recipes: what one makes possible, the next builds on.
+"""Sequences of recipes, found by a beam search, in which a recipe can build on the results of others.
 
 A beam search. Each recipe is tried on the kernel, then on the best of what came out, and so on, with the launch tuned again
 after each step; a recipe that made things worse is not tried again further down. A quick evaluation of the headline size says what is
@@ -66,14 +66,14 @@ class RecipeStep:
 
 @dataclass(slots=True)
 class _SearchFacts:
-    """Facts that the search has learnt.
+    """State of a search.
 
     Attributes:
-        contents: met so far.
-        gains: how each recipe did where it was tried first.
+        contents: keys of the versions so far.
+        gains: the result of each recipe where it was tried first.
         best: the least cost of a version that is worth taking.
-        put_off: others that seem to gain, with their costs.
-        waiting: those that promise more than the best, with their costs, until their step is over.
+        put_off: further versions that seem to gain, with their costs.
+        waiting: versions that promise more than the best, with their costs, until their step is over.
     """
 
     contents: set[tuple[str, str]] = field(default_factory=set)
@@ -83,7 +83,7 @@ class _SearchFacts:
     waiting: list[tuple[float, Candidate]] = field(default_factory=list)
 
     def note(self, judged: Judged, cost: float | None) -> None:
-        """A version was judged at all sizes."""
+        """Records a version that was judged at all sizes."""
         if cost is not None and judged.verdict.worth_taking:
             self.best = min(self.best, cost)
 

@@ -32,10 +32,10 @@ _PLAIN = re.compile(r"(?=.*\d)[\w/+=~-]+\Z")
 
 
 def redacted(text: str, home: Path | None = None) -> str:
-    """The text with secrets replaced and the user's home written as `~`.
+    """Returns the text with secrets replaced and the user's home written as `~`.
 
     Args:
-        text: anything.
+        text: any text.
         home: the home folder; None for this user's.
     """
     for pattern in _SECRETS:
@@ -47,7 +47,7 @@ def redacted(text: str, home: Path | None = None) -> str:
 
 
 def _assigned(match: re.Match[str]) -> str:
-    """A value in quotes, or one that is no expression; code that computes or looks up says nothing."""
+    """Returns an assignment with its value removed if that is in quotes or plain text; code that computes a value stays."""
     secret = match["name"][-1] in "\"'" or _PLAIN.match(match["value"])
     return match["name"] + REMOVED if secret else match.group()
 

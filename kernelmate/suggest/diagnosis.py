@@ -17,11 +17,11 @@ from kernelmate.records import Cause, LineCounters, Verdict
 
 SECTOR = 32
 LEAST_SHARE = 0.02
-"""Lines that cost less of the kernel are not spoken of."""
+"""Minimum share of the kernel's cost for a line to be named."""
 USED_WELL = 0.75
 """Fraction of moved bytes that are requested, from which an access counts as coalesced."""
 REREAD = 3.0
-"""Times that a byte crosses L1 on average, from which on keeping it nearer pays."""
+"""Average number of times that a byte crosses L1 from which caching it closer pays."""
 LOW_OCCUPANCY = 0.5
 THIN_TAIL = 0.5
 MOST_WAVES_WITH_TAIL = 4
@@ -34,7 +34,7 @@ BARRIER_CLOCKS = 30
 DIVERGENCE_CLOCKS = 8
 """Approximate clock cycles that a branch which splits a warp adds."""
 SHORT_US = 4.0
-"""Below this, starting the kernel is a large part of its time."""
+"""Launches shorter than this, in microseconds, spend much of their time on starting."""
 
 
 def diagnose(verdict: Verdict, text: str = "") -> tuple[Cause, ...]:
@@ -72,7 +72,7 @@ class _LineCause:
 
 
 def _clocks_of(verdict: Verdict) -> float:
-    """Returns the cycles of all SMs during a launch, which has more of them than work where it mostly waits."""
+    """Returns the cycles of all SMs during a launch."""
     if verdict.timing is None:
         return 0.0
     try:

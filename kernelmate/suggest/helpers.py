@@ -1,4 +1,4 @@
-"""Device functions beside a kernel that nothing else uses: a rewrite of the kernel may change them along."""
+"""Device functions that only one kernel uses, so that a rewrite of the kernel may change them too."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def plain_helpers(kernel: Kernel) -> frozenset[str]:
 
 
 def own_trees(kernel: Kernel) -> list[Tree]:
-    """The trees of the kernel and of the plain `__device__` functions that it alone calls, itself first."""
+    """Returns the trees of the kernel and of the plain `__device__` functions that only it calls, the kernel first."""
     own = read_tree(kernel)
     if own is None:
         return []
@@ -49,7 +49,7 @@ def own_trees(kernel: Kernel) -> list[Tree]:
 
 
 def _functions(kernel: Kernel) -> dict[str, tuple[int, int]]:
-    """Names and offsets of `__device__` functions of the unit's outermost level that are no templates, each name once."""
+    """Returns names and offsets of non-template `__device__` functions at the unit's outermost level with a unique name."""
     data = kernel.unit.text.encode()
     found: dict[str, tuple[int, int]] = {}
     twice: set[str] = set()
@@ -67,7 +67,7 @@ def _functions(kernel: Kernel) -> dict[str, tuple[int, int]]:
 
 
 def _used_here_only(kernel: Kernel, name: str, trees: list[Tree]) -> bool:
-    """True if every mention of the name is in the trees' texts."""
+    """True if all occurrences of the name are in the trees' texts."""
     spans = [(tree.kernel.start, tree.kernel.end) for tree in trees]
     mentions = [match.start() for match in re.finditer(rf"\b{name}\b", kernel.unit.text)]
     return all(any(start <= mention < end for start, end in spans) for mention in mentions)

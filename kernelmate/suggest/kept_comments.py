@@ -1,4 +1,4 @@
-"""Comments inside a kernel that stay true when it is written anew: reasons and references, not how the work was done."""
+"""Comments inside a kernel that stay true when it is rewritten: reasons and references, and not its method."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REASON = re.compile(
     r"|assum(?:es?|ed|ing)|convention|never|always)",
     re.IGNORECASE,
 )
-"""Words of a comment that says more than the code beside it."""
+"""Words of a comment with more information than the code beside it."""
 _METHOD = re.compile(
     r"\b(?:here|above|below|next|loops?|turns?|iterations?|steps?|index|indices|offsets?|strid\w*|pointers?|registers?|cach\w*"
     r"|loads?|stores?|sync\w*|threads?|warps?|blocks?|lanes?|grid|shared|tiles?|reduc\w*|fast\w*|slow\w*|optimi\w*|branch\w*"
@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"(?<![\w.])(?:\d+\.\d*|\.\d+|\d+(?=e))(?:e[-+]?\d+)?", re.
 
 
 def with_kept_comments(old: Kernel, new: Kernel) -> Kernel:
-    """The written kernel with such comments of the old one, beside the number that they name or at the body's top."""
+    """Returns the written kernel with such comments of the old one, beside the number that they name or at the body's top."""
     before, after = read_tree(old), read_tree(new)
     body = None if after is None else after.function.child_by_field_name("body")
     if before is None or after is None or body is None:
@@ -51,14 +51,14 @@ def with_kept_comments(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _inside(kernel: Kernel, tree: Tree) -> list[Comment]:
-    """The comments of a kernel's body."""
+    """Returns the comments of a kernel's body."""
     body = tree.function.child_by_field_name("body")
     start = kernel.end if body is None else tree.span(body)[0]
     return [one for one in comments(kernel.unit.text) if start < one.start < kernel.end]
 
 
 def _stays(text: str, before: Tree, after: Tree) -> bool:
-    """True if a sentence gives a reason or a reference, and says nothing of the old kernel's method or names."""
+    """True if a sentence gives a reason or a reference, without the old kernel's method or names."""
     code = re.search(r"[;{}]\s*(?:$|//)|^\s*#", text) is not None
     if code or KEPT.search(text) or not _REASON.search(text) or _METHOD.search(text):
         return False
@@ -67,7 +67,7 @@ def _stays(text: str, before: Tree, after: Tree) -> bool:
 
 
 def _beside_number(old: Kernel, new: Kernel, text: str) -> int | None:
-    """Offset of the first written line that has a number of the comment's."""
+    """Returns the offset of the first line of the new kernel with a number from the comment."""
     known = set(old.unit.text.split("\n"))
     numbers = [re.escape(one) for one in _NUMBER.findall(text)]
     place = 0
@@ -84,7 +84,7 @@ def _beside_number(old: Kernel, new: Kernel, text: str) -> int | None:
 
 
 def _placed(kernel: Kernel, text: str, place: int) -> str:
-    """The comment's lines with the indentation of the line that they go above."""
+    """Returns the comment's lines with the indentation of the line below them."""
     indent = re.match(r"[ \t]*", kernel.unit.text[place:])
     front = "" if indent is None else indent[0]
     lines = [one.strip() for one in text.split("\n")]
@@ -96,5 +96,5 @@ def _placed(kernel: Kernel, text: str, place: int) -> str:
 
 
 def _plain(comment: Comment) -> str:
-    """A comment's words without comment markers."""
+    """Returns a comment's words without comment markers."""
     return " ".join(re.sub(r"^\s*(?:/{2,}[!<]?|/\*+!?|\*+/?)|\*+/\s*$", "", comment.text, flags=re.MULTILINE).split())

@@ -1,4 +1,4 @@
-"""Authors without a model: recipes for metrics, repairs for wrong kernels."""
+"""Suggesters without a model: recipes for metrics, repairs for wrong kernels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Offline:
     """Recipes, or repairs if the objective is a correct kernel, and sequences of them.
 
     Attributes:
-        most: candidates handed out; None for as many as the search takes.
-        notes: what the user should hear of.
+        most: maximum number of candidates; None for as many as the search takes.
+        notes: notices for the user.
     """
 
     most: int | None = None

@@ -21,14 +21,14 @@ _INTEGERS = re.compile(r"\b(?:S?CHAR|UCHAR|U?SHRT|U?INT|U?LONG|U?LLONG|MB_LEN)_(
 LIMITS = {
     "cfloat": _FLOATS, "float.h": _FLOATS, "climits": _INTEGERS, "limits.h": _INTEGERS, "limits": re.compile(r"\bnumeric_limits\b"),
 }  # fmt: skip
-"""Headers that hold nothing but limits of number types, and the names that they give."""
+"""Headers that contain only limits of number types, and the names that they declare."""
 NESTING = NAMESPACES | {"template_declaration", "linkage_specification"}
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """One part of a text: its node, its text, and its tokens without layout."""
+    """A top-level part of a text: its node, its text, and its tokens without layout."""
 
     node: tree_sitter.Node
     text: str
@@ -36,7 +36,7 @@ class FilePiece:
 
 
 def without_kernel(kernel: Kernel) -> str:
-    """The unit's text with a semicolon in the place of the definition, and without the contract."""
+    """Returns the unit's text with a semicolon in place of the kernel's definition, and without the contract."""
     text = kernel.unit.text
     spans = sorted(filter(None, [(kernel.start, kernel.end), kernel.contract_span]), reverse=True)
     for start, end in spans:
@@ -139,7 +139,7 @@ def aligned_type(words: Sequence[str]) -> str | None:
 
 
 def _declared_name(declarator: tree_sitter.Node) -> tuple[str, bool]:
-    """The name in a declarator, without template arguments and namespaces, and whether a function's."""
+    """Returns the name in a declarator, without template arguments and namespaces, and True if it is a function's."""
     function = False
     while True:
         function |= declarator.type == "function_declarator"

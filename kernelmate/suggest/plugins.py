@@ -1,4 +1,4 @@
-"""Suggesters that other packages bring, by the entry point group `kernelmate.suggesters`.
+"""Suggesters of other packages, by the entry point group `kernelmate.suggesters`.
 
 An entry point names something that makes a suggester when called without arguments: a class, or a function.
 """

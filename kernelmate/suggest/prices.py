@@ -42,10 +42,10 @@ PRICES: dict[str, Price] = {
 """Prices by prefix of a model's name, the longest match wins (platform.claude.com, pricing, November 2026)."""
 
 UNKNOWN = _price(10.0, 50.0, 0.1)
-"""Counted for a model that is not in the table: as the dearest of it."""
+"""Price for a model that is not in the table: the highest in it."""
 
 CHARACTERS_PER_TOKEN = 2.5
-"""Fewer than any English or CUDA text has, so that an estimate is on the safe side."""
+"""Characters per token, fewer than in any English or CUDA text, so that estimates are on the safe side."""
 
 
 def price_of(model: str) -> Price | None:
@@ -111,7 +111,7 @@ class SpendingBudget:
         return most
 
     def pay(self, cost: Cost) -> None:
-        """Count a call; one of unknown price as the dearest."""
+        """Adds a call's cost; a call of unknown price counts as the most expensive model's."""
         self.calls.append(cost)
         tokens = ((cost.input_tokens or 0) * UNKNOWN.input + (cost.output_tokens or 0) * UNKNOWN.output) / 1e6
         self.spent_usd += tokens if cost.usd is None else cost.usd

@@ -79,7 +79,7 @@ def kernel_part(request: SuggestRequest) -> str:
 def versions_part(versions: Sequence[Judged], request: SuggestRequest) -> str:
     """Return the best versions of this search and of earlier ones, each with its standing, and the best that failed.
 
-    What was found in earlier searches counts as much as what was found now: the best of both come first.
+    Versions of earlier searches count as much as those of this one: the best of both come first.
     """
     known = {_key(judged) for judged in versions}
     all_of_them = [*versions, *(judged for judged in request.earlier() if _key(judged) not in known)]
@@ -105,12 +105,12 @@ def _worth(judged: Judged, request: SuggestRequest) -> tuple[bool, bool, bool, f
 
 
 def failed_part(judged: Judged, request: SuggestRequest) -> str:
-    """One version that was not accepted, whole, with its verdict."""
+    """Returns a version that was not accepted, in full, with its verdict."""
     return _marked("version_under_review", _version(1, judged, request))
 
 
 def review_part(review: Review) -> str:
-    """A reviewer's answer as the next author's instructions."""
+    """Formats a review as instructions for the next author."""
     problems = [f"- {problem.kind}, {problem.where}: {problem.what}" for problem in review.problems]
     steps = [f"{number}. {step.what} Why: {step.why}" for number, step in enumerate(review.optimizations, 1)]
     lines = [review.analysis, *(["Problems of the version under review:", *problems] if problems else [])]
@@ -118,7 +118,7 @@ def review_part(review: Review) -> str:
 
 
 def _marked(name: str, text: str) -> str:
-    """Text between marks that it cannot close itself."""
+    """Returns text between markers that it cannot close itself."""
     body = plain(text.replace(f"</{name}", f"< /{name}")).strip("\n")
     return f"<{name}>\n{body}\n</{name}>"
 

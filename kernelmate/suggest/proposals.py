@@ -1,4 +1,4 @@
-"""A model's proposal as a candidate: its kernel in the user's file, its launch in the contract."""
+"""Conversion of a model's proposal to a candidate: its kernel in the user's file, its launch in the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repairs one after another until the kernel is right: what one uncovers, the next mends.
+"""Sequences of repairs until the kernel is right: a repair may expose the fault that the next one fixes.
 
 A beam search over versions that came nearer to being right: fewer messages of the compiler, then fewer faults, then fewer
 wrong sizes. Everything that is tried is judged and handed out, so that the user sees why it was not enough.
@@ -14,18 +14,18 @@ from kernelmate.suggest.base import SuggestRequest
 from kernelmate.suggest.repairs import ALL, Repair
 
 BEAM = 2
-"""Versions that are gone on from at each depth."""
+"""Versions that are extended at each depth."""
 DEPTH = 6
-"""Repairs in a sequence, at most."""
+"""Maximum number of repairs in a sequence."""
 VARIANTS = 6
-"""Candidates taken of one repair at one version."""
+"""Candidates of one repair for one version."""
 
 Distance = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class RepairStep:
-    """A version on the way: what it is, how it was judged, and which repairs led to it."""
+    """A version within a sequence: its text, its verdict, and the repairs that led to it."""
 
     kernel: Kernel
     contract: Contract
@@ -39,8 +39,9 @@ class RepairSequences:
     """The built-in repairs and sequences of them, as one suggester.
 
     Attributes:
-        repairs: what is tried, in this order. most: candidates handed out; None for as many as it takes.
-        notes: what was looked for, where nothing fits.
+        repairs: the repairs, in the order in which they are tried.
+        most: maximum number of candidates; None for as many as it takes.
+        notes: the repairs that were tried, if none applies.
     """
 
     repairs: tuple[Repair, ...] = ALL
@@ -49,7 +50,7 @@ class RepairSequences:
     name: str = "recipes"
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates, each judged before it is handed out; ends with the first right one, or once the request says stop."""
+        """Yields candidates, each already judged; ends with the first right one, or when the request says stop."""
         for number, candidate in enumerate(self._search(request), 1):
             yield candidate
             if number == self.most:
@@ -98,7 +99,7 @@ class RepairSequences:
                     break
 
     def _tell(self, step: RepairStep, depth: int) -> None:
-        """Names the repairs that were tried at a version that none applies to."""
+        """Notes the repairs that were tried at a version to which none applies."""
         codes = list(dict.fromkeys(finding.code for finding in step.verdict.findings if finding.severity == "error"))
         fitting = [repair.name for repair in self.repairs if repair.codes & set(codes)]
         after = f" after {', '.join(step.repairs)}" if depth else ""
@@ -109,7 +110,7 @@ class RepairSequences:
 
 
 def distance(verdict: Verdict) -> Distance:
-    """Distance of a version from right: messages of the compiler, faults, wrong sizes; (0, 0, 0) if none is known."""
+    """Returns the distance of a version from right: compiler messages, faults, wrong sizes; (0, 0, 0) if none is known."""
     if not verdict.compiled:
         messages = sum(diagnostic.severity == "error" for diagnostic in verdict.diagnostics)
         return max(messages, 1), 0, 0
@@ -119,7 +120,7 @@ def distance(verdict: Verdict) -> Distance:
 
 
 def nearer(after: Verdict, before: Verdict) -> bool:
-    """True if a version came nearer to being right, or as near with something else wrong, no worse than what was."""
+    """True if a version is nearer to being right, or as near with another fault that is not worse."""
     if distance(after) != distance(before):
         return distance(after) < distance(before)
     if not after.compiled:
@@ -141,7 +142,7 @@ def _step(step: RepairStep, candidate: Candidate, judged: Judged) -> RepairStep:
 
 
 def _joined(step: RepairStep, repair: Repair, alone: Candidate) -> Candidate:
-    """A repair's candidate with all the steps before it in its author and its reason."""
+    """Returns a repair's candidate with all previous steps in author and reason."""
     names = (*step.repairs, repair.name)
     return replace(alone, author=f"recipe:{'+'.join(names)}", why=" Then: ".join((*step.whys, alone.why)))
 

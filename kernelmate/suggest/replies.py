@@ -1,4 +1,4 @@
-"""Answer forms of models as JSON Schema, and reading an answer that may be anything."""
+"""Forms of models' answers as JSON Schema, and parsing of answers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _Few = Meta(max_length=50)
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something that a reviewer finds wrong with a version.
+    """A fault that a reviewer finds in a version.
 
     Attributes:
-        kind: what sort. where: a line or an expression. what: what happens, and for which inputs.
+        kind: its kind. where: a line or an expression. what: its effect, and the inputs that show it.
     """
 
     kind: Literal["wrong", "unsafe", "cheating", "slow", "other"]
@@ -27,7 +27,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One change, and why it helps."""
+    """One change, and its expected benefit."""
 
     what: _Sentence
     why: _Sentence
@@ -87,13 +87,13 @@ Form = TypeVar("Form", Review, Proposal, Audit)
 
 
 class Malformed(Exception):
-    """The answer is not in the form that was asked for; the message is one sentence for people."""
+    """The answer is not in the requested form; the message is one sentence for people."""
 
 
 def read_reply(text: str, form: type[Form]) -> Form:
-    """An answer in its form.
+    """Parses an answer.
 
-    Models that are not held to a schema wrap their JSON in words or fences; the outermost object is read.
+    Models without a schema wrap their JSON in words or fences, so that the outermost object is read.
 
     Raises:
         Malformed: there is no such object in it, or it is too long.
@@ -110,14 +110,14 @@ def read_reply(text: str, form: type[Form]) -> Form:
 
 
 def schema_of(form: type[Form]) -> dict[str, Any]:
-    """The form as a JSON Schema without references, every property required and none added, as providers want it."""
+    """Returns the form as a JSON Schema without references, with every property required and no others allowed."""
     (document,), components = msgspec.json.schema_components([form], ref_template="{name}")
     plain: dict[str, Any] = _resolved(document, components)
     return plain
 
 
 def _resolved(schema: Any, components: dict[str, Any]) -> Any:
-    """References replaced by what they name; limits of length left out, which structured output does not know."""
+    """Returns a schema with references replaced by their targets, without limits of length, which structured output lacks."""
     if isinstance(schema, list):
         return [_resolved(item, components) for item in schema]
     if not isinstance(schema, dict):

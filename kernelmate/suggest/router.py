@@ -27,7 +27,7 @@ Answer = TypeVar("Answer")
 
 
 class LocalAuthor(Protocol):
-    """A model near by: many cheap attempts."""
+    """Interface of a local model: many cheap attempts."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class LocalAuthor(Protocol):
 
     @property
     def last_cost(self) -> Cost:
-        """Of its last answer."""
+        """Cost of its last answer."""
         ...
 
     @property
@@ -45,20 +45,20 @@ class LocalAuthor(Protocol):
         ...
 
     def samples(self, request: SuggestRequest, count: int) -> Iterator[Proposal | Candidate]:
-        """Different proposals, likeliest first. Raises `AuthorFailed`; an answer that cannot be read is left out."""
+        """Yields different proposals, the most probable first; unreadable answers are left out. Raises `AuthorFailed`."""
         ...
 
     def repair(self, request: SuggestRequest, failed: Judged) -> Iterator[Proposal | Candidate]:
-        """Proposals that mend a version, told what was wrong with it. Raises `AuthorFailed`."""
+        """Yields proposals that repair a version, whose faults the model is told. Raises `AuthorFailed`."""
         ...
 
     def apply(self, request: SuggestRequest, review: Review) -> Iterator[Proposal | Candidate]:
-        """Proposals that carry out a review. Raises `AuthorFailed`."""
+        """Yields proposals that carry out a review. Raises `AuthorFailed`."""
         ...
 
 
 class Reviewer(Protocol):
-    """A large model far away: few calls, each with consent and at a price."""
+    """Interface of a remote large model: few calls, each with consent and at a price."""
 
     @property
     def name(self) -> str:
@@ -67,24 +67,24 @@ class Reviewer(Protocol):
 
     @property
     def last_cost(self) -> Cost:
-        """Of its last answer."""
+        """Cost of its last answer."""
         ...
 
     @property
     def account(self) -> str:
-        """Cost of all its calls so far, and the spending limit."""
+        """Returns the cost of all its calls so far, and the spending limit."""
         ...
 
     def review(self, request: SuggestRequest, failed: Judged | None) -> Review:
-        """Advice on the next version. Raises `AuthorFailed`."""
+        """Returns advice on the next version. Raises `AuthorFailed`."""
         ...
 
     def audit(self, request: SuggestRequest, suspicious: Judged) -> Audit:
-        """Judgement of a version's honesty. Raises `AuthorFailed`."""
+        """Returns a judgement of a version's honesty. Raises `AuthorFailed`."""
         ...
 
     def write(self, request: SuggestRequest, review: Review | None = None) -> Proposal:
-        """A kernel of its own. Raises `AuthorFailed`."""
+        """Returns a kernel that the reviewer wrote itself. Raises `AuthorFailed`."""
         ...
 
 
@@ -116,9 +116,9 @@ class Router:
     _local_cost: Cost = field(default_factory=Cost)
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Candidates of each author in turn; ends once one is accepted, or the request says stop.
+        """Yields candidates of each author in turn; ends once one is accepted, or when the request says stop.
 
-        Recipes are asked in any case: a version that another suggester found before does not end the search.
+        Recipes are always asked: a version that another suggester found before does not end the search.
         """
         for stage in (self._recipes, self._local, self._review, self._write):
             if request.stop() or (stage != self._recipes and self._done(request)):
@@ -141,7 +141,7 @@ class Router:
             self.notes += getattr(self.recipes, "notes", ())
 
     def _local(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """Samples side by side, then the best that failed again with its verdict."""
+        """Yields samples, then repairs of the best version that failed."""
         if self.local is None:
             return
         for number in range(self.rounds):
@@ -172,7 +172,7 @@ class Router:
         yield from self._until_done(request, self._applied(request, self.local, review, reviewer.last_cost))
 
     def _applied(self, request: SuggestRequest, local: LocalAuthor, review: Review, paid: Cost) -> Iterator[Candidate]:
-        """The local model's versions by a review; the first carries the cost of the review."""
+        """Yields the local model's versions of a review; the first carries the cost of the review."""
         steps = (review.analysis, *(f"{step.what} {step.why}".strip() for step in review.optimizations))
         for candidate in self._tried(request, local.apply(request, review)):
             cost = (candidate.cost or Cost()) + paid
@@ -190,7 +190,7 @@ class Router:
             yield candidate
 
     def _tried(self, request: SuggestRequest, proposals: Iterator[Proposal | Candidate]) -> Iterator[Candidate]:
-        """The local model's proposals as candidates, until the request says stop."""
+        """Yields the local model's proposals as candidates, until the request says stop."""
         assert self.local is not None
         for proposal in proposals:
             self._local_answers += 1
@@ -204,7 +204,7 @@ class Router:
     def _candidate(
         self, request: SuggestRequest, proposal: Proposal | Candidate, author: str, cost: Cost
     ) -> Candidate | None:
-        """A proposal as a candidate; one that cannot be put into the file costs a note and nothing else."""
+        """Returns a proposal as a candidate; None, with a note, if it cannot be put into the file."""
         try:
             return proposed(request, proposal, author, cost)
         except AuthorFailed as error:
@@ -218,7 +218,7 @@ class Router:
                 return
 
     def _audit(self, request: SuggestRequest) -> None:
-        """Let the reviewer doubt the best version where its speed is not explained.
+        """Lets the reviewer audit the best version if its speed is not explained, even if candidates or time are used up.
 
         Also where the search has used up its candidates or its time: what it has found is shown all the same.
         """
@@ -244,7 +244,7 @@ class Router:
             )
 
     def _paid(self, what: str, call: Callable[[], Answer]) -> Answer:
-        """The answer of a call to the reviewer, with a note on what it has cost, whether it gave one or failed."""
+        """Returns the answer of a call to the reviewer, and notes its cost, also if it failed."""
         assert self.reviewer is not None
         try:
             return call()
@@ -254,7 +254,7 @@ class Router:
                 self.notes.append(f"{self.reviewer.name}, {what}: {_cost_words(cost)}; {self.reviewer.account}.")
 
     def _account(self) -> None:
-        """Tokens that the local model has read and written, if its server counts them."""
+        """Notes the tokens that the local model has read and written, if its server counts them."""
         if self.local is not None and self._local_cost.input_tokens is not None:
             answers = "1 answer" if self._local_answers == 1 else f"{self._local_answers} answers"
             self.notes.append(f"{self.local.name}, {answers}: {_cost_words(replace(self._local_cost, usd=None))}.")
@@ -270,13 +270,13 @@ class Router:
 
     @staticmethod
     def _best_failed(request: SuggestRequest, author: str) -> Judged | None:
-        """The best of an author's versions, none of which was accepted."""
+        """Returns the best of an author's versions, if none of them was accepted."""
         failed = [judged for judged in request.versions() if judged.candidate.author == author]
         return failed[0] if failed else None
 
 
 def _said(name: str, review: Review) -> list[str]:
-    """A review as notes: what limits the kernel, what is wrong with the version, what to do."""
+    """Formats a review as notes: limits of the kernel, faults of the version, next steps."""
     speed = "" if review.estimated_speedup is None else f" It expects {review.estimated_speedup:.2f}x, if done well."
     problems = [f"{name} finds ({one.kind}, {one.where}): {one.what}" for one in review.problems]
     steps = [f"{name} advises: {step.what} Why: {step.why}" for step in review.optimizations]
@@ -284,7 +284,7 @@ def _said(name: str, review: Review) -> list[str]:
 
 
 def _short(text: str) -> str:
-    """One line, cut where it is long."""
+    """Returns the text on one line, truncated if it is long."""
     line = " ".join(text.split())
     return line if len(line) <= MOST_NOTE else f"{line[: MOST_NOTE - 3]}..."
 

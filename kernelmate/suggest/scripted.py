@@ -1,4 +1,4 @@
-"""A suggester that says what it is told to: for tests of one's own tools, and as an example of a plugin."""
+"""A suggester with given answers: for tests of one's own tools, and as an example of a plugin."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kernelmate.suggest.replies import Proposal, Step
 
 
 class Scripted:
-    """Proposes given kernels in their order, whatever is asked.
+    """Proposes given kernels in their order, whatever is requested.
 
     Args:
         texts: each the CUDA text of one version of the kernel, helpers included.
-        name: the suggester's; its candidates' author.
-        why: of every candidate.
+        name: the suggester's, and its candidates' author.
+        why: the reason of every candidate.
     """
 
     def __init__(self, texts: Sequence[str], *, name: str = "scripted", why: str = "it was told to") -> None:
@@ -26,10 +26,10 @@ class Scripted:
         self._why = why
 
     def propose(self, request: SuggestRequest) -> Iterator[Candidate]:
-        """One candidate for each text.
+        """Yields one candidate for each text.
 
         Raises:
-            AuthorFailed: a text holds what a candidate may not have.
+            AuthorFailed: a text is not allowed in a candidate.
         """
         self.requests.append(request)
         for text in self._texts:

@@ -54,7 +54,7 @@ _BINARY: Mapping[str, Callable[[float, float], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class ElementAccess:
-    """One element access of global memory: which array, how wide its elements are, how often it is done, and whether stored."""
+    """Accesses to an element of global memory: the array, the element's size, the number of accesses, and True for a store."""
 
     element: Node
     array: str
@@ -85,7 +85,7 @@ class LaneEvaluator:
         self._contract = contract
 
     def value(self, node: Node, thread: Thread, known: Mapping[str, float] | None = None) -> int | None:
-        """An integer expression for one thread; `known` gives values of variables, such as a loop's."""
+        """Returns the value of an integer expression for one thread; `known` has values of variables, such as a loop's."""
         try:
             found = self._value(node, thread, known or {}, 0)
         except (ArithmeticError, ValueError, TypeError, RecursionError):
@@ -93,7 +93,7 @@ class LaneEvaluator:
         return None if found is None else int(found)
 
     def accesses(self) -> Iterator[ElementAccess]:
-        """Element accesses through pointers that the kernel is given, or through local pointers into them."""
+        """Yields element accesses through pointer parameters of the kernel, or through local pointers into them."""
         widths = {p.name: p for p in self.tree.kernel.signature.parameters if p.pointer}
         arguments = {argument.name: argument for argument in self._contract.args}
         for element in element_accesses(self.tree):
@@ -108,7 +108,7 @@ class LaneEvaluator:
             yield ElementAccess(element, origin, width, turns, is_written(self.tree, element))
 
     def origin(self, name: str) -> str | None:
-        """The pointer parameter that a name is, or that a local pointer was made from."""
+        """Returns the pointer parameter of this name, or from which a local pointer of this name was made."""
         for _ in range(_DEEPEST):
             if any(p.name == name and p.pointer for p in self.tree.kernel.signature.parameters):
                 return name
@@ -122,7 +122,7 @@ class LaneEvaluator:
         return None
 
     def address(self, element: Node, thread: Thread, known: Mapping[str, float] | None = None) -> int | None:
-        """The element's number in its array, from the array's beginning, for one thread."""
+        """Returns the element's index from the array's beginning, for one thread."""
         index = index_of(element)
         base = element.child_by_field_name("argument")
         if index is None or base is None:
@@ -131,13 +131,13 @@ class LaneEvaluator:
         return None if at is None or start is None else at + int(start)
 
     def warp(self, block: Thread | None = None) -> list[Thread]:
-        """The threads of a block's first warp, x counted first."""
+        """Returns the threads of a block's first warp, with x varying fastest."""
         sides = block or self.shape.block
         threads = ((x, y, z) for z, y, x in product(*(range(side) for side in reversed(sides))))
         return [thread for thread, _ in zip(threads, range(32), strict=False)]
 
     def sectors(self, access: ElementAccess, threads: list[Thread]) -> int | None:
-        """32-byte sectors that one access of these threads touches; None if that cannot be told."""
+        """Returns the number of 32-byte sectors that one access of these threads touches; None if unknown."""
         places = [self.address(access.element, thread) for thread in threads]
         known = [place for place in places if place is not None]
         if len(known) != len(places):
@@ -147,7 +147,7 @@ class LaneEvaluator:
     # ------------------------------------------------------------------------------------ evaluation
 
     def _pointer(self, node: Node, thread: Thread, known: Mapping[str, float], depth: int) -> float | None:
-        """Offset of a pointer expression into its array, in elements."""
+        """Returns the offset of a pointer expression into its array, in elements."""
         node = _inner(node)
         if node.type == "identifier":
             name = self.tree.text(node)
@@ -252,7 +252,7 @@ class LaneEvaluator:
 
 
 def lanes_of(tree: Tree, contract: Contract) -> LaneEvaluator | None:
-    """Evaluation for a kernel, or None if its launch cannot be worked out."""
+    """Returns an evaluator for a kernel; None if its launch cannot be evaluated."""
     try:
         return LaneEvaluator(tree, contract)
     except (KernelmateError, ArithmeticError):
@@ -260,10 +260,10 @@ def lanes_of(tree: Tree, contract: Contract) -> LaneEvaluator | None:
 
 
 def turns_of_threads(tree: Tree, contract: Contract) -> int | None:
-    """The most turns at the headline size of loops that the threads of a block share: more threads have nothing to do.
+    """Returns the largest number of iterations, at the headline size, of loops that the threads of a block share.
 
-    None if there is no loop from `threadIdx.x` in steps of `blockDim.x`, where threads share loops in another way too, or where turns
-    cannot be counted.
+    More threads than that would be idle. None if there is no loop from `threadIdx.x` in steps of `blockDim.x`, if
+    threads share loops in another way too, or if iterations cannot be counted.
     """
     lanes = lanes_of(tree, contract)
     most = None

@@ -1,4 +1,4 @@
-"""A kernel's syntax tree, as recipes read it: nodes with offsets into the unit's text, names, and simple types.
+"""A kernel's syntax tree for recipes: nodes with offsets into the unit's text, names, and simple types.
 
 A recipe that cannot read the tree for certain does not apply, so everything here answers None or False when unsure.
 """
@@ -20,7 +20,7 @@ _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
 
 Node = tree_sitter.Node
 Edit = tuple[int, int, str]
-"""Start and end offset in the unit's text, and what comes there."""
+"""Start and end offset in the unit's text, and the text that replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class DeclaredVariable:
 
 
 def language() -> tree_sitter.Language:
-    """The grammar that kernels are read by."""
+    """Returns the grammar of the parser."""
     return _LANGUAGE
 
 
@@ -72,7 +72,7 @@ class Tree:
         return self.bytes[node.start_byte : node.end_byte].decode()
 
     def text_before_function(self) -> str:
-        """Text before the definition proper: its template line, `extern "C"`."""
+        """Returns the text before the definition proper: its template line, `extern "C"`."""
         return self.bytes[: self.function.start_byte].decode()
 
     def span(self, node: Node) -> tuple[int, int]:
@@ -80,14 +80,14 @@ class Tree:
         return self._offset(node.start_byte), self._offset(node.end_byte)
 
     def replace(self, node: Node, text: str) -> Edit:
-        """An edit that puts a text where the node is."""
+        """Returns an edit that replaces the node by a text."""
         return (*self.span(node), text)
 
     def _offset(self, byte: int) -> int:
         return self.kernel.start + (byte if self._plain else len(self.bytes[:byte].decode()))
 
     def walk(self, *types: str, under: Node | None = None) -> Iterator[Node]:
-        """Nodes of the given types (all named nodes when none is given), in order of position."""
+        """Yields nodes of the given types (all named nodes by default), in order of position."""
         stack = [under or self.body]
         while stack:
             node = stack.pop()
@@ -97,7 +97,7 @@ class Tree:
 
     @cached_property
     def variables(self) -> dict[str, DeclaredVariable | None]:
-        """Every name that the kernel declares; None for one declared twice."""
+        """Every name that the kernel declares; None for a name declared twice."""
         found: dict[str, DeclaredVariable | None] = {}
         parameters = next(self.walk("parameter_list", under=self.function), None)
         places = [] if parameters is None else list(self.walk("parameter_declaration", under=parameters))
@@ -117,7 +117,7 @@ class Tree:
         return [v for v in found if v.declaration.parent is not None and v.declaration.parent.id == self.body.id]
 
     def uses(self, name: str) -> list[Node]:
-        """Identifiers of this name in the body, the declaration of it left out."""
+        """Returns the identifiers of this name in the body, except in its declaration."""
         variable = self.variables.get(name)
         declared = None if variable is None else self.name_node(variable.node)
         return [node for node in self._identifiers.get(name, []) if declared is None or node.id != declared.id]
@@ -130,11 +130,11 @@ class Tree:
         return found
 
     def names_in_scope(self) -> frozenset[str]:
-        """Every name that means something in the kernel, or may: those of the file outside of other functions' bodies."""
+        """All names that may have a meaning in the kernel: its own, and the file's outside of other functions' bodies."""
         return _names_in_scope(self.kernel.unit.text, self.kernel.start, self.kernel.end)
 
     def name_node(self, declarator: Node) -> Node | None:
-        """The identifier that a declarator declares."""
+        """Returns the identifier that a declarator declares."""
         node: Node | None = declarator
         while node is not None and node.type != "identifier":
             node = node.child_by_field_name("declarator") or next(
@@ -180,7 +180,7 @@ class Tree:
 
 @text_cache(32)
 def read_tree(kernel: Kernel) -> Tree | None:
-    """The tree of a kernel's definition, or None if the parser meets something it does not know."""
+    """Returns the tree of a kernel's definition; None if the parser meets unknown syntax."""
     source = kernel.source
     parsed = tree_sitter.Parser(_LANGUAGE).parse(source.encode())
     root = parsed.root_node
@@ -208,7 +208,7 @@ _CONSTANT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class IntegerConstant:
-    """An integer that the unit names once; `span` is where its digits stand."""
+    """An integer that the unit names once; `span` has the offsets of its digits."""
 
     name: str
     value: int
@@ -217,7 +217,7 @@ class IntegerConstant:
 
 @text_cache(32)
 def integer_constants(text: str) -> dict[str, IntegerConstant]:
-    """Integers that a unit gives a name to by `#define` or a constant, those defined exactly once."""
+    """Returns integers that a unit names by `#define` or a constant, if the name is defined exactly once."""
     found: dict[str, IntegerConstant] = {}
     twice: set[str] = set()
     for match in _CONSTANT.finditer(text):
@@ -248,7 +248,7 @@ def _names_in_scope(text: str, start: int, end: int) -> frozenset[str]:
 
 
 def integer_value(text: str, constants: dict[str, IntegerConstant]) -> int | None:
-    """The value of a size such as `32`, `TILE` or `TILE * 2 + 1`, or None."""
+    """Returns the value of a size such as `32`, `TILE` or `TILE * 2 + 1`; None if unknown."""
     spelled = re.sub(r"[A-Za-z_]\w*", lambda word: _spell_constant(word.group(), constants), text)
     if not re.fullmatch(r"[\d\s+*()-]+", spelled):
         return None
@@ -263,7 +263,7 @@ def _spell_constant(word: str, constants: dict[str, IntegerConstant]) -> str:
 
 
 def _evaluate(text: str) -> int:
-    """A sum of products of integers and parentheses."""
+    """Evaluates a sum of products of integers and parentheses."""
     tokens = re.findall(r"\d+|[+*()-]", text)
     value = _sum(tokens)
     if tokens:
@@ -298,7 +298,7 @@ def _atom(tokens: list[str]) -> int:
 
 
 def plain_type(tree: Tree, name: str) -> str:
-    """The type that a name of the unit stands for by `typedef` or `using`; any other name as it is."""
+    """Returns the type behind a `typedef` or `using` name of the unit; any other name as it is."""
     for _ in range(4):
         text = tree.kernel.unit.text
         match = re.search(rf"\busing\s+{re.escape(name)}\s*=\s*([\w ]+?)\s*;", text) or re.search(
@@ -311,14 +311,14 @@ def plain_type(tree: Tree, name: str) -> str:
 
 
 def strip_parentheses(node: Node) -> Node:
-    """The expression inside any number of parentheses."""
+    """Returns the expression inside any number of parentheses."""
     while node.type == "parenthesized_expression" and len(node.named_children) == 1:
         node = node.named_children[0]
     return node
 
 
 def statement_expression(node: Node | None) -> Node | None:
-    """The expression of an expression statement, itself possibly alone inside braces."""
+    """Returns the expression of an expression statement, also of one alone inside braces."""
     while node is not None and node.type == "compound_statement":
         inner = [child for child in node.named_children if child.type != "comment"]
         node = inner[0] if len(inner) == 1 else None
@@ -339,4 +339,4 @@ ELEMENT_BYTES = {
     "half": 2, "__half": 2, "__nv_bfloat16": 2, "short": 2, "unsigned short": 2, "int16_t": 2, "uint16_t": 2,
     "char": 1, "unsigned char": 1, "signed char": 1, "bool": 1, "int8_t": 1, "uint8_t": 1, "float4": 16, "int4": 16,
 }  # fmt: skip
-"""Bytes of the types that shared arrays are made of."""
+"""Sizes in bytes of the element types of shared arrays."""

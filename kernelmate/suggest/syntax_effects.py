@@ -20,22 +20,22 @@ _PURE = re.compile(
     r"|float|double|int|unsigned|bool|char|short|long|size_t|u?int(?:8|16|32|64)_t|__half2?|half2?|__nv_bfloat162?|make_\w+|T|sizeof"
     r"|static_cast<[^&*]*>|reinterpret_cast<.*>"
 )
-"""Functions of the CUDA headers that only compute from what they are given."""
+"""Functions of the CUDA headers whose result depends only on their arguments, without side effects."""
 
 
 def names(tree: Tree, node: Node) -> set[str]:
-    """Every identifier below a node, itself included."""
+    """Returns all identifiers below a node, itself included."""
     return {tree.text(found) for found in tree.walk("identifier", under=node)}
 
 
 def operator(tree: Tree, node: Node) -> str:
-    """The operator of a binary, unary, update or assignment expression."""
+    """Returns the operator of a binary, unary, update or assignment expression."""
     found = node.child_by_field_name("operator")
     return "" if found is None else tree.text(found)
 
 
 def plain(tree: Tree, node: Node) -> str:
-    """A node's text without white space, comments and outermost parentheses."""
+    """Returns a node's text without white space, comments and outermost parentheses."""
     node = strip_parentheses(node)
     text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", tree.text(node), flags=re.DOTALL)
     text = re.sub(r"(?<=\w)\s+(?=\w)", " ", text)
@@ -43,7 +43,7 @@ def plain(tree: Tree, node: Node) -> str:
 
 
 def root_name(tree: Tree, place: Node) -> str | None:
-    """The variable that an element, component or dereferenced place belongs to: `a` of `a[i].x`, `*(a + i)`."""
+    """Returns the variable of an element, component or dereferenced pointer: `a` of `a[i].x` and `*(a + i)`."""
     node = strip_parentheses(place)
     while node.type != "identifier":
         inner = node.child_by_field_name("argument") or node.child_by_field_name("left")
@@ -59,7 +59,10 @@ def root_name(tree: Tree, place: Node) -> str | None:
 
 
 def writes(tree: Tree, node: Node) -> Iterator[Node]:
-    """Places that are written below a node: left sides, what `++` changes, what an atomic's or a call's `&` names."""
+    """Yields places that are written below a node.
+
+    These are assignment targets, operands of `++`, and arguments with `&` of atomics and calls.
+    """
     for found in tree.walk("assignment_expression", "update_expression", "pointer_expression", under=node):
         if found.type == "assignment_expression":
             left = found.child_by_field_name("left")
@@ -72,14 +75,14 @@ def writes(tree: Tree, node: Node) -> Iterator[Node]:
 
 
 def written_names(tree: Tree, node: Node) -> set[str]:
-    """Names of variables that are written below a node, as a whole or in part; "?" where a place has no name."""
+    """Returns variables that are written below a node, at least in part; "?" for a place without a name."""
     return {root_name(tree, place) or "?" for place in writes(tree, node)} | {
         name for call in tree.walk("call_expression", under=node) for name in _passed_pointers(tree, call)
     }
 
 
 def _passed_pointers(tree: Tree, call: Node) -> Iterator[str]:
-    """Pointers and arrays that a call gets whole and could write through."""
+    """Yields pointers and arrays that a call receives and could write through."""
     if _PURE.fullmatch(call_name(tree, call)):
         return
     arguments = call.child_by_field_name("arguments")
@@ -92,7 +95,7 @@ def _passed_pointers(tree: Tree, call: Node) -> Iterator[str]:
 
 
 def call_name(tree: Tree, call: Node) -> str:
-    """Name of the called function, as written, without a leading `::`."""
+    """Returns the name of the called function as written, without a leading `::`."""
     function = call.child_by_field_name("function")
     if function is None:
         return ""
@@ -104,17 +107,17 @@ def call_name(tree: Tree, call: Node) -> str:
 
 
 def calls(tree: Tree, node: Node | None = None) -> set[str]:
-    """Names of all functions that are called below a node."""
+    """Returns the names of all functions called below a node."""
     return {call_name(tree, call) for call in tree.walk("call_expression", under=node)}
 
 
 def only_pure_calls(tree: Tree, node: Node, also: frozenset[str] = frozenset()) -> bool:
-    """True if nothing is called below a node but functions that compute from what they are given, and those in `also`."""
+    """True if only functions without side effects, and those in `also`, are called below a node."""
     return all(_PURE.fullmatch(name) or name in also for name in calls(tree, node))
 
 
 def declared_names(tree: Tree, node: Node) -> set[str]:
-    """Names that are declared below a node."""
+    """Returns the names declared below a node."""
     return {
         variable.name
         for variable in tree.variables.values()
@@ -123,7 +126,7 @@ def declared_names(tree: Tree, node: Node) -> set[str]:
 
 
 def constant_after_start(tree: Tree, name: str) -> bool:
-    """True if the variable gets a value where it is declared and none after that."""
+    """True if the variable is initialised in its declaration and never assigned after it."""
     variable = tree.variable(name)
     if variable is None or variable.dims:
         return False
@@ -131,7 +134,7 @@ def constant_after_start(tree: Tree, name: str) -> bool:
 
 
 def element_accesses(tree: Tree, node: Node | None = None) -> Iterator[Node]:
-    """The outermost subscript expressions below a node, in order."""
+    """Yields the outermost subscript expressions below a node, in order."""
     for found in tree.walk("subscript_expression", under=node):
         parent = found.parent
         if parent is not None and parent.type == "subscript_expression":
@@ -142,7 +145,7 @@ def element_accesses(tree: Tree, node: Node | None = None) -> Iterator[Node]:
 
 
 def is_written(tree: Tree, element: Node) -> bool:
-    """True if the element is assigned, counted up, or its address goes somewhere."""
+    """True if the element is assigned or incremented, or its address is taken."""
     node = element
     while node.parent is not None and node.parent.type in {"parenthesized_expression", "field_expression"}:
         node = node.parent
@@ -170,14 +173,14 @@ def stores_in_part(tree: Tree, body: Node, arrays: Collection[str]) -> bool:
 
 
 def statements(block: Node) -> list[Node]:
-    """The statements of a block (or the one statement that stands for it), comments left out."""
+    """Returns the statements of a block, or the single statement in its place, without comments."""
     if block.type == "compound_statement":
         return [child for child in block.named_children if child.type != "comment"]
     return [block]
 
 
 def index_of(element: Node) -> Node | None:
-    """The index of a one-dimensional subscript expression."""
+    """Returns the index of a one-dimensional subscript expression."""
     argument = element.child_by_field_name("argument")
     if argument is None or argument.type == "subscript_expression":
         return None
@@ -189,7 +192,7 @@ def index_of(element: Node) -> Node | None:
 
 
 def indent_of(tree: Tree, node: Node) -> str:
-    """The white space that the node's line begins with."""
+    """Returns the white space at the beginning of the node's line."""
     text = tree.kernel.unit.text
     start = tree.span(node)[0]
     line = text.rfind("\n", 0, start) + 1
@@ -201,7 +204,7 @@ def indent_of(tree: Tree, node: Node) -> str:
 
 
 def indent_step(tree: Tree) -> str:
-    """One level of indentation as the kernel's author writes it."""
+    """Returns one level of indentation in the style of the kernel's author."""
     for statement in statements(tree.body):
         own = indent_of(tree, statement)
         if own:
@@ -211,7 +214,7 @@ def indent_step(tree: Tree) -> str:
 
 
 def fresh(tree: Tree, name: str) -> str:
-    """A name like this one that means nothing yet in the kernel or outside of functions."""
+    """Returns a name like this one that is unused in the kernel and outside of functions."""
     known = tree.names_in_scope()
     while name in known:
         name += "_"
@@ -219,13 +222,13 @@ def fresh(tree: Tree, name: str) -> str:
 
 
 def substitute(tree: Tree, node: Node, changes: dict[str, str]) -> str:
-    """A node's text with identifiers replaced, by their name; members of the same name are left alone."""
+    """Returns a node's text with identifiers substituted by name; members of the same name stay."""
     edits = [(found.start_byte, found.end_byte, changes[name]) for found in tree.walk("identifier", under=node) if (name := tree.text(found)) in changes]  # fmt: skip
     return replaced(tree, node, edits)
 
 
 def replaced(tree: Tree, node: Node, edits: list[tuple[int, int, str]]) -> str:
-    """A node's text with parts of it replaced; each part is given by its bytes in the tree."""
+    """Returns a node's text with parts of it replaced; each part is given by its bytes in the tree."""
     data = tree.bytes[node.start_byte : node.end_byte]
     for start, end, text in sorted(edits, reverse=True):
         data = data[: start - node.start_byte] + text.encode() + data[end - node.start_byte :]
@@ -233,7 +236,7 @@ def replaced(tree: Tree, node: Node, edits: list[tuple[int, int, str]]) -> str:
 
 
 def body_span(tree: Tree, loop: Node, block: Node) -> tuple[int, int]:
-    """From just after a loop's head to the end of its body: where a body in braces may stand instead."""
+    """Returns the offsets from the end of a loop's head to the end of its body, where another body in braces can be put."""
     closing = [child for child in loop.children if child.type == ")" and child.end_byte <= block.start_byte]
     if not closing:
         return tree.span(block)
@@ -241,7 +244,7 @@ def body_span(tree: Tree, loop: Node, block: Node) -> tuple[int, int]:
 
 
 def reindented(text: str, old: str, new: str) -> str:
-    """Lines after the first with one indentation in place of another; preprocessor lines stay."""
+    """Returns the text with the indentation of all lines after the first replaced; preprocessor lines stay."""
     first, *rest = text.split("\n")
     moved = [
         new + line[len(old) :] if line.startswith(old) and line.strip() and not line.startswith("#") else line

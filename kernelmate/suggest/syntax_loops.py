@@ -1,4 +1,4 @@
-"""Counting loops of a kernel, and what threads are numbered by: the shapes that rewrites look for."""
+"""Counting loops, guards and thread indices of a kernel, in the forms that rewrites look for."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CountingLoop:
 
 
 def read_loop(tree: Tree, node: Node) -> CountingLoop | None:
-    """The counting loop that a statement is, or None."""
+    """Returns the counting loop that a statement is; None for any other."""
     if node.type == "for_statement":
         return _read_for(tree, node)
     return _read_while(tree, node) if node.type == "while_statement" else None
@@ -96,7 +96,7 @@ def _read_while(tree: Tree, node: Node) -> CountingLoop | None:
 
 
 def _started(tree: Tree, opening: Node) -> tuple[str, Node, str] | None:
-    """The variable that a declaration or assignment starts, its value, and the type where it is declared."""
+    """Returns the variable that a declaration or assignment initialises, its value, and its type if it is declared there."""
     if opening.type == "declaration":
         declarators = opening.children_by_field_name("declarator")
         kind = opening.child_by_field_name("type")
@@ -116,7 +116,7 @@ def _started(tree: Tree, opening: Node) -> tuple[str, Node, str] | None:
 
 
 def _step(tree: Tree, update: Node) -> tuple[str, str] | None:
-    """The variable that is counted up, and the text of by how much."""
+    """Returns the variable that is incremented, and the text of its increment."""
     text = plain(tree, update)
     if update.type == "update_expression":
         match = re.fullmatch(r"(?:\+\+(\w+)|(\w+)\+\+)", text)
@@ -158,7 +158,7 @@ def _stays(tree: Tree, body: Node, name: str, bound: Node, step: str) -> bool:
 
 
 def _fixed(tree: Tree, body: Node, bound: Node, step: str) -> bool:
-    """True if neither the bound nor the step changes in the loop."""
+    """True if the loop changes neither its bound nor its step."""
     changed = written_names(tree, body)
     words = names(tree, bound) | set(re.findall(r"[A-Za-z_]\w*", step))
     if words & changed or next(tree.walk("call_expression", under=bound), None) is not None:
@@ -168,13 +168,13 @@ def _fixed(tree: Tree, body: Node, bound: Node, step: str) -> bool:
 
 
 def loops(tree: Tree, under: Node | None = None) -> list[CountingLoop]:
-    """All counting loops, outer before inner."""
+    """Returns all counting loops, outer ones before inner ones."""
     found = (read_loop(tree, node) for node in tree.walk("for_statement", "while_statement", under=under))
     return [loop for loop in found if loop is not None]
 
 
 def previous(node: Node) -> Node | None:
-    """The statement before this one, comments and pragmas left out."""
+    """Returns the statement before this one, skipping comments and pragmas."""
     before = node.prev_named_sibling
     while before is not None and before.type in {"comment", "preproc_call"}:
         before = before.prev_named_sibling
@@ -182,7 +182,7 @@ def previous(node: Node) -> Node | None:
 
 
 def enclosing_loops(node: Node) -> list[Node]:
-    """The loop statements around a node, the innermost first."""
+    """Returns the loop statements around a node, the innermost first."""
     found = []
     parent = node.parent
     while parent is not None and parent.type != "function_definition":
@@ -193,13 +193,13 @@ def enclosing_loops(node: Node) -> list[Node]:
 
 
 def invariant(tree: Tree, expression: Node, loop: Node) -> bool:
-    """True if an expression has one value all through a loop: nothing that it names is declared or written there."""
+    """True if an expression is loop-invariant: the loop declares or writes none of its names."""
     inside = written_names(tree, loop) | _declared_inside(tree, loop)
     return "?" not in inside and not names(tree, expression) & inside
 
 
 def _declared_inside(tree: Tree, loop: Node) -> set[str]:
-    """Names declared in a loop, those that are declared more than once in the kernel included."""
+    """Returns names declared in a loop, including those that are declared more than once in the kernel."""
     found = declared_names(tree, loop)
     for declaration in tree.walk("declaration", under=loop):
         for declarator in declaration.children_by_field_name("declarator"):
@@ -233,7 +233,7 @@ _NEGATED = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
 
 def guarded(tree: Tree, within: Sequence[Node]) -> GuardedWork | None:
-    """The guard that the last of some statements hang on: all that follows it, or all that it holds."""
+    """Returns the guard over the last of some statements: all after it, or all inside it."""
     for place, node in enumerate(within):
         if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
             continue
@@ -251,7 +251,7 @@ def guarded(tree: Tree, within: Sequence[Node]) -> GuardedWork | None:
 
 
 def _early(tree: Tree, within: Sequence[Node], place: int) -> GuardedWork:
-    """Returns one after another, joined."""
+    """Returns the guard of several consecutive early returns, joined."""
     conjuncts: list[str] = []
     count = 0
     for node in within[place:]:
@@ -284,13 +284,13 @@ def _parts(tree: Tree, condition: Node, joined: str) -> list[str]:
 
 
 def _operand(tree: Tree, part: Node) -> str:
-    """Text that stays one operand of `&&`."""
+    """Returns text that is a single operand of `&&`."""
     lone = part.type != "binary_expression" or operator(tree, part) in _NEGATED
     return tree.text(part) if lone and part.type != "conditional_expression" else f"({tree.text(part)})"
 
 
 def negated(tree: Tree, condition: Node) -> str:
-    """The opposite of a condition, comparisons of whole numbers turned round."""
+    """Returns the negation of a condition; comparisons of integers are reversed."""
     condition = strip_parentheses(condition)
     left, right = condition.child_by_field_name("left"), condition.child_by_field_name("right")
     sign = operator(tree, condition) if condition.type == "binary_expression" else ""
@@ -306,7 +306,7 @@ _GLOBAL_INDEX = (
 
 
 def is_global_index(tree: Tree, node: Node, axis: str = "x", width: int | None = None) -> bool:
-    """True if the expression is this thread's number along an axis of the grid; `width` is the block's length there."""
+    """True if the expression is the thread's index along an axis of the grid; `width` is the block's length along it."""
     text = plain(tree, node).replace(" ", "")
     words = [str(width)] if width is not None else []
     if width is not None:
@@ -316,7 +316,7 @@ def is_global_index(tree: Tree, node: Node, axis: str = "x", width: int | None =
 
 
 def global_index(tree: Tree, axis: str = "x", width: int | None = None) -> str | None:
-    """The variable that holds this thread's number along an axis and never changes, or None."""
+    """Returns the variable that always holds the thread's index along an axis; None if there is none."""
     for name, variable in tree.variables.items():
         if variable is None or variable.value is None or not is_global_index(tree, variable.value, axis, width):
             continue
@@ -326,7 +326,7 @@ def global_index(tree: Tree, axis: str = "x", width: int | None = None) -> str |
 
 
 def is_grid_stride(tree: Tree, step: str, axis: str = "x") -> bool:
-    """True if the text is the number of threads of the whole grid, or a variable that holds it."""
+    """True if the text is the number of threads of the whole grid, or a variable with that value."""
     wanted = {f"gridDim.{axis}*blockDim.{axis}", f"blockDim.{axis}*gridDim.{axis}"}
     text = re.sub(r"\s+", "", step).strip("()")
     if text in wanted:

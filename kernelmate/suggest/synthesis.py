@@ -22,7 +22,7 @@ from kernelmate.synthesis.plan import Refused
 from kernelmate.synthesis.write import kernels_for
 
 MOST, MOST_MEASURED = 3, 8
-"""Candidates of one search: schedules that differ in who computes what, and on a GPU in how many do."""
+"""Maximum candidates of one search: schedules with different mappings, and on a GPU also with different sizes."""
 
 METRICS: frozenset[MetricName] = frozenset({"time", "global_bytes", "shared_bytes", "local_bytes"})
 """Metrics that follow from the structure of a kernel."""
@@ -73,13 +73,16 @@ class Synthesis:
             self.notes.append(f"No kernel was written from the reference. {error.message}")
 
     def _wanted(self, request: SuggestRequest, found: list[WrittenKernel]) -> list[WrittenKernel]:
-        """Those that the prompt does not rule out, the preferred first."""
+        """Returns the kernels that the prompt allows, the preferred ones first."""
         scores = [suits(request.objective, f"{self.name}:{one.schedule}") for one in found]
         ranked = sorted(zip(scores, found, strict=True), key=lambda pair: -pair[0])
         return [one for score, one in ranked if score >= 0]
 
     def _placed(self, request: SuggestRequest, bare: Kernel, written: WrittenKernel) -> Iterator[Candidate]:
-        """The candidate in the user's file, of which `bare` is what stays; none if a launch there cannot follow."""
+        """Yields the candidate in the user's file, of which `bare` is the rest.
+
+        None if a launch there cannot be adapted.
+        """
         try:
             kernel, contract = placed(bare, request.contract, written)
         except KernelmateError as error:

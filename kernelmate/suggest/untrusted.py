@@ -1,4 +1,4 @@
-"""Text that a model or a plugin wrote: what of it may be compiled, and how it gets into the user's file.
+"""Check of text that a model or a plugin wrote, and its insertion into the user's file.
 
 Such text is device code and nothing else. It may define the kernel, and helpers of its own above it; it may not read
 files at compile time, bring host code, touch what stands beside the kernel, or redefine the language under it. What a
@@ -49,7 +49,7 @@ _HELPERS = frozenset(
     }
 )  # fmt: skip
 _TYPES = frozenset({"struct_specifier", "class_specifier", "union_specifier", "enum_specifier"})
-"""Pieces whose semicolon is no part of them."""
+"""Types of nodes whose semicolon is not part of them."""
 _ON_DEVICE = frozenset({"__device__", "__constant__", "constexpr"})
 _LAUNCHES = "The kernel launches another one, which would run outside of what is judged."
 _LANGUAGE = tree_sitter.Language(tree_sitter_cuda.language())
@@ -102,10 +102,10 @@ def spliced(baseline: Kernel, text: str) -> Kernel:
 
 
 def as_written(baseline: Kernel, text: str) -> Kernel | None:
-    """The baseline's file with a text in the kernel's place as it came, to be shown with what `screen` finds in it.
+    """Returns the baseline's file with an answer's text, unchanged, in the kernel's place, for display.
 
-    It is for text that `spliced` does not take, and never compiled. None if the kernel is not in it, or where it is
-    too long to be looked at.
+    It is for text that `spliced` rejects, is shown with the finding of `screen`, and is never compiled. None if the
+    text does not contain the kernel, or is too long to be checked.
     """
     if len(text) > MOST_TEXT:
         return None
@@ -156,7 +156,7 @@ def screen(
 
 
 def without_contracts(text: str) -> str:
-    """A text without contract blocks: what a kernel is held to is the user's to say."""
+    """Returns a text without contract blocks: only the user decides on a kernel's contract."""
     blocks = [block.span for block in find_blocks(text_unit(text)) if block.span is not None]
     for start, end in sorted(blocks, reverse=True):
         text = text[:start] + text[end:]
@@ -202,7 +202,7 @@ def _check_names(
 
 
 def _merged(edits: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """Insertions at one place as one edit, in the order of the file: includes first."""
+    """Joins insertions at the same place to one edit, in the order of the file: includes first."""
     merged: dict[tuple[int, int], str] = {}
     for start, end, new in reversed(edits):
         merged[start, end] = merged.get((start, end), "") + new
@@ -269,13 +269,13 @@ def _check_node(node: tree_sitter.Node) -> None:
 
 
 def _named(node: tree_sitter.Node) -> str:
-    """The name under which a type is defined, with its scope; empty for all else."""
+    """Returns the name of a type definition with its scope; empty for any other node."""
     name = node.child_by_field_name("name") if node.type in _TYPES else None
     return "" if name is None else (name.text or b"").decode("utf-8", "replace").partition("<")[0]
 
 
 def _defined_name(node: tree_sitter.Node) -> str:
-    """The name that a function's definition or a declaration is about; empty if it cannot be read."""
+    """Returns the name of a function definition or declaration; empty if it cannot be read."""
     declarator = node.child_by_field_name("declarator")
     while declarator is not None and declarator.child_by_field_name("declarator") is not None:
         declarator = declarator.child_by_field_name("declarator")

@@ -1,4 +1,4 @@
-"""Helpers and constants that lost their last use when a kernel was replaced: they are removed, with the comments above them."""
+"""Removal of helpers and constants that lost their last use with a replaced kernel, and of the comments above them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ from kernelmate.suggest.syntax import Edit
 from kernelmate.synthesis.names import without_comments
 
 _FLOATING = re.compile(r"\s*(?:static )?const(?:expr)? (?:float|double)\b")
-"""Declarations of constants that are no whole numbers."""
+"""Declarations of floating-point constants."""
 
 
 def without_own_helpers(kernel: Kernel) -> Kernel:
-    """The file without what only the kernel uses: a new kernel brings its own, under the names that become free."""
+    """Returns the file without code that only the kernel uses.
+
+    A new kernel brings its own helpers, which may reuse the names.
+    """
     own = {name: one for name, one in _own(kernel).items() if not _FLOATING.match(one[2])}  # a new kernel may name them
     named = [name for name in own if _uses(kernel.source, name)]
     while more := [name for name in own if name not in named and any(_uses(own[one][2], name) for one in named)]:
@@ -33,7 +36,7 @@ def without_own_helpers(kernel: Kernel) -> Kernel:
 
 
 def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
-    """The changed file without constants that stood in launches alone and now stand nowhere."""
+    """Returns the changed file without constants that only launches used and nothing uses now."""
     before = _own(old)
     return _without(
         new,
@@ -46,7 +49,7 @@ def without_unused_numbers(old: Kernel, new: Kernel) -> Kernel:
 
 
 def without_unused_headers(old: Kernel, new: Kernel) -> Kernel:
-    """The changed file without headers of numeric limits whose last use went with the old kernel."""
+    """Returns the changed file without headers of numeric limits whose last use was in the old kernel."""
     unit = new.unit
     if unit.language == "python" or unit.path.endswith(INCLUDED):
         return new
@@ -66,7 +69,10 @@ def without_unused_headers(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _own(kernel: Kernel) -> dict[str, tuple[int, int, str]]:
-    """Offsets and text of what only the kernel, or a launch, names, by its name; nothing in a file that others include."""
+    """Returns offsets and text of parts that only the kernel or a launch names, by name.
+
+    None for a file that others include.
+    """
     unit = kernel.unit
     if unit.language == "python" or unit.path.endswith(INCLUDED):
         return {}
@@ -90,7 +96,7 @@ def _uses(text: str, name: str) -> bool:
 
 
 def _in_launches(kernel: Kernel, name: str) -> bool:
-    """True if launches in the file name it: what they give changes later."""
+    """True if launches in the file use the name, so that its value may change later."""
     return any(_uses(launch, name) for launch in re.findall(r"<<<.*?>>>|\bdim3\b[^;]*;", kernel.unit.text, re.DOTALL))
 
 

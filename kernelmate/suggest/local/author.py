@@ -26,7 +26,7 @@ MOST_ANSWER_TOKENS = 6_000
 WARMER, HOTTEST = 0.1, 1.2
 """Temperature increment between sampled attempts, and its maximum."""
 MOST_DRAWS = 1.5
-"""Sampled answers per requested one, since some are duplicates."""
+"""Number of sampled answers per requested one, since some are duplicates."""
 
 REPAIR_TASK = (
     "The version under review failed for the reasons that stand with it. Mend it, keeping what made it better.\n"
@@ -216,7 +216,7 @@ class LocalModel:
             self.notes.append(line)
 
     def _temperature(self, number: int) -> float:
-        """Greedy, then as set, then warmer with each attempt up to a bound beyond which text falls apart."""
+        """Returns the temperature of an attempt: 0 first, then as set, then rising to a maximum beyond which text degrades."""
         if number == 0:
             return 0.0
         return round(min(self.temperature + WARMER * (number - 1), max(HOTTEST, self.temperature)), 3)
@@ -225,7 +225,8 @@ class LocalModel:
         """Return one parsed answer.
 
         Raises:
-            Malformed: it cannot be. AuthorFailed: there is none.
+            Malformed: the answer cannot be parsed.
+            AuthorFailed: there is no answer.
         """
         try:
             answer = self._answer(endpoint, question, request)
@@ -243,7 +244,7 @@ class LocalModel:
         """Return one answer and its cost; `shown` passes text to the user as it arrives.
 
         Raises:
-            AuthorFailed: there is none.
+            AuthorFailed: there is no answer.
         """
         self.last_cost = Cost()
 

@@ -17,7 +17,7 @@ from typing import Any
 from kernelmate.suggest.local.engine_settings import BATCH, EngineSettings
 
 PLAIN = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n\n{% endfor %}assistant: "
-"""Chat template for a file without one."""
+"""Chat template for a file that has none."""
 
 
 class Unanswerable(Exception):
@@ -25,7 +25,7 @@ class Unanswerable(Exception):
 
 
 class ClientGone(Exception):
-    """Nobody listens any more."""
+    """The client has closed its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Binding:
 
     @property
     def context(self) -> int:
-        """Tokens of one conversation."""
+        """Maximum tokens of one conversation."""
         return int(self._llama.n_ctx())
 
     def prompt(self, messages: Sequence[dict[str, Any]]) -> list[int]:
@@ -183,7 +183,7 @@ class Binding:
         return known
 
     def _likely(self, count: int) -> list[tuple[str, float]]:
-        """The likeliest values of the token that is due, before anything is drawn, with their log probabilities."""
+        """Returns the most probable values of the next token with their log probabilities, before it is drawn."""
         import llama_cpp
         import numpy as np
 

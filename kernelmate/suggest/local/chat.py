@@ -185,7 +185,7 @@ class _Watch:
     A blocked read cannot check for cancellation, and a read with a timeout corrupts the stream.
 
     Attributes:
-        verdict: why the connection was ended; None while it was not.
+        verdict: the reason that the connection was ended; None while it is open.
     """
 
     def __init__(
@@ -205,12 +205,12 @@ class _Watch:
         self._thread = threading.Thread(target=self._look, name="kernelmate-model-watch", daemon=True)
 
     def __enter__(self) -> _Watch:
-        """Begin to look."""
+        """Starts the thread."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Look no more."""
+        """Stops the thread."""
         self._over.set()
         self._thread.join()
 

@@ -41,7 +41,7 @@ def serve(binding: Binding, settings: EngineSettings) -> str:
 
 
 class _Refused(Exception):
-    """A request that is answered with a status and a sentence."""
+    """A request that is answered with an HTTP status and a sentence."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class _Refused(Exception):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One request. The stream ends with the connection."""
+    """Handler of one request. The stream ends with the connection."""
 
     model: Binding
     alias: str
@@ -57,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
     one_at_a_time: threading.Lock
 
     def do_GET(self) -> None:
-        """The list of models, which is one."""
+        """Answers with the list of models, which has one entry."""
         try:
             self._check_key()
             if self.path != "/v1/models":
@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(refusal.status, {"error": {"message": str(refusal)}})
 
     def do_POST(self) -> None:
-        """A question."""
+        """Answers a completion request with a stream of events."""
         begun = False
         try:
             self._check_key()
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refused(400, str(error)) from None
 
     def _tokens(self, body: dict[str, Any]) -> list[int]:
-        """The prompt: a conversation, or an exact text."""
+        """Returns the tokens of a request: of a conversation, or of an exact text."""
         if self.path == "/v1/completions":
             text = body.get("prompt")
             if not isinstance(text, str):

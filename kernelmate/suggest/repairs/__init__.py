@@ -1,4 +1,4 @@
-"""Repairs: rewrites that mend one kind of fault each, told exactly by the compiler's words or the judge's findings.
+"""Repairs: rewrites that fix one kind of fault each, located by the compiler's messages or the judge's findings.
 
 They need no model. What one makes is judged like any candidate, and shown as a repair only where it is right.
 """
@@ -43,6 +43,6 @@ ALL: tuple[Repair, ...] = (
     index_order.REPAIR,
     sign.REPAIR,
 )
-"""Every repair, in the order in which they are tried: what applies to fewest kernels and changes least first."""
+"""All repairs in the order in which they are tried: those for the fewest kernels and with the smallest changes first."""
 
 __all__ = ["ALL", "Repair"]

@@ -1,4 +1,4 @@
-"""Interface of repairs, and the places in a kernel's text that the compiler and the judge point at."""
+"""Interface of repairs, and the positions in a kernel's text that the compiler and the judge report."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ RACES = frozenset({FindingCode.SHARED_RACE, FindingCode.GLOBAL_RACE})
 
 @dataclass(frozen=True, slots=True)
 class Repair(Recipe):
-    """A recipe that mends one kind of fault.
+    """A recipe that fixes one kind of fault.
 
     Attributes:
-        codes: findings that it answers; it is asked where the kernel has one of them.
+        codes: codes of the findings that it fixes; it is tried if the kernel has one of them.
     """
 
     codes: frozenset[FindingCode] = frozenset()
@@ -54,7 +54,7 @@ def compile_errors(request: SuggestRequest) -> list[FaultLocation]:
 
 
 def findings(request: SuggestRequest, codes: frozenset[str], *, warnings: bool = False) -> list[FaultLocation]:
-    """Findings in the kernel's own file, the worst first; those without a line are left out."""
+    """Returns findings in the kernel's own file, the worst first; those without a line are left out."""
     found = []
     for finding in request.verdict.findings:
         meant = finding.severity == "error" or (warnings and finding.severity == "warning")
@@ -67,7 +67,7 @@ def findings(request: SuggestRequest, codes: frozenset[str], *, warnings: bool =
 
 
 def unit_place(unit: Unit, line: int | None, column: int | None) -> tuple[int, int] | None:
-    """Offset and line in the unit's text of a position in the user's file; None for one outside of it."""
+    """Returns offset and line in the unit's text of a position in the user's file; None for one outside of the unit."""
     if line is None:
         return None
     starts = line_starts(unit.text)
@@ -82,12 +82,12 @@ def unit_place(unit: Unit, line: int | None, column: int | None) -> tuple[int, i
 
 
 def line_of(tree: Tree, node: Node) -> int:
-    """The unit's line, from 1, in which a node begins."""
+    """Returns the unit's line, from 1, in which a node begins."""
     return tree.kernel.unit.text.count("\n", 0, tree.span(node)[0]) + 1
 
 
 def statement_at(tree: Tree, spot: FaultLocation) -> Node | None:
-    """The innermost statement at a position: one that covers it, else the first that begins in its line."""
+    """Returns the innermost statement that covers a position, else the first that begins on its line."""
     inside, begins = None, None
     for node in tree.walk():
         if node.type != "declaration" and not node.type.endswith("_statement"):
@@ -103,7 +103,7 @@ def statement_at(tree: Tree, spot: FaultLocation) -> Node | None:
 
 
 def simple_statements_at(tree: Tree, spot: FaultLocation) -> list[Node]:
-    """The expression or declaration at a position; of a branch or loop there, those in it that begin in the same line."""
+    """Returns the expression or declaration at a position; for a branch or loop, those in it on the same line."""
     found = statement_at(tree, spot)
     if found is None or found.type in {"expression_statement", "declaration"}:
         return [] if found is None else [found]
@@ -112,7 +112,7 @@ def simple_statements_at(tree: Tree, spot: FaultLocation) -> list[Node]:
 
 
 def each_then_all(request: SuggestRequest, edits: list[tuple[Edit, str]], every: str) -> Iterator[Rewrite]:
-    """One rewrite for each edit alone with its reason, then, where there are several, one with all of them."""
+    """Yields one rewrite for each edit with its reason, then, if there are several, one with all of them."""
     for edit, why in edits:
         yield Rewrite(apply_edits(request.kernel, [edit]), request.contract, why)
     if len(edits) > 1:

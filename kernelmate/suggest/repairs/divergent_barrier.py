@@ -28,7 +28,7 @@ BARRIER = "__syncthreads();"
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Each branch with a barrier of its own, split there; then a barrier after a loop in place of the one in it."""
+    """Yields a candidate for each branch with a barrier, split at it, then one that moves a barrier from a loop behind it."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -61,7 +61,7 @@ REPAIR = Repair("divergent-barrier", ("correct",), (), rewrites, _CODES)
 
 
 def _split(tree: Tree, branch: Node) -> str | None:
-    """The branch in parts around its barriers; None if the condition may be another one after the first part."""
+    """Returns the branch split at its barriers; None if the condition may change after the first part."""
     clause, then = branch.child_by_field_name("condition"), branch.child_by_field_name("consequence")
     other = branch.child_by_field_name("alternative")
     otherwise = (
@@ -84,7 +84,7 @@ def _split(tree: Tree, branch: Node) -> str | None:
 
 
 def _parts(tree: Tree, block: Node) -> list[list[Node]]:
-    """Statements of a block between its barriers."""
+    """Returns the statements of a block, grouped between its barriers."""
     parts: list[list[Node]] = [[]]
     for node in statements(block):
         if is_barrier(tree, node):
@@ -99,7 +99,7 @@ def _at(parts: Sequence[list[Node]], place: int) -> list[Node]:
 
 
 def _branch(tree: Tree, condition: str, yes: list[Node], no: list[Node], indent: str) -> list[str]:
-    """One part as an if statement; nothing if neither side does anything."""
+    """Returns one part as an if statement; no lines if both sides are empty."""
     step = indent + indent_step(tree)
     if not yes and not no:
         return []

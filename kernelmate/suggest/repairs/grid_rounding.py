@@ -13,11 +13,11 @@ from kernelmate.suggest.repairs.base import Repair
 _OPERAND = r"(?:\w+|\([^()]*\))"
 _DOWN = re.compile(rf"(?P<over>{_OPERAND}(?:\s*\*\s*{_OPERAND})*)\s*//?\s*(?P<under>{_OPERAND})")
 _UP_ALREADY = re.compile(r"[+-]\s*\w+\s*-\s*1|\+\s*\d*[1357]\b|-\s*1\b")
-"""A dividend such as `n + block - 1` or `n + 255`: what it is divided by rounds up."""
+"""A dividend such as `n + block - 1` or `n + 255`, whose division already rounds up."""
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every side of the grid that is divided down is divided up."""
+    """Yields one candidate, in which the divisions of every side of the grid round up."""
     sides = tuple(_up(side) for side in request.contract.grid)
     if sides != request.contract.grid:
         kernel, contract = relaunch(request, request.kernel, grid=sides)
@@ -31,7 +31,7 @@ REPAIR = Repair("grid-rounding", ("correct",), (), rewrites, WRONG_OUTPUTS | {Fi
 
 
 def _up(side: str) -> str:
-    """A side of the grid in which every division rounds up, wherever it stands: `max(1, n // block)` too."""
+    """Returns a side of the grid in which every division rounds up, also inside `max(1, n // block)`."""
 
     def up(found: re.Match[str]) -> str:
         if _UP_ALREADY.search(found["over"]):

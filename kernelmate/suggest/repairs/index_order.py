@@ -34,7 +34,7 @@ class StridedIndex:
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate for each array, written ones first."""
+    """Yields one candidate for each array, written ones first."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -56,7 +56,7 @@ REPAIR = Repair("index-order", ("correct",), (), rewrites, WRONG_OUTPUTS | BOUND
 
 
 def _lengths(tree: Tree) -> dict[str, set[str]]:
-    """Bound of each variable: in the head of its loop, or by a guard."""
+    """Returns the bounds of each variable, from loop heads and guards."""
     found: dict[str, set[str]] = {}
     for loop in loops(tree):
         found.setdefault(loop.name, set()).add(plain(tree, loop.bound))
@@ -68,7 +68,7 @@ def _lengths(tree: Tree) -> dict[str, set[str]]:
 
 
 def _place(tree: Tree, element: Node) -> StridedIndex | None:
-    """`slow * stride + fast`, the terms in any order; a lone product has the fast index 0, a lone name the slow one."""
+    """Reads `slow * stride + fast` with its terms in any order; the fast or slow index may be missing and is then 0."""
     index = index_of(element)
     if index is None:
         return None
@@ -88,7 +88,7 @@ def _place(tree: Tree, element: Node) -> StridedIndex | None:
 def _exchanged(
     tree: Tree, places: list[StridedIndex], lengths: dict[str, set[str]], dims: list[str]
 ) -> list[Edit] | None:
-    """The edits that write every index in the other order; None if a length is not known."""
+    """Returns edits that write every index in the other order; None if a length is unknown."""
     several = [place for place in places if place.slow != "0"]
     if not several:
         return None
@@ -114,7 +114,7 @@ def _exchanged(
 def _length(
     slow: str, fast: str, stride: str, places: list[StridedIndex], lengths: dict[str, set[str]], dims: list[str]
 ) -> str | None:
-    """Number of elements along the slow index, which becomes the fast one."""
+    """Returns the number of elements along the slow index, which becomes the fast one."""
     if slow.isdigit():
         numbers = [int(one.slow) for one in places if one.slow.isdigit()]
         fitting = [dim for dim in dims if dim.isdigit() and int(dim) == max(numbers) + 1]

@@ -18,7 +18,7 @@ _FUNCTION = re.compile(r"(?:__)?(?:exp|log|sqrt|rsqrt|pow|sin|cos|tan|tanh|fmax|
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Each such quotient alone, then all of them."""
+    """Yields a candidate for each such quotient, then one for all of them."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -41,7 +41,7 @@ REPAIR = Repair("integer-ratio", ("correct",), (), rewrites, WRONG_OUTPUTS)
 
 
 def _whole(tree: Tree, node: Node) -> bool:
-    """True if the expression is of a whole type, as far as its names show."""
+    """True if the expression has an integer type, as far as its names show."""
     node = strip_parentheses(node)
     if node.type == "number_literal":
         return re.fullmatch(r"\d+[uUlL]*|0[xX][\da-fA-F]+[uUlL]*", tree.text(node)) is not None
@@ -60,7 +60,7 @@ def _whole(tree: Tree, node: Node) -> bool:
 
 
 def _meant_as_float(tree: Tree, node: Node) -> bool:
-    """True if what takes the quotient is a float: another operand, a variable, an element, or a function of the headers."""
+    """True if the quotient is used as a float: by another operand, a variable, an element, or a function of the headers."""
     while node.parent is not None:
         parent = node.parent
         if parent.type == "parenthesized_expression" or parent.type == "unary_expression":

@@ -20,7 +20,7 @@ _ATOMIC = {"+=": "atomicAdd", "|=": "atomicOr", "&=": "atomicAnd", "^=": "atomic
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every update that was found to race."""
+    """Yields one candidate for every update with a reported race."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -48,7 +48,7 @@ def _edits(tree: Tree, statement: Node) -> Iterator[Edit]:
 
 
 def _atomic(tree: Tree, expression: Node) -> str | None:
-    """The call that does what an update says; None for what is none of an array's element."""
+    """Returns the atomic call for an update; None if it does not update an array's element."""
     place = expression.child_by_field_name("argument" if expression.type == "update_expression" else "left")
     if place is None or place.type not in {"subscript_expression", "pointer_expression"}:
         return None

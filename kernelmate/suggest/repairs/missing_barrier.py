@@ -22,7 +22,10 @@ MOST = 6
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Barriers for each race, from the innermost block that holds both statements outwards; then those of all races at once."""
+    """Yields barriers for each race, from the innermost block with both statements outwards.
+
+    Then those of all races at once.
+    """
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -52,7 +55,7 @@ REPAIR = Repair("missing-barrier", ("correct",), (), rewrites, RACES)
 
 
 def _statements(tree: Tree, spot: FaultLocation) -> tuple[Node, Node] | None:
-    """The two statements, in the order of the text."""
+    """Returns the two racing statements, in the order of the text."""
     named = _OTHER.search(spot.message)
     one = statement_at(tree, spot)
     line = spot.line if named is None else _unit_line(tree, int(named[1]))
@@ -68,7 +71,7 @@ def _unit_line(tree: Tree, file_line: int) -> int:
 
 
 def _ways(tree: Tree, first: Node, second: Node, barrier: str) -> Iterator[list[Edit]]:
-    """Possible places of barriers: one after the other, then both ends of the loop at once."""
+    """Yields sets of barriers to try: single positions, then both ends of the loop."""
     before: list[Edit] = []
     if first.id != second.id:
         child = _child_of_common(first, second)
@@ -86,7 +89,7 @@ def _ways(tree: Tree, first: Node, second: Node, barrier: str) -> Iterator[list[
 
 
 def _child_of_common(first: Node, second: Node) -> Node | None:
-    """The statement that holds the second one, in the innermost block that holds both."""
+    """Returns the ancestor of the second statement in the innermost block that contains both."""
     node: Node | None = second
     while node is not None and node.parent is not None:
         parent = node.parent
@@ -101,7 +104,7 @@ def _holds(outer: Node, inner: Node) -> bool:
 
 
 def _loop_bodies(node: Node) -> Iterator[Node]:
-    """Bodies in braces of the loops around a statement, the innermost first."""
+    """Yields the braced bodies of the loops around a statement, the innermost first."""
     parent = node.parent
     while parent is not None and parent.type != "function_definition":
         body = parent.child_by_field_name("body")
@@ -124,6 +127,6 @@ def _after(tree: Tree, node: Node, barrier: str) -> Edit:
 
 
 def _at_end(tree: Tree, block: Node, barrier: str) -> Edit:
-    """After the last statement of a loop's body."""
+    """Returns an insertion after the last statement of a loop's body."""
     inside = [child for child in block.named_children if child.type != "comment"]
     return _after(tree, inside[-1], barrier) if inside else (tree.span(block)[1] - 1, tree.span(block)[1] - 1, barrier)

@@ -36,14 +36,14 @@ _BEFORE = "before the start"
 
 @dataclass(frozen=True, slots=True)
 class ThreadBound:
-    """A thread's number, and what it must stay below."""
+    """A thread index, and its upper bound (exclusive)."""
 
     number: str
     below: str
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Early exits where there is no barrier, then guards around the statements, then guarded reads."""
+    """Yields early exits if there is no barrier, then guards around the statements, then guarded reads."""
     tree = read_tree(request.kernel)
     spots = findings(request, BOUNDS, warnings=True)
     if tree is None or not spots:
@@ -63,7 +63,7 @@ REPAIR = Repair("missing-guard", ("correct",), (), rewrites, BOUNDS)
 
 
 def _numbers(tree: Tree) -> list[DeclaredVariable]:
-    """Variables that hold this thread's place along an axis of the grid, in order."""
+    """Returns the variables that hold the thread's position along an axis of the grid, in order."""
     found = [
         variable
         for variable in tree.variables.values()
@@ -85,7 +85,7 @@ def _widths(tree: Tree) -> list[int]:
 def _guards(
     request: SuggestRequest, tree: Tree, numbers: list[DeclaredVariable], spots: list[FaultLocation]
 ) -> Iterator[tuple[ThreadBound, ...]]:
-    """Ways to pair numbers with bounds, the likeliest first."""
+    """Yields pairings of thread indices with bounds, the most probable first."""
     limits = _limits(request, spots)
     names = [variable.name for variable in numbers] or [text for text in [_written_out(tree)] if text is not None]
     whole = _whole(request, spots, limits)
@@ -107,7 +107,7 @@ def _axis(tree: Tree, variable: DeclaredVariable) -> int:
 
 
 def _written_out(tree: Tree) -> str | None:
-    """The expression by which threads are numbered where no variable holds it; None if none does."""
+    """Returns the expression of the thread's index if no variable holds it; None if there is none."""
     for node in tree.walk("binary_expression"):
         if is_global_index(tree, node):
             return tree.text(node)
@@ -115,7 +115,7 @@ def _written_out(tree: Tree) -> str | None:
 
 
 def _limits(request: SuggestRequest, spots: list[FaultLocation]) -> list[str]:
-    """Whole-number parameters, those in the shapes of the arrays that were left first."""
+    """Returns integer parameters, those in the shapes of the overrun arrays first."""
     whole = [p.name for p in request.kernel.signature.parameters if not p.pointer and "int" in (p.dtype or "")]
     shapes = [" ".join(arg.shape or ()) for arg in request.contract.args if arg.name in {spot.buffer for spot in spots}]
     near = [name for shape in shapes for name in _words(shape) if name in whole]
@@ -123,7 +123,7 @@ def _limits(request: SuggestRequest, spots: list[FaultLocation]) -> list[str]:
 
 
 def _whole(request: SuggestRequest, spots: list[FaultLocation], limits: list[str]) -> list[str]:
-    """The number of elements of an array of several sides, where parameters say all of them."""
+    """Returns the number of elements of a multidimensional array, if parameters give all its sides."""
     shapes = [arg.shape for arg in request.contract.args if arg.shape and arg.name in {spot.buffer for spot in spots}]
     return [" * ".join(shape) for shape in shapes if len(shape) > 1 and set(shape) <= set(limits)]
 
@@ -137,7 +137,7 @@ def _words(text: str) -> list[str]:
 def _left_early(
     request: SuggestRequest, tree: Tree, numbers: list[DeclaredVariable], bounds: tuple[ThreadBound, ...]
 ) -> Rewrite:
-    """`if (i >= n) return;` after the last of the numbers."""
+    """Inserts `if (i >= n) return;` after the last of the thread indices."""
     last = max(variable.declaration.end_byte for variable in numbers)
     node = next(variable.declaration for variable in numbers if variable.declaration.end_byte == last)
     end = tree.span(node)[1]
@@ -150,7 +150,7 @@ def _left_early(
 def _guarded_statements(
     request: SuggestRequest, tree: Tree, bounds: tuple[ThreadBound, ...], spots: list[FaultLocation]
 ) -> Rewrite | None:
-    """`if (i < n)` before each statement that was found; a declaration gets zero in place of what is not there."""
+    """Inserts `if (i < n)` before each reported statement; a declaration gets zero outside the bound."""
     inside = " && ".join(f"{bound.number} < {bound.below}" for bound in bounds)
     edits: list[Edit] = []
     found = [node for spot in spots for node in simple_statements_at(tree, spot)]
@@ -182,7 +182,7 @@ def _guard(request: SuggestRequest, tree: Tree, statement: Node, inside: str) ->
 
 
 def _parameter(request: SuggestRequest, tree: Tree, element: Node) -> str | None:
-    """The array of the kernel's parameters that an element is of."""
+    """Returns the array parameter that an element belongs to."""
     name = root_name(tree, element)
     return name if name in {p.name for p in request.kernel.signature.parameters if p.pointer} else None
 
@@ -194,7 +194,7 @@ def _zero(request: SuggestRequest, tree: Tree, element: Node) -> str:
 
 
 def _guarded_reads(request: SuggestRequest, tree: Tree, spots: list[FaultLocation]) -> Iterator[Rewrite]:
-    """Zero, then the nearest element, where a read is before the start or past the end of its array."""
+    """Yields reads of zero, then of the nearest element, outside an array's bounds."""
     sizes = {arg.name: arg.shape for arg in request.contract.args if arg.shape}
     zeros: list[Edit] = []
     nearest: list[Edit] = []

@@ -33,14 +33,14 @@ HEADERS: tuple[tuple[str, str, str], ...] = (
     (r"CUDART_\w+", "math_constants.h", ""),
     (r"__pipeline_\w+", "cuda_pipeline_primitives.h", ""),
 )
-"""Names, the header that declares them, and a declaration that the short ones need besides."""
+"""Patterns of names, the header that declares them, and a further declaration that short names need."""
 
 _UNKNOWN = re.compile(r'identifier "(\w+)" is undefined')
 _UNKNOWN_SCOPE = re.compile(r"name followed by \"::\" must be|name must be a namespace name")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate: every header that unknown names come from."""
+    """Yields one candidate with every header that declares an unknown name."""
     lines: dict[str, str] = {}
     for spot in compile_errors(request):
         name = _name(request, spot)
@@ -62,7 +62,7 @@ REPAIR = Repair("missing-include", ("correct",), (), rewrites, COMPILE)
 
 
 def _name(request: SuggestRequest, spot: FaultLocation) -> str | None:
-    """The name that a message is about."""
+    """Returns the name that a message is about."""
     found = _UNKNOWN.match(spot.message)
     if found:
         return found[1]
@@ -73,7 +73,7 @@ def _name(request: SuggestRequest, spot: FaultLocation) -> str | None:
 
 
 def _place(text: str, before: int) -> int:
-    """After the last include above the kernel, else at the top."""
+    """Returns the offset after the last include above the kernel, else the top of the file."""
     hashes = [token for token in lex(text).tokens if token.text == "#" and token.directive and token.start < before]
     last = [token for token in hashes if re.match(r"#[ \t]*include\b", text[token.start :])]
     if not last:

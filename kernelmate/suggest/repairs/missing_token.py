@@ -27,7 +27,7 @@ MOST_PLACES = 4
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """All missing `;` at once, then the missing token of the first message that names one, likeliest place first."""
+    """Yields all missing `;` at once, then the missing token of the first message that names one, at each probable place."""
     missing = [(spot, token) for spot in compile_errors(request) if (token := _missing(spot)) is not None]
     semicolons = [next(_places(request, spot, ";"), None) for spot, wanted in missing if wanted == ";"]
     ends = list(dict.fromkeys(place for place in semicolons if place is not None))
@@ -46,7 +46,7 @@ REPAIR = Repair("missing-token", ("correct",), (), rewrites, COMPILE)
 
 
 def _missing(spot: FaultLocation) -> str | None:
-    """The token that a message names, or that a statement which cannot begin there points to."""
+    """Returns the token that a message names; `;` if the message is on a token that cannot begin a statement."""
     found = _EXPECTED.match(spot.message)
     return found[1] if found else ";" if spot.message.startswith(_UNEXPECTED) else None
 
@@ -57,7 +57,7 @@ def _file_line(request: SuggestRequest, offset: int) -> int:
 
 
 def _gap(request: SuggestRequest, spot: FaultLocation) -> int:
-    """Just after the last token before the position."""
+    """Returns the offset after the last token before the position."""
     before = [token for token in lex(request.kernel.unit.text).tokens if token.end <= spot.offset]
     return before[-1].end if before else spot.offset
 
@@ -79,7 +79,10 @@ def _places(request: SuggestRequest, spot: FaultLocation, wanted: str) -> Iterat
 
 
 def _statement_ends(request: SuggestRequest, spot: FaultLocation) -> Iterator[int]:
-    """Ends of the code lines before, of which a `;` can be the end; within a line only what the compiler says."""
+    """Yields ends of preceding code lines at which a `;` may be missing.
+
+    Within a line only the place that the compiler names.
+    """
     text, gap = request.kernel.unit.text, _gap(request, spot)
     at_end = "\n" in text[gap : spot.offset]
     if at_end and text[gap - 1 : gap] not in _GOES_ON:
@@ -96,7 +99,7 @@ def _statement_ends(request: SuggestRequest, spot: FaultLocation) -> Iterator[in
 
 
 def _last_open(tokens: list[Token], opening: str) -> int | None:
-    """The last bracket of this kind that is still open at the end."""
+    """Returns the last bracket of this kind that is still open at the end."""
     depth = 0
     for index in range(len(tokens) - 1, -1, -1):
         text = tokens[index].text
@@ -110,7 +113,7 @@ def _last_open(tokens: list[Token], opening: str) -> int | None:
 
 
 def _brace_places(request: SuggestRequest) -> Iterator[int]:
-    """Before lines that stand no further in than the line of a brace that is open there, then where the text ends."""
+    """Yields offsets before lines that are not indented further than the line of an open brace, then the end of the text."""
     text = request.kernel.unit.text
     opened: list[int] = []
     offset = request.kernel.start
@@ -130,7 +133,10 @@ def _brace_places(request: SuggestRequest) -> Iterator[int]:
 
 
 def _closing_line(request: SuggestRequest, place: int) -> str:
-    """A brace in a line of its own, as far in as the code before it less one level; plain within a line."""
+    """Returns a closing brace on its own line, one level less indented than the code before it.
+
+    Without a line inside one.
+    """
     text = request.kernel.unit.text
     if place == len(text):
         return "}\n" if text.endswith("\n") else "\n}\n"

@@ -23,7 +23,7 @@ _BUILT_INS = frozenset(
     {"uint3", "dim3", "float2", "float3", "float4", "int2", "int3", "int4", "double2", "uint2", "uint4"}
 )
 NEAR = 0.72
-"""Least similarity of two names (difflib's ratio), from four letters on."""
+"""Minimum similarity of two names (difflib's ratio), for names of at least four letters."""
 NEAR_SHORT = 0.6
 MOST = 3
 
@@ -47,7 +47,7 @@ WORDS = re.findall(
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """All unknown names replaced by their nearest at once, then other readings of the first."""
+    """Yields one candidate with all unknown names replaced by their nearest, then others for the first name."""
     known = _known(request)
     wrong = list(_unknown(request))
     near = {name: near_names(name, known - {other for other, _ in wrong}) for name, _ in wrong}
@@ -69,7 +69,7 @@ REPAIR = Repair("misspelt-name", ("correct",), (), rewrites, COMPILE)
 
 
 def near_names(name: str, known: set[str]) -> list[str]:
-    """Names that one may have been meant for, the nearest first."""
+    """Returns the names that a misspelt one may mean, the nearest first."""
     folded = _folded(name)
     same = sorted(other for other in known if other != name and _folded(other) == folded)
     near = difflib.get_close_matches(name, sorted(known - {name}), n=MOST, cutoff=NEAR if len(name) > 3 else NEAR_SHORT)
@@ -81,7 +81,7 @@ def _folded(name: str) -> str:
 
 
 def _known(request: SuggestRequest) -> set[str]:
-    """Words of the unit that are code, and those of C++ and CUDA."""
+    """Returns the words of the unit's code, and those of C++ and CUDA."""
     tokens = lex(request.kernel.unit.text).tokens
     return {token.text for token in tokens if token.kind == "word"} | set(WORDS)
 
@@ -96,7 +96,7 @@ def _unknown(request: SuggestRequest) -> Iterator[tuple[str, FaultLocation]]:
 
 
 def _member(request: SuggestRequest, spot: FaultLocation) -> tuple[Edit, str] | None:
-    """`threadIdx.X`: a member in the wrong case, or too near another one."""
+    """Returns the edit of a misspelt member such as `threadIdx.X`."""
     found = _NO_MEMBER.match(spot.message)
     text = request.kernel.unit.text
     if found is None or text[spot.offset : spot.offset + len(found[2])] != found[2]:

@@ -23,7 +23,7 @@ _LITERAL = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFuUlL]*")
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Each variable's start alone, then all of them."""
+    """Yields a candidate for each variable's initial value, then one for all of them."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -47,7 +47,7 @@ REPAIR = Repair("neutral-start", ("correct",), (), rewrites, WRONG_OUTPUTS)
 
 
 def _gathered(tree: Tree) -> dict[str, str]:
-    """Variables that are gathered in by one operation alone: `maximum`, `minimum` or `product`."""
+    """Returns variables that are accumulated by one operation only: `maximum`, `minimum` or `product`."""
     found: dict[str, set[str]] = {}
     for node in tree.walk("assignment_expression"):
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
@@ -77,7 +77,7 @@ def _operation(tree: Tree, node: Node, left: Node, right: Node) -> str | None:
 
 
 def _compared(tree: Tree, node: Node, place: str, value: str) -> str | None:
-    """`if (value > place) place = value;`."""
+    """Returns the operation of `if (value > place) place = value;`."""
     above: Node | None = node
     for _ in range(4):
         above = None if above is None else above.parent
@@ -100,7 +100,7 @@ def _neutral(variable: DeclaredVariable, kind: str) -> str | None:
 
 
 def _given(tree: Tree, name: str) -> Iterator[Node]:
-    """Literals that the variable gets: where it is declared, where it is set, and on either side of a `? :` there."""
+    """Yields literals assigned to the variable: in its declaration, in assignments, and in the branches of `? :`."""
     variable = tree.variable(name)
     if variable is not None and variable.value is not None:
         yield from _literals(tree, variable.value)

@@ -20,7 +20,7 @@ MOST = 6
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Narrower loops and wider early exits, then, where results are wrong or missing, the opposite."""
+    """Yields narrower loops and wider early exits; if results are wrong or missing, also the reverse."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -43,7 +43,7 @@ REPAIR = Repair("off-by-one", ("correct",), (), rewrites, BOUNDS | WRONG_OUTPUTS
 
 
 def _comparisons(tree: Tree) -> Iterator[tuple[Node, bool]]:
-    """Comparisons that decide whether something is done; True for those after which a thread leaves."""
+    """Yields comparisons that control execution; True for those of early exits."""
     for node in tree.walk("for_statement", "while_statement", "if_statement", "conditional_expression"):
         clause = node.child_by_field_name("condition")
         value = None if clause is None else clause.child_by_field_name("value") or clause

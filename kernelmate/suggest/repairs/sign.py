@@ -17,13 +17,13 @@ from kernelmate.suggest.syntax import Edit, Node, Tree, read_tree
 from kernelmate.suggest.syntax_effects import operator, root_name
 
 MOST = 6
-"""Signs that are tried; a formula of more is not mended by trying."""
+"""Maximum number of signs to try; a formula with more is not repaired."""
 
 _TURNED = {"+": "-", "-": "+", "+=": "-=", "-=": "+="}
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One candidate for each sign, those of products first."""
+    """Yields one candidate for each sign, those of products first."""
     tree = read_tree(request.kernel)
     if tree is None:
         return

@@ -15,7 +15,7 @@ _ARRAY = re.compile(r"\bextern\s+__shared__\s+(?:__align__\(\d+\)\s*)?([\w\s]+?)
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """One element for each thread of the block, then two; and one beyond what there is."""
+    """Yields shared bytes for one element per thread, then for two, then for one element more than now."""
     spots = [spot for spot in findings(request, BOUNDS, warnings=True) if "shared memory" in spot.message]
     arrays = {" ".join(found.split()) for found in _ARRAY.findall(request.kernel.unit.text)}
     if not spots or len(arrays) != 1 or not arrays <= set(ELEMENT_BYTES):

@@ -30,7 +30,7 @@ _STARTS = {"+=": "0", "-=": "0", "|=": "0", "^=": "0", "*=": "1"}
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Every unset local and shared variable at once; then each output that is gathered in, set by its first use."""
+    """Yields one candidate for all uninitialised local and shared variables, then one for each accumulated output."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -51,7 +51,7 @@ REPAIR = Repair("unset-start", ("correct",), (), rewrites, UNINITIALISED | WRONG
 
 
 def _gathered(tree: Tree) -> Iterator[tuple[str, str]]:
-    """Variables that something is gathered in, once each, with what that begins with."""
+    """Yields accumulated variables, once each, with their initial value."""
     seen: set[str] = set()
     for node in tree.walk("assignment_expression", "call_expression", "update_expression"):
         found = _of_update(tree, node)
@@ -85,7 +85,7 @@ def _of_update(tree: Tree, node: Node) -> tuple[str, str] | None:
 
 
 def _begins_with(tree: Tree, name: str, node: Node) -> bool:
-    """True if the variable is used first, as the text goes, where something is gathered in it."""
+    """True if the variable's first use in the text is an accumulation."""
     uses = tree.uses(name)
     return bool(uses) and node.start_byte <= uses[0].start_byte < node.end_byte
 
@@ -96,7 +96,7 @@ def _local(tree: Tree, variable: DeclaredVariable, start: str) -> Edit:
 
 
 def _shared(tree: Tree, variable: DeclaredVariable, start: str) -> Edit:
-    """The first thread sets a shared scalar; all threads together an array."""
+    """Returns the initialisation of a shared variable: a scalar by the first thread, an array by all threads."""
     end, indent = tree.span(variable.declaration)[1], indent_of(tree, variable.declaration)
     number = "threadIdx.x"
     if any(axis in tree.text(tree.body) for axis in ("threadIdx.y", "blockDim.y")):
@@ -114,7 +114,7 @@ def _shared(tree: Tree, variable: DeclaredVariable, start: str) -> Edit:
 
 
 def _outputs(request: SuggestRequest, tree: Tree) -> Iterator[Rewrite]:
-    """`y[i] += v` where y is an output: the first turn stores, or the element is set before the loop."""
+    """Rewrites `y[i] += v` of an output: the first iteration stores, or the element is initialised before the loop."""
     written = {arg.name for arg in request.contract.args if arg.direction == "out"}
     for element in element_accesses(tree):
         parent, index, name = element.parent, index_of(element), root_name(tree, element)

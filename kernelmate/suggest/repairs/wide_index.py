@@ -21,7 +21,7 @@ WIDE = "long long"
 
 
 def rewrites(request: SuggestRequest) -> Iterator[Rewrite]:
-    """Indices of the statements that were found, then every index of the kernel."""
+    """Yields one candidate for the indices of the reported statements, then one for every index of the kernel."""
     tree = read_tree(request.kernel)
     if tree is None:
         return
@@ -58,14 +58,14 @@ def _edits(tree: Tree, places: list[Node]) -> Iterator[Edit]:
 
 
 def _multiplies(tree: Tree, value: Node) -> bool:
-    """True for a product other than the thread's index in the grid, or a sum with a variable that holds one."""
+    """True for a product other than the thread's index in the grid, or a sum with a variable that holds a product."""
     text = re.sub(r"\s+", "", tree.text(value))
     numbers = re.sub(r"(?:blockIdx|blockDim|gridDim)\.[xyz]\*(?:blockIdx|blockDim|gridDim)\.[xyz]", "", text)
     return "*" in numbers or "<<" in numbers
 
 
 def _products(tree: Tree, value: Node) -> Iterator[Edit]:
-    """A cast before the first factor of each product."""
+    """Yields a cast before the first factor of each product."""
     for product in tree.walk("binary_expression", under=value):
         if operator(tree, product) not in {"*", "<<"} or _inside_product(tree, product, value):
             continue
