@@ -21,7 +21,7 @@ from kernelmate.suggest.codec.tags import without_tags
 from kernelmate.suggest.recipes.base import Recipe
 
 MOST_VARIANTS = 16
-"""Variants that are offered of one rewrite."""
+"""Maximum number of variants of one rewrite that are offered."""
 OFFERS = "@offers"
 
 REWRITES: dict[str, Recipe] = {one.name: one for one in (*recipes.ALL, *repairs.ALL)}
@@ -56,7 +56,7 @@ def offered(asked: SuggestRequest | Question) -> tuple[Offer, ...]:
 
 
 def candidates(asked: SuggestRequest | Question) -> Iterator[tuple[str, list[Candidate]]]:
-    """The variants of each rewrite that `offered` names, by their numbers.
+    """Yields the variants of each rewrite that `offered` names, in the order of their numbers.
 
     Raises:
         NotEncodable: as `offered`.
@@ -112,7 +112,7 @@ def fits(prompt: str, answer: str) -> bool:
 
 
 def without_offers(prompt: str) -> str:
-    """The prompt for an answer that is no choice."""
+    """Returns the prompt without its section of offers, for an answer that is no choice."""
     section = _SECTION.search(prompt)
     return prompt if section is None else prompt[: section.start()] + prompt[section.end() :]
 

@@ -102,11 +102,10 @@ class DecodedAnswer:
 
     Attributes:
         version: the changed version; None if the task asks for none.
-        analysis: what limits the kernel and what was done about it, one sentence each.
-        tags: the same in the codec's own short words, and the recipes that were taken; empty for codecs that have none. With
-            them `Codec.answer` tells the version as it was told here.
-        rewrites: names of the built-in rewrites that alone made the version, so that no word of it is the model's; empty if it
-            wrote any itself.
+        analysis: limits of the kernel and the changes made, one sentence each.
+        tags: the same as the codec's own tags, and the recipes taken; empty for codecs without tags. `Codec.answer` needs
+            them to write the version in the same way.
+        rewrites: names of the built-in rewrites that alone made the version; empty if the model wrote any text itself.
     """
 
     version: CodecVersion | None
@@ -150,7 +149,7 @@ class Codec(Protocol):
 
     @property
     def name(self) -> str:
-        """As a GGUF's metadata has it under `kernelmate.codec`."""
+        """Name of the codec, as in a GGUF's metadata under `kernelmate.codec`."""
         ...
 
     @property

@@ -1,7 +1,7 @@
 """Codec of ordinary instruct models: a search's prompts as a conversation, and a proposal in JSON as the answer.
 
-What models are told stands in `kernelmate.suggest.prompts`, what they answer in `kernelmate.suggest.replies`; here both are
-joined so that a model is trained on the very texts that a search asks it by.
+The prompts are from `kernelmate.suggest.prompts`, the forms of answers from `kernelmate.suggest.replies`, so that a
+model is trained on exactly the texts that a search sends.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ChatCodec:
         ).decode()
 
     def vocabulary(self) -> tuple[str, ...]:
-        """As `Codec.vocabulary`: those of ChatML, as Qwen's models have them."""
+        """As `Codec.vocabulary`: the special tokens of ChatML, as Qwen's models have them."""
         return (END, BEGIN)
 
 
@@ -92,7 +92,7 @@ class ChatQuestion:
 
     @cached_property
     def messages(self) -> tuple[tuple[str, str], ...]:
-        """As `Asked.messages`."""
+        """As `EncodedQuestion.messages`."""
         request = self.request
         parts = [kernel_part(request), versions_part(request.versions(), request)]
         task = ANALYSE if self.question.task == "analyse" else questions(request)
@@ -102,12 +102,12 @@ class ChatQuestion:
 
     @property
     def prompt(self) -> str:
-        """As `Asked.prompt`, in ChatML."""
+        """As `EncodedQuestion.prompt`, in ChatML."""
         said = "".join(f"{BEGIN}{role}\n{text}{END}\n" for role, text in self.messages)
         return f"{said}{BEGIN}assistant\n"
 
     def read(self, answer: str) -> DecodedAnswer:
-        """As `Asked.read`."""
+        """As `EncodedQuestion.read`."""
         text = answer.strip().removesuffix(END)
         try:
             if self.question.task == "analyse":

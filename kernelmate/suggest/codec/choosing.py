@@ -29,7 +29,7 @@ UNNAMED = -30.0
 
 
 def choice_told(choice: Choice) -> str:
-    """The answer that a choice is."""
+    """Returns a choice as an answer's text."""
     name, number = choice
     return f"{_word(name)}@#{number}" if number else _word(name)
 

@@ -33,8 +33,8 @@ Changed = Sequence[CanonicalLine | list[str]]
 def named(old: Canonical, changed: Changed) -> dict[str, str]:
     """Return undeclared names in new lines, each with the declared name that is meant.
 
-    A name is meant where it is by far the most alike, or where one new name alone is declared and never used, and one alone
-    used and never declared.
+    A declared name is meant if it is by far the most similar, or if exactly one new name is declared but never used and
+    exactly one is used but never declared.
     """
     declared = set(_declarations(changed))
     before = set(_declarations(old.lines))
@@ -89,7 +89,7 @@ def _texts(line: CanonicalLine | list[str]) -> list[str]:
 
 
 def _uses(lines: Iterator[list[str]]) -> Iterator[str]:
-    """The author's own words that are neither called nor members, in all lines."""
+    """Yields names that are neither known words, nor called, nor members, in all lines."""
     for line in lines:
         if line[:1] == ["#"]:
             continue
@@ -104,7 +104,7 @@ def _uses(lines: Iterator[list[str]]) -> Iterator[str]:
 
 
 def _declarations(lines: Changed) -> Iterator[str]:
-    """Every word that might be declared somewhere in the lines: rather one too many than one too few."""
+    """Yields every word that may be declared in the lines; some may not be."""
     for line in lines:
         texts = _texts(line)
         listed = bool(texts) and (is_type(texts[0]) or texts[0] in _TYPE_WORDS or texts[0].startswith("__"))

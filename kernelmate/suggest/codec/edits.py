@@ -11,10 +11,10 @@ from difflib import SequenceMatcher
 from kernelmate.suggest.codec.base import UndecodableAnswer
 
 MOST_LINES = 320
-"""Lines that have a number."""
+"""Maximum number of numbered lines."""
 REPLACE, INSERT, DELETE, LINE = "@rep", "@ins", "@del", "@|"
 MOST_NEW = 400
-"""Lines that an answer may bring."""
+"""Maximum number of new lines in an answer."""
 
 _NUMBER = re.compile(r"@(\d{1,4}):")
 _PART = re.compile(r"(@rep|@ins|@del)((?:@\d{1,4}:){1,2})")
@@ -22,7 +22,7 @@ _PART = re.compile(r"(@rep|@ins|@del)((?:@\d{1,4}:){1,2})")
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Lines `start` up to, without, `stop` (counted from 0) are replaced by `lines`."""
+    """Replacement of lines `start` to `stop` (exclusive, counted from 0) by `lines`."""
 
     start: int
     stop: int
@@ -30,7 +30,7 @@ class Edit:
 
 
 def line_token(number: int) -> str:
-    """Returns the special token of a line, counted from 1; 0 is the place above all."""
+    """Returns the special token of a line, counted from 1; 0 is the place before the first."""
     return f"@{number}:"
 
 
@@ -57,7 +57,7 @@ def difference(before: Sequence[str], after: Sequence[str]) -> list[Edit]:
 
 
 def written(edits: Sequence[Edit]) -> str:
-    """Edits as an answer has them."""
+    """Formats edits as an answer's text."""
     parts = []
     for edit in edits:
         lines = "".join(LINE + line for line in edit.lines)

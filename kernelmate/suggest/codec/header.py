@@ -83,7 +83,7 @@ _PLAIN = frozenset(
         "wrong",
     ]
 )
-"""Words of judges' messages, which a name in the kernel may coincide with."""
+"""Frequent words of judges' messages, which may also be names in a kernel."""
 _CODES: frozenset[str] = frozenset(FindingCode)
 _LABEL = re.compile(r"\b(?:compile-)?(?:error|warning)( #\d+(?:-D)?)?: ?")
 
@@ -129,7 +129,7 @@ def header(question: Question, names: Placeholders, arguments: Sequence[Argument
 
 
 def _family(arch: str) -> str:
-    """The newest family that is not newer than an architecture."""
+    """Returns the newest family that is not newer than an architecture."""
     found = re.search(r"\d+", arch)
     number = int(found[0]) if found is not None else 90
     fitting = [family for family in FAMILIES if int(family[3:]) <= number]
@@ -192,7 +192,7 @@ def _argument(argument: Argument, names: Placeholders) -> str:
 
 
 def outcome(tried: TriedVersion) -> str:
-    """Result of an earlier version, in one token."""
+    """Returns the result of an earlier version as one token."""
     if tried.accepted is False and (tried.codes or tried.speedup is None):
         return "@x-wrong"
     if tried.speedup is None:

@@ -116,7 +116,7 @@ def parameter_names(head: Sequence[str]) -> tuple[str, ...]:
 
 
 def _qualified(texts: Sequence[str], one: _Parameter, word: str) -> list[str]:
-    """The tokens of one parameter after a word."""
+    """Returns the tokens of one parameter after a word was applied."""
     tokens = list(texts[one.start : one.stop])
     name = one.name - one.start
     if word == RESTRICT and one.star is not None and not one.is_restrict(texts):
@@ -182,7 +182,7 @@ def _parameter(texts: Sequence[str], start: int, stop: int) -> _Parameter:
 
 
 def _bounds(texts: Sequence[str]) -> tuple[str, tuple[str, ...]] | None:
-    """The word for a head's launch bounds with their sides; None without any."""
+    """Returns the word for a head's launch bounds, and their arguments; None without launch bounds."""
     for word, attribute in _ATTRIBUTES.items():
         if attribute in texts:
             place = texts.index(attribute) + 1

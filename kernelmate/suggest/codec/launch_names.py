@@ -1,4 +1,4 @@
-"""Replaces names in a launch that its contract does not have.
+"""Replaces names in a launch that its contract does not have: a kernel's local values, by the parameters they derive from.
 
 A kernel's local values, by the parameters they derive from.
 """

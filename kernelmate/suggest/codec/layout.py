@@ -200,7 +200,7 @@ def _brace_pairs(tokens: Sequence[OutputToken]) -> list[tuple[int, int]]:
 
 
 def _gains_else(tokens: Sequence[OutputToken], closing: int) -> bool:
-    """True if an `else` follows that did not before: without the braces it would belong to a condition within them."""
+    """True if an `else` follows that did not before, and would belong to a condition inside the braces without them."""
     following = tokens[closing + 1] if closing + 1 < len(tokens) else None
     if following is None or following.text != "else":
         return False
@@ -209,7 +209,7 @@ def _gains_else(tokens: Sequence[OutputToken], closing: int) -> bool:
 
 
 def _is_headed(tokens: Sequence[OutputToken], opening: int) -> bool:
-    """True if the brace follows the head of something that may have one statement instead."""
+    """True if the brace follows a head that may have one statement instead of a block."""
     place = opening
     while place > 0 and not tokens[place].first:
         place -= 1

@@ -43,7 +43,7 @@ class Canonical:
 
     @property
     def shown(self) -> list[CanonicalLine]:
-        """The lines that a model sees, numbered from 1."""
+        """Returns the lines that a model sees, numbered from 1."""
         return [line for line in self.lines if not line.hidden]
 
 
@@ -68,7 +68,7 @@ class Unbalanced(Exception):
 
 
 def flat(tokens: Tokens) -> Iterator[CanonicalLine]:
-    """Lines that end at semicolons and braces outside of parentheses, and at preprocessor lines."""
+    """Yields lines that end at semicolons and braces outside of parentheses, and at preprocessor lines."""
     items: list[Item] = []
     depth = directive = 0
     for index, text in enumerate(tokens.texts):

@@ -59,12 +59,12 @@ FILLS = (0.0625, 0.25, 1, 4)
 
 
 def fill_tokens() -> tuple[str, ...]:
-    """Special tokens of how full the GPU is."""
+    """Special tokens for the share of the GPU that a launch fills."""
     return *(f"@fill<={bound:g}" for bound in FILLS), "@fill-more"
 
 
 def filled(question: Question) -> list[str]:
-    """Returns the token for the size whose time counts; none if the launch or the GPU is unknown."""
+    """Returns the token for the size that is timed; none if the launch or the GPU is unknown."""
     try:
         request = request_of(question)
         size = request.contract.sizes[0] if question.size is None else question.size
@@ -86,7 +86,7 @@ _SECTION = re.compile(
 )
 _HELPER = re.compile(r"#define|(?:static|inline|constexpr|template|__device__|__forceinline__|__host__)\b|__constant__")
 _CONTRACTS = ("block", "block_x", "block_y", "block_z", "cdiv", "min", "max", "sizeof")
-"""Names that a contract's expressions have besides parameters."""
+"""Names in a contract's expressions other than parameters."""
 _PLACEHOLDER = re.compile(r"@v\d+\Z")
 
 
@@ -308,7 +308,7 @@ class MixedQuestion:
         return replace(launch, shared=in_parameters(launch.shared, values, known), **sides)
 
     def _changed(self, program: _Program) -> str:
-        """The unit's text after all but the recipes."""
+        """Returns the unit's text after all changes except recipes."""
         unit, where = self.lines.unit, self.where
         edits = line_edits.read(program.edits, where.stop - where.start)
         if not _is_helper(program.top):
@@ -352,7 +352,7 @@ class MixedQuestion:
         return found
 
     def _paired(self, edits: Sequence[Edit], new: Sequence[list[list[str]]]) -> tuple[list[list[list[str]]], int]:
-        """The new lines of each edit, and how many closing braces are to be added behind the body."""
+        """Returns the new lines of each edit, and the number of closing braces to add behind the body."""
         body = [line.texts for line in self.lines.unit.shown[self.where.start : self.where.stop]]
         gone = [line for edit in edits for line in body[edit.start : edit.stop]]
         short = _open(chain.from_iterable(new)) - _open(gone)
@@ -362,7 +362,7 @@ class MixedQuestion:
 
 
 def _open(lines: Iterable[Sequence[str]]) -> int:
-    """Braces that are opened and not closed."""
+    """Returns the number of braces that are opened and not closed."""
     return sum(list(line).count("{") - list(line).count("}") for line in lines)
 
 
@@ -381,7 +381,7 @@ def _step_told(step: Step) -> str:
 
 
 def _asked_anew(question: Question, version: CodecVersion) -> Question:
-    """The question with a version in the place of its kernel."""
+    """Returns the question with a version in place of its kernel."""
     launch, contract = version.launch, question.contract
     if contract is not None:
         contract = replace(contract, grid=launch.grid, block=launch.block, shared=launch.shared, require=launch.require)

@@ -22,7 +22,7 @@ _WORD = re.compile(r"(?<![\w@])[A-Za-z_]\w*|@v\d+")
 
 
 def placeholders() -> tuple[str, ...]:
-    """Every placeholder."""
+    """Returns all placeholders: of names (`@v0`, ...) and of literals (`@k0`, ...)."""
     return (*(f"@v{number}" for number in range(NAMES)), *(f"@k{number}" for number in range(LITERALS)))
 
 

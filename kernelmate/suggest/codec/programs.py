@@ -1,4 +1,4 @@
-"""Rewrites as steps of an answer: which one, and which of its variants, each on the result of the former."""
+"""Steps of an answer: rewrites and their variants, each applied to the previous result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernelmate.suggest.codec.requests import launch_of
 
 MOST_STEPS = 5
 MOST_TRIED = 400
-"""Versions that are looked at for the steps that lead to one."""
+"""Maximum number of versions tried in a search for the steps that lead to one."""
 
 Step = tuple[str, int]
 """A rewrite's name and the index of a variant, from 0."""
@@ -47,7 +47,7 @@ def taken(request: SuggestRequest, steps: Sequence[Step]) -> tuple[SuggestReques
 
 
 def after(request: SuggestRequest, candidate: Candidate) -> SuggestRequest:
-    """The request with a candidate in the place of its kernel."""
+    """Returns the request with a candidate in place of its kernel."""
     return replace(request, kernel=candidate.kernel, contract=candidate.contract)
 
 

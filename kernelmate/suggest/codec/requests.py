@@ -52,7 +52,7 @@ def question_of(request: SuggestRequest) -> Question:
 
 
 def repair_of(request: SuggestRequest, failed: Judged) -> Question:
-    """The question about a version that failed: the version itself, with its findings."""
+    """Returns the question about a version that failed: the version itself, with its findings."""
     candidate = failed.candidate
     verdict = _placed(failed.verdict, candidate.kernel.unit)
     asked = replace(
@@ -85,7 +85,10 @@ def _placed(verdict: Verdict, unit: Unit) -> Verdict:
 
 
 def words_on(verdict: Verdict) -> str | None:
-    """As a corpus has it: the compiler's first error, else the first finding that rejects; None for a version that is right."""
+    """Returns the error text of a verdict in the form of a corpus; None for a right version.
+
+    It is the compiler's first error, else the first finding that rejects.
+    """
     for diagnostic in verdict.diagnostics:
         if diagnostic.severity == "error":
             return f"compile-error: line {diagnostic.line}: {diagnostic.message}"
@@ -109,7 +112,7 @@ def finding_of(words: str) -> Finding | None:
 
 
 def tried_of(judged: Judged) -> TriedVersion:
-    """An earlier version as a question has it."""
+    """Returns an earlier version in the form of a question."""
     candidate, verdict = judged.candidate, judged.verdict
     codes = tuple(finding.code for finding in verdict.findings if finding.severity == "error")
     speedup = None if verdict.speedup is None else verdict.speedup.median

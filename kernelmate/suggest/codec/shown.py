@@ -1,4 +1,4 @@
-"""A kernel as the numbered lines and placeholders that a small model is shown, and the parts of an answer that refer to them."""
+"""A kernel in the form that a small model sees, numbered lines and placeholders, and parsing of answers that refer to them."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _without_launches(line: CanonicalLine) -> list[str]:
 
 
 def _split_angles(texts: Sequence[str]) -> list[str]:
-    """Tokens with the brackets of launches in one."""
+    """Returns tokens with each bracket of a launch as one token."""
     joined: list[str] = []
     for text in texts:
         if text == "<" and joined[-1:] == ["<<"]:
@@ -260,7 +260,7 @@ def _arguments_in(text: str) -> tuple[Argument, ...]:
 
 
 def version_of(question: Question, text: str, launch: CodecLaunch) -> CodecVersion:
-    """The text with a launch in its contract and wherever the file launches the kernel."""
+    """Returns the text with a launch in its contract and wherever the file launches the kernel."""
     if launch == question.launch:
         return CodecVersion(text, launch)
     short = question.kernel

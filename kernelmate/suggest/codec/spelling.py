@@ -1,4 +1,4 @@
-"""Tokens as text: as densely as they can be read again for a model, and spaced as people write for a file."""
+"""Text from tokens: as dense as possible for a model, and with usual spacing for a file."""
 
 from __future__ import annotations
 

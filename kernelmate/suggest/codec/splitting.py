@@ -51,7 +51,7 @@ class _Splitter:
     # ------------------------------------------------------------------------------------------- declarations
 
     def unit(self) -> Iterator[CanonicalLine]:
-        """Everything: items at the outermost level, and within namespaces."""
+        """Splits the whole unit: items at the outermost level, and within namespaces."""
         while self.at < self.end:
             if self.directives[self.at]:
                 yield from self._directive()
@@ -61,7 +61,7 @@ class _Splitter:
                 yield from self._item()
 
     def _item(self) -> Iterator[CanonicalLine]:
-        """One declaration, definition or namespace head."""
+        """Splits one declaration, definition or namespace head."""
         start, stop, kind = self._extent()
         head = self.texts[start:stop]
         if kind == "scope":
@@ -234,7 +234,7 @@ class _Splitter:
         return self.at + 2 if is_word(text) and following == ":" else None
 
     def _simple(self) -> Iterator[CanonicalLine]:
-        """A statement up to its semicolon; the bodies of functions and lambdas in it are lines of their own."""
+        """Splits a statement up to its semicolon; bodies of functions and lambdas in it have lines of their own."""
         start = index = self.at
         while index < self.end and not self.directives[index]:
             text = self.texts[index]
@@ -263,7 +263,7 @@ class _Splitter:
         return record or (head[-1:] != [] and head[-1] in _AFTER_PARAMETERS)
 
     def _nested(self, stop: int) -> Iterator[CanonicalLine]:
-        """A member function, a local record, or a lambda that is assigned."""
+        """Splits a member function, a local record, or a lambda that is assigned."""
         head = self.texts[self.at : stop]
         goes_on = bool({"=", "return"} & set(head)) or bool(_RECORDS & set(head))
         yield self._line(stop)
@@ -273,7 +273,7 @@ class _Splitter:
     # ------------------------------------------------------------------------------------------------- pieces
 
     def _pieces(self, stop: int) -> Iterator[CanonicalLine]:
-        """Tokens up to `stop` as one line, or as several around preprocessor lines among them."""
+        """Splits tokens up to `stop` as one line, or as several around preprocessor lines among them."""
         while self.at < stop:
             end = self.at
             while end < stop and self.directives[end] == self.directives[self.at]:
@@ -315,7 +315,7 @@ class _Splitter:
         self.at += 1
 
     def _matching(self, opening: int) -> int:
-        """Index of the bracket that closes the one at `opening`."""
+        """Returns the index of the bracket that closes the one at `opening`."""
         depth = 0
         for index in range(opening, self.end):
             text = self.texts[index]

@@ -19,7 +19,8 @@ class Tag:
     """One bottleneck (`why`) or one optimization (`do`).
 
     Attributes:
-        sentence: what it says to people. pattern: by which a reviewer's or a recipe's words are known to say it.
+        sentence: its text for people.
+        pattern: recognises it in the words of a reviewer or a recipe.
     """
 
     kind: Literal["why", "do"]
@@ -29,7 +30,7 @@ class Tag:
 
     @property
     def token(self) -> str:
-        """Its special token."""
+        """The tag's special token."""
         return f"@{self.kind}-{self.name}:"
 
 

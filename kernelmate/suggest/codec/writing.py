@@ -86,7 +86,7 @@ def _indent_of(old: Canonical, line: CanonicalLine) -> str | None:
 
 
 class TokenWriter:
-    """Tokens as text."""
+    """Writer of tokens as text."""
 
     def __init__(self, old: Canonical, style: SpacingStyle) -> None:
         self.gaps = [*old.tokens.gaps, old.tokens.tail]
@@ -96,7 +96,7 @@ class TokenWriter:
         self.column = 0
 
     def text(self, tokens: Sequence[OutputToken]) -> str:
-        """All of them."""
+        """Returns the text of all tokens."""
         parts: list[str] = []
         last: OutputToken | None = None
         broken = bare = False
@@ -158,7 +158,7 @@ class TokenWriter:
         return "\n".join(lines)
 
     def _fits(self, tokens: Sequence[OutputToken], place: int) -> bool:
-        """True if the statement at `place` has room behind its head."""
+        """True if the statement at `place` fits on the line of its head."""
         if tokens[place].text == "#":
             return False
         width = 1

@@ -105,13 +105,13 @@ def download(
     Data stays in a `.part` file until it is complete and its hash is verified.
 
     Args:
-        library: that it goes into.
-        offer: as `look_up` gave it.
-        name: what to call it; None for the file's name.
-        on_bytes: told, with what is being done, of bytes that are done.
+        library: the library that the model is added to.
+        offer: from `look_up`.
+        name: the model's name; None for the file's name.
+        on_bytes: called with the stage, the bytes done, and the total.
 
     Raises:
-        UsageError: what came is not what was offered, or no GGUF file.
+        UsageError: the file differs from the offer, or is no GGUF file.
         EnvironmentFailed: the hub cannot be reached, or the disk cannot be written.
     """
     told = on_bytes or (lambda stage, done, total: None)
@@ -143,7 +143,7 @@ def download(
 
 
 def _plain(name: str) -> str:
-    """A name of the hub as the name of one file or folder: a stranger's path must not lead anywhere."""
+    """Returns a name of the hub as the name of one file or folder, so that a remote path cannot leave the library."""
     return re.sub(r"[^\w.+-]", "_", name.replace("/", "--")).lstrip(".-") or "model"
 
 
@@ -188,7 +188,7 @@ def _fetch(offer: DownloadOffer, part: Path, told: OnBytes) -> None:
 
 
 class _GrowingFile(io.FileIO):
-    """A file that is appended to and reports its length."""
+    """A file that is appended to, and reports its length."""
 
     def __init__(self, path: Path, told: Callable[[int], None]) -> None:
         super().__init__(path, "r+")
@@ -196,7 +196,7 @@ class _GrowingFile(io.FileIO):
         self._told = told
 
     def write(self, data: Any) -> int:
-        """Write all of it."""
+        """Writes all data."""
         view = memoryview(data)
         done = 0
         while done < len(view):

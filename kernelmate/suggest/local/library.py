@@ -15,7 +15,7 @@ from kernelmate.files import write_atomically
 
 CHUNK = 1 << 20
 OnBytes = Callable[[int, int], None]
-"""Told how many of how many bytes are done."""
+"""Callback with the bytes done, and their total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class LocalModelFile:
 
 
 def default_folder() -> Path:
-    """`models` in the user's data folder."""
+    """Returns `models` in the user's data folder."""
     import platformdirs
 
     return platformdirs.user_data_path("kernelmate") / "models"
@@ -75,7 +75,7 @@ class ModelLibrary:
         return self.folder / "models.json"
 
     def models(self) -> list[LocalModelFile]:
-        """All of them, by name; the starter last, unless one of the user's has its name."""
+        """Returns all models by name; the starter is last, unless a model of the user has its name."""
         listed = self._listed()
         known = {model.name for model in listed}
         return listed + ([self.starter] if self.starter is not None and self.starter.name not in known else [])
@@ -89,7 +89,7 @@ class ModelLibrary:
         return sorted(found, key=lambda model: model.name)
 
     def current(self) -> LocalModelFile | None:
-        """The one in use: the user's choice, else the starter."""
+        """Returns the model in use: the user's choice, else the starter."""
         name = self._read().get("use")
         return next((model for model in self.models() if model.name == name), self.starter)
 

@@ -12,7 +12,7 @@ CONTEXTS = (16_384, 8_192, 4_096, 2_048)
 CACHE_SHARE = 0.15
 """Fraction of a file's size assumed for the cache of `CONTEXTS[0]` tokens if the file lacks the shape."""
 OVERHEAD = 1.1
-"""Buffers of an evaluation, over weights and cache."""
+"""Factor on the memory of weights and cache for the buffers of an evaluation."""
 GPU_PART = 0.75
 """Fraction of a GPU's free memory that a model may use; the rest is for judged kernels."""
 

@@ -31,13 +31,13 @@ from kernelmate.suggest.local.presets import Preset, choose
 from kernelmate.suggest.local.state import ServerState, default_file, read_state, touch
 
 START_S = 180.0
-"""Longest wait for a model to be loaded: gigabytes from a slow disk."""
+"""Maximum seconds for loading a model: gigabytes from a slow disk."""
 
 ALIVE_S = 5.0
 """Seconds for a server to answer a liveness check."""
 
 SPOKEN = 2
-"""Version of the server's features, raised with each extension, so that servers of older versions are replaced."""
+"""Version of the server's features, raised with each extension, so that older servers are replaced."""
 
 _CAUSE = re.compile(
     r"error loading model: .+|chat template parsing error: .+|.*(?:out of memory|failed to allocate).*", re.I
@@ -121,7 +121,7 @@ class ModelServer:
             return self._endpoint(self._start(self._engine_settings(model), identity, engine, stop))
 
     def running(self) -> ServerState | None:
-        """The server that runs now."""
+        """Returns the running server; None without one."""
         state = read_state(self.file)
         return state if state is not None and _alive(state) else None
 
@@ -317,7 +317,7 @@ def _free_gpu_memory() -> int | None:
 
 @contextlib.contextmanager
 def _lock(file: Path) -> Iterator[None]:
-    """Only one process at a time starts or ends servers; the lock ends with the process."""
+    """Context manager: only one process at a time starts or ends servers. The lock ends with the process."""
     with contextlib.ExitStack() as stack:
         try:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

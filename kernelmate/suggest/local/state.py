@@ -33,7 +33,7 @@ class ServerState:
 
 
 def default_file() -> Path:
-    """`model-server.json` in the user's runtime folder, which is emptied when the machine starts."""
+    """Returns `model-server.json` in the user's runtime folder, which is emptied when the machine starts."""
     import platformdirs
 
     with warnings.catch_warnings():
@@ -53,7 +53,7 @@ def read_state(file: Path) -> ServerState | None:
 
 
 def write_state(file: Path, state: ServerState) -> None:
-    """Put it into the file, whole, for the user alone to read."""
+    """Writes the state to the file, atomically and readable for the user alone."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomically(file, json.dumps(asdict(state)))
 
@@ -65,7 +65,7 @@ def touch(file: Path) -> None:
 
 
 def touched(file: Path) -> float:
-    """Time of the last use, in seconds since 1970."""
+    """Returns the time of the last use, in seconds since 1970."""
     try:
         return file.stat().st_mtime
     except OSError:

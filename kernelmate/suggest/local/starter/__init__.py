@@ -114,10 +114,10 @@ def _describe(model: LocalModelFile, folder: Path) -> None:
 
 
 def _figures(exam: Path) -> Iterator[str]:
-    """A line of the card's table for each entrant of an exam.
+    """Yields a line of the card's table for each entrant of an exam.
 
     Raises:
-        SourceError: the file is not the result of one.
+        SourceError: the file is not the result of an exam.
     """
     try:
         document = json.loads(exam.read_text(encoding="utf-8"))

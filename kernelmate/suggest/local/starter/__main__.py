@@ -13,7 +13,7 @@ from kernelmate.suggest.local.starter import install, stamp
 
 
 def main() -> int:
-    """Exit 0 once the file is in place."""
+    """Runs the command; returns 0 once the file is in place."""
     if len(sys.argv) < 2:
         print(__doc__, file=sys.stderr)
         return 2
