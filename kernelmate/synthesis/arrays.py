@@ -30,7 +30,7 @@ MAPS = frozenset(
         "bitwise_count",
     }
 )  # fmt: skip
-"""Ufuncs that a graph may hold."""
+"""Ufuncs that a graph may contain."""
 
 _RENAMED = {"true_divide": "divide", "fabs": "absolute", "float_power": "power", "mod": "remainder"}
 _OF_BOOLS = {
@@ -40,7 +40,7 @@ REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "mi
 
 
 MOST_CONSTANTS = 64
-"""Elements of an array of constants that become numbers of the text."""
+"""Maximum number of elements of a constant array that is written as numbers in the text."""
 
 
 class Builder:
@@ -92,7 +92,7 @@ class Builder:
         data: Sequence[Datum],
         loops: tuple[TracedLoop, ...] = (),
     ) -> Array:
-        """Adds a node with all its axes, of which the first belong to open loops."""
+        """Adds a node with all its axes; the first ones belong to open loops."""
         shapes = tuple(text_of(one) for one in shape)
         node = Node(op, tuple(args), shapes, np.dtype(dtype).name, tuple(data))
         if (node, loops) not in self._known:
@@ -108,7 +108,7 @@ class Builder:
         return dim(int(evaluate_expression(text, self.size)), text, self.scalar)
 
     def scalar(self, text: str) -> Array:
-        """A size as a traced number."""
+        """Returns a size as a traced number."""
         return self.add("size", dtype="int64", data=(text,))
 
     def lift(self, value: Any) -> Array:
@@ -132,7 +132,7 @@ class Builder:
         return self.add("constant", dtype=array.dtype, data=(array.item(),))
 
     def called(self, name: str, index: int) -> None:
-        """Records the reference's name for a result, and what it is a view of."""
+        """Records the reference's name for a result and for the array that it is a view of."""
         node = self.nodes[index]
         self.nodes[index] = replace(node, name=name)
         below = self.nodes[node.args[0]] if node.op in ("view", "cast", "reshape") else None
@@ -170,7 +170,7 @@ class Builder:
         return Graph(tuple(kept), places)
 
     def depends(self, index: int, number: int) -> bool:
-        """True if a value is computed from what a loop carries from turn to turn."""
+        """True if a value depends on a value that a loop carries between iterations."""
         stack, seen = [index], {index}
         while stack:
             node = self.nodes[stack.pop()]
@@ -183,7 +183,7 @@ class Builder:
 
 
 def line_of(file: str) -> int | None:
-    """The line of the reference's file that is being executed."""
+    """Returns the line of the reference's file that is being executed."""
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back  # type: ignore[assignment]
@@ -191,7 +191,7 @@ def line_of(file: str) -> int | None:
 
 
 class Array(NDArrayOperatorsMixin):
-    """A traced array: its place in the graph. Assignment changes the place, as it would change the array."""
+    """A traced array: an index into the graph's nodes. Assignment changes the index, as it would change the array."""
 
     __array_priority__ = 1000
     adding: tuple[TracedLoop, ...] = ()
@@ -202,10 +202,11 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def node(self) -> int:
-        """Its place in the graph.
+        """Index of the array's node in the graph.
 
         Raises:
-            Untraceable: it is what all turns of an open loop have added to (`adding`), of which a turn sees only some.
+            Untraceable: all iterations of an open loop add to the array (`adding`), so that one iteration sees only a part of
+                the sum.
         """
         if any(loop in self.builder.open for loop in self.adding):
             raise Untraceable("a loop over a size in which a turn needs what another one has left")
@@ -213,12 +214,12 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def recorded(self) -> int:
-        """Its place in the graph, for those who do not compute with it."""
+        """Index of the array's node, for uses other than computation."""
         return self._node
 
     @property
     def whole(self) -> Array:
-        """The array whose elements these are."""
+        """The array that this one is a part of, or itself."""
         return self
 
     @property
@@ -231,7 +232,7 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Sizes that remember their expressions."""
+        """The lengths of the axes, as sizes with their expressions."""
         node = self.node
         own = self.builder.nodes[node].shape[len(self.builder.batches.get(node, ())) :]
         return tuple(self.builder.dim(text) for text in own)
@@ -253,7 +254,7 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def T(self) -> Array:  # noqa: N802 -- NumPy's name
-        """With the axes reversed."""
+        """The array with its axes reversed."""
         return self.view_of(tuple(reversed(range(self.ndim))))
 
     def __len__(self) -> int:
@@ -278,7 +279,7 @@ class Array(NDArrayOperatorsMixin):
         raise Untraceable("a function that needs the values of an array")
 
     def __getattr__(self, name: str) -> Any:
-        """Methods of arrays that are functions of NumPy."""
+        """Returns a method of arrays that is a function of NumPy."""
         if name.startswith("_"):
             raise AttributeError(name)
         method = self.builder.operations["method"](name)
@@ -297,14 +298,14 @@ class Array(NDArrayOperatorsMixin):
         self.assign(self.builder.lift(value))
 
     def assign(self, value: Array) -> None:
-        """Take the value of another array, in this one's shape and dtype."""
+        """Assigns the values of another array, in this one's shape and dtype."""
         if self.shared:
             raise Untraceable("an assignment to an array that another one is a view of")
         value = self.builder.operations["broadcast"](value, self.shape)
         self._node = cast(value, self.dtype).node
 
     def view_of(self, axes: Sequence[int | None]) -> Array:
-        """A view with these axes of this array, None for a new one."""
+        """Returns a view with these axes of this array, None for a new one."""
         shape = self.shape
         if list(axes) == list(range(self.ndim)):
             return self
@@ -415,7 +416,7 @@ for _sign, _name in {
 
 
 def cast(array: Array, dtype: Any) -> Array:
-    """The array in another dtype."""
+    """Returns the array in another dtype."""
     wanted = np.dtype(dtype)
     if wanted == array.dtype:
         return array
@@ -431,7 +432,7 @@ def weak_type(value: Any) -> type[int] | type[float] | type[bool] | None:
 
 
 def mapped(builder: Builder, ufunc: Any, inputs: Sequence[Any]) -> Array:
-    """A ufunc of traced arrays and numbers."""
+    """Applies a ufunc to traced arrays and numbers."""
     name = _RENAMED.get(ufunc.__name__, ufunc.__name__)
     weak = [weak_type(one) for one in inputs]
     args = [builder.lift(one) for one in inputs]
@@ -502,7 +503,7 @@ def _below_bound(builder: Builder, bounded: Array, name: str) -> tuple[Array, fl
 
 
 def _remainder(builder: Builder, inputs: Sequence[Any]) -> Any:
-    """As NumPy's of floats: with the sign of the divisor."""
+    """Computes NumPy's remainder of floats, with the sign of the divisor."""
     rest, by = mapped(builder, np.fmod, inputs), inputs[1]
     if isinstance(by, int | float) and by:
         other = rest < 0 if by > 0 else rest > 0
@@ -512,17 +513,17 @@ def _remainder(builder: Builder, inputs: Sequence[Any]) -> Any:
 
 
 def _step(builder: Builder, inputs: Sequence[Any]) -> Any:
-    """Zero below zero, one above, at zero the second operand; what is no number stays."""
+    """Computes `heaviside`: zero below zero, one above, the second operand at zero; NaN stays."""
     x, where = builder.lift(inputs[0]), builder.operations["where"]
     return where(x < 0, 0.0, where(x > 0, 1.0, where(x == 0, inputs[1], x)))
 
 
 _OF_SEVERAL: dict[str, Callable[[Builder, Sequence[Any]], Any]] = {"remainder": _remainder, "heaviside": _step}
-"""Ufuncs that are several operations; `remainder` of floats only."""
+"""Ufuncs that consist of several operations; `remainder` for floats only."""
 
 
 def _sign_of(a: Array) -> Any:
-    """One above zero, minus one below, else zero."""
+    """Computes the sign: one above zero, minus one below, else zero."""
     one, where = a.dtype.type(1), a.builder.operations["where"]
     return where(a > 0, one, where(a < 0, -one, a.dtype.type(0)))
 

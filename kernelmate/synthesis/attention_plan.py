@@ -22,13 +22,13 @@ class AxisPosition(NamedTuple):
     offset: str = "0"
 
     def times(self, factor: str) -> AxisPosition:
-        """The multiple."""
+        """Returns the position times a factor."""
         return AxisPosition(
             tuple((axis, joined(factor, "*", one)) for axis, one in self.terms), _scaled(self.offset, factor)
         )
 
     def plus(self, other: AxisPosition) -> AxisPosition:
-        """The sum."""
+        """Returns the sum of two positions."""
         return AxisPosition(self.terms + other.terms, joined(self.offset, "+", other.offset))
 
 
@@ -71,12 +71,12 @@ class Attention(Plan):
 
     @property
     def depth(self) -> int:
-        """The axis that products of queries and keys are summed over."""
+        """The axis over which products of queries and keys are summed."""
         return len(self.domain) - 1
 
     @property
     def batch(self) -> list[int]:
-        """The axes of the result that a block has one position of."""
+        """The axes of the result along which a block has one position."""
         return [axis for axis in range(self.key) if axis not in (self.query, self.column)]
 
     def operands(self, key: Key) -> tuple[Key, ...]:
@@ -88,7 +88,7 @@ class Attention(Plan):
         return "flat" if axes_of(key) - {*self.batch} else "once"
 
     def leaves(self, roots: Sequence[Key]) -> Iterator[Key]:
-        """Arrays and positions that some values need without reductions, each once."""
+        """Yields arrays and positions that some values need without reductions, each once."""
         stack, seen = list(roots), set[Key]()
         while stack:
             key = stack.pop()
@@ -122,7 +122,7 @@ def _place(one: Any) -> AxisPosition:
 
 
 def axes_of(key: Key) -> set[int]:
-    """The axes of the domain that an index has."""
+    """Returns the axes of the domain that an index contains."""
     places: tuple[Any, ...] = key[1]
     return {axis for one in places if isinstance(one, AxisPosition) for axis, _ in one.terms}
 
@@ -208,7 +208,7 @@ def attention_of(graph: Graph, contract: Contract) -> Attention | None:
 
 
 def _laid_out(graph: Graph, contract: Contract, output: int) -> Attention:
-    """A plan over the axes of an output, its keys and depth still without lengths."""
+    """Returns a plan over the axes of an output, with the lengths of the keys' and the depth axis still unknown."""
     sides = [side for side in graph.nodes[output].shape if side != "1"]
     axes = iter(range(len(sides)))
     index: Any = tuple(
@@ -235,7 +235,7 @@ def _recognised(plan: Attention) -> Attention | None:
 
 
 def _total(plan: Attention, key: Key) -> Attention | None:
-    """A reduction as the sum over values."""
+    """Reads a reduction as the sum over values; None if it is not one."""
     if plan.node(key).data[0] != "sum":
         return None
     plan = _taking(plan, key, plan.key)
@@ -261,7 +261,7 @@ def _taking(plan: Attention, key: Key, axis: int) -> Attention:
 
 
 def bare(plan: Attention, key: Key) -> Key:
-    """The key behind views, and behind casts between floats."""
+    """Returns the key of the operand behind views and casts between floats."""
     node = plan.node(key)
     floats = node.op == "cast" and {node.dtype, plan.graph.nodes[node.args[0]].dtype} <= {"float32", "float64"}
     if node.op in ("view", "reshape", "window") or floats:
@@ -286,7 +286,7 @@ def _mapped(plan: Attention, key: Key, name: str) -> list[Key]:
 
 
 def _softmax(plan: Attention, key: Key) -> Attention | None:
-    """A factor as exponentials of scores less the largest, perhaps over their sum."""
+    """Reads a factor as exponentials of scores minus their maximum, possibly divided by their sum; None if it is not."""
     quotient = _mapped(plan, key, "divide")
     exponential = quotient[0] if quotient else key
     for exponent in _mapped(plan, exponential, "exp"):
@@ -307,7 +307,7 @@ def _softmax(plan: Attention, key: Key) -> Attention | None:
 
 
 def _sum_of(plan: Attention, exponential: Key) -> Key:
-    """The sum of exponentials, by which the results are divided in the end."""
+    """Returns the sum of exponentials, by which the results are divided at the end."""
     keys: Any = AxisPosition(((plan.key, "1"),))
     if keys not in exponential[1]:
         return exponential
@@ -319,7 +319,7 @@ def _sum_of(plan: Attention, exponential: Key) -> Key:
 
 
 def _product(plan: Attention) -> Attention:
-    """The plan with the product of queries and keys that its scores are of, if they are."""
+    """Returns the plan with the product of queries and keys that gives its scores, if there is one."""
     stack, seen, found = [plan.score], set[Key](), set[Key]()
     while stack:
         key = stack.pop()

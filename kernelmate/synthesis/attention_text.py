@@ -151,11 +151,11 @@ class AttentionText:
         return text if re.fullmatch(r"\w+( \* \w+)*", text) else f"({text})"
 
     def element(self, key: Key) -> str:
-        """An element of an array, in C++."""
+        """Returns an element of an array, as C++ text."""
         return f"{self._pointers[key]}[{self._addresses[key]}]"
 
     def begins(self, key: Key) -> str:
-        """The pointer to a block's part of an array."""
+        """Returns the pointer to a block's part of an array."""
         return self._pointers[key]
 
     def _leaf(self, key: Key) -> str:
@@ -190,12 +190,12 @@ class AttentionText:
         return text
 
     def forget(self) -> None:
-        """Forget locals of loops that have ended."""
+        """Forgets locals of loops that have ended."""
         known = self.expressions.known
         self.expressions.known = {key: one for key, one in known.items() if key[0] < 0 or not self.expressions.varies(key)}  # fmt: skip
 
     def end(self, found: Linear | None, keys: str, behind: str) -> str:
-        """Returns the number of keys with weight, for queries before `behind` with no key further away than `found`."""
+        """Returns the number of keys with weight, for queries before `behind` and keys at most `found` further on."""
         if found is None:
             return keys
         more = "" if not found.constant else f" {'-' if found.constant < 0 else '+'} {abs(found.constant)}"
@@ -218,7 +218,7 @@ class AttentionText:
         return lines
 
     def promise(self) -> str:
-        """The traffic at the headline's size, and the arithmetic."""
+        """Returns a sentence on traffic and arithmetic at the headline's size."""
         plan, size = self.plan, self.kernel.contract.sizes[0]
         names = dict.fromkeys(str(plan.node(key).data[0]) for key in self.read if plan.node(key).op == "input")
         sides = [int(evaluate(side or "1", size)) for side in plan.domain]
@@ -242,7 +242,7 @@ def _bounded(contract: Contract, side: str, most: int) -> bool:
 
 
 def _moved(at: str, stride: str) -> str:
-    """A position along an axis as a number of elements."""
+    """Returns a position along an axis as a number of elements."""
     if stride == "1":
         return at
     return f"static_cast<size_t>({at}) * {stride}"

@@ -61,7 +61,7 @@ class Axes:
         return Axes(tuple(sides), tuple(tuple(group) for group in groups))
 
     def order(self, order: Order) -> Order:
-        """An order of the first domain's axes as one of the merged axes."""
+        """Translates an order of the first domain's axes to one of the merged axes."""
         firsts: dict[int | str, int] = {group[0]: place for place, group in enumerate(self.groups)}
         return tuple(firsts.get(axis, axis) for axis in order if axis in firsts or isinstance(axis, str))
 
@@ -87,7 +87,7 @@ class Axes:
 
 
 def address(order: Order, lengths: Sequence[str] | Mapping[int, str], at: Mapping[int | str, str]) -> str:
-    """The number of an element in an array, from positions along the axes."""
+    """Returns the index of an element in an array, from positions along the axes."""
     if not order:
         return "0"
     text = _position(order[0], at)

@@ -13,7 +13,7 @@ from kernelmate.synthesis.kernel_text import KernelText
 from kernelmate.synthesis.plan import Key, Refused, walk
 
 REDUCING = ("reduce", "segment")
-"""Operations of which a bag's loop computes the results."""
+"""Operations whose results a loop over a bag computes."""
 
 START = {"sum": 0.0, "prod": 1.0, "max": -float("inf"), "min": float("inf")}
 NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"}
@@ -36,11 +36,11 @@ class Offsets:
 
     @property
     def note(self) -> str:
-        """A comment behind the declaration of a row's end."""
+        """Returns a comment behind the declaration of a row's end."""
         return "  // one element at least, as in reduceat" if self.fewest else ""
 
     def bounds(self, row: str, kernel: KernelText) -> tuple[str, str]:
-        """The first element of a row, and the one behind its last, in C++."""
+        """Returns the first element of a row, and the end of the row, in C++."""
         following = f"{self.name}[{row} + 1]"
         if self.stop:
             following = f"{row} + 1 < {kernel.size(self.rows)} ? {following} : {kernel.size(self.stop)}"
@@ -51,10 +51,10 @@ class Offsets:
 
 
 def offsets_of(graph: Graph) -> Offsets:
-    """The offsets of a graph's segments.
+    """Returns the offsets of a graph's segments.
 
     Raises:
-        Refused: they differ, or are computed.
+        Refused: segments have different offsets, or computed ones.
     """
     several = [node for node in graph.nodes if node.op in ("segment", "repeat")]
     found: set[Offsets] = set()
@@ -134,7 +134,7 @@ def bags_of(graph: Graph) -> Bags:
 
 
 def sums_of(plan: Bags) -> list[Key]:
-    """The reductions, in the order in which they need each other."""
+    """Returns the reductions in the order of their dependences."""
     return [key for key in walk(plan) if plan.node(key).op in REDUCING]
 
 

@@ -9,10 +9,10 @@ from kernelmate.synthesis.index_maps import Linear, linear, never_negative
 from kernelmate.synthesis.plan import Key
 
 NEGLIGIBLE = -1e30
-"""Score from which a weight is zero beside any other score that a float32 product can have."""
+"""Score whose weight is zero beside any other score that a float32 product can have."""
 
 _TURNED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
-"""Comparisons, and the same with their operands exchanged."""
+"""Comparisons, and those with exchanged operands."""
 
 
 def reach(plan: Attention) -> Linear | None:
@@ -79,7 +79,7 @@ def _constant(plan: Attention, key: Key) -> float | None:
 
 
 def _beyond(plan: Attention, key: Key, value: bool) -> Linear | None:
-    """The least distance beyond which a condition always has a value, for keys that are further behind the query."""
+    """Returns the distance beyond which a condition has a fixed value, for keys that are further behind the query."""
     node, operands = plan.node(key), plan.operands(key)
     if node.op in ("view", "cast"):
         return _beyond(plan, operands[0], value)
@@ -103,7 +103,7 @@ def _beyond(plan: Attention, key: Key, value: bool) -> Linear | None:
 
 
 def _chosen(plan: Attention, operands: tuple[Key, ...], value: bool) -> Linear | None:
-    """The same for zeros and ones chosen by a condition, as NumPy's `tril` and `triu` produce them."""
+    """As `_beyond`, for zeros and ones chosen by a condition, as NumPy's `tril` and `triu` produce them."""
     numbers = [_constant(plan, one) for one in operands[1:]]
     if None in numbers or bool(numbers[0]) == bool(numbers[1]):
         return None
@@ -111,7 +111,7 @@ def _chosen(plan: Attention, operands: tuple[Key, ...], value: bool) -> Linear |
 
 
 def _compared(plan: Attention, operands: tuple[Key, ...], *, strict: bool, value: bool) -> Linear | None:
-    """The same for `first > second`, or `>=` if not strict."""
+    """As `_beyond`, for `first > second`, or `>=` if not strict."""
     sides = [_position(plan, one) for one in operands]
     if sides[0] is None or sides[1] is None:
         return None
@@ -126,7 +126,7 @@ def _compared(plan: Attention, operands: tuple[Key, ...], *, strict: bool, value
 
 
 def _position(plan: Attention, key: Key) -> Linear | None:
-    """A sum of positions and sizes."""
+    """Returns a key's value as a sum of positions and sizes; None if it is none."""
     node, operands = plan.node(key), plan.operands(key)
     if node.op in ("view", "cast"):
         return _position(plan, operands[0])

@@ -1,4 +1,4 @@
-"""Graphs without short axes of a fixed length: each of their elements, such as x, y and z of a point, is a value of its own."""
+"""Rewrites graphs without short axes of fixed length: each element, such as x, y and z of a point, becomes its own value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernelmate.synthesis.index_maps import ABOVE, ORDINARY, OTHERWISE, AxisMap,
 from kernelmate.synthesis.plan import Refused
 
 MOST = 8
-"""The longest axis that is taken apart, and the most elements of a result."""
+"""Maximum length of such an axis, and maximum number of elements of a result."""
 
 _JOINED = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
@@ -53,7 +53,7 @@ def suffix(shape: Sequence[str], element: Component) -> str:
 
 
 class _Split:
-    """The nodes of the new graph."""
+    """Builder of the new graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -62,7 +62,7 @@ class _Split:
         self._known: dict[tuple[int, Component], int] = {}
 
     def value(self, index: int, element: Component) -> int:
-        """The place of an element of an old node, without the axes along which it is one."""
+        """Returns the new node of an element of an old one, without the axes that are split."""
         if (index, element) not in self._known:
             self._known[index, element] = self._value(self.graph.nodes[index], element)
         return self._known[index, element]
@@ -103,7 +103,7 @@ class _Split:
         return tuple(0 if side == "1" and one is not None else one for side, one in zip(sides, behind, strict=True))
 
     def _mapped(self, node: Node, args: list[int], shape: list[str], name: str) -> int:
-        """An operation on single elements: of constants a constant, with a known condition what it chooses."""
+        """Adds an operation on single elements. Constants are folded, and a known condition selects its value."""
         operands = [self.nodes[one] for one in args]
         if node.op == "map" and all(one.op == "constant" and not one.shape for one in operands) and not shape:
             values = [np.asarray(one.data[0], dtype=one.dtype) for one in operands]
@@ -131,7 +131,7 @@ class _Split:
         return self._turned(value, order, shape)
 
     def _turned(self, value: int, order: Sequence[int | None], shape: Sequence[str]) -> int:
-        """A view of a new node with its axes in an order."""
+        """Returns a view of a new node with its axes reordered."""
         node = self.nodes[value]
         if list(order) == list(range(len(node.shape))):
             return value
@@ -154,7 +154,7 @@ class _Split:
         return total
 
     def _part(self, node: Node, element: Component) -> int:
-        """An element of a slice or of joined arrays along short axes; the others are met as a whole."""
+        """Returns an element of a slice or of joined arrays along short axes; the other axes stay."""
         source = self.graph.nodes[node.args[0]]
         inner: list[int | None] = []
         axes: list[int] = []

@@ -19,17 +19,17 @@ from kernelmate.synthesis.sizes import Unequal, Untraceable, text_of
 from kernelmate.synthesis.slices import part_of, window
 
 MOST_TAPS = 64
-"""Taps of a filter that become statements of their own."""
+"""Maximum number of taps of a filter that become separate statements."""
 
 
 def softmax(x: Array, axis: Any = None) -> Any:
-    """As SciPy's: less the largest first."""
+    """Computes SciPy's `softmax`: the maximum is subtracted first."""
     exponentials = np.exp(x - reduced(x, "max", axis, keepdims=True))
     return exponentials / reduced(exponentials, "sum", axis, keepdims=True)
 
 
 def logsumexp(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
-    """As SciPy's, of finite values."""
+    """Computes SciPy's `logsumexp` for finite values."""
     largest = reduced(a, "max", axis, keepdims=True)
     shifted = reduced(np.exp(a - largest), "sum", axis, keepdims=keepdims)
     return np.log(shifted) + reduced(a, "max", axis, keepdims=keepdims)
@@ -55,11 +55,11 @@ COMPOSED: dict[str, Callable[..., Any]] = {
     "softmax": softmax, "logsumexp": logsumexp,
     "log_softmax": lambda x, axis=None: x - logsumexp(x, axis, keepdims=True),
 }  # fmt: skip
-"""Functions of NumPy and SciPy that are several operations."""
+"""Functions of NumPy and SciPy that consist of several operations."""
 
 
 def norm(x: Array, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Array:  # noqa: A002
-    """The Euclidean length."""
+    """Computes the Euclidean norm."""
     vector = ord is None or x.ndim == 1 or isinstance(axis, int)
     if vector and ord in (1, np.inf):
         return reduced(np.absolute(x), "sum" if ord == 1 else "max", axis, keepdims=keepdims)
@@ -92,7 +92,7 @@ def split(ary: Array, indices_or_sections: Any, axis: Any = 0) -> list[Array]:
 
 
 def logaddexp(x1: Any, x2: Any) -> Any:
-    """The logarithm of the sum of two exponentials, of finite values."""
+    """Computes the logarithm of the sum of two exponentials, for finite values."""
     return np.maximum(x1, x2) + np.log1p(np.exp(-np.absolute(x1 - x2)))
 
 
@@ -152,7 +152,7 @@ def _filtered(a: Any, v: Any, mode: str, *, backwards: bool) -> Any:
 
 
 def neighbours(a: Array, n: Any = 1, axis: Any = -1, prepend: Any = None, append: Any = None) -> Any:
-    """`np.diff`, of an array with elements before or behind it."""
+    """Computes `np.diff` of an array with elements before or behind it."""
     place = operator.index(axis) % a.ndim
     ends: list[list[Array]] = []
     for end in (prepend, append):
@@ -164,7 +164,7 @@ def neighbours(a: Array, n: Any = 1, axis: Any = -1, prepend: Any = None, append
 
 
 def piecewise(x: Array, condlist: Sequence[Any], funclist: Sequence[Any], *args: Any, **keywords: Any) -> Any:
-    """The function, or number, of the last condition that holds; one more for where none does."""
+    """Computes `np.piecewise`: the function or number of the last condition that holds, else an additional one."""
     values = [one(x, *args, **keywords) if callable(one) else one for one in funclist]
     result = values[-1] if len(values) == len(condlist) + 1 else 0
     for condition, value in zip(condlist, values, strict=False):
@@ -173,7 +173,7 @@ def piecewise(x: Array, condlist: Sequence[Any], funclist: Sequence[Any], *args:
 
 
 def digitize(x: Any, bins: Sequence[float], *, right: bool = False) -> Any:
-    """The number of ascending bounds at or below each element; of all for what is no number, as in NumPy."""
+    """Computes `np.digitize`: the number of ascending bounds at or below each element; all of them for NaN."""
     if not isinstance(x, Array) or any(isinstance(one, Array) for one in bins) or len(bins) > MOST_TAPS or list(bins) != sorted(bins):  # fmt: skip
         raise Untraceable("np.digitize by other than a few ascending bounds")
     return sum(
@@ -182,12 +182,12 @@ def digitize(x: Any, bins: Sequence[float], *, right: bool = False) -> Any:
 
 
 def nansum(a: Array, axis: Any = None, *, keepdims: Any = False) -> Array:
-    """The sum that ignores NaN."""
+    """Computes the sum without NaN."""
     return reduced(where(np.isnan(a), 0.0, a), "sum", axis, keepdims=keepdims)
 
 
 def nanmean(a: Array, axis: Any = None, *, keepdims: Any = False) -> Any:
-    """The mean without what is no number."""
+    """Computes the mean without NaN."""
     count = reduced(cast(mapped(a.builder, np.logical_not, (np.isnan(a),)), np.int64), "sum", axis, keepdims=keepdims)
     return nansum(a, axis, keepdims=keepdims) / count
 
@@ -204,7 +204,7 @@ def average(a: Array, axis: Any = None, weights: Any = None) -> Any:
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Array:
-    """Products summed over the last axes of one array and the first of another, or over pairs of axes."""
+    """Sums products over the last axes of one array and the first of another, or over pairs of axes."""
     ranks = np.ndim(a), np.ndim(b)
     pair = (range(ranks[0] - axes, ranks[0]), range(axes)) if isinstance(axes, int) else axes
     first, second = ([one] if isinstance(one, int) else list(one) for one in pair)
@@ -224,7 +224,7 @@ class Vectorized:
         self._function = pyfunc
 
     def __call__(self, *args: Any) -> Any:
-        """The function of whole arrays: `math.erf` as SciPy's `erf`."""
+        """Applies the function to whole arrays: `math.erf` as SciPy's `erf`."""
         name = getattr(self._function, "_name", getattr(self._function, "__name__", ""))
         if name in ("erf", "erfc") and len(args) == 1 and isinstance(args[0], Array):
             return mapped(args[0].builder, _Erf(name), args)
@@ -232,7 +232,7 @@ class Vectorized:
 
 
 class _Erf:
-    """The attributes of a ufunc that `mapped` needs."""
+    """Attributes of a ufunc that `mapped` needs."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name

@@ -71,7 +71,7 @@ class ContractionShape:
         return any(self.k in self.axes.order(order) for order in self._orders([key]).values())
 
     def _without_reduction(self, roots: Sequence[Key]) -> Iterator[Key]:
-        """Everything that some values need besides the reduction."""
+        """Yields all values that some values need, except the reduction."""
         stack, seen = list(roots), set[Key]()
         while stack:
             key = stack.pop()
@@ -86,7 +86,7 @@ class ContractionShape:
         return [order_of(key[1]) for key in self._without_reduction(roots) if self.plan.node(key).op == "iota"]
 
     def _orders(self, roots: Sequence[Key]) -> dict[str, Order]:
-        """The arrays that some values need without the reduction, and how they are met."""
+        """Returns the arrays that some values need without the reduction, with the orders of their axes."""
         found: dict[str, Order] = {}
         for key in self._without_reduction(roots):
             node = self.plan.node(key)
@@ -99,7 +99,7 @@ class ContractionShape:
         return found
 
     def position(self, key: Key) -> int:
-        """The axis along which positions are."""
+        """Returns the axis of a position."""
         (axis,) = self.axes.order(order_of(key[1]))
         return int(axis)
 

@@ -119,7 +119,7 @@ class ContractionText:
             self.at[axis] = name
 
     def leaf(self, key: Key) -> str:
-        """An element beside the sum, at a result's row and column."""
+        """Returns an element that is used beside the sum, at a result's row and column."""
         node = self.plan.node(key)
         if node.op == "iota":
             return f"static_cast<long long>({self.at[self.shape.position(key)]})"
@@ -136,7 +136,7 @@ class ContractionText:
         return self.shape.m if name in self.shape.left else self.shape.n
 
     def order(self, name: str) -> tuple[int | str, ...]:
-        """The axes of an operand in its memory."""
+        """Returns the axes of an operand in memory order."""
         return (self.shape.left if name in self.shape.left else self.shape.right)[name]
 
     def along(self, name: str) -> int:
@@ -144,7 +144,7 @@ class ContractionText:
         return self.side(name) if self.order(name)[-1] == self.side(name) else self.shape.k
 
     def blocks(self, m: int, n: int) -> str:
-        """The number of blocks of m x n results, in the contract's language."""
+        """Returns the number of blocks of m x n results, as a contract expression."""
         sides = self.shape.axes.sides
         counts = [f"cdiv({sides[self.shape.m]}, {m})", f"cdiv({sides[self.shape.n]}, {n})"]
         return " * ".join([*counts, *(sides[one] for one in self.shape.batch)])
@@ -220,11 +220,11 @@ class ContractionText:
         return [*(["// Packed accesses need aligned rows."] if lines else []), *lines]
 
     def placed(self) -> str:
-        """The declaration of `place`, a result's number."""
+        """Returns the declaration of `place`, the index of a result."""
         return f"const size_t {self.names.place} = {address(tuple(self.shape.whole), self.lengths, self.at)};"
 
     def with_place(self, lines: list[str]) -> list[str]:
-        """Lines with the declaration of a result's number before them; or with its expression, where one line needs it once."""
+        """Returns lines preceded by the declaration of a result's index, or with its expression if one line needs it once."""
         declared, name = self.placed(), self.names.place
         if len(re.findall(rf"\b{name}\b", " ".join(lines))) > 1:
             return [declared, *lines]

@@ -31,7 +31,7 @@ class ConvolutionTile:
 
 
 def tile_for(plan: Windows, found: Convolution, size: Size, side: int) -> ConvolutionTile:
-    """The tile for channels of `side` per thread that fits the results at a size."""
+    """Returns the tile, with `side` channels per thread, that fits the results at a size."""
     counts = {f"__{axis}": int(evaluate(one, size)) for axis, one in enumerate(plan.domain)}
     lengths = [counts[one.variable] for one in found.spatial]
     groups = min(power_above(-(-counts[found.out] // side)), 8 if len(lengths) == 1 else 4)
@@ -46,5 +46,5 @@ def tile_for(plan: Windows, found: Convolution, size: Size, side: int) -> Convol
 
 
 def power_above(count: int) -> int:
-    """The smallest power of two that is no less."""
+    """Returns the smallest power of two that is not smaller."""
     return 1 << max(0, count - 1).bit_length()

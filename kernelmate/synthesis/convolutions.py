@@ -17,7 +17,7 @@ from kernelmate.synthesis.plan import Key, Refused
 from kernelmate.synthesis.window_plan import Windows, parsed
 
 MOST_TAPS = 128
-"""Taps that are looked at one by one: 11 x 11 and fewer."""
+"""Maximum number of taps that are examined: enough for 11 x 11."""
 
 CHANNEL = "__c"
 
@@ -120,7 +120,7 @@ def _roots(plan: Windows) -> list[Key]:
 
 
 def bare(plan: Windows, key: Key) -> Key:
-    """The key behind views and casts between floats."""
+    """Returns the key of the operand behind views and casts between floats."""
     while not plan.is_leaf(key):
         node = plan.node(key)
         floating = node.op == "cast" and node.dtype in ("float32", "float64")
@@ -279,7 +279,7 @@ def _at(plain: dict[int, str], numbers: dict[int, list[int]], taps: list[list[in
 
 
 def _input(reads: Sequence[_Read], own: set[str]) -> dict[int, tuple[str, int]]:
-    """The variable and the factor of each axis of the input that has one."""
+    """Returns variable and factor of each axis of the input that has one."""
     found: dict[int, tuple[str, int]] = {}
     for axis, entries in enumerate(zip(*(one.at for one in reads), strict=True)):
         terms = {entry.terms for entry in entries}
@@ -312,7 +312,7 @@ def _refuse_other_guards(plan: Windows, reads: Sequence[_Read]) -> None:
 
 
 def _grid(numbers: dict[int, list[int]], count: int) -> tuple[tuple[int, ...], list[list[int]]]:
-    """The counts of taps along each of their axes, and their numbers there: each combination must be there once."""
+    """Returns the counts of taps along each of their axes, and their positions; each combination must occur once."""
     axes = [several for several in numbers.values() if len(set(several)) > 1]
     counts = tuple(max(several) - min(several) + 1 for several in axes)
     if len(set(_places(axes, count))) != math.prod(counts) or count != math.prod(counts):
@@ -321,14 +321,14 @@ def _grid(numbers: dict[int, list[int]], count: int) -> tuple[tuple[int, ...], l
 
 
 def _places(axes: Sequence[Sequence[int]], count: int) -> list[tuple[int, ...]]:
-    """The numbers of each tap along the axes, from zero."""
+    """Returns the position of each tap along the axes, from zero."""
     return [tuple(several[tap] - min(several) for several in axes) for tap in range(count)]
 
 
 def _spatial(
     side: tuple[str, int], axis: int, offsets: Sequence[int], axes: Sequence[Sequence[int]], taps: Sequence[int]
 ) -> Spatial:
-    """An axis along which windows move, from the offset of each tap there."""
+    """Returns an axis along which windows move, from the offset of each tap."""
     places = _places(axes, len(offsets))
     known = dict(zip(places, offsets, strict=True))
     start = known[tuple(0 for _ in taps)]

@@ -166,7 +166,7 @@ def _prime_below(number: int) -> int:
 
 
 def _bare(side: str) -> str:
-    """An expression without parentheses around all of it."""
+    """Returns an expression without parentheses around the whole."""
     if not side.startswith("(") or not side.endswith(")"):
         return side
     depth = list(itertools.accumulate((one == "(") - (one == ")") for one in side))
@@ -195,7 +195,7 @@ def _result_dtype(contract: Contract, returned: str) -> str:
 
 
 def _kernel(asked: KernelRequest, contract: Contract) -> Kernel:
-    """The empty kernel with its contract, in the text of its file."""
+    """Returns the empty kernel with its contract, in the text of its file."""
     parameters = [_declared(one) for one in contract.args]
     headers = sorted({HEADERS[one.dtype] for one in contract.args if one.dtype in HEADERS})
     parts = [
@@ -211,7 +211,7 @@ def _kernel(asked: KernelRequest, contract: Contract) -> Kernel:
 
 
 def _title(asked: KernelRequest) -> str:
-    """The file's first line: the reference's own summary, or its name."""
+    """Returns the file's first line: the reference's own summary, or its name."""
     summary = " ".join(asked.function.summary.split()).rstrip("\\ ")
     usable = summary.isascii() and summary.isprintable() and "///" not in summary and 0 < len(summary) <= 110
     fallback = f"Computes {asked.function.name} of {asked.function.path.name}."

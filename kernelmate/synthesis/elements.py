@@ -15,10 +15,10 @@ from kernelmate.synthesis.names import RESERVED, Names
 from kernelmate.synthesis.plan import Key, Plan, Refused
 
 BY_NUMBER = ("take", "pick", "along", "gather")
-"""Operations that choose elements of one axis by their numbers."""
+"""Operations that select elements of one axis by index."""
 
 ADDING = ("scatter", "segment")
-"""Operations that sum elements along an axis that their results do not have."""
+"""Operations that sum elements along an axis that their results lack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +118,14 @@ def _aligned(arg: Node, index: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 class Numbers:
-    """The locals that hold selecting values, and addresses that use them."""
+    """Locals that hold selecting values, and addresses that use them."""
 
     def __init__(self, plan: Elements, kernel: KernelText, at: Mapping[int, str]) -> None:
         self.plan, self.kernel, self.at = plan, kernel, at
         self._ints = set[str]()
 
     def taken(self, roots: Iterable[Key], expressions: Expressions, lines: list[str]) -> None:
-        """Declares the selecting values of some values: in `lines`, or before them if common to all elements."""
+        """Declares the selecting values that some values need: in `lines`, or before them if common to all elements."""
         for key in self._needed(roots, expressions.known):
             node = self.plan.node(key)
             place, chosen = chosen_by(self.plan.graph, key)
@@ -159,7 +159,7 @@ class Numbers:
         return all(one in self.kernel.arguments and self.kernel.arguments[one].dtype == "int32" for one in sizes)
 
     def _narrowed(self, text: str) -> str:
-        """The text of an element's number in the type `int`, where what it is computed from has this type."""
+        """Returns the text of an element's index as `int`, if its operands have that type."""
         front = "static_cast<long long>("
         if text.startswith(f"{front}") and text.endswith(")"):
             inside = text[len(front) : -1]
@@ -197,7 +197,7 @@ class Numbers:
         return found
 
     def address(self, key: Key, expressions: Expressions) -> str:
-        """The number of an element in an array."""
+        """Returns the index of an element in an array."""
         sides = self.plan.node(key).shape
         text = ""
         for one, side in zip(key[1], sides, strict=True):
@@ -215,7 +215,7 @@ class Numbers:
 
 
 def number_name(numbers: Node, names: Names, side: str = "") -> str:
-    """A name for an element's number along a side: `column` of an array `columns`, or the reference's."""
+    """Returns a name for an element's index along a side: `column` of an array `columns`, or the reference's."""
     if numbers.op != "input":
         own = numbers.name not in RESERVED and names.is_free(numbers.name)
         return numbers.name if numbers.name and own else {"height": "in_row", "width": "in_col"}.get(side, "index")

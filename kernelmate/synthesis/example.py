@@ -91,7 +91,7 @@ def _passed(argument: Argument) -> str:
 
 
 def _on_host(argument: Argument) -> str:
-    """An argument as the reference gets it: floating arrays in float64."""
+    """Returns an argument in the form that the reference gets: floating arrays in float64."""
     if argument.shape is None:
         return argument.name
     return f"{argument.name}.get(){'.astype(np.float64)' if argument.dtype.startswith('float') else ''}"

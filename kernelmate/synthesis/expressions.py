@@ -37,7 +37,7 @@ _STAYS_NARROW = frozenset(
         "where",
     }
 )
-"""Operations on narrow integers whose results need no more bits."""
+"""Operations on narrow integers whose results need no more bits than the operands."""
 _NARROW = {"int8": "signed char", "uint8": "unsigned char", "int16": "short", "uint16": "unsigned short"}
 _WRAPPED = frozenset({"add", "subtract", "multiply", "negative", "invert", "left_shift", "square"})
 """Operations whose results of a narrow type are truncated to its bits, as in NumPy."""
@@ -169,11 +169,11 @@ class Expressions:
         return key
 
     def bare(self, key: Key) -> Key:
-        """The key of the same value behind views and casts."""
+        """Returns the key of the same value behind views and casts."""
         return self._bare(key)
 
     def named(self, key: Key, lines: list[str], wanted: str) -> str:
-        """The local that holds a value from now on; `lines` get its declaration."""
+        """Returns the local that holds a value from now on; `lines` get its declaration."""
         (text,) = self.locals_for([key], lines)
         key = self._bare(key)
         if not text.isidentifier():
@@ -241,7 +241,7 @@ class Expressions:
         return name, ATOM
 
     def _declaration(self, key: Key, name: str, text: str) -> str:
-        """The declaration of a local; its type converts a whole number."""
+        """Returns the declaration of a local, whose type may convert an integer."""
         kind = self.type_of(key)
         plain = re.fullmatch(rf"static_cast<{re.escape(kind)}>\(([\w.\[\]]+)\)", text)
         return f"const {kind} {name} = {text if plain is None or kind != self.real else plain[1]};"
@@ -299,16 +299,16 @@ class Expressions:
         return name if self.names.is_free(name) else ""
 
     def element_name(self, array: str, key: Key) -> str:
-        """A name for an element of an array: of a row, of all elements, or of the loop's own."""
+        """Returns a name for an element of an array: of a row, of all elements, or of the loop's own."""
         access = self.plan.access(key)
         return {"row": f"row_{array}", "once": f"{array}_value"}.get(access, f"{array}_i")
 
     def _behind(self, node: Node) -> Node:
-        """The node under views and casts."""
+        """Returns the node under views and casts."""
         return self._behind(self.plan.graph.nodes[node.args[0]]) if node.op in ("view", "cast", "reshape") else node
 
     def _scaled(self, key: Key, uses: Mapping[Key, int]) -> str:
-        """The array whose elements a value multiplies, where it is used for nothing else; else an empty text."""
+        """Returns the array whose elements a value multiplies, if it has no other use; else an empty text."""
         if self.varies(key) or self.plan.kind == "free":
             return ""
         found = set[str]()
@@ -348,7 +348,7 @@ class Expressions:
         return text, PRODUCT if text.startswith("-") else ATOM
 
     def number(self, value: float) -> str:
-        """A number of the type that is computed in."""
+        """Returns a number as a literal of the type of the arithmetic."""
         if math.isnan(value):
             raise Refused("it has a constant that is not a number")
         if math.isinf(value):
@@ -424,7 +424,7 @@ class Expressions:
         return node.op == "size" or (node.op == "constant" and not node.dtype.startswith("float") and int(node.data[0] or 0) > 0)  # fmt: skip
 
     def _as_real(self, index: int, text: tuple[str, int]) -> tuple[str, int]:
-        """A whole number among floats, written as a float."""
+        """Returns an integer among floats, written as a float."""
         node = self.plan.graph.nodes[index]
         position = re.fullmatch(r"static_cast<long long>\((\w+)\)", text[0])
         if position is not None and not node.dtype.startswith("float"):
@@ -435,7 +435,10 @@ class Expressions:
         return written, PRODUCT if written.startswith("-") else ATOM
 
     def _as_wide(self, node: Node, index: int, text: tuple[str, int]) -> tuple[str, int]:
-        """An operand of 32 bits, in the 64 that NumPy computes in; comparisons of signed with unsigned are refused."""
+        """Returns a 32-bit operand in the 64 bits that NumPy computes in.
+
+        Comparisons of signed with unsigned are refused.
+        """
         arg = self.plan.graph.nodes[index]
         others = {self.plan.graph.nodes[one].dtype for one in node.args if self.plan.graph.nodes[one].op != "constant"}
         if node.dtype == "bool" and any(one.startswith("uint") for one in others) and len(others) > 1:
@@ -478,7 +481,7 @@ class Expressions:
         return self.known[known]
 
     def _inverse_name(self, divisor: str) -> str:
-        """A name for the reciprocal of what a text computes."""
+        """Returns a name for the reciprocal of a text's value."""
         names = {"mean_square": "inv_rms", "var": "inv_std", "sum_sq": "inv_norm", "norm": "inv_norm"}
         found = next((word for word in names if word in divisor), "")
         root = re.fullmatch(r"sqrtf?\((\w+)\)", divisor)
@@ -494,7 +497,7 @@ class Expressions:
         return number.op == "iota" and positive
 
     def _converted(self, args: list[tuple[str, int]], kinds: Sequence[str]) -> list[tuple[str, int]]:
-        """Operands without a cast of a whole number beside a floating one, since C++ converts it."""
+        """Returns operands without casts of integers beside floats, since C++ converts them."""
         whole = [re.fullmatch(rf"static_cast<{self.real}>\(([\w.\[\]]+)\)", text) for text, _ in args]
         place = next((one for one in (1, 0) if whole[one] is not None and kinds[1 - one].startswith("float")), None)
         found = None if place is None else whole[place]
@@ -545,7 +548,7 @@ class Expressions:
         return self._called(node, name, args), ATOM
 
     def _called(self, node: Node, name: str, args: list[tuple[str, int]]) -> str:
-        """The call of CUDA's function for a ufunc."""
+        """Returns the call of CUDA's function for a ufunc."""
         if name == "absolute" and node.dtype in ("int32", "int64"):
             return f"abs({args[0][0]})"
         if name == "bitwise_count":
@@ -586,7 +589,10 @@ def _uncast(text: str, level: int) -> tuple[str, int]:
 
 
 def _rounded_down(name: str, args: list[tuple[str, int]]) -> tuple[str, int]:
-    """The quotient or remainder of whole numbers by one above zero: C++ rounds towards zero, NumPy down."""
+    """Returns the quotient or remainder of integers by a positive one, rounded down as in NumPy.
+
+    C++ rounds towards zero.
+    """
     value, by = bound(args[0], PRODUCT), bound(args[1], ATOM)
     if name == "remainder":
         return f"({value} % {by} + {by}) % {by}", PRODUCT

@@ -19,10 +19,10 @@ HIGHEST = {"int": "2147483647", "long long": "9223372036854775807LL"}
 
 
 class Extremes:
-    """The functions of one kernel.
+    """Device functions for extremes and their positions in one kernel.
 
     Args:
-        reductions: whose threads' values are combined.
+        reductions: the team of threads whose values are combined.
     """
 
     def __init__(self, reductions: Reductions) -> None:
@@ -40,7 +40,7 @@ class Extremes:
         return block_of(f"if ({test}({value}, {position}, {best}, {place}))", [f"{best} = {value};", f"{place} = {position};"])  # fmt: skip
 
     def function(self, kind: str, ctype: str, index: str) -> str:
-        """The name of the function that leaves the best value of all threads, and its position, in two variables."""
+        """Returns the name of the function that leaves the best value of all threads, and its position, in two variables."""
         self._test(kind, ctype)
         self._reductions.called((kind, ctype, index))
         found = self._functions.get((kind, ctype, index))
@@ -129,7 +129,7 @@ def is_extreme(kind: object) -> bool:
 
 
 def start_of(kind: str, ctype: str, infinity: Sequence[str]) -> str:
-    """The value that every element replaces; `infinity` are the texts of negative and positive infinity."""
+    """Returns the initial value of a reduction; `infinity` are the texts of negative and positive infinity."""
     largest = kind in ("max", "argmax")
     if ctype in ("float", "double"):
         return infinity[0] if largest else infinity[1]

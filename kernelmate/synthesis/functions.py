@@ -35,13 +35,13 @@ def _count(a: Array, axis: Any) -> int:
 
 
 def mean(a: Array, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = False) -> Array:
-    """The sum over the number of elements; axes are kept last, so that a mean with them is the same node as one without."""
+    """Computes the mean. Axes are kept last, so that a mean with kept axes is the same node as one without."""
     found: Array = reduced(a, "sum", axis, dtype, out) / _count(a, axis)
     return with_axes_kept(found, a, axis) if keepdims else found
 
 
 def var(a: Array, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False) -> Array:
-    """The variance in two passes."""
+    """Computes the variance in two passes."""
     centred = a - mean(a, axis, keepdims=True)
     found: Array = reduced(centred * centred, "sum", axis, dtype, out) / (_count(a, axis) - ddof)
     return with_axes_kept(found, a, axis) if keepdims else found
@@ -85,14 +85,14 @@ def _truth(a: Array) -> Any:
 
 
 def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:  # noqa: A002
-    """Between two bounds."""
+    """Limits values to two bounds."""
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     a = a if low is None else np.maximum(a, low)
     return a if high is None else np.minimum(a, high)
 
 
 def swapaxes(a: Array, axis1: int, axis2: int) -> Array:
-    """Two axes exchanged."""
+    """Exchanges two axes."""
     order = list(range(a.ndim))
     order[axis1], order[axis2] = order[axis2], order[axis1]
     return a.view_of(order)
@@ -155,7 +155,7 @@ def exchanges(count: int) -> list[tuple[int, int]]:
 
 
 def squeeze(a: Array, axis: Any = None) -> Array:
-    """Without axes of length 1."""
+    """Removes axes of length 1."""
     gone = axes_of(a, axis) if axis is not None else [i for i, side in enumerate(a.shape) if text_of(side) == "1"]
     if any(text_of(a.shape[one]) != "1" for one in gone):
         raise Untraceable("np.squeeze of an axis that is not always of length 1")
@@ -172,7 +172,7 @@ def take_along_axis(arr: Array, indices: Array, axis: Any = -1) -> Array:
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """A product and a sum over the shared axis, in the type of the product: whole numbers keep their width."""
+    """Computes a matrix product in the product's type: integers keep their width."""
     if b.ndim == 1:
         return _summed(a * b, -1)
     if a.ndim == 1:
@@ -218,7 +218,7 @@ def einsum(subscripts: Any, *operands: Any, **_: Any) -> Array:
 
 
 def _spelled_out(term: str, rank: int) -> str:
-    """A term of `einsum` with a digit for each axis of its ellipsis, the last axis first."""
+    """Returns a term of `einsum` with a digit for each axis of its ellipsis, the last axis first."""
     axes = rank - (len(term) - 3 if "..." in term else len(term))
     return term.replace("...", "".join(str(place) for place in reversed(range(axes))))
 
@@ -237,7 +237,7 @@ def copied(a: Array, *_: Any, **__: Any) -> Array:
 
 
 def astype(a: Array, dtype: Any, *_: Any, copy: bool = True, **__: Any) -> Array:
-    """In another dtype."""
+    """Converts an array to another dtype."""
     return copied(cast(a, dtype)) if copy else cast(a, dtype)
 
 

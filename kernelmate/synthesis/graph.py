@@ -65,13 +65,13 @@ class Graph:
     outputs: tuple[int, ...]
 
     def text(self) -> str:
-        """The graph as JSON, to be sent from the worker; equal graphs have equal texts."""
+        """Returns the graph as JSON, to be sent from the worker; equal graphs have equal texts."""
         nodes = [[node.op, node.args, node.shape, node.dtype, node.data, node.name] for node in self.nodes]
         return json.dumps({"nodes": nodes, "outputs": self.outputs})
 
     @staticmethod
     def of(text: str) -> Graph:
-        """The graph that `text` wrote."""
+        """Reads a graph from the result of `text`."""
         held = json.loads(text)
         nodes = [
             Node(op, tuple(args), tuple(shape), dtype, tuple(data), name)
@@ -97,7 +97,7 @@ def pruned(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
 
 
 def ufunc_of(name: str) -> Any:
-    """The ufunc of NumPy that a `map` node names, or the function of `math` for each element."""
+    """Returns NumPy's ufunc of a `map` node, or the function of `math` for each element."""
     return getattr(np, name, None) or np.vectorize(getattr(math, name), otypes=[float])
 
 
@@ -108,7 +108,7 @@ def evaluate(graph: Graph, values: Mapping[str, Any], size: Size) -> list[Any]:
 
 
 class _GraphEvaluation:
-    """Values of a graph's nodes, given those of some states."""
+    """Evaluation of a graph's nodes, with the values of some states given."""
 
     def __init__(self, graph: Graph, values: Mapping[str, Any], size: Size, states: Mapping[tuple[Datum, ...], Any]) -> None:  # fmt: skip
         self._graph, self._values, self._size, self._states = graph, values, size, states
@@ -127,7 +127,7 @@ class _GraphEvaluation:
         return self._known[index]
 
     def _recurrence(self, node: Node) -> Any:
-        """After each repetition of all turns at once, the values of one more turn are right."""
+        """Evaluates a recurrence by repetition: after each evaluation of all iterations, one more iteration is right."""
         loop, number, kind, axis, backwards, count = node.data
         place, turns = int(axis or 0), int(evaluate_expression(str(count), self._size))
         half = len(node.args) // 2

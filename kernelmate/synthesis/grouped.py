@@ -16,7 +16,10 @@ Place = tuple[int, int]
 
 
 def with_groups(graph: Graph) -> Graph:
-    """The graph with an axis for groups and one for members in the place of each that repeats elements; as it was where there is none."""
+    """Returns the graph with an axis for groups and one for members in place of each axis that repeats elements.
+
+    Unchanged if there is none.
+    """
     repeats = {index: found for index, node in enumerate(graph.nodes) if (found := _repeated(graph, node)) is not None}
     if not repeats:
         return graph
@@ -27,7 +30,7 @@ def with_groups(graph: Graph) -> Graph:
 
 
 def _repeated(graph: Graph, node: Node) -> tuple[int, str, str] | None:
-    """The axis along which a node repeats elements, the number of different ones, and how often each is repeated."""
+    """Returns the axis along which a node repeats elements, the number of distinct ones, and the repetitions of each."""
     if node.op not in ("pick", "take"):
         return None
     axis = int(node.data[0] or 0) if node.data else 0
@@ -43,10 +46,11 @@ def _repeated(graph: Graph, node: Node) -> tuple[int, str, str] | None:
 
 
 class _Groups:
-    """The new graph.
+    """Builder of the new graph.
 
     Args:
-        graph: the old one. repeats: as of `_repeated`, by node.
+        graph: the old one.
+        repeats: results of `_repeated`, by node.
     """
 
     def __init__(self, graph: Graph, repeats: dict[int, tuple[int, str, str]]) -> None:
@@ -72,7 +76,7 @@ class _Groups:
             self._of[roots[0]] = roots[1]
 
     def _links(self, index: int, node: Node) -> list[tuple[int, Place]]:
-        """The axes of a node that are axes of its operands."""
+        """Returns the axes of a node with the corresponding axes of its operands."""
         sources = [(one, self.nodes[one].shape) for one in node.args]
         found: list[tuple[int, Place]] = []
         match node.op:
@@ -91,12 +95,12 @@ class _Groups:
         return found
 
     def _parts(self, index: int) -> list[tuple[str, str] | None]:
-        """For each axis of a node the groups and members that it is taken apart into; None for one that stays."""
+        """Returns, for each axis of a node, the groups and members that it is split into; None for an axis that stays."""
         sides = self.nodes[index].shape
         return [self.split.get(self._root((index, axis))) if side != "1" else None for axis, side in enumerate(sides)]
 
     def _axes(self, index: int) -> list[list[int]]:
-        """The new axes in the place of each old one."""
+        """Returns the new axes in place of each old one."""
         found: list[list[int]] = []
         for parts in self._parts(index):
             first = found[-1][-1] + 1 if found else 0
@@ -104,17 +108,17 @@ class _Groups:
         return found
 
     def _whole(self, index: int) -> tuple[str, ...]:
-        """The new shape of a node that has all members of its groups."""
+        """Returns the new shape of a node with all members of its groups."""
         found: list[str] = []
         for side, parts in zip(self.nodes[index].shape, self._parts(index), strict=True):
             found += [side] if parts is None else parts
         return tuple(found)
 
     def graph(self) -> Graph:
-        """The graph.
+        """Returns the new graph.
 
         Raises:
-            Refused: another operation has such an axis.
+            Refused: an operation cannot be split along such an axis.
         """
         self.made = list(self.nodes)
         for index, node in enumerate(self.nodes):
@@ -135,7 +139,7 @@ class _Groups:
             raise Refused("it stores elements that it repeats")
 
     def _taken_apart(self, index: int, node: Node) -> Node:
-        """An operation on axes that are taken apart."""
+        """Returns an operation on split axes."""
         split = any(parts is not None for one in (index, *node.args) for parts in self._parts(one))
         if index in self.repeats:
             return self._view(node, [self._axes(node.args[0])[axis] + [None] * (axis == self.repeats[index][0]) for axis in range(len(node.shape))])  # fmt: skip
@@ -167,7 +171,7 @@ class _Groups:
         return Node("view", node.args[:1], shape, node.dtype, data, node.name)
 
     def _positions(self, index: int, node: Node) -> Node:
-        """Positions along an axis that is taken apart, from those of groups and of members."""
+        """Returns positions along a split axis, from those of groups and of members."""
         groups, members = self._whole(index)
         first = self._add(Node("iota", (), (groups,), node.dtype))
         across = self._add(Node("view", (first,), (groups, "1"), node.dtype, (0, None)))
@@ -178,7 +182,7 @@ class _Groups:
         return Node("map", (start, within), (groups, members), node.dtype, ("add",), node.name)
 
     def _mapped(self, index: int, node: Node) -> Node:
-        """An operation on single elements, whose operands get an axis of length 1 for members where they have one for groups."""
+        """Returns an element-wise operation; operands with an axis for groups get one of length 1 for members."""
         parts, args = self._parts(index), []
         for one in node.args:
             first = len(node.shape) - len(self.nodes[one].shape)

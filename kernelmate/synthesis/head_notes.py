@@ -1,4 +1,4 @@
-"""Comments within a kernel's parameter list, which a written kernel keeps beside the same parameters."""
+"""Comments in a kernel's parameter list, which a generated kernel keeps beside the same parameters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 @dataclass(slots=True)
 class ParameterNotes:
-    """Comments of one parameter, as they are written: on lines of their own above it, and behind it."""
+    """Comments of one parameter: those on lines of their own above it, and the one behind it."""
 
     above: list[str] = field(default_factory=list)
     behind: list[str] = field(default_factory=list)
 
 
 def parameter_notes(source: str, names: Sequence[str]) -> list[ParameterNotes]:
-    """Comments by parameter; an empty list if there is none, or the list is not read.
+    """Returns the comments of each parameter; empty if there is none, or the list cannot be read.
 
     Args:
         source: the text from behind the list's opening parenthesis on.
@@ -48,7 +48,7 @@ def parameter_notes(source: str, names: Sequence[str]) -> list[ParameterNotes]:
 
 
 def noted_parameters(front: str, parts: Sequence[str], notes: Sequence[ParameterNotes]) -> str:
-    """A function's head with a line for each parameter, and the comments behind them in one column."""
+    """Returns a function's head with a line for each parameter, and the comments behind them in one column."""
     indent = " " * (len(front) - front.rfind("\n") - 1)
     codes = [f"{part}{',' if number + 1 < len(parts) else ')'}" for number, part in enumerate(parts)]
     column = max((len(code) for code, note in zip(codes, notes, strict=True) if note.behind), default=0)
@@ -62,7 +62,7 @@ def noted_parameters(front: str, parts: Sequence[str], notes: Sequence[Parameter
 
 
 def _closing(plain: str) -> int:
-    """Offset of the list's closing parenthesis in a text without comments."""
+    """Returns the offset of the list's closing parenthesis in a text without comments."""
     depth = 0
     for place, letter in enumerate(plain):
         depth += (letter == "(") - (letter == ")")

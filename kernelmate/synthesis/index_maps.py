@@ -29,14 +29,14 @@ class Linear:
 
     @staticmethod
     def sum(terms: Iterable[tuple[str, int]], constant: int = 0) -> Linear:
-        """A sum in its one form: terms in order, each once."""
+        """Returns a sum in normal form: terms in order, each once."""
         found: dict[str, int] = {}
         for name, factor in terms:
             found[name] = found.get(name, 0) + factor
         return Linear(tuple(sorted((name, factor) for name, factor in found.items() if factor)), constant)
 
     def plus(self, other: Linear | int, times: int = 1) -> Linear:
-        """This and a multiple of another sum."""
+        """Returns this sum plus a multiple of another."""
         if isinstance(other, int):
             return Linear(self.terms, self.constant + other * times)
         more = ((name, factor * times) for name, factor in other.terms)
@@ -66,7 +66,7 @@ class Linear:
 
 
 def linear(text: str) -> Linear:
-    """The sum that an expression of sizes is."""
+    """Reads an expression of sizes as a sum."""
     return _linear(ast.parse(text.strip(), mode="eval").body)
 
 
@@ -93,7 +93,7 @@ def _linear(node: ast.expr) -> Linear:
 
 
 def existing(side: str) -> Linear:
-    """The length of an axis that has elements: `max(n, 0)` is `n` there."""
+    """Returns the length of an axis that is not empty: `n` for `max(n, 0)`."""
     node = ast.parse(side.strip(), mode="eval").body
     match node:
         case ast.Call(func=ast.Name(id="max"), args=[first, ast.Constant(value=0)]):
@@ -168,13 +168,13 @@ class AxisMap:
 
     @staticmethod
     def of(text: Any) -> AxisMap:
-        """The map that `text` wrote."""
+        """Reads a map from the result of `text`."""
         beyond, every, offset, terms = str(text).split("|")
         pairs = (one.split("*") for one in terms.split(",") if one)
         return AxisMap(offset, tuple((int(axis), int(step)) for axis, step in pairs), beyond, int(every))
 
     def position(self, at: Mapping[int, Linear]) -> Linear:
-        """The sum before it is divided by `every`, from positions along the result's axes."""
+        """Returns the sum before the division by `every`, from positions along the result's axes."""
         result = linear(self.offset)
         for axis, step in self.terms:
             result = result.plus(at[axis], step)
@@ -192,7 +192,7 @@ def length_of(start: Linear, stop: Linear, step: int) -> str:
 
 
 def _divided(value: Linear, by: int) -> Linear:
-    """A sum over a number, rounded down."""
+    """Returns a sum divided by a number, rounded down."""
     common = math.gcd(by, *(factor for _, factor in value.terms))
     if common == by:
         return Linear(tuple((name, factor // by) for name, factor in value.terms), value.constant // by)

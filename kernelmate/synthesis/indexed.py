@@ -18,7 +18,7 @@ from kernelmate.synthesis.slices import diff, flip
 
 
 def scanned(a: Array, kind: str, axis: Any = None, dtype: Any = None, out: Any = None) -> Array:
-    """The results of all beginnings of an axis: `sum`, `prod`, `max` or `min`."""
+    """Computes a scan (`sum`, `prod`, `max` or `min`) along an axis."""
     another = dtype is not None and (np.dtype(dtype).kind == "f") != (a.dtype.kind == "f")
     if out is not None or another or kind not in ("sum", "prod", "max", "min"):
         raise Untraceable(f"a scan ({kind}) with out or another kind of dtype, or of another operation")
@@ -37,7 +37,7 @@ def _scan(a: Array, kind: str, axis: int, *, backwards: bool) -> Array:
 
 
 def turned(a: Array, axis: Any = None) -> Array:
-    """The array with some axes reversed; a reversed scan becomes a scan from the end."""
+    """Returns the array with some axes reversed; a reversed scan becomes a scan from the end."""
     axes = range(a.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
     for one in axes:
         a = _turned(a, int(one) % a.ndim)
@@ -66,7 +66,7 @@ def _turned_back(a: Array, axis: int) -> Array:
 
 
 def along(a: Array, index: Array, axis: int) -> Array:
-    """Elements of an axis by numbers that differ from place to place, as `take_along_axis` has them."""
+    """Takes elements of an axis by an index array, as `take_along_axis` does."""
     same = [int(x) == int(y) for place, (x, y) in enumerate(zip(a.shape, index.shape, strict=True)) if place != axis]
     if index.dtype.kind not in "iu" or not all(same):
         raise Untraceable("np.take_along_axis with an index of another shape than the array's")
@@ -219,7 +219,7 @@ def repeated(a: Any, repeats: Any, axis: Any = None) -> Any:
 
 
 def _offsets(lengths: Array) -> Array | None:
-    """The vector that lengths of rows are the differences of."""
+    """Returns the vector whose differences are the given lengths of rows."""
     nodes = lengths.builder.nodes
     node = nodes[lengths.node]
     while node.op == "cast":
@@ -233,12 +233,15 @@ def _offsets(lengths: Array) -> Array | None:
 
 
 def accumulated(ufunc: np.ufunc, array: Array, axis: Any = 0, dtype: Any = None, out: Any = None) -> Array:
-    """A ufunc's `accumulate`."""
+    """Computes a ufunc's `accumulate`."""
     return scanned(array, REDUCTIONS.get(ufunc.__name__, ufunc.__name__), axis, dtype, out)
 
 
 def reduced_at(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: Any = None, out: Any = None) -> Array:
-    """A ufunc's `reduceat` by ascending offsets, along the first axis; a result without elements of its own takes one, as in NumPy."""
+    """Computes a ufunc's `reduceat` by ascending offsets along the first axis.
+
+    As in NumPy, an empty segment gives one element.
+    """
     kind = REDUCTIONS.get(ufunc.__name__, ufunc.__name__)
     if kind not in ("sum", "max", "min") or dtype is not None or out is not None:
         raise Untraceable(f"np.{ufunc.__name__}.reduceat" + " with dtype or out" * (kind in ("sum", "max", "min")))
@@ -250,7 +253,7 @@ def reduced_at(ufunc: np.ufunc, array: Any, indices: Any, axis: Any = 0, dtype: 
 
 
 def _all_offsets(indices: Array) -> Array:
-    """The vector of which offsets are all but the last one, `p` of `p[:-1]`; others themselves."""
+    """Returns the vector `p` for offsets `p[:-1]`; other offsets themselves."""
     nodes = indices.builder.nodes
     node = nodes[indices.node]
     while node.op == "cast":

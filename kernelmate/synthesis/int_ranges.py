@@ -14,18 +14,21 @@ Range = tuple[int, int]
 
 
 def fits_int(graph: Graph, index: int) -> bool:
-    """True if a node and all that it is computed from lie in the range of an `int`, whatever the arrays hold."""
+    """True if the values of a node and of all its operands fit an `int`, whatever the arrays contain."""
     return _range(graph, index) is not None
 
 
 def needs_no_cast(graph: Graph, index: int) -> bool:
-    """True if a narrow number need not be widened to 64 bits: what is computed from it fits an `int` as well."""
+    """True if a narrow integer need not be widened to 64 bits, because results computed from it fit an `int` as well."""
     users = [one for one, node in enumerate(graph.nodes) if index in node.args]
     return bool(users) and all(graph.nodes[one].op == "map" and fits_int(graph, one) for one in users)
 
 
 def _range(graph: Graph, index: int) -> Range | None:
-    """The least and the largest value of a node; None if they, or those of an operand, are unknown or no `int`."""
+    """Returns the smallest and largest value of a node.
+
+    None if they, or those of an operand, are unknown or exceed `int`.
+    """
     node = graph.nodes[index]
     if node.op == "constant":
         value = node.data[0]

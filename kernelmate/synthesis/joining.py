@@ -39,7 +39,7 @@ def pad(array: Array, pad_width: Any, mode: Any = "constant", constant_values: A
 
 
 def _mirrored(array: Array, widths: Sequence[tuple[Any, Any]], gap: int) -> Array:
-    """Pads by mirroring at an edge that is `gap` elements from its own image."""
+    """Pads by reflection at an edge; `gap` is the distance of an element from its image."""
     for axis, (before, after) in enumerate(widths):
         if text_of(before) == text_of(after) == "0":
             continue
@@ -121,12 +121,12 @@ def stack(arrays: Sequence[Any], axis: Any = 0, out: Any = None, **keywords: Any
 
 
 def hstack(tup: Sequence[Any], **keywords: Any) -> Array:
-    """Along the second axis; of vectors, along their only one."""
+    """Joins along the second axis; vectors along their only one."""
     return concatenate(tup, min(1, tup[0].ndim - 1), **keywords)
 
 
 def vstack(tup: Sequence[Any], **keywords: Any) -> Array:
-    """Along the first axis; vectors are rows."""
+    """Joins along the first axis; vectors are rows."""
     return (stack if tup[0].ndim == 1 else concatenate)(tup, 0, **keywords)
 
 

@@ -67,7 +67,7 @@ class WrittenKernel:
 
     @property
     def method(self) -> str:
-        """The kernel's method as a sentence of a comment: the reason without its figures."""
+        """Returns the kernel's method as a sentence of a comment: the reason without its figures."""
         sentence = self.why.removeprefix("Written from the reference: ").partition(". ")[0].rstrip(".")
         sentence = re.sub(r"^((?:one|an?|each) block) of \d+ threads\b", r"\1", sentence)
         return f"{sentence[:1].upper()}{sentence[1:]}."
@@ -171,7 +171,7 @@ class KernelText:
             self.sizes[size] = self.names.fresh(size)
 
     def again(self, others: Mapping[str, str] | None = None) -> KernelText:
-        """The same for another text, all names free, perhaps with other names for parts of arrays."""
+        """Returns a new context for another text of the kernel: all names are free, and `others` names parts of arrays."""
         parts = self.others if others is None else others
         return KernelText(self.kernel, self.contract, parts, self.launched, finds_sizes=self.finds_sizes)
 
@@ -245,7 +245,7 @@ class KernelText:
         return name, [f"constexpr int {name} = {value};  // {comment}"]
 
     def promise(self, read: Iterable[str]) -> str:
-        """A sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
+        """Returns a sentence on the bytes that must move at the headline's size: arrays that are read, and the results."""
         size = self.contract.sizes[0]
         shapes = argument_shapes(self.contract, size)
         several = [*dict.fromkeys(self.others.get(one, one) for one in read), *(one.name for one in self.outputs())]
@@ -254,15 +254,15 @@ class KernelText:
         return f" At {at} it moves {moved / 1e6:.3g} MB."
 
     def outputs(self) -> list[Argument]:
-        """The out and inout arguments in their order."""
+        """Returns the out and inout arguments in their order."""
         return [one for one in self.contract.args if one.direction in ("out", "inout")]
 
     def element(self, name: str) -> str:
-        """The type of an array's elements, as the file writes it."""
+        """Returns the type of an array's elements in the file's spelling."""
         return self.parameters[self.others.get(name, name)].base
 
     def loaded(self, name: str, text: str) -> str:
-        """The text that converts an element, as it was loaded, to the type of the arithmetic."""
+        """Returns the text that converts a loaded element to the type of the arithmetic."""
         dtype = self.arguments[name].dtype
         text = _TO_FLOAT.get(dtype, "{}").format(text)
         return f"static_cast<double>({text})" if self.real == "double" and dtype.endswith(("16", "32")) and "float" in dtype else text  # fmt: skip
@@ -307,7 +307,7 @@ class KernelText:
         return f"{opening}\n{self.wrapped(last, parts)}" if opening else self.wrapped(last, parts)
 
     def wrapped(self, front: str, parts: Sequence[str]) -> str:
-        """A function's head over lines of the file's width."""
+        """Returns a function's head, wrapped to the file's width."""
         return wrapped(front, parts, self.width)
 
     def _declared(self, parameter: Parameter) -> str:
@@ -318,11 +318,11 @@ class KernelText:
         return f"{const}{parameter.base}{star}{parameter.name}"
 
     def declared(self, names: Sequence[str]) -> list[str]:
-        """Declarations of some parameters, as in the head."""
+        """Returns declarations of some parameters, as in the head."""
         return [self._declared(self.parameters[name]) for name in names]
 
     def row_guard(self, row: str, sides: Sequence[str], body: Sequence[str]) -> list[str]:
-        """The return of blocks past the last row, for a kernel that gets the number of rows for nothing else."""
+        """Returns the early exit of blocks past the last row, if the body does not use the number of rows; else no lines."""
         try:
             count = self.count(sides)
         except Refused:
@@ -331,13 +331,13 @@ class KernelText:
         return [f"if ({row} >= {count}) return;"] if needed else []
 
     def used(self, body: Sequence[str]) -> list[str]:
-        """The kernel's parameters that the lines of a helper name, in their order: those that it takes."""
+        """Returns the kernel's parameters that a helper's lines use, in their order."""
         words = words_of(" ".join(body))
         words |= {word for name, other in self.others.items() if name in words for word in words_of(other)}
         return [one for one in self.parameters if one in words]
 
     def definition(self, head: str, body: Sequence[str]) -> str:
-        """A function from its head and lines, in the file's style of braces and indentation."""
+        """Returns a function from its head and lines, in the file's style of braces and indentation."""
         for name, one in self.others.items():  # parts of an array, whose offsets the lines have
             body = [re.sub(rf"\b{name}\b", one, line) for line in body]
         if self.template is not None and "__global__" in head:
@@ -358,7 +358,7 @@ class KernelText:
         return "\n".join([*lines[:begins], *pieces])
 
     def _with_lanes(self, body: Sequence[str]) -> list[str]:
-        """Lines of a function in which the lane and the warp have a name where they are met more than once."""
+        """Returns a function's lines, with names for the lane and the warp if they occur more than once."""
         body = list(body)
         for sign, wanted in (("%", "lane"), ("/", "warp")):
             found = rf"threadIdx\.x {sign} 32\b"
@@ -378,7 +378,10 @@ class KernelText:
         return body
 
     def _styled_pieces(self, pieces: Sequence[str]) -> Iterator[str]:
-        """Lines of one statement in the file's indentation; what goes on on the next line keeps its column under the first."""
+        """Yields the lines of a statement in the file's indentation.
+
+        Continuation lines keep their column under the first.
+        """
         lead, goes_on = 0, False
         for piece in pieces:
             code = piece.lstrip()
@@ -391,7 +394,7 @@ class KernelText:
             goes_on = bool(code) and not ended and not code.startswith(("//", "#"))
 
     def styled(self, text: str) -> str:
-        """Lines that are indented by two blanks a level, in the file's own indentation."""
+        """Returns lines that are indented by two blanks per level in the file's own indentation."""
         if self.indent == "  ":
             return text
         return re.sub(r"^(?:  )+", lambda found: self.indent * (len(found[0]) // 2), text, flags=re.MULTILINE)
@@ -404,7 +407,7 @@ def fresh_names(kernel: KernelText, *wanted: str, **spelled: str) -> SimpleNames
 
 
 def _without_unused(body: Sequence[str]) -> list[str]:
-    """Lines of a function without constants that no other line names."""
+    """Returns a function's lines without constants that no other line uses."""
     named = [re.match(r"constexpr int (\w+) = [^,]+;(?:  //.*)?$", line) for line in body]
     text = "\n".join(body)
     return [
@@ -422,7 +425,7 @@ def _template_head(front: str) -> tuple[str, str]:
 
 
 def _unwrapped(text: str) -> str:
-    """An expression without parentheses around all of it."""
+    """Returns an expression without parentheses around the whole."""
     if not text.startswith("(") or not text.endswith(")"):
         return text
     depth = [*itertools.accumulate((one == "(") - (one == ")") for one in text)]
@@ -450,7 +453,7 @@ def indented(lines: Iterable[str], levels: int = 1) -> list[str]:
 
 
 def block_of(head: str, lines: Iterable[str]) -> list[str]:
-    """A statement with a body in braces."""
+    """Returns a statement with a body in braces."""
     return [f"{head} {{", *indented(lines), "}"]
 
 
@@ -458,7 +461,7 @@ _TYPE_WORDS = {"unsigned char": "Byte", "uint8_t": "Byte", "signed char": "Int8"
 
 
 def type_word(element: str) -> str:
-    """A word for an element's type, for names of types that hold several: `Int8` of `int8_t`."""
+    """Returns a word for an element's type, for names of packs: `Int8` of `int8_t`."""
     return _TYPE_WORDS.get(element) or camel(element.removesuffix("_t"))
 
 

@@ -1,4 +1,4 @@
-"""Sizes that no parameter of a kernel holds: it finds them as sides of the grid that it is launched with."""
+"""Sizes that no parameter of a kernel holds and that the kernel reads as sides of its grid."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _block_number(sides: int) -> str:
 
 
 def _without(whole: str, sizes: Sequence[str]) -> tuple[str, bool]:
-    """The quotient of a number of blocks by some sizes, and True if it leaves no remainder."""
+    """Returns a number of blocks divided by some sizes, and True if the division is exact."""
     factors = _factors(ast.parse(whole, mode="eval").body)
     left = [one for one in sizes if one not in factors]
     for one in sizes:

@@ -1,4 +1,4 @@
-"""Elements of arrays by the number of a loop over a size: read, assigned and accumulated for all turns at once."""
+"""Subscripts by the index of a loop over a size: reads, assignments and accumulations for all iterations at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Axes: TypeAlias = "list[int | None]"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A whole number that grows evenly with a loop's number: `offset + step * number`."""
+    """An integer that is linear in a loop's index: `offset + step * index`."""
 
     loop: TracedLoop
     offset: Linear
@@ -203,7 +203,7 @@ def _others(loop: TracedLoop, keys: Sequence[Any]) -> tuple[int | str, ...]:
 
 
 def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> int:
-    """The number of turns since an element that is read was assigned: one or, in a loop upwards, two; else zero."""
+    """Returns the number of iterations since an element that is read was assigned: one or two, else zero."""
     if len(read) != 1 or len(write) != 1 or read[0][0] != write[0][0]:
         return 0
     if not all(isinstance(one[0][1], int) for one in (read, write)):
@@ -218,7 +218,7 @@ def _lag(loop: TracedLoop, builder: Builder, read: Any, write: Any) -> int:
 
 
 def _shift(builder: Builder, write: Any) -> int:
-    """The number of elements by which an assigned one lies behind the turn's number."""
+    """Returns the offset of an assigned element from the iteration's index."""
     found = _linear_of(builder, write[0][1])
     assert found is not None
     assert found[0] is not None
@@ -236,7 +236,7 @@ def _lateness(loop: TracedLoop, keys: Sequence[Any]) -> int:
 
 
 def _late(loop: TracedLoop, a: Array, keys: Sequence[Any], lateness: int) -> Array:
-    """The state that holds an element of an earlier turn, which that turn reads anyway."""
+    """Returns the state that holds an element of an earlier iteration, which that iteration reads as well."""
     now = chosen(a, [one + lateness if loop in _loops_of(one) else one for one in keys])
     shape = tuple(text_of(one) for one in now.shape)
     zero = a.builder.lift(0.0 if now.dtype.kind == "f" else 0)
@@ -251,7 +251,7 @@ def _late(loop: TracedLoop, a: Array, keys: Sequence[Any], lateness: int) -> Arr
 
 
 def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
-    """The state that stands for an element which a turn before has assigned, where an earlier trace has found that."""
+    """Returns the state for an element that the previous iteration assigned, if an earlier trace has found that."""
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         known = loop.carried.reads.get(len(loop.reads))
         lateness = _lateness(loop, keys) if known is None else 0
@@ -271,7 +271,7 @@ def _left_by_a_turn(a: Array, keys: Sequence[Any]) -> Array | None:
 
 
 def _newest(loop: TracedLoop, a: Array, keys: Sequence[Any], number: int, known: tuple[tuple[str, ...], str]) -> State:
-    """The state of what the last turn has assigned."""
+    """Returns the state of the element that the previous iteration assigned."""
     found = next((one for one in loop.states if one.key[0] == "read" and one.held is a), None)
     if found is not None and loop.carried.reads.get(int(found.key[1])) == known:
         return found
@@ -281,7 +281,7 @@ def _newest(loop: TracedLoop, a: Array, keys: Sequence[Any], number: int, known:
 
 
 def _before(loop: TracedLoop, a: Array, keys: Sequence[Any], number: int, newest: State) -> Array:
-    """The value of the state of what the turn before the last one has assigned."""
+    """Returns the state of the element that the iteration before the previous one assigned."""
     found = next((one for one in loop.states if one.key[0] == "before" and one.following is newest.placeholder), None)
     if found is None:
         start = a.builder.lift(0.0 if newest.placeholder.dtype.kind == "f" else 0)
@@ -355,7 +355,7 @@ def _add_at(a: Array, keys: Sequence[Any], added: Array, ufunc: np.ufunc) -> Non
 
 
 def _added_to(a: Array, keys: Sequence[Any], value: Array, known: set[TracedLoop]) -> tuple[TracedLoop, ...]:
-    """The loops, other than those of an array's indices, of which all turns have added to the elements that are assigned."""
+    """Returns the loops, other than those of an array's indices, whose iterations all add to the assigned elements."""
     nodes, found = a.builder.nodes, []
     for loop in a.builder.open:
         sums = [before for _, before, after in loop.sums if after == value.node and loop not in known]
@@ -412,7 +412,10 @@ def assign(a: Array, keys: Sequence[Any], value: Any) -> None:
 
 
 def _following(a: Array, keys: Sequence[Any], value: Array) -> Array:
-    """The assigned value: what the next turn reads, and in an additional first turn what is there already."""
+    """Returns the assigned value, which the next iteration reads.
+
+    In an additional first iteration the existing contents.
+    """
     for loop in {loop for one in keys for loop in _loops_of(one)}:
         for state in loop.states:
             if state.held is a and state.key[0] == "read":

@@ -55,20 +55,20 @@ class TracedLoop:
     rows: tuple[Array, TracedLoop] | None = None
 
     def first(self) -> int:
-        """The number of the first turn."""
+        """The index of the first iteration."""
         return self.first_number + self.count - 1 if self.backwards else self.first_number
 
     def first_position(self) -> int:
-        """The position along an assigned array of the first turn's element."""
+        """The position of the first iteration's element along an assigned array."""
         return self.first() + self.carried.shift
 
     def index(self) -> Array:
-        """The turn's number."""
+        """The iteration's index."""
         made = self.builder.put("iota", (), [self.count], np.int64, (), (self,))
         return made if text_of(self.first_number) == "0" else made + self.first_number
 
     def is_first(self) -> Array:
-        """A condition that is true in the first turn, or in all those in which nothing is computed."""
+        """A condition that is true in the first iteration, and in additional ones that compute nothing."""
         count = self.builder.put("iota", (), [self.count], np.int64, (), (self,))
         early: Array = count < self.peeled if self.peeled > 1 else count == (self.count - 1 if self.backwards else 0)
         return early
@@ -144,7 +144,7 @@ def _is_changed(loop: TracedLoop, value: Array, before: int) -> bool:
 
 
 def _frame(file: str) -> types.FrameType | None:
-    """The innermost running function of a file."""
+    """Returns the innermost running function of a file."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename != file:
         frame = frame.f_back
@@ -202,7 +202,7 @@ class _LoopRange:
 
 
 def over(array: Array) -> Iterator[Any]:
-    """A loop over an array along its first axis."""
+    """Iterates over an array along its first axis."""
     for index in turns(array.builder, 0, array.shape[0]):
         yield array[index]
 
@@ -279,7 +279,7 @@ def _in_elements(args: Sequence[Array]) -> Sequence[Array]:
 
 
 def _merged(args: Sequence[Array]) -> tuple[TracedLoop, ...]:
-    """The loops of some arrays, outermost first."""
+    """Returns the loops of some arrays, outermost first."""
     loops = sorted({loop for one in args for loop in one.loops}, key=lambda loop: loop.number)
     if any(loop.finished for loop in loops):
         raise Untraceable("a value of a loop's last turn, after the loop")

@@ -41,20 +41,20 @@ class Masked(NDArrayOperatorsMixin):
         raise Untraceable(f"np.{func.__name__} of elements that a mask chooses")
 
     def astype(self, dtype: Any, **_: Any) -> Masked:
-        """In another dtype."""
+        """Returns the elements in another dtype."""
         return Masked(cast(self.values, dtype), self.mask)
 
     def sum(self) -> Any:
-        """The sum of the chosen elements."""
+        """Returns the sum of the selected elements."""
         return reduced(where(self.mask, self.values, 0), "sum", None)
 
     def mean(self) -> Any:
-        """Their mean."""
+        """Returns the mean of the selected elements."""
         return self.sum() / self.size
 
     @property
     def size(self) -> Any:
-        """Their number."""
+        """The number of selected elements."""
         return reduced(cast(self.mask, np.int64), "sum", None)
 
 
@@ -65,7 +65,7 @@ def masked(a: Array, key: Any) -> Masked | None:
 
 
 def _mask(a: Array, key: Any) -> Array | None:
-    """The mask among the keys, in the shape of the array that it chooses from."""
+    """Returns the mask among the keys, in the shape of the array that it selects from."""
     keys = list(key) if isinstance(key, tuple) else [key]
     if sum(isinstance(one, Array) and one.dtype.kind == "b" for one in keys) != 1:
         return None

@@ -26,7 +26,7 @@ def merged(graph: Graph) -> Graph:
 
 
 def merged_shape(shape: tuple[str, ...], rank: int) -> tuple[str, ...]:
-    """A shape with its first axes as one, so that it has `rank` axes."""
+    """Returns a shape with its first axes merged, so that it has `rank` axes."""
     while len(shape) > rank:
         shape = _joined_at(shape, 0)
     return shape
@@ -84,7 +84,7 @@ class _Merging:
         raise _CannotMerge
 
     def _aligned(self, node: Node, arg: int, pair: int) -> int | None:
-        """The pair in an operand under NumPy's broadcasting."""
+        """Returns the pair of axes in an operand under NumPy's broadcasting."""
         shape = self._graph.nodes[arg].shape
         place = pair - len(node.shape) + len(shape)
         sides = [shape[one] if one >= 0 else "1" for one in (place, place + 1)]

@@ -87,7 +87,7 @@ class Moments:
         self.names.slot = kernel.names.fresh("slot")
 
     def texts(self) -> list[str]:
-        """Definitions, each followed by an empty line."""
+        """Returns the definitions, each followed by an empty line."""
         names, real, zero, found = self.names, self.kernel.real, self._zero, self.names.found
         comment = "// Sum of some values, sum of their squared differences from their mean, and their number."
         fields = f"  {real} total, squares, count;"
@@ -163,7 +163,7 @@ class Moments:
         ]
 
     def _across(self) -> list[str]:
-        """Every warp joins the results of all warps, in the same order."""
+        """Returns statements in which every warp combines the results of all warps, in the same order."""
         names, found, one = self.names, self.names.found, self.columns == "1"
         lane, warps, warp = f"threadIdx.x % {WARP}", f"{self.threads} / {WARP}", names.warp
         slots, slot = ("", "") if one else (f"[{self.columns}]", f"[{names.slot}]")

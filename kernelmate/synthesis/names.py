@@ -163,11 +163,11 @@ class Names:
 
     @property
     def outer(self) -> frozenset[str]:
-        """Names at the outermost level."""
+        """Returns the names at the outermost level."""
         return frozenset(self._outer)
 
     def outermost(self, wanted: str) -> str:
-        """A name for a function or constant beside the kernel."""
+        """Returns a name for a function or constant beside the kernel."""
         name, number = wanted, 2
         while name in self._taken | self._every:
             name, number = f"{wanted}_{number}", number + 1
@@ -192,7 +192,7 @@ class Names:
         return name
 
     def release(self, name: str) -> None:
-        """Let a name be taken again: what had it is declared elsewhere."""
+        """Releases a name for another use, because its declaration is elsewhere."""
         self._taken.discard(name)
 
     def unnumbered(self, function: str) -> str:
@@ -219,7 +219,7 @@ def position_name(side: str) -> str:
 
 
 def without_comments(text: str) -> str:
-    """C++ with a blank in the place of each comment."""
+    """Returns C++ with a blank in place of each comment."""
     return re.sub(r"//[^\n]*|/\*.*?\*/", " ", text, flags=re.DOTALL)
 
 

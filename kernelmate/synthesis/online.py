@@ -68,7 +68,7 @@ def _subtracted(plan: Plan, key: Key, largest: dict[int, Key]) -> int | None:
 
 
 def _following(plan: Plan, reductions: set[int]) -> set[Key]:
-    """Everything that follows from some reductions, and these themselves."""
+    """Returns all values that depend on some reductions, and these themselves."""
     found: set[Key] = set()
     for key in walk(plan):
         if key[0] in reductions or not found.isdisjoint(plan.operands(key)):

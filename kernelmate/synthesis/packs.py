@@ -13,12 +13,12 @@ ALIGNED_ROWS = "// Packed accesses need aligned rows; other rows go element by e
 
 
 def pack_struct(name: str, element: str, count: str) -> list[str]:
-    """Neighbouring elements that are loaded and stored in one access."""
+    """Returns the struct of neighbouring elements that are loaded and stored in one access."""
     return [f"struct alignas({count} * sizeof({element})) {name} {{", f"  {element} at[{count}];", "};"]
 
 
 class Packs:
-    """The pack types of the arrays that are met element after element."""
+    """Pack types of the arrays that are accessed element after element."""
 
     def __init__(self, kernel: KernelText, arrays: Sequence[str], names: Names) -> None:
         self.kernel, self.arrays = kernel, list(arrays)
@@ -32,15 +32,15 @@ class Packs:
         )
 
     def type_of(self, array: str) -> str:
-        """The pack type of an array."""
+        """Returns the pack type of an array."""
         return self.types[self.kernel.element(array)]
 
     def structs(self, count: str) -> list[str]:
-        """Declarations of the pack types."""
+        """Returns the declarations of the pack types."""
         return [line for element, name in self.types.items() for line in pack_struct(name, element, count)]
 
     def constant(self) -> str:
-        """The declaration of the number of elements of a pack, for a kernel whose helpers have the packs."""
+        """Returns the declaration of the number of elements of a pack, for a kernel whose helpers have the packs."""
         return f"constexpr int {self.wide} = {self.width};  // neighbouring elements per access"
 
     def aligned(self, count: str = "") -> str:
@@ -67,7 +67,7 @@ class Packs:
         return " or ".join(map(str, several))
 
     def load(self, array: str, at: str) -> str:
-        """The statement that loads a pack."""
+        """Returns the statement that loads a pack."""
         return (
             f"const {self.type_of(array)} {self.locals[array]} = *reinterpret_cast<const {self.type_of(array)}*>({at});"
         )

@@ -59,7 +59,7 @@ def _with_traits(kernel: Kernel) -> Kernel:
 
 
 def _used_constants(definition: str, helpers: str) -> str:
-    """The helpers without constants that no other line of the kernel or its helpers names, unless a launch may."""
+    """Returns the helpers without constants that no other line of the kernel or its helpers uses, unless a launch may."""
     lines = helpers.split("\n")
     kept = [line for line in lines if not _is_unused(line, definition + helpers)]
     return "\n".join(kept).strip("\n")
@@ -75,7 +75,7 @@ def _is_unused(line: str, text: str) -> bool:
 
 
 def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple[str, str]:
-    """A written kernel and its helpers without those that the file has already, as from another kernel written before."""
+    """Returns a kernel and its helpers without those that the file has already from an earlier generated kernel."""
     above = kernel.unit.text[: kernel.start]
     for piece in helpers.split("\n\n"):
         numbered = re.search(r"^(?:static )?__device__ [^\n(]*?\b((\w+?)_\d+)\(", piece, re.MULTILINE)
@@ -89,7 +89,7 @@ def _with_shared_helpers(kernel: Kernel, definition: str, helpers: str) -> tuple
 
 
 def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
-    """Launches in which numbers of the kernel's own tiles and packs stand by the names of their constants."""
+    """Returns the kernel with launches that name its constants for tiles and packs instead of numbers."""
     if not _is_seen(kernel):
         return kernel
     named = re.findall(r"^constexpr int (\w+) = (\d+);  // (?!threads)", written.helpers, re.MULTILINE)
@@ -104,7 +104,7 @@ def _with_named_numbers(kernel: Kernel, written: WrittenKernel) -> Kernel:
 
 
 def _by_names(grid: str, named: Sequence[tuple[str, str]]) -> str:
-    """A launch's grid with the names of constants in the place of their numbers, in the order of both."""
+    """Returns a launch's grid with constants' names in place of their numbers, in the order of both."""
     left = list(named)
     for found in re.findall(r"\+ \d+\) / (\d+)\b", grid):
         name = next((name for name, value in left if value == found), None)
@@ -164,7 +164,7 @@ def _is_seen(kernel: Kernel) -> bool:
 
 
 def _with_named_block(kernel: Kernel, name: str, block: tuple[str, ...]) -> Kernel:
-    """Launches that write the block as a number, or name one, by the constant that the kernel has for its threads."""
+    """Returns the kernel with launches that name its constant for the threads of a block."""
     text = kernel.unit.text
     spans, edits = set[tuple[int, int]](), list[tuple[int, int, str]]()
     for site in kernel.launches if name else ():

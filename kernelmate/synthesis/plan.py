@@ -67,7 +67,7 @@ class Plan:
         return [axis for axis in range(len(self.domain)) if axis not in self.gone]
 
     def node(self, key: Key) -> Node:
-        """The operation at a key."""
+        """Returns the node of a key."""
         return self.graph.nodes[key[0]]
 
     def operands(self, key: Key) -> tuple[Key, ...]:
@@ -203,7 +203,7 @@ def reshapes_last(graph: Graph) -> Graph:
 
 
 def sorted_graph(nodes: Sequence[Node], outputs: Sequence[int]) -> Graph:
-    """A graph of nodes in any order."""
+    """Returns a graph from nodes in any order."""
     order: dict[int, int] = {}
     stack = [(one, False) for one in reversed(outputs)]
     while stack:
@@ -232,7 +232,7 @@ def walk(plan: Plan) -> Iterator[Key]:
 
 
 def behind(plan: Plan, key: Key) -> Key:
-    """The key behind views, and casts between floats."""
+    """Returns the key of the operand behind views and casts between floats."""
     node = plan.node(key)
     widened = node.op == "cast" and node.dtype in ("float32", "float64")
     if node.op == "view" or (widened and plan.graph.nodes[node.args[0]].dtype in ("float32", "float64")):
@@ -292,7 +292,7 @@ def _reduced_index(graph: Graph, key: Key, domain: tuple[str, ...], root: Node) 
 
 
 def _aligned(arg: Node, node: Node, index: Index) -> Index:
-    """The index of an operand under NumPy's broadcasting."""
+    """Returns the index of an operand under NumPy's broadcasting."""
     if index == (FLAT,):
         if arg.shape == node.shape:
             return index
@@ -429,7 +429,7 @@ def _is_whole_reduction(plan: Plan, key: Key) -> bool:
 
 
 def _reshaped(graph: Graph, output: int, domain: tuple[str, ...]) -> bool:
-    """True if an output has as many elements as the domain, of which it is another shape."""
+    """True if an output has the domain's number of elements in another shape."""
     stack, seen = [output], {output}
     while stack:
         node = graph.nodes[stack.pop()]

@@ -21,7 +21,7 @@ def traced_of(*values: Any) -> Array:
 
 
 def broadcast_to(array: Array, shape: Sequence[int]) -> Array:
-    """The array in a larger shape."""
+    """Broadcasts the array to a larger shape."""
     wide = broadcast([array.shape, tuple(shape)])
     if [text_of(side) for side in wide] == [text_of(side) for side in array.shape]:
         return array
@@ -41,7 +41,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Array:
 
 
 def axes_of(array: Array, axis: Any) -> list[int]:
-    """The axes that an argument names, as positions from the front."""
+    """Returns the axes that an argument names, as positions from the front."""
     if axis is None:
         return list(range(array.ndim))
     several = axis if isinstance(axis, tuple | list) else (axis,)
@@ -49,7 +49,7 @@ def axes_of(array: Array, axis: Any) -> list[int]:
 
 
 def reduced(a: Any, kind: str, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True) -> Array:  # fmt: skip
-    """A reduction over one or more axes, the last one first."""
+    """Reduces over one or more axes, the last one first."""
     another = dtype is not None and (np.dtype(dtype).kind == "f") != (a.dtype.kind == "f")
     if kind not in ("sum", "prod", "max", "min") or out is not None or where is not True or another:
         raise Untraceable(
@@ -134,7 +134,7 @@ def _left_over(a: Array, rest: list[Any]) -> int:
 
 
 def transpose(a: Array, *axes: Any) -> Array:
-    """The axes in another order."""
+    """Permutes the axes."""
     order = axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes
     if not order or order == (None,):
         return a.T
@@ -142,7 +142,7 @@ def transpose(a: Array, *axes: Any) -> Array:
 
 
 def expand_dims(a: Array, axis: Any) -> Array:
-    """With new axes of length 1."""
+    """Adds axes of length 1."""
     several = axis if isinstance(axis, tuple | list) else (axis,)
     rank = a.ndim + len(several)
     new, rest = {one % rank for one in several}, iter(range(a.ndim))
@@ -159,7 +159,7 @@ def picked(a: Array, index: Any, axis: int) -> Array:
 
 
 def take(a: Array, indices: Any, axis: Any = None, **_: Any) -> Array:
-    """Rows of an array, by their numbers."""
+    """Takes rows of an array by index."""
     index = a.builder.lift(indices)
     if index.dtype.kind not in "iu" or (axis is None and a.ndim > 1):
         raise Untraceable("np.take from an array whose axes it merges")
@@ -169,7 +169,7 @@ def take(a: Array, indices: Any, axis: Any = None, **_: Any) -> Array:
 
 
 def gathered(a: Array, index: Array) -> Array:
-    """One element of each row."""
+    """Takes one element of each row."""
     if index.dtype.kind not in "iu" or index.ndim != a.ndim - 1:
         raise Untraceable("indexing of this shape")
     return a.builder.add("gather", [a, index], index.shape, a.dtype)

@@ -18,7 +18,7 @@ from kernelmate.synthesis.subscripts import assigned, subscript
 
 
 def function_named(name: str) -> Callable[..., Any] | None:
-    """A function of NumPy; None for one that is not traced."""
+    """Returns a traced function of NumPy by name; None if it is not supported."""
     return FUNCTIONS.get(name) or COMPOSED.get(name)
 
 

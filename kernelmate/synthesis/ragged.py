@@ -1,4 +1,4 @@
-"""Rows of a sparse matrix in CSR that a loop takes apart, by slices or by an inner loop, and what is reduced over them."""
+"""Rows of a sparse matrix in CSR that a loop accesses by slices or by an inner loop, and reductions over them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class CsrRows(NDArrayOperatorsMixin):
         return self._with(mapped(self.values.builder, ufunc, several))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Reductions and products."""
+        """Applies reductions and products."""
         name = {"amax": "max", "amin": "min"}.get(func.__name__, func.__name__)
         if name in ("dot", "vdot", "inner") and len(args) == 2:
             return _product(*args)
@@ -111,7 +111,7 @@ class CsrRows(NDArrayOperatorsMixin):
         a.assign(value.values if isinstance(value, CsrRows) else a.builder.lift(value))
 
     def __getitem__(self, key: Any) -> CsrRows:
-        """Further axes, or parts of them, of all elements of a row."""
+        """Selects parts of the further axes of each element."""
         keys = key if isinstance(key, tuple) else (key,)
         if not is_whole(keys[0]):
             raise Untraceable("some of a row's elements between two offsets")
@@ -126,29 +126,29 @@ class CsrRows(NDArrayOperatorsMixin):
         return self.values.ndim
 
     def astype(self, dtype: Any, **_: Any) -> CsrRows:
-        """In another dtype."""
+        """Returns the elements in another dtype."""
         return self._with(cast(self.values, dtype))
 
     def taken_from(self, a: Array) -> CsrRows:
-        """The elements of an array by these numbers, along its first axis."""
+        """Takes elements of an array by these numbers, along its first axis."""
         if not a.ndim or a.loops or self.values.dtype.kind not in "iu" or self.ndim != 1:
             raise Untraceable("rows of an array by the numbers between two offsets")
         return self._with(take(a, self.values, 0))
 
     def dot(self, other: Any) -> Any:
-        """The sum of products."""
+        """Computes the sum of products."""
         return _product(self, other)
 
     def sum(self, axis: Any = None, dtype: Any = None, initial: Any = None) -> Any:
-        """The sum of each row."""
+        """Computes the sum of each row."""
         return self._reduced("sum", axis, dtype, initial=initial)
 
     def max(self, axis: Any = None, initial: Any = None) -> Any:
-        """The largest element of each row."""
+        """Computes the maximum of each row."""
         return self._reduced("max", axis, initial=initial)
 
     def min(self, axis: Any = None, initial: Any = None) -> Any:
-        """The smallest element of each row."""
+        """Computes the minimum of each row."""
         return self._reduced("min", axis, initial=initial)
 
     def _reduced(self, kind: str, axis: Any = None, dtype: Any = None, initial: Any = None, **more: Any) -> Any:
@@ -167,7 +167,7 @@ class CsrRows(NDArrayOperatorsMixin):
         return {"sum": np.add, "max": np.maximum, "min": np.minimum}[kind](result, initial)
 
     def mean(self, axis: Any = None, dtype: Any = None) -> Any:
-        """The mean of each row; that of an empty one is not a number, as in NumPy."""
+        """Computes the mean of each row; NaN for an empty one, as in NumPy."""
         if axis not in (None, 0) or (axis is None and self.ndim > 1):
             raise Untraceable(_ELSE)
         return self.sum(axis, dtype) / self.size
@@ -196,7 +196,7 @@ def _below(a: Array, rows: CsrRows) -> bool:
 
 
 def _product(first: Any, second: Any) -> Any:
-    """The sums of products along a row's elements, of two vectors or of a vector and a matrix."""
+    """Computes the sums of products along a row's elements, of two vectors or of a vector and a matrix."""
     if not isinstance(first, CsrRows) or not isinstance(second, CsrRows) or first.ndim != 1:
         raise Untraceable(_ELSE)
     wide = first[(slice(None), *[None] * (second.ndim - 1))]
@@ -262,7 +262,7 @@ def _is_read(builder: Builder, bound: Any) -> bool:
 
 
 def _offset(builder: Builder, bound: Any) -> tuple[int, int] | None:
-    """The vector of which a bound is an element, and how far that lies behind the turn's number."""
+    """Returns the vector of which a bound is an element, and the bound's offset from the iteration's index."""
     if not isinstance(bound, Array):
         return None
     node = builder.nodes[bound.node]

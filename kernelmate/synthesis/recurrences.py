@@ -1,4 +1,4 @@
-"""Values that a loop over a size carries from turn to turn: sums, products and extremes become scans, others `recur` nodes.
+"""Values that a loop over a size carries between iterations: sums, products and extremes become scans, others `recur`.
 
 A loop's body runs once for all turns, and a local's start value shows in it like any other array. So a reference whose body changes such
 a local is traced again, with a `state` node in the local's place: the value before each turn. Reads of `y[t - 1]` beside an assignment
@@ -33,7 +33,7 @@ ALL, BEFORE, LAST = "all", "before", "last"
 
 
 class Again(Exception):
-    """The reference has to be traced again: the builder has learned of another value that a loop carries."""
+    """The reference must be traced again, because the trace found another value that a loop carries."""
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class State:
 
 
 def begun(loop: TracedLoop, builder: Builder, frame: types.FrameType | None, before: Mapping[str, Any]) -> None:
-    """Puts a state in the place of each local that the loop is known to carry."""
+    """Replaces each local that the loop is known to carry by a state."""
     rebound: dict[str, Any] = {}
     for name, (shape, dtype) in loop.carried.locals.items():
         value = before[name]
@@ -193,7 +193,7 @@ def _check(loop: TracedLoop, builder: Builder, state: State) -> None:
 
 
 def _solved(loop: TracedLoop, builder: Builder, state: State) -> Array:
-    """Notes what stands for a state, and for the value after each turn; returns the value after the last turn."""
+    """Records the values that replace a state and its successor; returns the value after the last iteration."""
     assert state.following is not None
     found = _scanned(loop, builder, state)
     if found is not None:
@@ -209,7 +209,7 @@ def _solved(loop: TracedLoop, builder: Builder, state: State) -> Array:
 
 
 def _without_loop(loop: TracedLoop, builder: Builder, node: int, rank: int) -> Array:
-    """A view of a node whose axis of a loop is of length 1, without that axis."""
+    """Returns a view of a node without a loop's axis, which has length 1."""
     loops = tuple(builder.open)
     place = loops.index(loop)
     kept = tuple(one for one in loops if one is not loop)
@@ -232,7 +232,7 @@ def _recurrence(loop: TracedLoop, builder: Builder, number: int, kind: str) -> A
 
 
 def _with_turn_axis(state: State, loops: tuple[TracedLoop, ...]) -> int:
-    """The node of a start value, with an axis of length 1 for each loop; a number stays one."""
+    """Returns the node of a start value with an axis of length 1 for each loop; a number stays one."""
     start, rank = state.start, state.placeholder.ndim
     if start.loops or not start.ndim:
         return spread(start, loops, rank)
@@ -240,7 +240,10 @@ def _with_turn_axis(state: State, loops: tuple[TracedLoop, ...]) -> int:
 
 
 def _scanned(loop: TracedLoop, builder: Builder, state: State) -> Array | None:
-    """The last value of a state that only sums, multiplies or bounds: its other values become a scan's."""
+    """Returns the last value of a state that is only summed, multiplied or bounded, and makes the others a scan.
+
+    None for others.
+    """
     nodes, placeholder = builder.nodes, state.placeholder
     assert state.following is not None
     found = _combined(loop, builder, state)
@@ -279,7 +282,7 @@ def _continued(start: Array, value: Array, kind: str) -> Array:
 
 
 def _combined(loop: TracedLoop, builder: Builder, state: State) -> tuple[str, Array] | None:
-    """The kind of a scan, and the value that each turn adds to it."""
+    """Returns the kind of a scan, and the value that each iteration adds to it."""
     assert state.following is not None
     node, chosen = builder.nodes[state.following.node], None
     if node.op == "map" and node.data[0] == "where" and loop.peeled and node.args[0] == loop.is_first().node:
@@ -301,7 +304,7 @@ _UFUNCS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.mini
 
 
 def _is_read(builder: Builder, placeholder: int, following: int, *more: int) -> bool:
-    """True if something else than the value after a turn is computed from the value before it, or from other values."""
+    """True if a value other than the next state depends on the state, or the state is used in another way."""
     values = {placeholder, *more}
     return any(values & {*node.args} and index != following for index, node in enumerate(builder.nodes))
 

@@ -25,7 +25,7 @@ _KEEPING = {"max": ">", "min": "<"}
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The threads that compute a row.
+    """The threads that compute a row: a warp of a block, a few neighbouring threads of one, or a whole block.
 
     A warp of a block of several, a few neighbouring threads of one, or a whole block.
     """
@@ -36,7 +36,7 @@ class Team:
 
     @property
     def noun(self) -> str:
-        """The first word of its functions."""
+        """The first word of its functions' names."""
         return "lanes" if self.threads < WARP else self.name
 
 
@@ -85,7 +85,7 @@ class Reductions:
         self._calls[function] += 1
 
     def guard(self, function: Hashable) -> list[str]:
-        """The barrier before a function's shared memory is written again."""
+        """Returns the barrier that precedes another write to a function's shared memory."""
         return ["__syncthreads();  // the last call may still be reading"] if self._calls[function] > 1 else []
 
     def combined(self, kind: str, target: str, value: str, ctype: str = "") -> str:
@@ -100,7 +100,7 @@ class Reductions:
         return _COMBINE[kind].format(target, value, "f" if self.kernel.real == "float" else "")
 
     def joined(self, kind: str, first: str, second: str) -> str:
-        """The expression of two values combined."""
+        """Returns the expression that combines two values."""
         signs = {"sum": "+", "prod": "*"}
         if kind in signs:
             return f"{first} {signs[kind]} {second}"
@@ -143,16 +143,16 @@ class Reductions:
         return lines
 
     def _within(self, kind: str, ctype: str) -> list[str]:
-        """A warp's values are exchanged in halves."""
+        """Returns statements that combine a warp's values at halved distances."""
         return [*self.exchange([self.exchanged(kind, ctype)]), f"return {self.names.value};"]
 
     def exchanged(self, kind: str, ctype: str) -> str:
-        """The statement that combines a thread's value with another's."""
+        """Returns the statement that combines a thread's value with another's."""
         value = self.names.value
         return self.combined(kind, value, f"__shfl_xor_sync({self.mask}, {value}, {self.names.offset})", ctype)
 
     def _across(self, kind: str, warp: str, ctype: str) -> list[str]:
-        """Every thread combines the results of all warps, in the same order."""
+        """Returns statements in which every thread combines the results of all warps, in the same order."""
         value, partial, index = self.names.value, self.names.partial, self.names.warp
         warps = f"{self.threads} / {WARP}"
         return [

@@ -37,7 +37,7 @@ class Results:
 
     @staticmethod
     def of(text: str) -> Results:
-        """The results that `traced_text` wrote."""
+        """Reads results from `traced_text`."""
         held = json.loads(text)
         return Results(**{**held, "dtypes": tuple(held["dtypes"])})
 

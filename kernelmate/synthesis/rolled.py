@@ -9,7 +9,7 @@ from kernelmate.synthesis.index_maps import AxisMap, linear
 from kernelmate.synthesis.stacked import spread_stacks
 
 LEAST = 9
-"""Taps from which loops are shorter than a list: 3 x 3 is a loop that the compiler unrolls."""
+"""Minimum number of taps for which a loop is shorter than a list: 3 x 3 is a loop that the compiler unrolls."""
 
 _KINDS = {"add": "sum", "maximum": "max", "minimum": "min"}
 
@@ -134,7 +134,7 @@ class _Rolling:
         self._copies: dict[int, int] = {}
 
     def reduced(self, term: int, start: int | None, kind: str) -> int:
-        """The number of the node that is the whole chain."""
+        """Returns the node of a reduction that replaces the whole chain."""
         found, first = self._copy(term), self._graph.nodes[term]
         for axes in (1, 0):
             shape = (*self._counts[:axes], *first.shape)

@@ -1,4 +1,4 @@
-"""Rows of which only a beginning counts.
+"""Rows of which only a beginning is relevant, because a mask (causal, or by lengths) excludes the elements behind it.
 
 The column from which a mask (causal, or by lengths) makes elements irrelevant.
 """
@@ -85,7 +85,7 @@ def _is_column(plan: Plan, key: Key) -> bool:
 
 
 def _whole(plan: Plan, key: Key) -> Key:
-    """The key behind views and casts between whole numbers."""
+    """Returns the key of the operand behind views and casts between integers."""
     node = plan.node(key)
     cast = node.op == "cast" and {node.dtype[:3], plan.graph.nodes[node.args[0]].dtype[:3]} <= {"int", "uin"}
     return _whole(plan, plan.operands(key)[0]) if node.op == "view" or cast else key

@@ -28,7 +28,7 @@ class Dim(int):
     scalar: Callable[[str], Any]
 
     def __new__(cls, value: int, text: str, scalar: Callable[[str], Any]) -> Dim:
-        """A number and its expression."""
+        """Creates a size from its value and expression."""
         made = super().__new__(cls, value)
         made.text, made.scalar = text, scalar
         return made
@@ -149,7 +149,7 @@ def joined(left: str, sign: str, right: str) -> str:
 
 
 def _cancelled(left: str, right: str) -> tuple[str, str]:
-    """A quotient without the factors that both sides have: sizes are positive, so the whole quotient is the same."""
+    """Returns a quotient without common factors: sizes are positive, so that the integer quotient is the same."""
     above, below = _factors(ast.parse(left, mode="eval").body), _factors(ast.parse(right, mode="eval").body)
     for one in list(below):
         if one in above:
@@ -175,7 +175,7 @@ def _factors(node: ast.expr) -> list[str]:
 
 
 def extreme(name: str, values: tuple[Any, ...], scalar: Callable[[str], Any]) -> int:
-    """`max` or `min` of sizes and numbers, as a size."""
+    """Returns `max` or `min` of sizes and numbers, as a size."""
     compute: Callable[[list[int]], int] = max if name == "max" else min
     text = f"{name}({', '.join(text_of(value) for value in values)})"
     return dim(compute([int(value) for value in values]), text, scalar)

@@ -52,12 +52,12 @@ class ArraySlice(Array):
 
     @property
     def recorded(self) -> int:
-        """As of the part's array."""
+        """Index of the part's node."""
         return -1 if any(loop in self.builder.open for loop in self.whole.adding) else self.node
 
     @property
     def whole(self) -> Array:
-        """The array whose elements these are."""
+        """The array that the part belongs to."""
         return self._whole.whole
 
     @property
@@ -70,7 +70,7 @@ class ArraySlice(Array):
         self._whole.shared = value
 
     def assign(self, value: Array) -> None:
-        """The whole array, with these elements replaced."""
+        """Assigns values to the part, by replacing the whole array."""
         if len(value.shape) > len(self._axes):
             raise Untraceable("an assignment of more axes than the part has")
         if value.node == self.node:  # `a[1:] += b` assigns the part that it has changed to itself
@@ -105,7 +105,7 @@ def window(source: Array, shape: Sequence[str], maps: Sequence[AxisMap], otherwi
 
 
 def part_of(a: Array, keys: Sequence[Any]) -> ArraySlice:
-    """The part that slices, indices and new axes choose; `keys` has one for each axis.
+    """Returns the part that slices, indices and new axes select; `keys` has one for each axis.
 
     Raises:
         Untraceable: a key is an array, or a step is a size.
@@ -207,7 +207,7 @@ def sliding_window_view(x: Array, window_shape: Any, axis: Any = None, **_: Any)
 
 
 def diff(a: Array, n: Any = 1, axis: Any = -1, prepend: Any = None, append: Any = None) -> Any:
-    """Neighbours less one another, `n` times."""
+    """Computes differences of neighbours, `n` times."""
     if prepend is not None or append is not None or a.dtype.kind == "b":
         raise Untraceable("np.diff with prepend or append, or of truth values")
     for _ in range(operator.index(n)):

@@ -15,9 +15,10 @@ _CHAINS = {"sum": "add", "max": "maximum", "min": "minimum"}
 
 
 def spread_stacks(graph: Graph, least: int) -> Graph:
-    """The graph with each reduction along a stack of at least `least` arrays as a chain of terms; the same graph if there is none.
+    """Returns the graph with each reduction along a stack of at least `least` arrays replaced by a chain of terms.
 
-    A stack lies along the first axis and is joined from arrays of constant lengths.
+    The graph is unchanged if there is none. A stack lies along the first axis and is joined from arrays of constant
+    lengths.
     """
     nodes: list[Node] = []
     moved: list[int] = []
@@ -29,7 +30,9 @@ def spread_stacks(graph: Graph, least: int) -> Graph:
 
 
 class _Slices:
-    """Elements along the first axis of nodes, as nodes of their own.
+    """Builder of nodes for single elements along the first axis of nodes.
+
+    `count`: number of reductions replaced by chains.
 
     Attributes:
         count: reductions that were written as chains.
@@ -41,12 +44,12 @@ class _Slices:
         self.count = 0
 
     def added(self, node: Node) -> int:
-        """The number of a node, which goes to the end."""
+        """Appends a node and returns its index."""
         self._nodes.append(node)
         return len(self._nodes) - 1
 
     def chain(self, node: Node, least: int) -> int | None:
-        """The number of the chain in the place of a reduction, or None if that is none along a stack."""
+        """Returns the node of the chain that replaces a reduction; None if it is not along a stack."""
         if node.op != "reduce" or node.data[0] not in _CHAINS or node.data[1] != 0:
             return None
         source = self._nodes[node.args[0]]
@@ -76,7 +79,7 @@ class _Slices:
         )
 
     def _slice(self, index: int, place: int) -> int | None:
-        """The number of the element at a place along the first axis; None where a node of its kind is not taken apart."""
+        """Returns the node of an element along the first axis; None if the node's kind cannot be split."""
         node = self._nodes[index]
         if not node.shape:
             return index
@@ -107,7 +110,7 @@ class _Slices:
         return self.added(replace(node, args=tuple(known), shape=shape, name="")) if len(known) == len(args) else None
 
     def _viewed(self, node: Node, place: int) -> int:
-        """An element of a view: an array that had the axis for broadcasting alone, or one place of its axis."""
+        """Returns an element of a view: the source itself if the axis was only broadcast, else one element of the source."""
         first, *others = node.data
         source = self._nodes[node.args[0]]
         if first is None:
@@ -125,7 +128,10 @@ class _Slices:
         return self.added(Node("view", (source,), shape, self._nodes[source].dtype, data))
 
     def _joined(self, node: Node, place: int) -> int | None:
-        """An element of joined arrays, of the one that it lies in; none of windows that move along other axes."""
+        """Returns an element of joined arrays, from the array that contains it.
+
+        None for windows that move along other axes.
+        """
         maps = [AxisMap.of(str(one)) for one in node.data]
         plain = all(
             one.terms == ((axis, 1),)

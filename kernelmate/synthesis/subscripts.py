@@ -17,7 +17,7 @@ from kernelmate.synthesis.slices import ArraySlice, part_of
 
 
 def subscript(a: Array, key: Any) -> Any:
-    """Whole axes, new axes, parts, elements of an axis by number, one of each row by `x[np.arange(rows), index]`."""
+    """Selects by whole axes, new axes, slices, an index array, or one element per row (`x[np.arange(rows), index]`)."""
     chosen = masked(a, key)
     if chosen is not None:
         return chosen

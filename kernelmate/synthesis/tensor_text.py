@@ -81,7 +81,7 @@ static __device__ __forceinline__ void {name}({total} (&sum)[4], const unsigned 
 
 
 def copy_function(name: str, count: int) -> str:
-    """The function that starts a copy of 4 or 16 bytes to shared memory."""
+    """Returns the function that starts a copy of 4 or 16 bytes to shared memory."""
     return _COPY.format(name=name, count=count, cache="cg" if count == 16 else "ca")
 
 
@@ -104,11 +104,11 @@ class TensorText:
         self.turn, self.multiply = kernel.names.outermost("load_transposed"), kernel.names.outermost("multiply_add")
 
     def load_of(self, *, turned: bool) -> str:
-        """The function that reads fragments, transposed or not."""
+        """Returns the function that reads fragments, transposed or not."""
         return self.turn if turned else self.load
 
     def helpers(self, turned: set[bool], *, tiles: bool) -> str:
-        """Definitions of the helpers, with the loads that are needed, and the copy of tiles if one is."""
+        """Returns the definitions of the helpers, with the loads that are needed, and the copy of tiles if one is."""
         left, right = self._kinds
         product = {
             "deep": 32 if self._total == "int" else 16, "total": self._total, "left": left, "right": right,

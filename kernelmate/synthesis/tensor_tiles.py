@@ -58,7 +58,7 @@ class TensorTile:
 
     @property
     def name(self) -> str:
-        """The schedule's, as part of an author."""
+        """Name of the schedule, as part of an author."""
         deep = f"-w{self.warps[0] * self.warps[1] * self.warps[2]}s{self.stages}k{self.chunks * CHUNK}"
         return f"{self.m}x{self.n}{deep}"
 

@@ -38,10 +38,10 @@ from kernelmate.synthesis.recurrences import Again, Carried
 from kernelmate.synthesis.sizes import Dim, Unequal, Untraceable, extreme, product, real, text_of
 
 MOST_SIZES = 8
-"""Sizes that a reference is traced at."""
+"""Maximum number of sizes at which a reference is traced."""
 
 MOST_TRACES = 24
-"""Traces of a reference at one size: each finds more values that its loops carry, or their shapes."""
+"""Maximum number of traces at one size: each finds further values that loops carry, or their shapes."""
 
 EXPRESSION = "<reference>"
 """File name given to a contract's expression when it is compiled."""
@@ -77,7 +77,7 @@ def _is_free(argument: Argument) -> bool:
 
 
 def _alike(contract: Contract, directory: Path, *, literal: bool) -> Graph:
-    """The graph that the reference has at every size that is tried."""
+    """Returns the graph that the reference has at every size tried."""
     alike: list[tuple[Builder, Graph]] = []
     edge: Builder | None = None
     for size in sizes_to_trace(contract):
@@ -148,7 +148,7 @@ def _refusal(contract: Contract, file: str, line: int | None, what: str) -> Refe
 
 
 def _traced(contract: Contract, directory: Path, size: Size, *, literal: bool) -> tuple[Builder, Graph]:
-    """The graph at one size; traced again while its loops turn out to carry more values."""
+    """Returns the graph at one size; traces again while its loops turn out to carry more values."""
     carried: dict[int, Carried] = {}
     for _ in range(MOST_TRACES):
         try:
@@ -306,7 +306,7 @@ class _Scalar:
         self.dtype = np.dtype(source)
 
     def __call__(self, value: Any = 0) -> Any:
-        """The number in this type."""
+        """Converts the value to this type."""
         if isinstance(value, Dim):
             value = value.scalar(value.text)
         return copied(cast(value, self.dtype)) if isinstance(value, Array) else self._source(value)
@@ -419,13 +419,13 @@ def _arange(builder: Builder, start: Any, stop: Any = None, step: Any = 1, dtype
 
 
 def _tri(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
-    """Ones at and below a diagonal."""
+    """Computes `tri`: ones at and below a diagonal."""
     below = shifted(expand_dims(_arange(builder, N), 1), k) >= _arange(builder, N if M is None else M)
     return cast(below, dtype)
 
 
 def _eye(builder: Builder, N: Any, M: Any = None, k: Any = 0, dtype: Any = float) -> Array:  # noqa: N803 -- NumPy's names
-    """Ones on a diagonal."""
+    """Computes `eye`: ones on a diagonal."""
     return cast(shifted(expand_dims(_arange(builder, N), 1), k) == _arange(builder, N if M is None else M), dtype)
 
 

@@ -35,7 +35,7 @@ class WindowElements(Expressions):
         self._facts: list[Linear] = []
 
     def number_text(self, value: Linear) -> tuple[str, int]:
-        """A position or a size in C++."""
+        """Returns a position or a size as C++ text."""
         positive = sorted(value.terms, key=lambda term: (term[1] < 0, -abs(term[1]), not term[0].startswith("__")))
         text, level = "", ATOM
         for name, factor in positive:
@@ -134,7 +134,7 @@ class WindowElements(Expressions):
         return f"(({text}) % {size} + {length[0]}) % {size}", name
 
     def _point(self, keys_read: Sequence[Key], lines: list[str]) -> None:
-        """Declare a pointer for arrays that are read at several places beside the same one."""
+        """Declares a pointer for arrays that are read at several offsets from the same position."""
         self._lines = lines
         reads: dict[tuple[str, str], set[Key]] = {}
         for key in keys_read:
@@ -160,7 +160,7 @@ class WindowElements(Expressions):
                 self._element(key)
 
     def _declare(self, lines: list[str], pair: tuple[str, str], at: Sequence[Linear], shape: Sequence[str], what: str) -> None:  # fmt: skip
-        """Declare a pointer to an element."""
+        """Declares a pointer to an element."""
         name, address = pair[0], self.address(shape, at)
         places = [local for text, local in self._places.items() if text in at[-2].text()] if len(at) > 1 else []
         local = self.names.fresh(f"{name}_{places[-1] if places and what == 'row' else what}")
@@ -195,7 +195,7 @@ class WindowElements(Expressions):
         return base, rest
 
     def _element(self, key: Key) -> str:
-        """The text of an array's element, a scalar or a position."""
+        """Returns the text of an array's element, a scalar or a position."""
         node = self.plan.node(key)
         if node.op == "scalar":
             return self._kernel.loaded(str(node.data[0]), str(node.data[0]))
@@ -243,7 +243,7 @@ class WindowElements(Expressions):
         return more if not text else f"{text} - {more[1:]}" if more.startswith("-") else f"{text} + {more}"
 
     def _stride(self, symbolic: str) -> tuple[str, int]:
-        """The distance of neighbours along an axis; of several axes together, in 64 bits."""
+        """Returns the stride along an axis; a product of several lengths is computed in 64 bits."""
         parts = symbolic.split(" * ") if "(" not in symbolic else [symbolic]
         texts = [self.number_text(parsed(part)) for part in parts]
         if len(texts) == 1:
@@ -297,7 +297,7 @@ def _replaced(key: Key, variable: str, value: int) -> Key:
 
 
 def _times(text: str, length: str) -> str:
-    """A product with a length, in which two numbers at its end are one."""
+    """Returns a product with a length, with two trailing numbers multiplied."""
     number = re.search(r"(?<= \* )\d+$", text)
     if number is None or not length.isdigit():
         return f"{text} * {length}"

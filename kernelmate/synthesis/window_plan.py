@@ -100,7 +100,7 @@ class Windows(Plan):
         return self.graph.nodes[node.args[0]].op == "input" and self._groups(node) is None
 
     def name(self, key: Key) -> str:
-        """The argument behind a leaf."""
+        """Returns the argument behind a leaf."""
         node = self.node(key)
         return str((node if node.op == "input" else self.graph.nodes[node.args[0]]).data[0])
 
@@ -192,7 +192,7 @@ class Windows(Plan):
         return True
 
     def _regrouped(self, key: Key) -> Index:
-        """The index before a change of shape that divides axes."""
+        """Returns the index before a reshape that splits or merges axes."""
         node = self.node(key)
         groups = self._groups(node)
         if groups is None:
@@ -229,7 +229,7 @@ OutputShapes: TypeAlias = "tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]"
 
 
 def output_shapes(kernel: KernelText) -> OutputShapes:
-    """A kernel's outputs as the contract has them."""
+    """Returns a kernel's outputs with their shapes in the contract."""
 
     def plain(side: str) -> str:
         return side.strip() if re.fullmatch(r"\s*\w+\s*", side) else f"({side.strip()})"

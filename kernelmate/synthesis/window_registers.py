@@ -13,7 +13,7 @@ from kernelmate.synthesis.window_plan import Windows, parsed
 from kernelmate.synthesis.window_text import WindowText
 
 MOST_REGISTERS = 64
-"""Elements of an array that a thread keeps."""
+"""Maximum number of an array's elements that a thread keeps in registers."""
 
 _Group = tuple[str, str]
 
@@ -154,7 +154,7 @@ class RowsText(WindowText):
             ]
 
     def _inside(self, box: _Box, shape: Sequence[str], r: str, c: str) -> str:
-        """When a row and a column are of the array."""
+        """Returns the condition that a row and a column are inside the array."""
         tests = []
         column = self.plan.ranges[self._column]
         fits = never_negative(parsed(shape[-1]).plus(column, -1).plus(-box.columns[1]))
@@ -216,7 +216,7 @@ class RowsText(WindowText):
         return super()._bare(key)
 
     def _load_taps(self, keys: Sequence[Key]) -> None:
-        """Read numbers that are the same for all rows once."""
+        """Loads numbers that are the same for all rows once."""
         groups: dict[_Group, list[Key]] = {}
         for key in keys:
             base, _ = self._split(key)

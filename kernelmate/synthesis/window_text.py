@@ -30,7 +30,7 @@ class WindowText(WindowElements):
         return True
 
     def values(self, lines: list[str]) -> list[str]:
-        """The value of each target, as text; locals go to `lines`."""
+        """Returns the value of each target, as text; locals go to `lines`."""
         self._point(list(self._reads()), lines)
         return self.locals_for([target.key for target in self.plan.targets], lines)
 
@@ -262,7 +262,7 @@ class WindowText(WindowElements):
         return super()._mapped(node, name, args, kinds)
 
     def _counter(self, length: str, place: int, count: int) -> str:
-        """The name that the kernel's own loop over such a length has, or a plain one."""
+        """Returns the name of the kernel's own loop variable over such a length, or a plain one."""
         loops = rf"for \((?:int|size_t|unsigned) (\w+) = 0; \1 < {re.escape(length)}\b"
         mine = dict.fromkeys(re.findall(loops, self._kernel.kernel.source))
         plain = ("dy", "dx")[place] if count == 2 else "k"

@@ -94,14 +94,14 @@ def _begins(node: Node, long: Sequence[str], short: Sequence[str], beyond: Seque
 
 
 SHORT = 16
-"""Elements of a row that a thread reads alone: from 32 on a warp has one for each of its threads."""
+"""Row length, in elements, up to which one thread reads a row: from 32 on a warp has one element per thread."""
 
 _SCHEDULES = {"map": pointwise, "rows": rows, "columns": columns}
 
 _OWN = {
     "recur": recurrence, "scan": scan, "scatter": histogram, "repeat": segment_passes, "segment": segments, "window": windows, "pick": gather, "along": gather,
 }  # fmt: skip
-"""Operations that decide the schedule, the first one of a graph that is found here."""
+"""Operations that determine the schedule; the first one that a graph contains decides."""
 
 
 def kernels_for(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[WrittenKernel]:
@@ -145,7 +145,7 @@ def _with_grid(graph: Graph, kernel: Kernel, contract: Contract) -> Iterator[Wri
 
 
 def _kernels(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
-    """The kernels for a context of their text, as `kernels_for`."""
+    """Yields the kernels for a context of their text, as `kernels_for`."""
     contract = text.contract
     try:
         yield from pairs.written(graph, text.again())
@@ -194,7 +194,7 @@ def _of_both_sides(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _padded(graph: Graph, pitches: Mapping[str, str], text: KernelText) -> Iterator[WrittenKernel]:
-    """Kernels of reductions along rows that are the beginnings of longer ones."""
+    """Yields kernels of reductions over the beginnings of longer rows."""
     plan = plan_of(graph)
     if plan.kind != "rows" or plan.split == 0:
         raise Refused("it takes the beginnings of rows without reducing them")
@@ -202,7 +202,7 @@ def _padded(graph: Graph, pitches: Mapping[str, str], text: KernelText) -> Itera
 
 
 def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
-    """Kernels of the schedule that an operation decides, or else of the graph's plan."""
+    """Yields kernels of the schedule that an operation determines, or else of the graph's plan."""
     found = {node.op for node in graph.nodes}
     for op, own in _OWN.items():
         if op in found:
@@ -233,7 +233,7 @@ def _by_operation(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
 def _either(
     ways: Sequence[Callable[[KernelText], Iterator[WrittenKernel]]], text: KernelText
 ) -> Iterator[WrittenKernel]:
-    """The kernels of the first way that writes any.
+    """Yields the kernels of the first writer that gives any.
 
     Raises:
         Refused: none does; as the last one said, or one that only lacks a size.
@@ -258,7 +258,7 @@ def _has_short_rows(plan: Plan) -> bool:
 
 
 def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
-    """Kernels of windows: a convolution over channels, or what each thread computes alone, on as few axes as it needs."""
+    """Yields kernels of windows: a convolution over channels, or a thread per result on as few axes as possible."""
     graph = reshapes_last(graph)
     names, shapes = output_shapes(text)
     few = merged(graph)
@@ -273,7 +273,7 @@ def _windowed(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _free(graph: Graph, text: KernelText) -> Iterator[WrittenKernel]:
-    """Kernels that meet arrays in any order of the axes."""
+    """Yields kernels that access arrays with any order of axes."""
     free = free_plan(graph)
     reduces = any(node.op == "reduce" for node in free.graph.nodes)
     yield from (contraction if reduces else permutation).written(free, text)

@@ -19,15 +19,15 @@ COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
 def constant(value: float) -> Index:
-    """An index that is a constant; the value is truncated to an integer."""
+    """Returns a constant as an index, truncated to an integer."""
     return Index(Poly.number(int(value)))
 
 
 def binary(sign: str, first: Any, second: Any, space: Space) -> Any:
-    """`first sign second`.
+    """Applies a binary operator with C's meaning.
 
     Raises:
-        NotLifted: C's meaning has no counterpart here.
+        NotLifted: the operation has no counterpart here.
     """
     if sign in ("&&", "||"):
         left, right = truth(first, space), truth(second, space)
@@ -55,7 +55,7 @@ def binary(sign: str, first: Any, second: Any, space: Space) -> Any:
 
 
 def _folded(sign: str, left: Number, right: Number) -> Number | None:
-    """The value of an operation on constants, in the precision that C computes it in."""
+    """Returns the result of an operation on constants, in the precision of C."""
     if sign == "/" and not right.value:
         return None
     single = left.single and right.single
@@ -66,7 +66,7 @@ def _folded(sign: str, left: Number, right: Number) -> Number | None:
 
 
 def _number(value: Any, kind: str) -> Any:
-    """A whole constant beside a float is a float."""
+    """Converts an integer constant beside a float to a float."""
     if kind == "float" and isinstance(value, Index) and value.poly.constant is not None:
         return Number(float(value.poly.constant), single=True)
     return value
@@ -112,7 +112,7 @@ def _compared(sign: str, left: Poly, right: Poly, space: Space) -> Any:
 
 
 def truth(value: Any, space: Space) -> Any:
-    """A value as a condition."""
+    """Returns a value as a condition."""
     if value.kind == "bool":
         return value
     if isinstance(value, Index):
@@ -123,7 +123,7 @@ def truth(value: Any, space: Space) -> Any:
 
 
 def converted(value: Any, kind: str, space: Space) -> Any:
-    """`(type) value`."""
+    """Converts a value as `(type) value` does."""
     if not kind or value.kind == kind:
         return value
     if kind == "bool":
@@ -152,7 +152,7 @@ def _extreme(name: str, args: list[Any], space: Space) -> Any:
 
 
 def composed(name: str, args: list[Any], space: Space) -> Any:
-    """A function of CUDA by the name that `names` has for it."""
+    """Applies a CUDA function by its name in `names`."""
     if name in ("min", "max"):
         return _extreme(name, args, space)
     if name in ("greater", "less", "greater_equal", "less_equal", "equal", "isnan"):

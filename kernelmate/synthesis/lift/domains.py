@@ -59,7 +59,7 @@ class LiftedResult:
 
 
 class Domains:
-    """Finds the variables of stores, and their extents."""
+    """Solver for the variables of stores, and their extents."""
 
     def __init__(self, contract: Contract, space: Space, threads: Sequence[str]) -> None:
         self.contract, self.space, self.threads = contract, space, threads
@@ -90,7 +90,7 @@ class Domains:
         return [_evaluated(poly, numbers) for numbers in self.numbers]
 
     def limited(self, name: str, bound: Poly) -> None:
-        """A guard keeps a variable below a bound."""
+        """Records that a guard keeps a variable below a bound."""
         extent = self.space.extents.get(name)
         if extent is not None and extent != bound:
             pairs = list(zip(self.at_sizes(bound), self.at_sizes(extent), strict=True))
@@ -152,7 +152,7 @@ class Domains:
     # ------------------------------------------------------------------------------------------------------ stores
 
     def solved(self, store: ArrayStore) -> LiftedResult:
-        """The result that a store is.
+        """Returns the result of a store: its axes, and the values along them.
 
         Raises:
             NotLifted: with the store's line.
@@ -207,7 +207,7 @@ class Domains:
         return LiftedResult(store.array, shape, axes, value, condition, store.line, store.op)
 
     def _summed(self, store: ArrayStore, values: list[Any]) -> list[Any]:
-        """The reduction that atomic operations of many threads are."""
+        """Returns the reduction that the atomic operations of many threads perform."""
         at, value, condition = values
         before = free(joined(store.path))
         idle = {name for name in self.threads if name not in before} - free(Index(store.at))
@@ -226,7 +226,7 @@ class Domains:
                 raise NotLifted("it is not known how far an index goes: no guard bounds it")
 
     def _fixed(self, values: list[Any]) -> list[Any]:
-        """Variables that an equality fixes are put away."""
+        """Substitutes variables that an equality fixes."""
         for part in parts(values[2]):
             if not isinstance(part, Op) or part.name != "zero?":
                 continue
@@ -247,7 +247,7 @@ class Domains:
         return values
 
     def _look_for_parts(self, value: Any) -> None:
-        """Splits a variable of which a quotient or remainder is taken."""
+        """Splits variables whose quotient or remainder is taken."""
         for one in walk(value):
             poly = one.poly if isinstance(one, Index) else one.at if isinstance(one, ArrayLoad) else None
             for factor in () if poly is None else _atoms(poly):
@@ -287,7 +287,7 @@ class Domains:
         return tuple(sides), tuple(axes)
 
     def _expanded(self, side: Poly, index: Poly) -> tuple[list[Poly], list[Poly]]:
-        """An axis as several, where its index is one over several variables with strides."""
+        """Splits an axis into several if its index is a sum of several variables with strides."""
         names = [str(one) for one in set(index.factors()) if is_variable(one)]
         if len(names) == 1 and index.coefficient(names[0]) == Poly.number(1):
             extent = self.space.extents.get(names[0])
@@ -321,7 +321,7 @@ def _atoms(poly: Poly) -> list[Atom]:
 
 
 def _bound(part: Any, names: Sequence[str]) -> tuple[str, Poly] | None:
-    """The variable that a condition keeps below something, and that."""
+    """Returns the variable that a condition bounds, and its bound."""
     if not isinstance(part, Op) or part.name != "negative?":
         return None
     poly = part.args[0].poly

@@ -37,7 +37,7 @@ class LocalArray:
     values: tuple[Any, ...]
 
     def position(self, at: tuple[Poly, ...]) -> int:
-        """The place of an element among `values`."""
+        """Returns the index of an element among `values`."""
         position = 0
         for one, side in zip(at, self.sides, strict=True):
             if one.constant is None or not 0 <= one.constant < side:
@@ -62,7 +62,7 @@ class ArrayStore:
 
 @dataclass
 class ThreadState:
-    """State that statements change; `kept` are elements, by text, that a loop keeps in a local until it ends."""
+    """State that statements change. `kept`: elements, by text, that a loop keeps in a local until it ends."""
 
     names: dict[str, Any] = field(default_factory=dict)
     path: tuple[Any, ...] = ()
@@ -99,7 +99,7 @@ class KernelFile:
         return node.start_point[0] + 1
 
     def walk(self, node: Node, *types: str) -> list[Node]:
-        """Nodes of some types under one, itself included."""
+        """Returns nodes of some types below a node, itself included."""
         found, stack = [], [node]
         while stack:
             one = stack.pop()
@@ -237,7 +237,7 @@ def condition_of(clause: Node | None) -> Node:
 
 
 def before_jump(node: Node) -> list[Node] | None:
-    """The statements before the return or continue of an if statement that ends in one, or None."""
+    """Returns the statements before the final return or continue of an if statement; None if it ends otherwise."""
     if node.type != "if_statement" or node.child_by_field_name("alternative") is not None:
         return None
     inside = statements_of(node.child_by_field_name("consequence"))

@@ -14,7 +14,7 @@ _NUMBERS = count()
 
 
 def fresh(space: Space, extent: Poly | None, stem: str = "i") -> str:
-    """A new variable with a number of values."""
+    """Returns a new variable with the given extent."""
     name = f"%{stem}{next(_NUMBERS)}"
     space.extents[name] = extent
     return name
@@ -88,7 +88,7 @@ def polynomials(values: Iterable[Any]) -> list[Poly]:
 
 
 def flatten(values: Sequence[Any], names: Iterable[str], space: Space) -> list[Any]:
-    """The values with as few variables as possible."""
+    """Merges variables so that the values depend on as few as possible."""
     current, wanted = list(values), set(names) - space.apart
     for _ in range(40):
         step = _step(current, wanted, space)

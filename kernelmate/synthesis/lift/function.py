@@ -56,10 +56,9 @@ def lift(kernel: Kernel, contract: Contract, *, exact: bool = False) -> Lifted:
     """Return the function that a kernel computes.
 
     Args:
-        kernel: what is read.
+        kernel: the kernel.
         contract: launch and arguments.
-        exact: guards stay where an array that is padded with zeros could do without; that differs where a factor is
-            infinite.
+        exact: keep guards even if an array padded with zeros would suffice; results differ if a factor is infinite.
 
     Raises:
         NotLifted: with the reason and the line of the unit's text.
@@ -106,7 +105,7 @@ class _FunctionText:
         self.writer = FunctionWriter(self.loading, taken, exact=exact)
 
     def written(self) -> Lifted:
-        """The text of the function."""
+        """Returns the lifted function."""
         outputs = [one for one in self.contract.args if one.direction in ("out", "inout")]
         layered = [(one, self._layered(one)) for one in outputs]
         for _, results in layered:
@@ -275,7 +274,7 @@ class _FunctionText:
         return NumpyText(f"{text.within(9)}.astype(np.{argument.dtype})", text.axes)
 
     def _assigned(self, argument: Argument, results: Sequence[LiftedResult]) -> str:
-        """An array that parts are assigned to."""
+        """Returns statements that create an array and assign its parts."""
         shape = results[0].shape
         if any(one.shape != shape for one in results):
             raise NotLifted(f"parts of {argument.name} have different axes", results[0].line)

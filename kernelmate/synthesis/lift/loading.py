@@ -35,7 +35,7 @@ Pad = tuple[Poly, Poly]
 
 
 class Loading:
-    """Reads arrays as a person would in NumPy; `taps` are variables that loops of the function run over."""
+    """Reads of arrays as NumPy slices. `taps` are variables that loops of the function run over."""
 
     def __init__(self, domains: Domains) -> None:
         self.domains, self.space = domains, domains.space
@@ -97,7 +97,7 @@ class Loading:
         raise NotLifted("two distances from an element of which neither is known to be the larger")
 
     def axes(self, load: ArrayLoad) -> tuple[tuple[Poly, ...], list[Axis]]:
-        """The shape in which an array is read, and its axes."""
+        """Returns the shape in which an array is read, and its axes."""
         shape, indices = self.domains.placed(load.array, load.at)
         return shape, [self._axis(side, index) for side, index in zip(shape, indices, strict=True)]
 
@@ -124,7 +124,7 @@ class Loading:
         return Axis(side, names[0], stride, offset, "constant")
 
     def _pad(self, axis: Axis) -> Pad:
-        """Elements that are missing before and after."""
+        """Returns the numbers of missing elements before and after the array."""
         zero = Poly.number(0)
         if axis.variable is None and not free(Index(axis.offset)):
             return zero, zero
@@ -161,7 +161,7 @@ class Loading:
         return low, high
 
     def sliced(self, load: ArrayLoad, text: Callable[[Poly], str]) -> tuple[str, tuple[str, ...]]:
-        """The text that reads an array by slices, and the variables along its axes."""
+        """Returns the text that reads an array by slices, and the variables along its axes."""
         shape, axes = self.axes(load)
         base = self.base(load.array, shape, text)
         pads = self.pads.get((load.array, shape), ("", [(Poly.number(0), Poly.number(0))] * len(axes)))[1]
@@ -172,7 +172,7 @@ class Loading:
         return f"{base}[{', '.join(pieces)}]" if pieces else base, variables
 
     def base(self, array: str, shape: tuple[Poly, ...], text: Callable[[Poly], str]) -> str:
-        """The array, padded or in another shape."""
+        """Returns the array's text, padded or reshaped."""
         name = spelled(array)
         if (array, shape) in self.pads:
             return (

@@ -47,7 +47,7 @@ class LoopStep:
 
 @dataclass(frozen=True)
 class LiftedLoop:
-    """A counting loop; `counts_last` is True if the last statement of the body counts."""
+    """A counting loop; `counts_last` is True if the last statement of the body increments the variable."""
 
     node: Node
     name: str
@@ -343,7 +343,7 @@ def _running(stores: list[Any], first: int, running: dict[str, Any], space: Spac
 
 
 def _inclusive(value: Any) -> Any:
-    """`exclusive scan + element` as an inclusive scan, everywhere in a value."""
+    """Replaces `exclusive scan + element` by an inclusive scan, everywhere in a value."""
     if not isinstance(value, Op):
         return value
     args = tuple(map(_inclusive, value.args))

@@ -47,7 +47,7 @@ class ThreadMachine(LaunchedKernel, ABC):
     # ------------------------------------------------------------------------------------------------ expressions
 
     def value(self, node: Node) -> Any:
-        """The value of an expression, or a pointer.
+        """Returns the value of an expression, or a pointer.
 
         Raises:
             NotLifted: with the expression's line.
@@ -63,7 +63,7 @@ class ThreadMachine(LaunchedKernel, ABC):
             raise
 
     def number(self, node: Node) -> Any:
-        """The value of an expression that is no pointer."""
+        """Returns the value of an expression that is not a pointer."""
         found = self.value(node)
         if isinstance(found, Pointer | LocalArray | SharedArray):
             raise NotLifted(f"`{self.text(node)[:60]}` is an address where a value is read", self.line(node))
@@ -79,7 +79,7 @@ class ThreadMachine(LaunchedKernel, ABC):
         return self.block.resolved(value, self.state.path) if isinstance(value, Spread) else value
 
     def combined(self, sign: str, first: Any, second: Any) -> Any:
-        """A binary operation, on values that threads exchange as well."""
+        """Applies a binary operation, also to values exchanged between threads."""
         if isinstance(first, Spread) or isinstance(second, Spread):
             name = {"+": "add", "*": "multiply"}.get(sign)
             found = None if name is None else self.block.combined(name, first, second)
@@ -219,7 +219,7 @@ class ThreadMachine(LaunchedKernel, ABC):
         return self.chosen(asked, one, other)
 
     def chosen(self, condition: Any, first: Any, second: Any) -> Any:
-        """`condition ? first : second`."""
+        """Evaluates `condition ? first : second`."""
         if first == second:
             return first
         if isinstance(first, Spread) or isinstance(second, Spread):
@@ -259,7 +259,7 @@ class ThreadMachine(LaunchedKernel, ABC):
         return found
 
     def place(self, node: Node) -> Any:
-        """The pointer that an element of an argument has, or the array and index of another element."""
+        """Returns the pointer to an element of an argument, or the array and index of another element."""
         if node.type == "parenthesized_expression":
             return self.place(node.named_children[0])
         if node.type == "identifier":

@@ -104,7 +104,7 @@ def with_fixed_threads(value: Any, path: Sequence[Any], threads: Sequence[str], 
 
 
 def kept_elements(machine: ThreadMachine, loop: LiftedLoop) -> list[Node]:
-    """Elements of arguments that the loop changes and that are the same in all iterations."""
+    """Returns elements of arguments that the loop changes and that are the same in all iterations."""
     found = {}
     inside = machine.walk(loop.body, "assignment_expression", "update_expression")
     targets = [one.child_by_field_name("left") or one.child_by_field_name("argument") for one in inside]

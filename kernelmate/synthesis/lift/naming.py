@@ -41,14 +41,14 @@ def _sizes(key: Iterable[Any]) -> str:
 
 
 class Repeats:
-    """Counts values up to the names of their variables."""
+    """Counts of equal values, up to the names of their variables."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
         self.counts: Counter[Any] = Counter()
 
     def count(self, value: Any) -> None:
-        """Counts the operations of a value; parts that were counted before do not count again."""
+        """Counts the operations of a value; parts that were counted before are skipped."""
         if isinstance(value, Op | Fold):
             key = self.key(value)[0]
             self.counts[key] += 1
@@ -88,13 +88,13 @@ class Repeats:
 
 
 class _Canonical(Substitution):
-    """Renames variables without making anything simpler."""
+    """Renames variables without simplification."""
 
     def __init__(self, known: dict[str, Poly]) -> None:
         super().__init__(Space({}), known)
 
     def value(self, value: Any) -> Any:
-        """In a value."""
+        """Renames the variables of a value."""
         if isinstance(value, Op):
             return Op(value.name, tuple(map(self.value, value.args)), value.kind)
         if isinstance(value, Fold):

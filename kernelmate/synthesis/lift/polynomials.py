@@ -25,7 +25,7 @@ class NotLifted(Exception):
 
 
 class NeedsSplit(Exception):
-    """A variable must become two: `variable = by * outer + inner`."""
+    """A variable must be split in two: `variable = by * outer + inner`."""
 
     def __init__(self, variable: str, by: Poly) -> None:
         super().__init__(variable)
@@ -34,9 +34,9 @@ class NeedsSplit(Exception):
 
 @dataclass(frozen=True)
 class Atom:
-    """A non-name factor of a monomial.
+    """A factor of a monomial other than a name.
 
-    `quotient` and `remainder` of two, `least` and `most` of two, or `data` of a value.
+    Kinds are `quotient` and `remainder` of two polynomials, `least` and `most` of two, and `data` of a value.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Atom:
 
     @cached_property
     def key(self) -> str:
-        """A text to sort by."""
+        """Sort key."""
         return repr(self)
 
 
@@ -69,17 +69,17 @@ class Poly:
 
     @staticmethod
     def of(terms: Mapping[Monomial, int]) -> Poly:
-        """From coefficients by monomial."""
+        """Returns a polynomial from coefficients by monomial."""
         return Poly(frozenset((key, value) for key, value in terms.items() if value))
 
     @staticmethod
     def number(value: int) -> Poly:
-        """A constant."""
+        """Returns a constant polynomial."""
         return Poly.of({(): value})
 
     @staticmethod
     def name(factor: Factor) -> Poly:
-        """One factor."""
+        """Returns a polynomial of one factor."""
         return Poly.of({(factor,): 1})
 
     def __add__(self, other: Poly | int) -> Poly:
@@ -123,11 +123,11 @@ class Poly:
         return Poly.of(found)
 
     def ordered(self) -> list[tuple[Monomial, int]]:
-        """Its terms, names before the constant."""
+        """Returns the terms, names before the constant."""
         return sorted(self.terms, key=lambda term: (not term[0], term[1] < 0, tuple(map(_key, term[0]))))
 
     def factors(self) -> Iterator[Factor]:
-        """Every factor at this level."""
+        """Yields every factor at this level."""
         for key, _ in self.terms:
             yield from key
 
@@ -159,7 +159,7 @@ class Poly:
 
 
 def _long_division(numerator: Poly, by: Poly) -> tuple[Poly, Poly]:
-    """Exact polynomial division, if exact."""
+    """Divides two polynomials exactly; returns 0 and the numerator if that is impossible."""
     lead, scale = max(by.terms, key=lambda term: (len(term[0]), tuple(map(_key, term[0]))))
     quotient, rest = Poly.number(0), numerator
     for _ in range(32):
@@ -242,7 +242,7 @@ class Space:
         return bound
 
     def quotient(self, value: Poly, by: Poly) -> Poly:
-        """Rounded down."""
+        """Returns the quotient, rounded down."""
         if by.constant == 1:
             return value
         if value.constant is not None and by.constant:
@@ -308,7 +308,7 @@ def variables_of(value: Poly, of_data: Callable[[Any], frozenset[str]]) -> froze
 
 
 def size_expression(text: str) -> Poly:
-    """A contract's expression over sizes as a polynomial."""
+    """Converts a contract's expression over sizes to a polynomial."""
     return _read(parse_expression(text))
 
 

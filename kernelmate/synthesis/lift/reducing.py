@@ -56,7 +56,7 @@ def _arguments(fold: Fold, places: Sequence[int], rest: Sequence[str]) -> str:
 
 
 def _looped(writer: ExpressionWriter, fold: Fold, taps: Sequence[str], order: tuple[str, ...]) -> NumpyText:
-    """Loops over taps, each of which adds a shifted array."""
+    """Returns a loop over taps, each of which adds a shifted array."""
     name = writer.name(fold.hint)
     start = (
         {"sum": "0.0", "prod": "1.0", **_INITIAL}[fold.op]
@@ -86,7 +86,7 @@ def _looped(writer: ExpressionWriter, fold: Fold, taps: Sequence[str], order: tu
 
 
 def _unmasked(writer: ExpressionWriter, body: Any) -> Any:
-    """A term without the guards that keep an index inside of an array that is padded with zeros."""
+    """Returns a term without guards that only keep an index inside an array which is padded with zeros."""
     match body:
         case Op(name="select", args=(condition, inner, Number(value=0.0))):
             factors = [inner]
@@ -116,7 +116,7 @@ def _inside(writer: ExpressionWriter, load: ArrayLoad) -> list[Poly]:
 
 
 def _product(writer: ExpressionWriter, fold: Fold, order: tuple[str, ...]) -> NumpyText | None:
-    """A sum over products of two as a product of matrices, or None."""
+    """Returns a sum of products as a matrix product; None if it is not one."""
     body = fold.body
     if not isinstance(body, Op) or body.name != "multiply" or body.kind != "float":
         return None

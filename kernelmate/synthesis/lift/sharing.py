@@ -1,4 +1,4 @@
-"""Shared memory of a block, as what was written to it: an element read is the value of the thread that wrote it."""
+"""Shared memory of a block, as its writes: an element that is read has the value of the thread that wrote it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SharedArray:
 
 @dataclass(frozen=True)
 class _Cell:
-    """Contents of an element: values of which threads, written by which thread, in which epoch."""
+    """Contents of an element: the threads whose values it has, the thread that wrote it, and the epoch."""
 
     members: int
     thread: int
@@ -69,10 +69,10 @@ class SharedAccesses:
         self.block, self.space = block, space
 
     def write(self, array: SharedArray, write: Write) -> None:
-        """Note an assignment.
+        """Records an assignment.
 
         Raises:
-            NotLifted: another thread reads the element, with no barrier between.
+            NotLifted: another thread reads the element without a barrier in between.
         """
         for at, epoch, path in array.reads:
             if epoch == write.epoch and at != write.at and not write.op and self._meet(at, path, write):
@@ -298,7 +298,7 @@ class SharedAccesses:
         return TRUE
 
     def _fixed(self, conditions: Any, writers: set[str], known: dict[str, Poly]) -> None:
-        """Variables that an equality of the conditions fixes."""
+        """Adds to `known` the variables that an equality among the conditions fixes."""
         for condition in parts(conditions):
             if not isinstance(condition, Op) or condition.name != "zero?":
                 continue
@@ -322,5 +322,5 @@ class SharedAccesses:
 
 
 def free_of(values: Sequence[Any]) -> frozenset[str]:
-    """The variables of several values."""
+    """Returns the variables of several values."""
     return frozenset().union(*map(free, values))

@@ -18,13 +18,13 @@ from kernelmate.synthesis.lift.sharing import SharedArray
 from kernelmate.synthesis.lift.values import FALSE, TRUE, Spread, negation, to_poly
 
 MOST_ITERATIONS = 128
-"""Iterations that are executed one by one."""
+"""Maximum number of iterations that are executed one by one."""
 
 _BARRIERS = ("__syncthreads", "__syncwarp", "__threadfence_block")
 
 
 class KernelMachine(ThreadMachine):
-    """A thread that executes the kernel's statements too, so that it can call the file's functions."""
+    """A machine that also executes statements, so that it can call the file's functions."""
 
     def run(self) -> None:
         """Executes the kernel's body."""
@@ -71,7 +71,7 @@ class Statements:
         self.sequence(rest)
 
     def statement(self, node: Node) -> None:
-        """One statement.
+        """Executes one statement.
 
         Raises:
             NotLifted: with its line.
@@ -344,7 +344,7 @@ class Statements:
             self._keeping(kept, loop)
 
     def _keeping(self, node: Node, loop: LiftedLoop) -> None:
-        """The loop with an element of an argument in a name, which is stored when it ends."""
+        """Executes a loop with an element of an argument kept in a local, which is stored when the loop ends."""
         machine = self.machine
         text, name = machine.text(node), f"@{machine.text(node)}"
         array = machine.text(node.child_by_field_name("argument"))

@@ -64,7 +64,7 @@ class ExpressionWriter(ABC):
         return name
 
     def pads(self) -> None:
-        """The padded arrays."""
+        """Declares the padded arrays."""
         for (array, shape), (mode, pads) in self.loading.pads.items():
             name = self.loading.base(array, shape, self.size)
             held = shape if shape == self.loading.domains.shapes[array] else None
@@ -77,7 +77,7 @@ class ExpressionWriter(ABC):
     # ------------------------------------------------------------------------------------------------------- sizes
 
     def size(self, poly: Poly) -> str:
-        """A polynomial over sizes and taps."""
+        """Returns a polynomial over sizes and taps as text."""
         return self._size(poly).code
 
     def _size(self, poly: Poly) -> NumpyText:
@@ -119,7 +119,7 @@ class ExpressionWriter(ABC):
     # ------------------------------------------------------------------------------------------------------ values
 
     def aligned(self, text: NumpyText, axes: Sequence[str]) -> str:
-        """The code for an operand of an operation along these axes."""
+        """Returns the text of an operand, aligned to these axes."""
         code, own = text.code, text.axes
         order = tuple(one for one in axes if one in own)
         binds = text.binds
@@ -145,7 +145,7 @@ class ExpressionWriter(ABC):
         return NumpyText(code, (), text.binds if code == text.code else ATOM).within(binds)
 
     def union(self, texts: Sequence[NumpyText], order: Sequence[str]) -> tuple[str, ...]:
-        """The axes of an operation."""
+        """Returns the axes of an operation's result."""
         several = [text.axes for text in texts if text.axes]
         if several and all(one == several[0] for one in several):
             return several[0]
@@ -153,7 +153,7 @@ class ExpressionWriter(ABC):
         return tuple(one for one in order if one in found)
 
     def value(self, value: Any, order: tuple[str, ...]) -> NumpyText:
-        """A value along the axes of `order` that it depends on."""
+        """Returns a value as text, along those axes of `order` that it depends on."""
         again = isinstance(value, Op | Fold) and self.repeats.worth_naming(value)
         if again and self.indent == 1 and not free(value) & set(self.loading.taps):
             return self._named(value, order)
@@ -200,7 +200,7 @@ class ExpressionWriter(ABC):
         return NumpyText(code, (), ATOM if number >= 0 else UNARY)
 
     def index(self, poly: Poly, order: tuple[str, ...]) -> NumpyText:
-        """A whole number of variables as an array."""
+        """Returns an index expression of variables as an array."""
         lone = poly.lone
         if isinstance(lone, Atom) and free(Index(poly)):
             return self._atom(lone, order)
@@ -241,7 +241,7 @@ class ExpressionWriter(ABC):
         return self._called("minimum" if atom.kind == "least" else "maximum", [first, second], order)
 
     def infix(self, name: str, first: NumpyText, second: NumpyText, order: tuple[str, ...]) -> NumpyText:
-        """A binary operator."""
+        """Applies a binary operator."""
         sign, binds = _SIGNS[name]
         axes = self.union([first, second], order)
         left = self.operand(first, axes, binds if binds > COMPARED else SUM)
@@ -372,7 +372,7 @@ class ExpressionWriter(ABC):
 
 
 def _joined(key: tuple[Any, ...], scale: int) -> tuple[tuple[Any, ...], int]:
-    """A term with `a` in the place of `b` times `a // b`."""
+    """Returns a term with `b * (a // b)` simplified to `a` where possible."""
     factors = list(key)
     for factor in key:
         if not isinstance(factor, str) or " // " not in factor:

@@ -24,7 +24,7 @@ from kernelmate.synthesis.lift.values import (
 )
 
 LONGEST = 60
-"""Threads' values that are kept as an expression, too."""
+"""Maximum number of threads for which values are also kept as an expression."""
 
 
 class ThreadBlock:
@@ -51,7 +51,7 @@ class ThreadBlock:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Variables of the threads."""
+        """Names of the threads' variables."""
         return tuple(self.values)
 
     def _name(self, name: str) -> Poly:
@@ -81,7 +81,7 @@ class ThreadBlock:
         return first // second if factor.kind == "quotient" else first % second
 
     def truth(self, condition: Any) -> Any:
-        """A condition's value for each thread, or None."""
+        """Returns a condition's value for each thread, or None if unknown."""
         match condition:
             case Op(name="negative?" | "zero?", args=(Index(poly=poly),)):
                 values = self.integers(poly)
@@ -102,13 +102,13 @@ class ThreadBlock:
         return reduce(np.logical_and, known, np.ones(self.count, dtype=bool))
 
     def own(self) -> tuple[int, ...]:
-        """Each thread alone."""
+        """Returns a set for each thread that contains only itself."""
         return tuple(1 << thread for thread in range(self.count))
 
     # ------------------------------------------------------------------------------------------- what is exchanged
 
     def spread(self, value: Any, base: Any, op: str) -> Spread | None:
-        """A value as one over `base`, or None."""
+        """Returns a value as a combination of `base` over threads; None if that is impossible."""
         if isinstance(value, Spread):
             same = value.base == base and (not value.op or not op or value.op == op)
             return value if same else None
@@ -151,7 +151,7 @@ class ThreadBlock:
         return Spread(op, spread.base, members, plain, spread.base.kind)
 
     def shuffled(self, value: Any, sources: Any, path: tuple[Any, ...]) -> Any:
-        """Each thread's value of another lane; `sources` are the lanes for each thread."""
+        """Returns, for each thread, another lane's value; `sources` has the lane for each thread."""
         if not isinstance(value, Spread):
             if not free(value) & set(self.values):
                 return value

@@ -26,7 +26,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Index:
-    """A whole number of sizes and variables."""
+    """An integer expression of sizes and variables."""
 
     poly: Poly
     kind: str = "index"
@@ -51,7 +51,7 @@ class ArrayLoad:
 
 @dataclass(frozen=True)
 class Held:
-    """A variable's value before the present iteration."""
+    """A variable's value before the current iteration."""
 
     name: str
     kind: str = "float"
@@ -80,7 +80,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class ScanValue:
-    """Results of a scan up to the iteration `at`; `exclusive` leaves that one out."""
+    """Result of a scan up to the iteration `at`; `exclusive` leaves that iteration out."""
 
     op: str
     at: str
@@ -113,7 +113,7 @@ FALSE = Number(0.0, "bool")
 
 
 def free(value: Any) -> frozenset[str]:
-    """The variables that a value depends on."""
+    """Returns the variables that a value depends on."""
     match value:
         case Index(poly=poly) | ArrayLoad(at=poly):
             return variables_of(poly, free)
@@ -192,7 +192,7 @@ class Substitution:
         self.space, self.known, self.values = space, known, values or {}
 
     def poly(self, value: Poly) -> Poly:
-        """In a polynomial."""
+        """Substitutes in a polynomial."""
         total = Poly.number(0)
         for key, scale in value.terms:
             part = Poly.number(scale)
@@ -209,7 +209,7 @@ class Substitution:
         return self.space.atom(factor.kind, tuple(self.poly(one) for one in factor.args))
 
     def value(self, value: Any) -> Any:
-        """In a value."""
+        """Substitutes in a value."""
         match value:
             case Index():
                 return Index(self.poly(value.poly))
@@ -240,7 +240,7 @@ class Substitution:
 
 
 def to_poly(value: Any) -> Poly:
-    """A whole number as a polynomial, elements of arrays as atoms."""
+    """Converts an integer value to a polynomial, with elements of arrays as atoms."""
     match value:
         case Index():
             return value.poly
@@ -300,7 +300,7 @@ def negation(condition: Any) -> Any:
 
 
 def both(first: Any, second: Any) -> Any:
-    """A conjunction."""
+    """Returns the conjunction of two conditions."""
     if FALSE in (first, second):
         return FALSE
     if first in (TRUE, second):
@@ -309,7 +309,7 @@ def both(first: Any, second: Any) -> Any:
 
 
 def parts(condition: Any) -> list[Any]:
-    """The conditions that are joined by `and`."""
+    """Splits a condition into the parts joined by `and`."""
     match condition:
         case Op(name="logical_and", args=(first, second)):
             return [*parts(first), *parts(second)]
@@ -319,7 +319,7 @@ def parts(condition: Any) -> list[Any]:
 
 
 def joined(conditions: Iterable[Any]) -> Any:
-    """Conditions as one, each once."""
+    """Joins conditions to one, each once."""
     found: Any = TRUE
     for one in dict.fromkeys(part for condition in conditions for part in parts(condition)):
         found = both(found, one)

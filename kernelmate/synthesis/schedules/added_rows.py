@@ -22,7 +22,7 @@ ROW, COLUMN = 0, 1
 
 
 def written(plan: Elements, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Args:
         plan: of one sum of rows by number, whose result has two axes.
@@ -73,7 +73,7 @@ class _AddedRows(Gather):
         self.packs.arrays.remove(self.target)
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         names, kernel, expressions = self.names, self.kernel, self.expressions
         added, number = self.plan.outputs
         results: list[str] = []

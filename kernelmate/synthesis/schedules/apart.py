@@ -22,7 +22,7 @@ Writer = Callable[[Graph, KernelText], Iterator[WrittenKernel]]
 
 
 def written(graph: Graph, kernel: KernelText, writer: Writer) -> Iterator[WrittenKernel]:
-    """The kernel's text.
+    """Yields the generated kernel.
 
     Args:
         graph: with several results.

@@ -54,10 +54,10 @@ TILES, WIDE = (AttentionTile(64, 8, 32), AttentionTile(32, 4, 32)), (AttentionTi
 
 
 def written(plan: Attention, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     size = kernel.contract.sizes[0]
     queries = 1 if plan.query is None else int(evaluate(plan.domain[plan.query], size))
@@ -93,7 +93,7 @@ def _text(plan: Attention, kernel: KernelText, tile: AttentionTile, width: int) 
 
 
 class _AttentionTiles(AttentionText):
-    """The text for one tile."""
+    """Writer of the kernel's text for one tile."""
 
     def __init__(self, plan: Attention, kernel: KernelText, tile: AttentionTile, width: int) -> None:
         super().__init__(plan, kernel, width)
@@ -106,7 +106,7 @@ class _AttentionTiles(AttentionText):
         self.products = fresh("products")
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, tile, plan = self.kernel, self.names, self.tile, self.plan
         assert plan.query is not None
         whole = plan.domain[plan.query]

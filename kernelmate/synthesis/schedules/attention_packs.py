@@ -23,7 +23,7 @@ THREADS, KEYS = 512, 4
 
 
 def text(plan: Attention, kernel: KernelText) -> WrittenKernel:
-    """The kernel's text.
+    """Returns the generated kernel.
 
     Raises:
         Refused: queries, keys or values are not vectors of one dtype in memory.
@@ -64,7 +64,7 @@ class _AttentionPacks(AttentionRows):
         self.kept = f"{names.rank} * {names.kColumns} + {names.j}"
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         found = super().written()
         why = (
             f"Written from the reference: a block per query{self._slices()}, in which each group of {self.lanes} lanes takes {KEYS} keys at a time in "

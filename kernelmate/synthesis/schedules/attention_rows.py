@@ -63,7 +63,7 @@ class AttentionRows(AttentionText):
         self.kept = f"{self.names.lane} + {WARP} * {self.names.j}"
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, plan = self.kernel, self.names, self.plan
         self.keys = self.length(plan.key, names.keys)
         self.columns = self.length(plan.column, names.columns)

@@ -42,10 +42,10 @@ UNROLLED = 4
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     plan = bags_of(graph)
     size = kernel.contract.sizes[0]
@@ -100,7 +100,7 @@ class _BagPacks(Gather):
         return super()._leaf(key)
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         plan = self.bags
         before = self._loop()
         results: list[str] = []
@@ -286,7 +286,7 @@ class _Lanes:
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         plan, kernel, names, expressions = self.plan, self.kernel, self.names, self.expressions
         sums = sums_of(plan)
         roots = [plan.operands(key)[0] for key in sums]

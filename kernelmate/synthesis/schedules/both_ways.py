@@ -24,10 +24,10 @@ WIDTHS = (32, 16, 8)
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     names = [one.name for one in kernel.outputs()]
     down: list[int] = []

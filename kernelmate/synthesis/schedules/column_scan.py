@@ -40,10 +40,10 @@ NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     text = kernel.again()
     columns = ColumnScan(plan, text)
@@ -154,7 +154,7 @@ class ColumnScan(Passes):
         return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names = self.kernel, self.names
         running, carried, body = self.running()
         self.expressions.known |= dict(zip(self.scans, running, strict=True))
@@ -255,7 +255,7 @@ class Tiles(ColumnScan):
         )
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, length = self.kernel, self.names, self.lengths[self.along]
         loads, tile = self._loads(), self._tile()
         lines = [

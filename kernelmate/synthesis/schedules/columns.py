@@ -43,10 +43,10 @@ ENOUGH_BLOCKS = 256
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     size = kernel.contract.sizes[0]
     layout = ColumnLayout(plan)
@@ -83,9 +83,10 @@ class ColumnLayout:
     """The axes of a plan, merged if every array allows it.
 
     Attributes:
-        orders: of each array that is read. every, single: of results for all elements, and for each reduction.
+        orders: axes in memory order of each array that is read.
+        every, single: orders of results with all elements, and with one for each reduction.
         gone: the axes that are reduced.
-        column: the last axis where it is not among them.
+        column: the last axis, if it is not among them.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -215,7 +216,7 @@ class Columns(Passes):
         return self.kernel.loaded(name, f"{name}[{address(order, self.lengths, self.at)}]")
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, sides = self.kernel, self.names, self.layout.axes.sides
         body = self._opening()
         constants, helpers = list(self.constants), list[str]()
@@ -278,7 +279,7 @@ class Columns(Passes):
         ]
 
     def position(self) -> tuple[str, str]:
-        """The number of an element in its column, and its type."""
+        """Returns the index of an element in its column, and its type."""
         if len(self.layout.gone) > 1:
             raise Refused("it finds a position along several axes")
         return self.names.row, "int"

@@ -38,7 +38,7 @@ PACK = 4
 STATIC_BYTES = 48 * 1024
 """Shared memory that a block may declare: CUDA C++ Programming Guide, technical specifications per compute capability."""
 ENOUGH_BLOCKS = 128
-"""Blocks from which larger tiles no longer leave multiprocessors idle."""
+"""Number of blocks from which larger tiles no longer leave multiprocessors idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,10 @@ ASYNC_TILES = (ContractionTile(128, 128, 16, 8), ContractionTile(64, 64, 32, 4))
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     size = kernel.contract.sizes[0]
     shape = ContractionShape(plan, kernel)
@@ -91,7 +91,7 @@ def _text(plan: Plan, kernel: KernelText, kind: type[_Contraction], tile: Contra
 
 
 class _Contraction(ContractionText):
-    """The text for one tile."""
+    """Writer of the kernel's text for one tile."""
 
     def __init__(self, shape: ContractionShape, kernel: KernelText, tile: ContractionTile) -> None:
         super().__init__(shape, kernel, (*shape.left, *shape.right), "kSide", "stage")
@@ -126,7 +126,7 @@ class _Contraction(ContractionText):
         return super().leaf(key)
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, tile = self.kernel, self.tile
         threads, constants = kernel.threads(BLOCK)
         wide = self.total in ("double", "long long")  # sums of 64 bits need as many registers as there are
@@ -146,7 +146,7 @@ class _Contraction(ContractionText):
         )
 
     def tile_constants(self) -> list[str]:
-        """The declaration of the sides of a block's tile."""
+        """Returns the declaration of the sides of a block's tile."""
         names, tile = self.names, self.tile
         return [
             f"constexpr int {names.kTileM} = {tile.m};  // rows of results of a block",
@@ -154,7 +154,7 @@ class _Contraction(ContractionText):
         ]
 
     def _body(self) -> list[str]:
-        """The lines between the kernel's braces."""
+        """Returns the lines between the kernel's braces."""
         names, tile, depth = self.names, self.tile, self.lengths[self.shape.k]
         stored = self.outputs if tile.side >= PACK else []
         whole = self.whole_lines(dict.fromkeys([*self._in_packs(), *stored], names.kPack))
@@ -182,7 +182,7 @@ class _Contraction(ContractionText):
         ]
 
     def _asserted(self) -> list[str]:
-        """Assertions on the constants, which depend on each other: a pack of each tile and a square of results for each thread."""
+        """Returns assertions on constants that depend on each other: a pack of each tile, a square of results per thread."""
         names, threads = self.names, self.kernel.thread_constant or str(BLOCK)
         results = f"{names.kTileM} * {names.kTileN} == {threads} * {names.kSide} * {names.kSide}"
         lines = [f'static_assert({results}, "a square of results per thread");']
@@ -212,7 +212,7 @@ class _Contraction(ContractionText):
         ]
 
     def _shared(self) -> list[str]:
-        """Declarations of the tiles.
+        """Returns the declarations of the tiles.
 
         Raises:
             Refused: they are larger than a block's shared memory.
@@ -254,7 +254,7 @@ class _Contraction(ContractionText):
         ]
 
     def _own_packs(self) -> list[str]:
-        """Declares where in the tiles a thread's packs begin."""
+        """Returns declarations of the positions in the tiles at which a thread's packs begin."""
         loaders = {self.packs[name]: name for name in reversed(self.tiles) if name in self.whole}
         return [
             "// The packs of the tiles that a thread loads.",
@@ -263,7 +263,7 @@ class _Contraction(ContractionText):
         ]
 
     def _own_pack(self, name: str) -> str:
-        """The declaration of where in a tile a thread's pack begins."""
+        """Returns the declaration of the position in a tile at which a thread's pack begins."""
         (deep, wide), (at_deep, at_wide) = self.own[name], self._places(name)
         return f"const int {wide} = {at_wide}, {deep} = {at_deep};"
 
@@ -277,7 +277,7 @@ class _Contraction(ContractionText):
         return f"threadIdx.x / {across}", f"threadIdx.x % {across} * {names.kPack}"
 
     def _loader(self, name: str) -> list[str]:
-        """The declaration of the function that loads packs of an array's type."""
+        """Returns the declaration of the function that loads packs of an array's type."""
         names, i, pack = self.names, self.names.i, self.packs[name]
         row, at, end, whole, held = (
             self.kernel.names.fresh(one) for one in ("line", "first", "end", "aligned", "pack")
@@ -346,7 +346,7 @@ class _Contraction(ContractionText):
         ]
 
     def _side_of(self, name: str) -> tuple[int, str, str]:
-        """An operand's axis beside the sum's, the position along it, and the block's first."""
+        """Returns the axis of an operand other than the sum's, the position along it, and the block's first one."""
         names, shape = self.names, self.shape
         return (shape.m, names.m, names.m_first) if name in shape.left else (shape.n, names.n, names.n_first)
 
@@ -365,7 +365,7 @@ class _Contraction(ContractionText):
         return f"{first} + {number} / {self.names.kPack} * ({side} / {self.tile.side // PACK}) + {number} % {self.names.kPack}"
 
     def _products(self) -> list[str]:
-        """The products of one tile, from registers."""
+        """Returns the products of one tile, from registers."""
         names = self.names
         inner: list[str] = []
         text = " * ".join(self.expressions.locals_for(self.terms, inner))
@@ -398,7 +398,7 @@ class _Contraction(ContractionText):
         return f"for (int {name} = 0; {name} < {self.names.kSide}; ++{name})"
 
     def _results(self) -> list[str]:
-        """The values that follow from each sum, and stores within the result."""
+        """Returns the values computed from each sum, and their stores within the bounds of the result."""
         names, shape = self.names, self.shape
         lines, values = self.values(f"{names.sum}[{names.i}][{names.j}]", self.outside)
         packs = {name: self.kernel.names.fresh(f"{name}_pack") for name in values if name in self.whole}
@@ -449,7 +449,7 @@ class _AsyncContraction(_Contraction):
         self.copies = {count: kernel.names.outermost(f"copy_{count}_bytes") for count in (4, 16)}
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         plain, tile = super().written(), self.tile
         counts = [4] + [16] * any(name in self.whole for name in self._in_packs())
         return replace(
@@ -465,15 +465,15 @@ class _AsyncContraction(_Contraction):
         return [name for name in self.operands if self.along(name) != self.shape.k]
 
     def _asserted(self) -> list[str]:
-        """Copies take turns, so that only the results depend on the number of threads."""
+        """Returns the assertion on the results alone: copies work with any number of threads."""
         return super()._asserted()[:1]
 
     def _own_packs(self) -> list[str]:
-        """Declares nothing: no pack is held in registers."""
+        """Returns no declarations: no pack is held in registers."""
         return []
 
     def _turn(self, products: list[str]) -> list[str]:
-        """The copies of one tile are started, the one before is multiplied."""
+        """Returns statements that start the copies of one tile and multiply the one before."""
         return [
             "// The tile before has arrived, and no thread reads the one before that, which is overwritten now.",
             'asm volatile("cp.async.wait_all;" ::: "memory");',
@@ -483,7 +483,7 @@ class _AsyncContraction(_Contraction):
         ]
 
     def _copied(self, name: str) -> list[str]:
-        """The copy of an operand's tile."""
+        """Returns the copy of an operand's tile."""
         side = self.tile.m if name in self.shape.left else self.tile.n
         if self.along(name) == self.shape.k:
             # Eight neighbouring elements of four rows are stored by a warp: in different banks, as rows of the tile are 4 longer.

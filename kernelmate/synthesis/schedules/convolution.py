@@ -33,16 +33,16 @@ LONGEST_LINE = 40
 """Values of the input that a thread keeps in registers."""
 
 ENOUGH_BLOCKS = 264
-"""Two blocks for each of 132 multiprocessors (H100)."""
+"""Two blocks for each of the 132 multiprocessors of an H100."""
 
 _WORDS = ("col", "row", "plane")
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     sizes = kernel.contract.sizes
     names, shapes = output_shapes(kernel)
@@ -66,7 +66,7 @@ def _text(plan: Windows, found: Convolution, kernel: KernelText, tile: Convoluti
 
 
 class _Convolving:
-    """The text for one tile."""
+    """Writer of the kernel's text for one tile."""
 
     def __init__(self, plan: Windows, found: Convolution, kernel: KernelText, tile: ConvolutionTile) -> None:
         self.plan, self.found, self.kernel, self.tile = plan, found, kernel, tile
@@ -117,7 +117,7 @@ class _Convolving:
         return (self.tile.positions[place] - 1) * one.stride + one.span + 1
 
     def _depth(self) -> int:
-        """Channels at a time: as many as shared memory has room for."""
+        """Returns the channels per step: as many as shared memory has room for."""
         last = -(-self._patch(-1) // SPAN) * SPAN
         patch = last * math.prod(self._patch(place) for place in range(len(self.words) - 1))
         each = (patch + math.prod(self.found.taps) * (self.tile.out + SPAN)) * (
@@ -139,7 +139,7 @@ class _Convolving:
         return self.text.number_text(value)[0]
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, tile, real = self.kernel, self.names, self.tile, self.kernel.real
         opening, grid = self._block()
         c_first, channels = names.c_first, self._number(self._channels())
@@ -373,7 +373,7 @@ class _Convolving:
         return axis not in places or self.lengths[places[axis]] != "1"
 
     def text_of(self, entry: object) -> Linear:
-        """An entry of an index as a sum."""
+        """Returns an entry of an index as a sum."""
         name = str(entry)
         return Linear(((name, 1),)) if name.startswith("__") else Linear((), int(name))
 

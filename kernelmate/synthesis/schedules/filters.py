@@ -24,15 +24,15 @@ EACH = 4
 """Neighbouring results of a thread: so many floats are one access of 16 bytes."""
 
 TAPS = 64
-"""Taps at a time."""
+"""Taps per step."""
 
 FEWEST = 16
-"""Taps from which a tile pays for its barriers; fewer are read from L1."""
+"""Minimum number of taps for which a tile pays for its barriers; fewer are read from L1."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SignalPlace:
-    """A position along an axis of an array: of the axes of the plan so many steps each, from an offset on."""
+    """A position along an axis of an array: an offset, and a number of steps along each axis of the plan."""
 
     steps: dict[int, int]
     offset: Linear
@@ -40,7 +40,7 @@ class _SignalPlace:
 
 @dataclass(frozen=True, slots=True)
 class _Filter(Elements):
-    """Results along their axes, the last one that of the signal; products along one more, of the taps."""
+    """Results along their axes, of which the last is the signal's; products have one more axis, of the taps."""
 
     def operands(self, key: Key) -> tuple[Key, ...]:
         """Returns where the operands of an operation are evaluated; parts of arrays are left whole."""
@@ -53,7 +53,7 @@ class _Filter(Elements):
         return ((node.args[0], (*index[:axis], self.summed, *index[axis:])),)
 
     def bare(self, key: Key) -> Key:
-        """The key behind views, and behind casts between floats."""
+        """Returns the key of the operand behind views and casts between floats."""
         node = self.node(key)
         floats = node.op == "cast" and self.graph.nodes[node.args[0]].dtype.startswith("float")
         return self.bare(self.operands(key)[0]) if node.op == "view" or floats else key
@@ -96,7 +96,7 @@ class _Filter(Elements):
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's text.
+    """Yields the generated kernel.
 
     Raises:
         Refused: it is no filter along the last axis of vectors or rows, or its taps are few or of a fixed number.
@@ -105,7 +105,7 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _sliced_first(graph: Graph) -> Graph:
-    """The graph with slices of a sum before the sum, and before the products that it adds."""
+    """Returns the graph with slices of a sum moved before the sum and the products that it adds."""
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):
         if node.op != "window" or len(node.args) != 1 or nodes[node.args[0]].op != "reduce":
@@ -151,7 +151,7 @@ def _plan(graph: Graph) -> _Filter:
 
 
 class _FilterText:
-    """The text."""
+    """Writer of the kernel's text."""
 
     def __init__(self, plan: _Filter, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
@@ -170,7 +170,7 @@ class _FilterText:
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
 
     def _operands(self) -> None:
-        """Tells the signal from the taps: their arrays, and where they are read."""
+        """Determines which operand is the signal and which are the taps, and the positions at which both are read."""
         plan = self.plan
         product = plan.bare(plan.operands(self.sum)[0])
         if plan.node(product).op != "map" or plan.node(product).data[0] != "multiply":
@@ -206,13 +206,13 @@ class _FilterText:
         return self.kernel.loaded(name, f"{name}[{place}]")
 
     def _at_row(self, place: str) -> str:
-        """The number of an element of the results' row."""
+        """Returns the index of an element in the results' row."""
         if not self.last:
             return place
         return f"{self.names.row} * {self.names.count} + {place}"
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, plan = self.kernel, self.names, self.plan
         self.expressions.known[self.sum] = f"{names.sums}[{names.r}]"
         final: list[str] = []
@@ -263,7 +263,7 @@ class _FilterText:
         ]
 
     def _added(self, offset: Linear) -> str:
-        """An offset as a further term of a sum, in C++."""
+        """Returns an offset as a further term of a sum, in C++."""
         sign, other = " + ", offset
         if sum(factor for _, factor in offset.terms) < 0 or (not offset.terms and offset.constant < 0):
             sign, other = " - ", offset.times(-1)
@@ -271,7 +271,7 @@ class _FilterText:
         return "" if text == "0" else f"{sign}{text if text.isalnum() else f'({text})'}"
 
     def _taken(self, taps: str, each: str) -> list[str]:
-        """The body of the loop over taps that are in shared memory together."""
+        """Returns the body of the loop over the taps in shared memory."""
         kernel, names = self.kernel, self.names
         side = kernel.arguments[self.signal].shape or ("1",)
         length = kernel.size(side[-1])

@@ -1,7 +1,7 @@
-"""Elements by number: packs along the last axis of the result, what chooses rows computed once for each pack.
+"""Elements by index: packs along the last axis of the result; indices that select rows are computed once per pack.
 
-Traffic: results are written once in packs of 16 bytes; arrays whose last axis is the result's are read so, too, and other elements
-one by one, from the cache where neighbours share them. Arithmetic: that of the graph for each element.
+Traffic: results are written once in packs of 16 bytes. Arrays whose last axis is the result's are read in the same way,
+other elements one by one, from the cache if neighbours share them. Arithmetic: that of the graph for each element.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ BLOCK = 256
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     graph = without_reshapes(graph)
     domain = tuple(side for side in graph.nodes[graph.outputs[0]].shape if side != "1")
@@ -72,7 +72,7 @@ class Gather:
         self.expressions = Expressions(plan, kernel, self._leaf, frozenset({"inner"}))
 
     def _inputs(self) -> dict[str, set[tuple]]:  # type: ignore[type-arg]
-        """The indices at which each array is met."""
+        """Returns the indices at which each array is read."""
         found: dict[str, set[tuple]] = {}  # type: ignore[type-arg]
         every = tuple(range(len(self.plan.domain)))
         for key in walk(self.plan):
@@ -108,7 +108,7 @@ class Gather:
         return self.kernel.loaded(name, self._element(name, self.numbers.address(key, self.expressions)))
 
     def _element(self, name: str, address: str) -> str:
-        """An element of an array; rows that all elements of a thread lie in get a pointer."""
+        """Returns an element of an array; a row that all elements of a thread share gets a pointer."""
         found = re.fullmatch(r"(\(?static_cast.+) \+ (?:(\w+)|\((\w+ \+ \w+)\))", address)
         row, place = (found[1], found[2] or found[3]) if found is not None else ("", "")
         words = re.findall(r"[A-Za-z_]\w*", row)
@@ -125,14 +125,14 @@ class Gather:
         return f"{self._rows[name, row]}[{place}]"
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         results: list[str] = []
         self.numbers.taken(self.plan.outputs, self.expressions, results)
         results += self.stored(results)
         return self.packed([], results, self.loads(walk(self.plan)))
 
     def stored(self, lines: list[str]) -> list[str]:
-        """Statements that put the values of one element of each output into its pack; locals go to `lines`."""
+        """Returns statements that put one element of each output into its pack; locals go to `lines`."""
         texts = self.expressions.locals_for(self.plan.outputs, lines)
         targets = self._targets()
         return [
@@ -148,7 +148,7 @@ class Gather:
         }
 
     def loads(self, keys: Iterable[tuple]) -> list[str]:  # type: ignore[type-arg]
-        """Statements that load packs of the arrays among some operations."""
+        """Returns statements that load packs of the arrays among some operations."""
         found = []
         for key in keys:
             node = self.plan.node(key)
@@ -212,7 +212,7 @@ class Gather:
         return found
 
     def _launched(self, helper: str, passed: Sequence[str], text: str, opening: Sequence[str]) -> WrittenKernel:
-        """The kernel's own body: which packs a thread has."""
+        """Returns the kernel, whose body assigns packs to threads."""
         kernel, names, width, wide = self.kernel, self.names, self.packs.width, self.packs.wide
         arguments = ", ".join(passed)
         deep = any(

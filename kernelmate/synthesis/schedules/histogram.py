@@ -1,7 +1,8 @@
-"""Counts and sums by number: counts of each block in shared memory where there are few, then one addition for each.
+"""Counts and sums by index: each block counts in shared memory if there are few counts, and adds them once.
 
-Traffic: samples are read once, 16 bytes at a time, and each block adds each count once. Arithmetic: one atomic addition per sample.
-Counts are whole numbers, so any order gives the same; sums of floats are written only where the kernel as it is adds atomically.
+Traffic: samples are read once, 16 bytes at a time, and each block adds each count once. Arithmetic: one atomic addition
+per sample. Counts are integers, so that their order does not matter; sums of floats are written only if the baseline
+adds atomically.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kernelmate.synthesis.schedules.total import MOST_ALONE
 
 BLOCK = 256
 MULTIPROCESSORS, RESIDENT = 132, 4
-"""Multiprocessors of an H100, and the most blocks for each."""
+"""Multiprocessors of an H100, and the maximum of blocks for each."""
 
 PER_THREAD = 4
 """Packs per thread, before more threads are used."""
@@ -40,10 +41,10 @@ ATOMIC = ("int32", "uint32", "int64", "uint64", "float32", "float64")
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     size = kernel.contract.sizes[0]
     plan = bins_of(graph)
@@ -159,7 +160,7 @@ class Histogram:
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, width = self.kernel, self.names, self.packs.width
         count = kernel.count(self.plan.domain[1:])
         function = self._function()
@@ -217,7 +218,7 @@ class Histogram:
         return lines
 
     def _function(self) -> list[str]:
-        """The lambda that adds one sample."""
+        """Returns the lambda that adds one sample."""
         names, kernel = self.names, self.kernel
         if self.bins is not None:
             self._shared()  # names what the counts are added to
@@ -245,7 +246,7 @@ class Histogram:
         return f"atomicAdd({pointer}, {value});"
 
     def _noun(self) -> str:
-        """The user's word for what is counted, the array's name if it is a plural."""
+        """Returns the user's word for the samples: the array's name if it is a plural."""
         first = self.packs.arrays[0] if self.packs.arrays else ""
         return first if re.fullmatch(r"[a-z]+[^su]s", first) else "samples"
 

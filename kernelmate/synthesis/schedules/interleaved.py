@@ -115,7 +115,7 @@ def _spread(plan: Windows, step: int, each: Linear | None) -> Windows:
 
 
 class _Interleaved(WindowText):
-    """The text."""
+    """Writer of the kernel's text."""
 
     def __init__(self, plan: Windows, kernel: KernelText) -> None:
         if not plan.domain or plan.domain[-1].isdigit():
@@ -137,7 +137,7 @@ class _Interleaved(WindowText):
         self.count = self._results()
 
     def _chooses(self, key: Key, variable: str) -> bool:
-        """Unrolls reductions over few elements: each element is one of a pack."""
+        """Returns True: reductions over few elements are unrolled, with each element from a pack."""
         return True
 
     def _point(self, keys_read: Sequence[Key], lines: list[str]) -> None:
@@ -218,7 +218,7 @@ class _Interleaved(WindowText):
         return self.kernel.loaded(group.name, f"{self.names_of[group]}.at[{self._at(group, place)}]")
 
     def _hint(self, key: Key) -> None:
-        """An element is called after its array, with its place where a result needs several of one."""
+        """Names an element after its array, and its position if a result needs several elements of it."""
         if key in self.offsets:
             group, place = self.offsets[key]
             several = len({one for other, one in self.offsets.values() if other == group}) > 1
@@ -229,7 +229,7 @@ class _Interleaved(WindowText):
         return f"{text} + {place}" if place else text
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, local, plan = self.kernel, self.local, self.plan
         bare = kernel.kernel.name.rpartition("::")[2]
         function = kernel.names.outermost(f"{bare}_results")
@@ -260,7 +260,7 @@ class _Interleaved(WindowText):
         )
 
     def _function(self) -> list[str]:
-        """The lines of the function of several results."""
+        """Returns the lines of the function that computes several results."""
         local, kernel = self.local, self.kernel
         self._positions = {f"__{axis}": name for axis, name in enumerate(self.outer_names)} | {self.last: local.i}
         types: dict[tuple[str, int], str] = {}
@@ -305,7 +305,7 @@ class _Interleaved(WindowText):
         return [*lines, *loads, "#pragma unroll", *loop, *stores]
 
     def _launched(self, function: str, parameters: Sequence[str], width: str) -> tuple[tuple[str, ...], list[str]]:
-        """The grid, and the kernel's own lines."""
+        """Returns the grid, and the kernel's own lines."""
         kernel, local, domain = self.kernel, self.local, self.plan.domain
         side = domain[-1]
         length = kernel.size(existing(side).bare())
@@ -357,7 +357,7 @@ class _Interleaved(WindowText):
         return (blocks,), lines
 
     def _aligned(self) -> str:
-        """The condition that every row of every array begins at a whole pack."""
+        """Returns the condition that every row of every array begins at a whole pack."""
         tests: dict[str, None] = {}
         pointers = [
             f"reinterpret_cast<size_t>({one})"
@@ -380,7 +380,7 @@ def _bare(side: str) -> str:
 
 
 def _summed(body: Sequence[str]) -> list[str]:
-    """Lines in which a sum that was begun with zero, and a few terms added to it, are one expression."""
+    """Returns the lines with a sum that starts at zero and its few terms joined to one expression."""
     lines: list[str] = []
     for line in body:
         begun = re.fullmatch(r"(?:const )?(float|double) (\w+) = (.+);", lines[-1]) if lines else None

@@ -32,7 +32,7 @@ from kernelmate.synthesis.reductions import WARP
 BLOCK = 256
 
 FILLING = 132 * 1024
-"""Threads at which an H100 is filled well enough: half of those that its multiprocessors hold."""
+"""Number of threads that fill an H100 well: half of those that its multiprocessors hold."""
 
 ROW, OTHER = 0, 1
 """The two axes: elements of the results, and those of the other set."""
@@ -40,7 +40,7 @@ ROW, OTHER = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class _Pairs(Elements):
-    """Elements of both sets."""
+    """Plan of a reduction over pairs: elements of both sets."""
 
     def operands(self, key: Key) -> tuple[Key, ...]:
         """Returns where the operands of an operation are evaluated; for a reduction, along the other set."""
@@ -52,7 +52,7 @@ class _Pairs(Elements):
         return ((node.args[0], (*index[:axis], taken, *index[axis:])),)
 
     def axes(self) -> dict[Key, frozenset[int]]:
-        """The axes along which each value differs."""
+        """Returns the axes along which each value differs."""
         found: dict[Key, frozenset[int]] = {}
         for key in walk(self):
             node = self.node(key)
@@ -63,7 +63,7 @@ class _Pairs(Elements):
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
         Refused: it does not reduce over pairs of elements that a row and a column of arrays have.
@@ -112,7 +112,7 @@ def _plan(graph: Graph) -> _Pairs:
 
 
 class _AllPairs:
-    """The text for a number of lanes for each element of the results."""
+    """Writer of the kernel's text for a number of lanes per element of the results."""
 
     def __init__(self, plan: _Pairs, places: list[tuple[int, Component]], kernel: KernelText, lanes: int) -> None:
         self.plan, self.places, self.kernel, self.lanes = plan, places, kernel, lanes
@@ -141,7 +141,7 @@ class _AllPairs:
         return self.kernel.loaded(name, f"{name}[{self._address(key)}]")
 
     def _address(self, key: Key) -> str:
-        """The number of an element in an array."""
+        """Returns the index of an element in an array."""
         name, *numbers = self.plan.node(key).data
         sides = self.kernel.arguments[str(name)].shape or ()
         moving = iter(key[1])
@@ -157,13 +157,13 @@ class _AllPairs:
         return text or "0"
 
     def _word(self, key: Key) -> str:
-        """A name for an element of an array: `p_x` of a point, else with its numbers."""
+        """Returns a name for an element of an array: `p_x` of a point, else with its indices."""
         name, *numbers = self.plan.node(key).data
         element = tuple(one if isinstance(one, int) else None for one in numbers)
         return f"{name}{suffix(self.kernel.arguments[str(name)].shape or (), element)}"
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, expressions, plan = self.kernel, self.names, self.expressions, self.plan
         members = self._members()
         for key, (name, _, _) in members.items():
@@ -197,7 +197,7 @@ class _AllPairs:
         )
 
     def _total(self, key: Key) -> str:
-        """A name for what is reduced: the reference's, or of the result that it is; else an empty text."""
+        """Returns a name for the reduced value: the reference's, or its result's; else an empty text."""
         found = self.plan.node(key).name
         for (place, element), one in zip(self.places, self.plan.outputs, strict=True):
             if self.expressions.bare(one) == key and any(number is not None for number in element):
@@ -206,7 +206,10 @@ class _AllPairs:
         return found if self.kernel.names.is_free(found) else ""
 
     def _members(self) -> dict[Key, tuple[str, str, str]]:
-        """The parts of each element of the other set that a tile holds: by value its name, type and text, the element's number being `other`."""
+        """Returns the values of each element of the other set that a tile holds: name, type and text by key.
+
+        `other` is the element's index.
+        """
         found: dict[Key, tuple[str, str, str]] = {}
         taken, seen, differs = {"unused"}, set[Key](), self.plan.axes()
         before, self.at[OTHER] = self.at[OTHER], self.names.other
@@ -254,7 +257,7 @@ class _AllPairs:
         return [*own, f"const size_t {names.mine} = {past};  // past the last result, its values are computed again"]
 
     def _loop(self, members: dict[Key, tuple[str, str, str]], body: list[str]) -> list[str]:
-        """The loop over tiles of the other set."""
+        """Returns the loop over tiles of the other set."""
         names, others = self.names, self.kernel.size(self.plan.domain[OTHER])
         others = others if others.isidentifier() or others.isdigit() else f"({others})"
         types = [ctype for _, ctype, _ in members.values()]
@@ -287,7 +290,7 @@ class _AllPairs:
         ]  # fmt: skip
 
     def _stores(self, totals: dict[Key, str]) -> list[str]:
-        """Statements that compute and store the results from what was reduced."""
+        """Returns statements that compute and store the results from the reduced values."""
         kernel, expressions, names = self.kernel, self.expressions, self.names
         known = {key: name for key, name in expressions.known.items() if not expressions.varies(key)}
         expressions.known = {**known, **totals}
@@ -308,7 +311,7 @@ class _AllPairs:
         )
 
     def _place_of(self, name: str, element: Component) -> str:
-        """The number of an element of a result."""
+        """Returns the index of an element of a result."""
         text = ""
         for side, one in zip(self.kernel.arguments[name].shape or (), element, strict=True):
             here = str(one) if one is not None else "" if side == "1" else self.names.row

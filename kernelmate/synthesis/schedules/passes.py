@@ -25,9 +25,10 @@ class _Accumulator:
     """The locals of one reduction.
 
     Attributes:
-        key: the reduction. kind: `sum`, ... ctype: the type of its values. name: of the local that holds what was found.
-        starts: declarations before the pass. final: the statement after it. result: the text of the result.
-        at: the local that holds a position, where one is wanted. own: the local that keeps what a thread found itself.
+        key: the reduction. kind: `sum`, ... ctype: the type of its values.
+        name: of the local that accumulates. starts: declarations before the pass. final: the statement after it.
+        result: the text of the result. at: the local that holds a position, if one is wanted.
+        own: the local that keeps a thread's own value.
     """
 
     key: Key
@@ -72,7 +73,7 @@ class Passes:
     def loop(
         self, roots: Sequence[Key], body: list[str], stores: Sequence[str], before: Sequence[str] = ()
     ) -> list[str]:
-        """A pass: `before`, and a loop over the elements with the lines of `body`, which computes `roots`."""
+        """Returns a pass: `before`, and a loop over the elements with the lines of `body`, which computes `roots`."""
         raise NotImplementedError
 
     def accesses(self, outputs: Sequence[str], single: str) -> dict[str, str]:
@@ -98,7 +99,7 @@ class Passes:
         return found
 
     def stores(self, pairs: Sequence[tuple[Key, str]], place: Callable[[str], str]) -> list[str]:
-        """Statements that compute some outputs and store each at its place."""
+        """Returns statements that compute some outputs and store each at its place."""
         lines: list[str] = []
         texts = self.expressions.locals_for([key for key, _ in pairs], lines)
         values = [
@@ -145,7 +146,7 @@ class Passes:
         raise NotImplementedError
 
     def reduction(self, keys: Sequence[Key]) -> list[str]:
-        """One pass over the row, and its results in every thread."""
+        """Returns one pass over the row, after which every thread has its results."""
         by_node: dict[int, _Accumulator] = {}
         for key in sorted(keys, key=lambda one: not is_extreme(self.plan.node(one).data[0])):
             if key[0] not in by_node:
@@ -252,7 +253,7 @@ class Passes:
         return next((one for one in (plain, several) if len(one) < 24 and self.kernel.names.is_free(one)), wanted)
 
     def _sums_several(self) -> bool:
-        """True if there are sums of different arrays, so that their names tell which."""
+        """True if there are sums of different arrays, so that their names must distinguish them."""
         sums = [
             key
             for key in walk(self.plan)
@@ -261,7 +262,7 @@ class Passes:
         return len({tuple(sorted({*self._arrays(self.plan.operands(key)[0])})) for key in sums}) > 1
 
     def _arrays(self, key: Key) -> Iterator[str]:
-        """The arrays whose elements a value is computed from, as far as no reduction lies between."""
+        """Yields the arrays from which a value is computed without a reduction in between."""
         node = self.plan.node(key)
         if node.op == "input":
             yield str(node.data[0])

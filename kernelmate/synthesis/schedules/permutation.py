@@ -1,4 +1,4 @@
-"""Maps that meet arrays in another order of axes than their results: through a shared tile, or in packs along the last axis.
+"""Element-wise operations on arrays with another order of axes: through a shared tile, or in packs along the last axis.
 
 Traffic: each array is read and written once, in whole sectors. Arithmetic: that of the graph for each element.
 """
@@ -32,10 +32,10 @@ MOST_HELD = 34000
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     columns = int(evaluate(plan.domain[-1], kernel.contract.sizes[0])) if plan.domain else 1
     packs: list[type[_Packs]] = [_RowPacks, _Packs] if columns >= LONG_ROW else [_Packs, _RowPacks]
@@ -84,7 +84,7 @@ class _Free:
         self.expressions = Expressions(plan, kernel, self.leaf, frozenset({"flat"}))
 
     def leaf(self, key: Key) -> str:
-        """The text of an array's element, a scalar or a position."""
+        """Returns the text of an array's element, a scalar or a position."""
         node = self.plan.node(key)
         if node.op == "scalar":
             return self.kernel.loaded(str(node.data[0]), str(node.data[0]))
@@ -98,11 +98,11 @@ class _Free:
         return [name for name, order in self.orders.items() if not any(isinstance(axis, str) for axis in order)]
 
     def position(self, axis: int | str) -> str:
-        """The text of the position along an axis."""
+        """Returns the text of the position along an axis."""
         raise NotImplementedError
 
     def element(self, name: str) -> str:
-        """The text of the element of an array that is read."""
+        """Returns the text of an element of an array that is read."""
         raise NotImplementedError
 
     def values(self, lines: list[str]) -> list[str]:
@@ -163,7 +163,7 @@ class _PermutationTiles(_Free):
         self.at[self.source], self.at[self.target] = names.source, names.target
 
     def tiled(self) -> list[str]:
-        """The arrays that go through a tile."""
+        """Returns the arrays that go through a tile."""
         return [name for name, order in self.orders.items() if order == self.turned]
 
     def position(self, axis: int | str) -> str:
@@ -177,7 +177,7 @@ class _PermutationTiles(_Free):
         return f"{name}[{address(self.orders[name], self.lengths, self.at)}]"
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, sides = self.kernel, self.names, self.axes.sides
         blocks = [f"cdiv({sides[axis]}, {self.side})" for axis in (self.source, self.target)]
         native = self._is_native()
@@ -302,7 +302,7 @@ class _WideTiles(_PermutationTiles):
 
 
 class _PackExpressions(Expressions):
-    """Expressions of the elements of a pack, before which is computed what they share."""
+    """Expressions of a pack's elements; subexpressions that all elements share are computed before them."""
 
     def __init__(self, plan: Plan, kernel: KernelText, leaf: Leaf, varying: frozenset[str], packs: _Packs) -> None:
         super().__init__(plan, kernel, leaf, varying)
@@ -319,7 +319,7 @@ class _PackExpressions(Expressions):
         return node.op not in ("map", "cast", "view", "reshape") or any(map(self.varies, self.plan.operands(key)))
 
     def element_name(self, array: str, key: Key) -> str:
-        """An element that a whole row shares is called after it."""
+        """Returns the name for an element; one that a whole row shares is named after the row."""
         return f"{array}_i" if self.varies(key) else f"row_{array}"
 
 
@@ -362,7 +362,7 @@ class _Packs(_Free):
         return f"{name}[{address(self.orders[name], self.lengths, self.at)}]"
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, packs = self.kernel, self.names, self.packs
         columns = self.lengths[self.last]
         helper = kernel.names.outermost(f"{kernel.kernel.name.rpartition('::')[2]}_pack")
@@ -399,7 +399,7 @@ class _Packs(_Free):
         return self.launched(helper, passed, "\n".join([comment, kernel.definition(head, inner)]))
 
     def _load(self, name: str) -> list[str]:
-        """The load of an array's pack, from a pointer to its row where the address is a long one."""
+        """Returns the load of an array's pack, from a pointer to its row if the address is long."""
         place = address(self.orders[name], self.lengths, self.at)
         load = self.packs.load(name, f"{name} + {place}")
         begin = place.removesuffix(f" + {self.names.column}")
@@ -410,7 +410,7 @@ class _Packs(_Free):
         return [pointer, self.packs.load(name, f"{row} + {self.names.column}")]
 
     def guard(self) -> str:
-        """The condition that rows and addresses are of whole packs."""
+        """Returns the condition that rows and addresses consist of whole packs."""
         whole = f"{self.lengths[self.last]} % {self.packs.wide} == 0"
         return " && ".join(filter(None, [whole, self.packs.aligned(self.packs.wide)]))
 
@@ -475,7 +475,7 @@ class _RowPacks(_Packs):
     skips_first = True
 
     def launched(self, helper: str, passed: Sequence[str], text: str) -> WrittenKernel:
-        """A row for each block."""
+        """Returns the kernel with a row for each block."""
         kernel, names, columns, width = self.kernel, self.names, self.lengths[self.last], self.packs.width
         arguments = f"{', '.join(passed)}, {names.row}, {names.column}"
 

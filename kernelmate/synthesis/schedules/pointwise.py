@@ -22,10 +22,10 @@ LONG_ROW = 2048
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     if not plan.split:
         flat, *others = [plan, *(replace(plan, split=split) for split in range(1, len(plan.domain)))]
@@ -131,7 +131,7 @@ class _Elements:
         return [*block_of(head, [*lines, *finals])[:-1], "};"]
 
     def _place(self, access: str) -> str:
-        """The name of an element's position along the axes of an access."""
+        """Returns the name of an element's position along the axes of an access."""
         return str({"flat": self.names.position, "row": self.names.row, "column": self.names.column}[access])
 
     @property
@@ -151,7 +151,7 @@ class _Elements:
         return [*reads, *places, *written]
 
     def call(self, name: str, texts: dict[str, str]) -> str:
-        """A call of the lambda, with the text of each array's element and position."""
+        """Returns a call of the lambda, with the text of each array's element and position."""
         places = [texts[f"@{one}"] for one in self.positions if one in self.varying]
         values = [*(texts[one] for one in self._read()), *places]
         if self.single:
@@ -174,7 +174,7 @@ class _Flat:
         self.constant, self.above = self._constants()
 
     def _constants(self) -> tuple[list[str], list[str]]:
-        """The declaration of the elements of a pack, in the kernel; above it where launches divide by their number."""
+        """Returns the declarations of the pack size: in the kernel, and above it if launches divide by it."""
         width, comment = self.elements.packs.width, "elements per thread"
         if width > 1 and self.kernel.kernel.launches:
             self.kernel.names.release(self.names.kPack)
@@ -183,7 +183,7 @@ class _Flat:
         return [f"constexpr int {self.names.kPack} = {width};  // {comment}"], []
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, packs, plan = self.kernel, self.elements.packs, self.plan
         function = self.elements.function(self.names.element)
         wide = packs.width > 1
@@ -217,7 +217,7 @@ class _Flat:
         return lines
 
     def _texts(self, at: str) -> dict[str, str]:
-        """Each array's element and position, for an element number."""
+        """Returns each array's element and position, for an element's index."""
         columns = _grouped(self.columns)
         texts = {name: f"{name}[{at}]" for name in self.elements.flat}
         for name, access in self.elements.inputs.items():
@@ -282,7 +282,7 @@ class _ByRows:
         self.elements = _Elements(plan, kernel, self.varying, self.names)
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, packs, plan = self.kernel, self.elements.packs, self.plan
         length = kernel.size(plan.columns)
         if packs.width == 1:

@@ -16,7 +16,7 @@ from kernelmate.synthesis.schedules.row_recurrence import RowRecurrence, linear_
 from kernelmate.synthesis.schedules.scan import plan_of_scans, written_by
 
 AHEAD = 8
-"""Rows whose loads overlap: the values that are carried depend on each other, the loads do not."""
+"""Number of rows whose loads overlap: carried values depend on each other, loads do not."""
 
 
 class ColumnRecurrence(ColumnScan):
@@ -44,7 +44,7 @@ class ColumnRecurrence(ColumnScan):
         self.carried = [kernel.names.fresh(self._name(name, place)) for place, name in enumerate(named)]
 
     def _name(self, said: str, place: int) -> str:
-        """A name for a carried value: the reference's own, or that of the result which it becomes."""
+        """Returns a name for a carried value: the reference's own, or that of its result."""
         if said and self.kernel.names.is_free(said):
             return said
         for key, name in zip(self.plan.outputs, self.outputs, strict=True):
@@ -54,11 +54,11 @@ class ColumnRecurrence(ColumnScan):
         return f"last_{node.data[0]}" if node.op == "input" else "carried"
 
     def _results(self, number: int, kind: str) -> list[Key]:
-        """The keys of the results of one kind (`all`, `before` or `last`) of carried value `number`."""
+        """Returns the keys of the results of one kind (`all`, `before` or `last`) of carried value `number`."""
         return [key for key in self.recurrences if self.plan.node(key).data[1:3] == (number, kind)]
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, expressions = self.kernel, self.names, self.expressions
         declared: list[str] = []
         texts = expressions.locals_for(self.starts, declared)
@@ -94,14 +94,14 @@ class ColumnRecurrence(ColumnScan):
         )
 
     def _know(self, number: int, kind: str, name: str) -> None:
-        """A local holds a result of a carried value from now on."""
+        """Records that a local now holds a result of a carried value."""
         state = self.states[number]
         if kind == "before" and state is not None:
             self.expressions.known[state] = name
         self.expressions.known |= dict.fromkeys(self._results(number, kind), name)
 
     def _turn(self, whole: Sequence[tuple[Key, str]], place: object) -> list[str]:
-        """Statements of one row: results that need the values before it, the values after it, and the other results."""
+        """Returns statements of one row: results from the values before it, the values after it, and the other results."""
         body: list[str] = []
         early = [pair for pair in whole if self._needs(pair[0], "before")]
         late = [pair for pair in whole if pair not in early]
@@ -163,10 +163,10 @@ class ColumnRecurrence(ColumnScan):
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts: a thread per column, or for rows a scan of steps.
+    """Yields generated kernels: a thread per column, or a scan of steps along rows.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     plan = plan_of_scans(graph)
     if plan.kind == "columns":

@@ -1,4 +1,4 @@
-"""Texts of the elements that a row meets: of whole rows, of vectors along some axes, of scalars and positions."""
+"""Texts of the elements that a row uses: of whole rows, of vectors along some axes, of scalars and positions."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class RowElements(Passes):
             self.firsts[axis] = name, first, behind if behind.isidentifier() else f"({behind})"
 
     def _first_across(self, axis: str, behind: str) -> str:
-        """Returns the position along such an axis at which a row begins, of which an element has `behind` of the row's."""
+        """Returns the position along such an axis at which a row begins; `behind` is the row's number of its elements."""
         names, plan, kernel = self.names, self.plan, self.kernel
         inner, _, side = axis.removeprefix(f"{FLAT}/").partition("%")
         rows = plan.domain[plan.split - 1] if plan.split else ""
@@ -104,11 +104,11 @@ class RowElements(Passes):
         return f"static_cast<int>({names.row} * {names.columns} / {behind}{within})"
 
     def _across(self, key: Key) -> str:
-        """The name of the position along an axis of another shape."""
+        """Returns the name of the position along an axis of another shape."""
         return self.firsts[next(str(one) for one in key[1] if one is not None)][0]
 
     def _part(self, key: Key) -> str:
-        """The number of an element in an array that has some axes of the rows."""
+        """Returns the index of an element in an array with some axes of the rows."""
         domain, split = self.plan.domain, self.plan.split
         order = order_of(key[1])
         lengths = {axis: self.kernel.size(domain[axis]) for axis in order[1:] if isinstance(axis, int)}

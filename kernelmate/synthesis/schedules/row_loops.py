@@ -74,7 +74,7 @@ class RowLoops(RowElements):
 
     @property
     def threads(self) -> str:
-        """The number of threads that share a row."""
+        """Returns the number of threads that share a row."""
         return str(self.team.threads) if self.team.name == "warp" else str(self.names.kThreads)
 
     def kept_lines(self) -> list[str]:
@@ -120,7 +120,7 @@ class RowLoops(RowElements):
         return str(self.names.end if all(ends) else self.names.columns)
 
     def passes(self) -> list[list[Key]]:
-        """The reductions of each pass."""
+        """Returns the reductions of each pass."""
         raise NotImplementedError
 
     def loop(
@@ -175,7 +175,7 @@ class RowLoops(RowElements):
         ]
 
     def _pass(self, lines: Sequence[str], stores: Sequence[str], before: Sequence[str]) -> list[str]:
-        """A pass that reads the row."""
+        """Returns a pass that reads the row."""
         names, kpack = self.names, self._kpack
         step = f"{self.threads} * {kpack}" if kpack != "1" else self.threads
         start = f"{names.rank} * {kpack}" if kpack != "1" else names.rank
@@ -221,12 +221,12 @@ class RowLoops(RowElements):
         return key[0] < 0 or (self.end is not None and key in self.end.conditions)
 
     def stored_pack(self, output: str) -> str:
-        """The local of the pack that is stored."""
+        """Returns the local of the pack that is stored."""
         local = self.packs.locals[output]
         return local if output not in self.inputs else f"{local.partition('s[')[0]}_next"
 
     def read(self, roots: Sequence[Key]) -> list[str]:
-        """Arrays of which packs are needed for some values, in the parameters' order."""
+        """Returns the arrays whose packs some values need, in the parameters' order."""
         needed: set[str] = set()
         seen: set[Key] = set()
         stack = list(roots)

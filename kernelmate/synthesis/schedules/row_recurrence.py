@@ -16,10 +16,10 @@ from kernelmate.synthesis.schedules.scan import FULL_MASK, Joining, RowScan, wit
 
 
 def linear_scans(graph: Graph) -> Graph:
-    """The graph with its recurrences as scans of steps, whose operands are shifts, scales and what they begin with.
+    """Returns the graph with its recurrences as scans of steps, whose operands are shifts, scales and initial values.
 
     Raises:
-        Refused: a value does not depend on the one before it by a scale and a shift, or several depend on each other.
+        Refused: a value is not a scale and a shift of its predecessor, or several depend on each other.
     """
     steps = _Steps(graph)
     for index, node in enumerate(graph.nodes):
@@ -29,14 +29,14 @@ def linear_scans(graph: Graph) -> Graph:
 
 
 class _Steps:
-    """Nodes of scales and shifts, behind those of a graph."""
+    """Builder of the nodes of scales and shifts, which follow a graph's nodes."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph, self.nodes = graph, list(graph.nodes)
         self._depends: dict[int, bool] = {}
 
     def scan(self, node: Node) -> Node:
-        """The scan that computes a recurrence."""
+        """Returns the scan that computes a recurrence."""
         if len(node.args) != 2 or node.data[2] != "all":
             raise Refused("it carries several values along rows, or has results of other than each turn")
         start, following = node.args
@@ -67,7 +67,7 @@ class _Steps:
         return self._depends[index]
 
     def _step(self, index: int) -> tuple[int | None, int | None]:
-        """The nodes of the scale and the shift by which a value follows from the carried one; None for zero."""
+        """Returns the nodes of the scale and the shift of a value over the carried one; None for zero."""
         node = self.nodes[index]
         if not self._is_carried(index):
             return None, index
@@ -206,7 +206,7 @@ class RowRecurrence(RowScan):
         return self.tiles([*outer, f"{self.kernel.real} {names.carry} = {begin};"], lines)
 
     def why(self) -> str:
-        """One sentence."""
+        """Returns the reason in one sentence."""
         return (
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, {self.packs.width} elements per load; "
             "each element is a step of the linear recurrence, and threads join steps by shuffles, tile after tile of the row."
@@ -215,6 +215,6 @@ class RowRecurrence(RowScan):
 
 
 def _shuffled(how: str, value: str, by: str) -> str:
-    """A step of another lane, member by member."""
+    """Returns another lane's step, member by member."""
     members = (f"__shfl_{how}sync({FULL_MASK}, {value}.{member}, {by})" for member in ("scale", "shift"))
     return f"{{{', '.join(members)}}}"

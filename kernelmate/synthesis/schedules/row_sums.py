@@ -1,7 +1,8 @@
-"""Rows that are summed by number, as gradients of an embedding: a block for a few rows of the result looks for those that belong to them.
+"""Sums of rows by index, as gradients of an embedding: a block searches the rows that belong to its rows of the result.
 
-Traffic: what is summed is read once, a row of the result once for each row that is added to it, and the numbers once for each block,
-from L2. Arithmetic: one addition per element; each sum is of one thread, in the order of the numbers: no atomics.
+Traffic: summed rows are read once, a row of the result once for each row added to it, and the indices once per block,
+from L2. Arithmetic: one addition per element; each sum is computed by one thread, in the order of the indices, without
+atomics.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from kernelmate.synthesis.size_text import MissingSize
 
 THREADS = 256
 NUMBERS = 4
-"""Neighbouring numbers that a thread looks at in one go."""
+"""Number of neighbouring indices that a thread examines per step."""
 
 BLOCKS = 1056
-"""Eight blocks for each of 132 multiprocessors: all of them look for their rows at the same time."""
+"""Eight blocks for each of 132 multiprocessors, so that all search for their rows at the same time."""
 
 SUMMED = 2
 """The axis of the indices, after those of the result."""
@@ -61,7 +62,7 @@ def _plan(graph: Graph) -> Elements:
 
 
 def _through_maps(graph: Graph) -> Graph:
-    """The graph with changes of shape before operations on single elements instead of behind them."""
+    """Returns the graph with changes of shape moved before element-wise operations."""
     nodes = list(graph.nodes)
 
     def shaped(index: int, shape: tuple[str, ...]) -> int:
@@ -85,7 +86,7 @@ def _through_maps(graph: Graph) -> Graph:
 
 
 class _RowSums:
-    """The text."""
+    """Writer of the kernel's text."""
 
     def __init__(self, plan: Elements, kernel: KernelText) -> None:
         self.plan, self.kernel = plan, kernel
@@ -141,7 +142,7 @@ class _RowSums:
         return self._behind(self.plan.operands(key)[0]) if node.op in ("view", "cast") else key
 
     def _flat(self, roots: Sequence[Key]) -> dict[str, tuple[object, ...]]:
-        """Arrays of which elements along the columns are met, with their axes."""
+        """Returns the arrays that are read along the columns, with their axes."""
         found: dict[str, tuple[object, ...]] = {}
         stack, seen = [one for one in roots if one[0] >= 0], set[Key]()
         while stack:
@@ -180,7 +181,7 @@ class _RowSums:
         return f"{name} + static_cast<size_t>({row}) * {names.columns} + {names.c}" if row else f"{name} + {names.c}"
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, plan = self.kernel, self.names, self.plan
         length = kernel.size(plan.domain[1])
         names.columns = length if length.isidentifier() else names.columns
@@ -217,7 +218,7 @@ class _RowSums:
         return texts
 
     def _function(self, name: str, root: Key, value: str, places: str) -> str:
-        """The function that begins a row of the result, or adds one to it."""
+        """Returns the function that initialises a row of the result, or adds a row to it."""
         kernel, names, packs = self.kernel, self.names, self.packs
         wide = packs.width > 1
         kpack = names.kPack if wide else "1"

@@ -34,26 +34,26 @@ SHORT_ROW = 1024
 
 
 LONG_ROW = 8192
-"""Row length that caches do not hold: maxima and sums of exponentials are then computed in one pass."""
+"""Desired registers per thread for kept elements of its row: enough loads are in flight, and enough threads fit."""
 
 KEPT = 32
 """Desired registers per thread for elements of its row: enough loads in flight, and enough threads fit."""
 
 LONGEST_KEPT = 32768
-"""Row length of which a block of 1024 threads keeps 32 elements each."""
+"""Maximum row length for which a block of 1024 threads keeps 32 elements each."""
 
 WARPS_THAT_KEEP = 4
-"""Warps per block, each with its own rows."""
+"""Warps per block if each keeps its own row."""
 
 EACH_OF_LANES = 8
 """Elements per thread if rows share a warp: two packs of four."""
 
 FEWEST = 4
-"""Elements per thread below which a block is not tried."""
+"""Minimum elements per thread for which a block per row is tried."""
 
 
 def written(plan: Plan, kernel: KernelText, text: type[Rows] | None = None) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Args:
         plan: of the kernel.
@@ -61,7 +61,7 @@ def written(plan: Plan, kernel: KernelText, text: type[Rows] | None = None) -> I
         text: a class of text in place of `Rows`.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     text = text or Rows
     headline = int(evaluate(plan.columns, kernel.contract.sizes[0]))
@@ -233,7 +233,7 @@ class Rows(RowLoops):
         return ahead if ahead >= 2 * self.packs.width else 0
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, plan, team, names = self.kernel, self.plan, self.team, self.names
         length = kernel.size(plan.columns)
         body = self._opening(length)
@@ -275,7 +275,7 @@ class Rows(RowLoops):
         )
 
     def passes(self) -> list[list[Key]]:
-        """The reductions of each pass."""
+        """Returns the reductions of each pass."""
         found: list[list[Key]] = []
         for keys in self.levels():
             if keys[0][0] in self.online:
@@ -327,7 +327,7 @@ class Rows(RowLoops):
         return [*lines, f"const int {self.names.end} = {end};  // columns from there on are masked"]
 
     def position(self) -> tuple[str, str]:
-        """The number of an element in its row, and its type."""
+        """Returns the index of an element in its row, and its type."""
         return f"{self.names.c} + {self.names.j}", "int"
 
     def results(self) -> list[str]:
@@ -367,7 +367,7 @@ class Rows(RowLoops):
         return False
 
     def _dispatch(self, passed: Sequence[str], length: str) -> list[str]:
-        """The kernel's own body: which row, and whether it is of whole packs."""
+        """Returns the kernel's own body, which selects the row and tests whether it consists of whole packs."""
         names, width = self.names, self.packs.width
         arguments = ", ".join([*passed, names.row])
         if self.team.name == "warp":
@@ -399,7 +399,7 @@ class Rows(RowLoops):
         ]
 
     def why(self) -> str:
-        """One or two sentences."""
+        """Returns the reason in one or two sentences."""
         passes = len(self.passes()) + any(self.full.values())
         several = _TIMES.get(passes, f"{passes} times")
         times = "once" if passes == 1 else f"{several}, from the cache after the first"

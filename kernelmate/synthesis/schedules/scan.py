@@ -26,19 +26,19 @@ FULL_MASK = "0xffffffffu"
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     yield from written_by(graph, kernel, RowScan)
 
 
 def written_by(graph: Graph, kernel: KernelText, rows: type[RowScan]) -> Iterator[WrittenKernel]:
-    """The kernel's texts: along rows by a class of texts.
+    """Yields generated kernels along rows, written by a class of writers.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     plan = plan_of_scans(graph)
     if plan.kind == "columns":
@@ -184,7 +184,7 @@ class RowScan(Rows):
         return [line for (kind, ctype), name in self.functions.items() for line in self._function(kind, ctype, name)]
 
     def _joining(self, kind: str, ctype: str) -> Joining:
-        """The operations by which the values of one kind are joined."""
+        """Returns the operations that combine the values of one kind."""
         reductions, names = self.reductions, self.names
         return Joining(
             ctype,
@@ -279,7 +279,7 @@ class RowScan(Rows):
 
     @property
     def inside(self) -> str:
-        """The condition that a thread has elements of a tile."""
+        """Returns the condition that a thread has elements of a tile."""
         names = self.names
         return f"{names.c} >= 0" if self.backwards else f"{names.c} < {names.columns}"
 
@@ -333,7 +333,7 @@ class RowScan(Rows):
         self.expressions.known = {k: name for k, name in known.items() if k[0] < 0 or not self.expressions.varies(k)}
 
     def why(self) -> str:
-        """One sentence."""
+        """Returns the reason in one sentence."""
         how = "its threads' partial results are combined in order by shuffles, tile after tile of the row"
         return (
             f"Written from the reference: a {self.team.name} of {self.team.threads} threads per row, {self.packs.width} elements per load; "

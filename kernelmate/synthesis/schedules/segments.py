@@ -27,10 +27,10 @@ ROW, ELEMENT = 0, 1
 
 
 def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     if len(graph.nodes[graph.outputs[0]].shape) > 1:
         yield from bags.written(graph, kernel)
@@ -45,7 +45,10 @@ def written(graph: Graph, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def offsets_by_number(graph: Graph) -> Graph:
-    """The graph with elements of vectors of whole numbers beside segments by number, as `offsets[r + 1]` of a loop over rows."""
+    """Returns the graph with shifted integer vectors replaced by elements at computed indices.
+
+    An example is `offsets[r + 1]` in a loop over rows.
+    """
     nodes = list(graph.nodes)
     for index, node in enumerate(graph.nodes):
         source = graph.nodes[node.args[0]] if node.args else node
@@ -126,7 +129,7 @@ class _Segments:
         return self.kernel.loaded(name, f"{name}[{self.numbers.address(key, self.expressions)}]")
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, expressions = self.kernel, self.names, self.expressions
         row, lane, i, end = names.row, names.lane, names.i, names.end
         rows = kernel.count(self.plan.domain[:1])
@@ -187,7 +190,7 @@ class _Segments:
         return texts, body, hoisted
 
     def totals(self) -> tuple[list[str], list[str]]:
-        """The locals of the sums, and their declarations."""
+        """Returns the locals of the sums, and their declarations."""
         names, declared = [], []
         for key, ctype in zip(self.sums, self.kinds, strict=True):
             how = str(self.plan.node(key).data[0])
@@ -197,7 +200,7 @@ class _Segments:
         return names, declared
 
     def results(self, totals: list[str]) -> list[str]:
-        """Statements that compute and store the outputs of one row from its sums."""
+        """Returns statements that compute and store the outputs of one row from its sums."""
         kernel, expressions = self.kernel, self.expressions
         known = {key: name for key, name in expressions.known.items() if not expressions.varies(key)}
         expressions.known = {**known, **dict(zip(self.sums, totals, strict=True))}

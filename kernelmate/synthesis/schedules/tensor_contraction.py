@@ -100,7 +100,7 @@ class _TensorContraction(ContractionText):
         self.chunks = {name: kernel.names.fresh(f"{name}_chunk") for name in self.operands}
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, tile = self.kernel, self.tile
         held = tile.part[0] * tile.part[1] // 32
         resident = 2 if tile.threads * held <= 64 * 256 else 1
@@ -129,7 +129,7 @@ class _TensorContraction(ContractionText):
         return self.along(name) != self.shape.k
 
     def _body(self) -> list[str]:
-        """The lines between the kernel's braces."""
+        """Returns the lines between the kernel's braces."""
         names, k = self.names, self.lengths[self.shape.k]
         packs = {**dict.fromkeys(self.operands, names.kPack), **dict.fromkeys(self.outputs, names.kWide)}
         whole = self.whole_lines(packs)
@@ -183,7 +183,7 @@ class _TensorContraction(ContractionText):
         return lines
 
     def _shared(self) -> list[str]:
-        """The tiles in shared memory."""
+        """Returns the declarations of the tiles in shared memory."""
         names = self.names
         members = []
         for name in self.operands:
@@ -226,14 +226,14 @@ class _TensorContraction(ContractionText):
         return lines
 
     def _share(self, count: int, behind: int) -> str:
-        """A warp's number along an axis of `count` warps."""
+        """Returns a warp's index along an axis of `count` warps."""
         if count == 1:
             return "0"
         text = self.names.warp + (f" / {behind}" if behind > 1 else "")
         return text if count * behind * 32 == self.tile.threads else f"{text} % {count}"
 
     def _row_chunks(self, name: str) -> int:
-        """Chunks of 16 bytes in a row of an operand's tile."""
+        """Returns the number of 16-byte chunks in a row of an operand's tile."""
         side = self.tile.m if name in self.shape.left else self.tile.n
         return side * self.item // CHUNK if self._turned(name) else self.tile.chunks
 
@@ -269,7 +269,7 @@ class _TensorContraction(ContractionText):
         ]
 
     def _pitch(self, name: str, axis: int) -> str:
-        """Elements from one position along an axis to the next, in an operand's memory."""
+        """Returns the stride of an axis in an operand's memory, in elements."""
         order = self.order(name)
         return " * ".join(self.lengths[int(one)] for one in order[order.index(axis) + 1 :]) or "1"
 
@@ -313,7 +313,7 @@ class _TensorContraction(ContractionText):
         ]
 
     def _rows(self, name: str) -> int:
-        """The rows of an operand's tile."""
+        """Returns the number of rows of an operand's tile."""
         if self._turned(name):
             return self.tile.chunks * CHUNK // self.item
         return self.tile.m if name in self.shape.left else self.tile.n
@@ -334,7 +334,7 @@ class _TensorContraction(ContractionText):
         return lines
 
     def _multiply(self) -> list[str]:
-        """The products of one tile."""
+        """Returns the products of one tile."""
         names = self.names
         loads = []
         for name, count in zip(self.operands, (names.kWarpM, names.kWarpN), strict=True):
@@ -382,7 +382,7 @@ class _TensorContraction(ContractionText):
         ]
 
     def _joined(self) -> list[str]:
-        """The sums of warps that share results, added up by the first of them."""
+        """Returns statements in which the first of the warps that share results adds up their sums."""
         names = self.names
         if self.tile.warps[2] == 1:
             return []
@@ -408,7 +408,7 @@ class _TensorContraction(ContractionText):
         ]
 
     def _results(self) -> list[str]:
-        """The values that follow from each sum, and their stores."""
+        """Returns the values computed from each sum, and their stores."""
         names = self.names
         lines = [
             f"const int {names.line} = {names.pack} / ({names.kWarpN} / {names.kWide});",
@@ -481,5 +481,5 @@ class _TensorContraction(ContractionText):
 
 
 def _sum(*parts: str) -> str:
-    """The sum of positions, those that are zero left out."""
+    """Returns the sum of positions, without zeros."""
     return " + ".join(one for one in parts if one)

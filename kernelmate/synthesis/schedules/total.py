@@ -17,7 +17,7 @@ from kernelmate.synthesis.reductions import Reductions, Team
 from kernelmate.synthesis.schedules.passes import FEWEST_AHEAD, Passes
 
 MOST_ALONE = 65536
-"""Elements up to which one block is not much slower than many."""
+"""Number of elements up to which one block is not much slower than many."""
 
 PER_THREAD = 4
 """Elements per thread with many blocks, at most `MOST_BLOCKS`."""
@@ -26,10 +26,10 @@ MOST_BLOCKS = 1024
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
-    """The kernel's texts, the likeliest first.
+    """Yields generated kernels, the most promising first.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     size = kernel.contract.sizes[0]
     alone = all(int(evaluate(side, size)) == 1 for side in kernel.contract.grid if "block" not in side)
@@ -48,7 +48,7 @@ def _text(plan: Plan, kernel: KernelText, threads: int, many: bool) -> WrittenKe
 
 
 class _Total(Passes):
-    """The text for one block, or for many."""
+    """Writer of the kernel's text, for one block or for many."""
 
     def __init__(self, plan: Plan, kernel: KernelText, threads: int, many: bool) -> None:
         self.plan, self.kernel, self.many = plan, kernel, many
@@ -66,7 +66,7 @@ class _Total(Passes):
         self.reductions = Reductions(plan, kernel, self.team, self.names.kThreads)
 
     def _refuse_many(self) -> None:
-        """Many blocks can only add a sum of their own to each output."""
+        """Refuses results that many blocks cannot compute: each may only add its own sum to an output."""
         if self.kernel.contract.deterministic:
             raise Refused("the contract asks for the same result in each run, and many blocks would add in any order")
         for key, name in zip(self.plan.outputs, self.outputs, strict=True):
@@ -101,7 +101,7 @@ class _Total(Passes):
         return self.kernel.loaded(name, name if node.op == "scalar" else texts[access])
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, names, threads = self.kernel, self.names, self.team.block
         count = kernel.count(self.plan.domain)
         body = [] if count.isidentifier() else [f"const long long {names.count} = {count};"]

@@ -55,7 +55,7 @@ def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None
         shapes: shapes of the outputs in place of the contract's, each with as many elements; None for the contract's.
 
     Raises:
-        Refused: there is none.
+        Refused: the schedule does not apply.
     """
     contract = kernel.contract
     plan = window_plan(rolled(graph), contract.sizes, *(output_shapes(kernel) if shapes is None else shapes))
@@ -91,7 +91,7 @@ class _Threads:
         self.outer: list[str] = []
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         lines = self._positions()
         text = WindowText(self.plan, self.kernel, self._variables())
         values = text.values(lines)
@@ -107,7 +107,7 @@ class _Threads:
         )
 
     def _stores(self, text: WindowText, values: Sequence[str], lines: list[str]) -> list[str]:
-        """Statements that store the values; locals go to `lines`."""
+        """Returns statements that store the values; locals go to `lines`."""
         plan, kernel = self.plan, self.kernel
         stores: list[str] = []
         read = {plan.name(key) for key in walked(plan) if plan.is_leaf(key)}
@@ -136,7 +136,7 @@ class _Threads:
         return [one for one in dict.fromkeys(self.plan.name(key) for key in keys) if one not in taken]
 
     def _shapes(self) -> list[tuple[Size, tuple[int, int, int]]]:
-        """The kernel's own grid at each size that has elements."""
+        """Returns the kernel's own grid at each size that has elements."""
         contract = self.kernel.contract
         try:
             return [(size, launch_shape(contract, size).grid) for size in contract.sizes if all(size.values())]
@@ -201,7 +201,7 @@ class _Threads:
         return names | {f"__{axis}": name for axis, name in enumerate(self.outer)}
 
     def _positions(self) -> list[str]:
-        """Which element of the result a thread computes."""
+        """Returns statements that compute the position of a thread's result."""
         if not self.rank:
             return ["if (blockIdx.x != 0 || threadIdx.x != 0) return;"]
         width, height = self.block if isinstance(self.block, tuple) else (self.block, 1)
@@ -248,7 +248,7 @@ class _Threads:
         return self.names[1]
 
     def _row_from(self, number: str) -> str:
-        """The declaration of that local, from the number of the thread."""
+        """Returns the declaration of the row's local, from the thread's index."""
         return f"const int {self._row()} = {number};"
 
     def _folded(self, lengths: list[str], width: int, height: int) -> list[str]:
@@ -329,7 +329,7 @@ class _WindowRows(_Threads):
         return f"const int {local} = ({rows} + {taken[1:-1]} - 1) / {taken};"
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         lines = self._positions()
         row = self.names[1]
         local, height = self.local, self.lengths[1]
@@ -371,7 +371,7 @@ class _Grid(_Threads):
         super().__init__(plan, kernel)
 
     def written(self) -> WrittenKernel:
-        """The text."""
+        """Returns the generated kernel."""
         kernel, column, sides = self.kernel, self.names[0], self.plan.domain
         positions = {f"__{self.rank - 1}": column}
         lines: list[str] = []
@@ -404,7 +404,7 @@ class _Grid(_Threads):
 
 
 def _hoisted(body: Sequence[str], column: str) -> tuple[list[str], list[str]]:
-    """Pointers and positions that are the same for a whole row, and the other lines."""
+    """Splits lines into pointers and positions that are the same for a whole row, and the others."""
     outside: list[str] = []
     inside: list[str] = []
     moving = {column}
@@ -420,7 +420,7 @@ def _hoisted(body: Sequence[str], column: str) -> tuple[list[str], list[str]]:
 
 
 def _with_row_pointers(outside: list[str], inside: list[str], kernel: KernelText) -> tuple[list[str], list[str]]:
-    """The same with a pointer for each row of an input that does not change within the loop."""
+    """Returns the two groups of lines with a pointer for each row of an input that does not change within the loop."""
     moving = {found[1] for line in inside if (found := re.match(r"(?:const )?[\w ]+\*? (\w+) = ", line))}
     place = re.compile(r"\b(\w+)\[(static_cast<size_t>\((\w+)\) \* (\w+|\([^()]*\))) \+ ")
     pointers: dict[tuple[str, str], str] = {}
