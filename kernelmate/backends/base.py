@@ -263,7 +263,7 @@ class SupportsArrayComputing(Protocol):
 
     @property
     def trusted(self) -> Backend:
-        """The backend for references and baselines, in the context that arrays are computed in."""
+        """Returns the backend for references and baselines, in the context in which arrays are computed."""
         ...
 
     def computing(self) -> AbstractContextManager[Any]:
@@ -279,12 +279,12 @@ class Backend(Protocol):
 
     @property
     def name(self) -> BackendName:
-        """As verdicts call it."""
+        """Name of the backend in verdicts."""
         ...
 
     @property
     def poisoned(self) -> bool:
-        """See the class."""
+        """True if the backend has lost its context, as described for the class."""
         ...
 
     def load(self, compiled: Compiled, target: Target) -> Module:

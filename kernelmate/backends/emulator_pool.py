@@ -57,7 +57,7 @@ _WARM_UP = """
 
 
 class EmulatorLost(Exception):
-    """The process that was to emulate a launch is gone."""
+    """The process that ran a launch is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class TooLarge:
     longest_thread: int | None
 
     def error(self) -> EmulationTooLarge:
-        """The exception."""
+        """Returns the exception."""
         return EmulationTooLarge(self.message, self.limit, self.advice, self.longest_thread)
 
 
@@ -144,7 +144,7 @@ class EmulatorPool:
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The processes."""
+        """Process ids."""
         return tuple(self._pids)
 
     def submit(
@@ -167,7 +167,7 @@ class EmulatorPool:
         return answer
 
     def close(self) -> None:
-        """End the processes, and wait for them."""
+        """Ends the processes, and waits for them."""
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -181,7 +181,7 @@ class EmulatorPool:
         self._pids.clear()
 
     def _feed(self, end: Connection) -> None:
-        """Hand jobs to one process until it is gone."""
+        """Sends jobs to one process until it is gone."""
         known: str | None = None
         while (job := self._jobs.get()) is not None:
             if not job.answer.set_running_or_notify_cancel():

@@ -152,7 +152,7 @@ class ParallelModule:
         return True
 
     def _hand_over(self) -> None:
-        """Hand launches over until enough of them wait."""
+        """Hands launches over until enough of them are waiting."""
         while len(self._begun) < WAITING_LAUNCHES and self._waiting_bytes < WAITING_BYTES:
             run = next(self._coming, None)
             if run is None:
@@ -174,7 +174,7 @@ def _name(compiled: Compiled, target: Target) -> str:
 
 
 def _same(one: Run, other: Run) -> bool:
-    """True if two launches of equal code are one and the same, but for the limit on a thread's steps."""
+    """True if two launches of equal code are equal, apart from the limit on a thread's steps."""
     alike = replace(one, arguments=(), step_limit=0, limited_by="") == replace(
         other, arguments=(), step_limit=0, limited_by=""
     )

@@ -80,7 +80,7 @@ class TimingDevice(Protocol):
         ...
 
     def condition(self) -> GpuState:
-        """Present state of the GPU."""
+        """Returns the present state of the GPU."""
         ...
 
     def poison(self) -> None:
@@ -125,7 +125,7 @@ class CannotCapture(Exception):
 
 
 class TimedFault(Exception):
-    """A launch that had been judged failed when it was timed."""
+    """A launch that was judged before failed when it was timed."""
 
     def __init__(self, finding: Finding) -> None:
         super().__init__(finding.message)

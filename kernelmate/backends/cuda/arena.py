@@ -17,7 +17,7 @@ ALIGNMENT = 256
 """Alignment in bytes of cudaMalloc's allocations, on which kernels may rely."""
 
 SCRUB = 0x3C
-"""The byte that memory is overwritten with before another launch may get it."""
+"""The byte that overwrites memory before another launch may get it."""
 
 MOST_STEPS = 64
 """Maximum of random alignment steps before each array, so that its address seldom repeats."""
@@ -72,7 +72,7 @@ class Arena:
         return int(self.device.data.ptr) + self.spans[name].start
 
     def restore(self) -> None:
-        """Give every byte its value from before the launch."""
+        """Resets every byte to its value from before the launch."""
         self.device.set(self._host)
 
     def scrub(self) -> None:
@@ -80,7 +80,7 @@ class Arena:
         self.device.fill(SCRUB)
 
     def read(self) -> tuple[dict[str, np.ndarray[Any, Any]], tuple[Finding, ...]]:
-        """The arrays after the launch, and a finding for each that was written around."""
+        """Returns the arrays after the launch, and a finding for each with writes around it."""
         after = self.device.get()
         arrays = {
             name: after[span.start : span.end].view(span.argument.data.dtype).reshape(span.argument.data.shape).copy()
@@ -115,7 +115,7 @@ def bands_of(spans: Iterable[ArenaSpan], size: int) -> tuple[tuple[int, int], ..
 
 
 def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, ArenaSpan], int]:
-    """Place of each array by name, and the bytes of the whole."""
+    """Returns the place of each array by name, and the total bytes."""
     order, draw = list(arguments), random.Random(seed)  # noqa: S311 -- places, no secrets
     if seed:
         draw.shuffle(order)
@@ -129,7 +129,7 @@ def place(arguments: Sequence[ArrayArgument], seed: int) -> tuple[dict[str, Aren
 
 
 def written_around(spans: Mapping[str, ArenaSpan], places: np.ndarray[Any, Any]) -> tuple[Finding, ...]:
-    """A finding for each array that has written bytes next to it; `places` are offsets in the arena, ascending."""
+    """Returns a finding for each array with written bytes next to it; `places` are offsets in the arena, ascending."""
     findings: dict[str, Finding] = {}
     for place in places[:4096].tolist():
         span = min(spans.values(), key=lambda s: max(s.start - place, place - s.end + 1))

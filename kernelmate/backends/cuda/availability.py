@@ -23,7 +23,7 @@ def require_gpu(device: int = 0) -> None:
 
 
 def missing_for_gpu(device: int = 0) -> tuple[str, str] | None:
-    """Missing requirement of the GPU of this number, and the remedy; None if it can be used."""
+    """Returns the missing requirement of the GPU of this number, and the remedy; None if it can be used."""
     driver = read_driver()
     if driver is None:
         return "there is no NVIDIA driver", "Install the driver of an NVIDIA GPU."

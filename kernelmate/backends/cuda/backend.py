@@ -327,7 +327,10 @@ class CudaModule:
         return found
 
     def ready_elsewhere(self, shape: LaunchShape, place: int) -> CodeCopy:
-        """The kernel for a launch from a copy of the code at another place of the GPU's memory; one for each number."""
+        """Returns the kernel for a launch from a copy of the code at another place in the GPU's memory.
+
+        One for each number.
+        """
         if place not in self._elsewhere:
             self._elsewhere[place] = CodeCopy.loaded(self.compiled)
         twin = self._elsewhere[place]
@@ -363,7 +366,7 @@ class CudaModule:
 
 
 def aligned(run: Run) -> Run:
-    """The same launch with every pointer on its alignment."""
+    """Returns the launch with every pointer aligned."""
     if not any(isinstance(item, ArrayArgument) and item.misalign for item in run.arguments):
         return run
     arguments = (replace(item, misalign=0) if isinstance(item, ArrayArgument) else item for item in run.arguments)

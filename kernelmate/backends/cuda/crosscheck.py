@@ -29,7 +29,10 @@ def resource_disagreements(compiled: Compiled, target: Target, function: Any) ->
 
 
 def _largest_block(target: Target, resources: Resources) -> int:
-    """Returns the most threads, in whole warps, of a block that a multiprocessor can hold; those of the launch bounds else."""
+    """Returns the maximum threads, in whole warps, of a block that a multiprocessor can hold.
+
+    Without figures, the launch bounds'.
+    """
     sizes = range(resources.max_threads, 0, -32)
     fitting = (
         size for size in sizes if occupancy(target, resources, LaunchShape((1, 1, 1), (size, 1, 1))).blocks_per_sm

@@ -149,7 +149,7 @@ class Tracer:
         return join(parts)
 
     def _read(self, buffer: Any, valid: int) -> Iterable[np.ndarray[Any, Any]]:
-        """The kernels' records of one buffer."""
+        """Returns the kernels' records in one buffer."""
         at = ctypes.c_void_p()
         places: list[int] = []
         base = ctypes.addressof(buffer)
@@ -208,7 +208,7 @@ def join(parts: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
 
 
 def load() -> ctypes.CDLL:
-    """The library, wherever it was installed.
+    """Loads the library, wherever it was installed.
 
     Raises:
         Untraced: it is absent, or older than CUDA 12.

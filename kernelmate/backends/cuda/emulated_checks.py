@@ -24,7 +24,7 @@ Launches with misaligned pointers or risky inputs are always checked.
 """
 
 COUNTED_INSTRUCTIONS = 1_000_000_000
-"""Instructions up to which a launch is emulated for its counters."""
+"""Maximum instructions for which a launch is emulated for its counters."""
 
 
 COUNTED_LARGE_INSTRUCTIONS = 300_000_000
@@ -40,10 +40,10 @@ By NumPy each launch of such a kernel takes about as long as compiling it does, 
 """
 
 LEAST_PROCESSES = 3
-"""Processes from which long code is compiled ahead, and its counters are taken apart from its checks."""
+"""Minimum number of processes of which one compiles ahead."""
 
 REMEMBERED = 1024
-"""Launches of which it is remembered whether native code was worth it, and binaries' launches that were too large."""
+"""Number of launches for which it is remembered whether native code was worth it."""
 
 
 _Answer: TypeAlias = "Future[RunResult | TooLarge]"

@@ -66,12 +66,12 @@ class Exchange:
         self._pinned = 0
 
     def view(self, place: ArrayPlace) -> np.ndarray[Any, Any]:
-        """The array at a place; writing to it writes to the exchange."""
+        """Returns the array at a place; writing to it writes to the exchange."""
         stretch: np.ndarray[Any, Any] = self._bytes[place.offset : place.offset + place.nbytes]
         return stretch.view(place.dtype).reshape(place.shape)
 
     def clear(self, start: int, end: int) -> None:
-        """Overwrite a stretch."""
+        """Overwrites a range of bytes."""
         self._bytes[start:end] = 0
 
     def pin(self, end: int) -> None:
@@ -156,7 +156,7 @@ def layout_of(run: Run, copies: int = 1) -> LaunchLayout:
 
 
 def sent(run: Run, layout: LaunchLayout) -> Run:
-    """A launch with places in the place of its arrays."""
+    """Returns a launch with places in shared memory instead of arrays."""
 
     def stand_in(item: ArrayArgument) -> Any:
         byte = fill_byte(item.data)

@@ -47,7 +47,7 @@ _LAUNCH = {
     801: "the device does not support it",
     912: "the cluster is beyond what the device takes",
 }
-"""Errors of a launch that was never made, for which the version is to blame."""
+"""Errors of a launch that never started and for which the version is to blame."""
 
 _MACHINE = {
     4: "the driver is shutting down",

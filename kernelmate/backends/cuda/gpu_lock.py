@@ -22,7 +22,7 @@ PATIENCE_S = 30.0
 """Longest wait for the lock: a process that holds it that long is hung, and its session will kill it."""
 
 IMPATIENCE_S = 60.0
-"""Seconds without waiting after a wait in vain, because a verdict has many launches and a time limit."""
+"""Seconds without waiting after an unsuccessful wait, because a verdict has many launches and a time limit."""
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.0005, 0.01
 """Shortest and longest sleep between two attempts to take the lock."""
@@ -96,7 +96,7 @@ class GpuLock:
         self._impatient_until = float("-inf") if got else time.monotonic() + IMPATIENCE_S
 
     def close(self) -> None:
-        """Give back the files."""
+        """Closes the lock files."""
         for handle in (self._gate, self._room):
             if handle >= 0:
                 os.close(handle)

@@ -39,7 +39,7 @@ MEANWHILE_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """Asks for compiled code to be loaded; the answer is its number."""
+    """Requests that compiled code be loaded; the reply is its number."""
 
     compiled: Compiled
     target: Target
@@ -47,7 +47,7 @@ class LoadRequest:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """Asks for one launch; large arrays are places in the exchange. The answer is a `LaunchReply`."""
+    """Requests one launch; large arrays are places in the exchange. The reply is a `LaunchReply`."""
 
     module: int
     run: Run
@@ -126,10 +126,10 @@ class GpuFailed:
 
 
 class Runner:
-    """The worker's end of its runner.
+    """The worker's end of the connection to its runner.
 
     Args:
-        connection: to it. pid: its process. exchange: the memory that both have.
+        connection: to the runner. pid: its process. exchange: the memory that both share.
     """
 
     def __init__(self, connection: Connection, pid: int, exchange: Exchange) -> None:
@@ -243,7 +243,7 @@ class IsolatedCuda:
         self, module: IsolatedModule, run: Run, baseline: tuple[Compiled, LaunchShape] | None,
         restored: frozenset[str], budget_s: float, *, full: bool, quick: bool,
     ) -> MeasureReply:  # fmt: skip
-        """A version's time, beside its baseline's.
+        """Returns a version's time, beside its baseline's.
 
         Raises:
             DeviceFailed: the GPU failed.
@@ -342,7 +342,7 @@ class IsolatedCuda:
             cupy.cuda.get_current_stream().synchronize()
 
     def take_remarks(self) -> tuple[str, ...]:
-        """Disagreements with the driver in either process since the last call, each once."""
+        """Returns disagreements with the driver in either process since the last call, each once."""
         theirs = () if self.runner.poisoned else self.runner.ask(RemarksRequest())
         return tuple(dict.fromkeys((*theirs, *self.own.take_remarks())))
 
@@ -380,7 +380,7 @@ class EmulationAhead:
 
 
 def _copy(to: np.ndarray[Any, Any], data: Any) -> None:
-    """Fill host memory from an array of NumPy's or CuPy's."""
+    """Fills host memory from an array of NumPy's or CuPy's."""
     if isinstance(data, np.ndarray):
         np.copyto(to, data)
     elif data.size:

@@ -23,7 +23,7 @@ HASHED_WORDS = 1 << 23
 """Words hashed per step: temporaries take sixteen bytes for each."""
 
 Take = Callable[[ArrayArgument, int], Any]
-"""Makes an argument's contents after the launch from their address on the device."""
+"""Function that makes an argument's contents after the launch from their address on the device."""
 
 
 class LargeArena:
@@ -112,7 +112,7 @@ class LargeArena:
             self._runtime.memcpyAsync(to, source, count, kind, self._stream.ptr)
 
     def _hash(self, name: str) -> int:
-        """A number that any change of an argument's bytes changes, wherever it is."""
+        """Returns a hash of an argument's bytes that any change alters."""
         import cupy
 
         span = self.spans[name]

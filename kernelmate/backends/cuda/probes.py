@@ -69,7 +69,7 @@ OLD_TENSOR_FLOPS = 2 * 16 * 8 * 8 * 16 // 32
 
 
 def source() -> str:
-    """The CUDA text of all probes."""
+    """Returns the CUDA text of all probes."""
     return resources.files("kernelmate.backends.cuda").joinpath("probes.cu").read_text(encoding="utf-8")
 
 
@@ -130,14 +130,14 @@ class _ProbeKernels:
         self._done = 0
 
     def roofs(self) -> Roofs:
-        """All bandwidths and rates."""
+        """Returns all bandwidths and rates."""
         dram = self._dram_gbps()
         l2, l1 = self._cache_gbps("read_l2", _power_below(self._l2_bytes // 4)), self._cache_gbps("read_l1", L1_BYTES)
         tflops = {rate.precision: self._tflops(rate) for rate in RATES}
         return Roofs("measured", dram, l2, l1, tflops)
 
     def replay_us(self) -> float:
-        """The period of empty launches in a graph."""
+        """Returns the period of empty launches in a graph, in microseconds."""
         self._tell("launches in a graph")
         nothing = self._module.get_function("nothing")
         self._stream.begin_capture()
@@ -148,7 +148,7 @@ class _ProbeKernels:
         return self._best_ms(lambda: graph.launch(self._stream)) * 1e3 / EMPTY_LAUNCHES
 
     def submit_us(self) -> float:
-        """Host time of each of many empty launches."""
+        """Returns the host's time for each of many empty launches, in microseconds."""
         self._tell("launches on a stream")
         nothing = self._module.get_function("nothing")
         best = float("inf")
@@ -162,7 +162,7 @@ class _ProbeKernels:
         return best * 1e6 / EMPTY_LAUNCHES
 
     def _dram_gbps(self) -> float:
-        """The better of reading alone and of copying."""
+        """Returns the higher bandwidth of reading and of copying."""
         self._tell("DRAM")
         free, _ = self._cupy.cuda.runtime.memGetInfo()
         count = max(min(MOST_BYTES, int(free) // 8) // 16, 1)

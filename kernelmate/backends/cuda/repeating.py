@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernelmate.backends.cuda.backend import CudaModule
 
 MOST_LAUNCHES = 16
-"""Launches in one graph."""
+"""Maximum number of launches in one graph."""
 
 GRAPH_US = 4000.0
 """Approximate duration of a graph; launches longer than half of it are timed one by one."""
@@ -106,7 +106,7 @@ class _Elapsed:
 
 @dataclass(slots=True)
 class _LaunchRepeater:
-    """One launch on its arena, with the number of times it was made."""
+    """A launch on its arena, with the number of times that it was made."""
 
     stage: TimingArena
     launch: Launch

@@ -19,7 +19,7 @@ THROTTLED = {
 """Bits of `nvmlClocksEventReasons` (nvml.h) that throttle clocks; idle and application clocks do not."""
 
 MOST_NAMED = 4
-"""Other processes that are named before the rest is counted."""
+"""Maximum number of other processes that are named; the rest is counted."""
 
 
 class Sensors:

@@ -27,7 +27,7 @@ LEAST_APART, MOST_APART = 64 << 10, 8 << 20
 COPY_BLOCKS_PER_SM, COPY_THREADS = 8, 256
 
 POISON = 0xA5
-"""The byte that arrays are filled with which are only written."""
+"""Fill byte of arrays that are only written."""
 
 TO_DEVICE, TO_HOST, ON_DEVICE = 1, 2, 3
 """`cudaMemcpyHostToDevice`, `cudaMemcpyDeviceToHost`, `cudaMemcpyDeviceToDevice`."""
@@ -161,7 +161,7 @@ class TimingArena:
         runtime.memsetAsync(self._memory.ptr, SCRUB, self._size, self._stream.ptr)
 
     def outputs(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Writable arrays, copied to the host."""
+        """Returns writable arrays, copied to the host."""
         from cupy.cuda import runtime
 
         found = {item.name: np.empty(item.data.shape, item.data.dtype) for item in self._written}
@@ -186,7 +186,7 @@ def refuse_lasting(run: Run, restored: frozenset[str]) -> None:
 
 
 def laid_out(sizes: Sequence[int], place: int) -> tuple[list[int], int]:
-    """Offsets for arrays of these sizes, in bytes, and the size of the whole; `place` numbers the distances."""
+    """Returns offsets for arrays of these sizes, in bytes, and the total size; `place` numbers the distances."""
     draw, at, offsets = random.Random(place), 0, []  # noqa: S311 -- places, no secrets
     for size in sizes:
         apart = max(LEAST_APART, min(size, MOST_APART))

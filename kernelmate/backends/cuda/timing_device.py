@@ -52,7 +52,7 @@ stamps.
 """
 
 PATIENCE = 3
-"""Repetitions of a chunk for which the host was too slow."""
+"""Number of times that a chunk is repeated if the host was too slow."""
 
 EMPTY_PAIRS = 2 * EMPTY_PLACES
 """Pairs of time stamps around empty kernels in each chunk; the copies of the empty kernel take turns."""
@@ -242,7 +242,7 @@ class CudaTimingDevice:
                 pool.free_all_blocks()
 
     def _make_helpers(self, cupy: Any) -> None:
-        """The launches of the helper kernels, with their memory."""
+        """Creates the launches of the helper kernels, with their memory."""
         attributes = self._backend.device.attributes
         flushed = L2_TIMES * int(attributes["L2CacheSize"]) // 16
         self._zeros = cupy.zeros(4 * flushed + 4, cupy.uint32)
@@ -301,7 +301,7 @@ class CudaTimingDevice:
         return time.perf_counter_ns() - began
 
     def _once(self, version: int | None, place: int = 0) -> Launch:
-        """One launch in a placement, with its arrays restored before it."""
+        """Returns a launch in a placement, with its arrays restored before it."""
 
         def once(stream: int) -> None:
             self._stages[place].restore(stream)
@@ -380,13 +380,13 @@ def placements_for(array_bytes: int) -> int:
 
 
 def capability_of(device: Any) -> tuple[int, int]:
-    """A cupy device's compute capability."""
+    """Returns a CuPy device's compute capability."""
     digits = str(device.compute_capability)
     return int(digits[:-1]), int(digits[-1])
 
 
 def _microseconds(start: Any, end: Any) -> float:
-    """Between two events of cupy."""
+    """Returns the microseconds between two CuPy events."""
     import cupy
 
     return float(cupy.cuda.get_elapsed_time(start, end)) * 1e3

@@ -75,7 +75,7 @@ class AccessHistory:
         self.granule, self.shift = size, size.bit_length() - 1
 
     def cells(self, offsets: Array, size: int) -> tuple[Array, Array | None]:
-        """The cells of accesses of `size` bytes at these offsets, and which access each belongs to (None: one each)."""
+        """Returns the cells of accesses of `size` bytes at these offsets, and the access of each cell (None: one each)."""
         if size < self.granule:
             self.refine(size)
         first = (offsets >> offsets.dtype.type(self.shift)).astype(np.int64)
@@ -92,14 +92,14 @@ class AccessHistory:
         return first, owners
 
     def offsets_of(self, cells: Array) -> Array:
-        """Byte offsets of cells."""
+        """Returns the byte offsets of cells."""
         if self.every > 1:
             low = cells & ((1 << _PAGE_SHIFT) - 1)
             cells = ((cells >> _PAGE_SHIFT) * self.every << _PAGE_SHIFT) | low
         return cells << self.shift
 
     def note_write(self, cells: Array, accesses: Array, site: int, stamp: int, groups: Array | None = None) -> None:
-        """Remember writes; of several to one cell the last counts."""
+        """Records writes; of several to one cell the last counts."""
         if groups is not None:
             if self.groups is None:
                 self.groups = np.zeros(self._cells, np.int32)

@@ -31,7 +31,7 @@ Combine = Callable[[Array, Array, Array | None], Array]
 
 
 def bind_atomic(operation: Atomic, machine: Machine, linked: Linked, site: Site) -> Bound:
-    """An atomic as a function of the active lanes."""
+    """Binds an atomic as a function of the active lanes."""
     kind = operation.kind
     bits = UNSIGNED[SIZES[kind]]
     addressing = Addressing(machine, linked, site, operation.space, operation.address, bits)
@@ -74,7 +74,7 @@ def _operand(value: Value, active: Group, count: int, kind: str) -> Array:
 
 
 def _updater(action: str, kind: str, *, returns: bool) -> Callable[[Array, Array, Array, Array | None], Array]:
-    """Applies the action to elements of bit memory, and returns the bits before each lane's turn."""
+    """Returns a function that applies the action to elements of memory, and returns the bits before each lane's update."""
     combine = _combine(action)
     ufunc = _UFUNCS.get(action) if DTYPES[kind] != ml_dtypes.bfloat16 else None
     dtype = DTYPES[kind]
@@ -98,7 +98,7 @@ def _updater(action: str, kind: str, *, returns: bool) -> Callable[[Array, Array
 
 
 def ranks(index: Array) -> tuple[Array | None, list[Array]]:
-    """Number of earlier lanes with the same address (None if no two have), and the lanes of each address."""
+    """Returns the number of earlier lanes with the same address (None if no two have), and the lanes of each address."""
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     first = np.ones(len(index), bool)

@@ -18,7 +18,7 @@ Counted = tuple[GlobalCounter, SharedCounter, BranchCounter, LocalCounter]
 
 
 def with_l1(result: RunResult, decoded: Decoded) -> RunResult:
-    """A launch's result with the modelled hit rates of L1, and the sampled contention of atomics, at its lines."""
+    """Returns a launch's result with the modelled hit rates of L1, and the sampled contention of atomics, at its lines."""
     if result.l1 is None:
         return result
     asked: defaultdict[int | None, int] = defaultdict(int)

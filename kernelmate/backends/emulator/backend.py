@@ -230,7 +230,7 @@ class EmulatedModule:
 
 
 def jit_of_environment() -> Mode:
-    """`KERNELMATE_EMULATOR_JIT`, else `auto`."""
+    """Returns the value of `KERNELMATE_EMULATOR_JIT`, else `auto`."""
     wanted = os.environ.get("KERNELMATE_EMULATOR_JIT", "auto")
     return next((mode for mode in MODES if mode == wanted), "auto")
 

@@ -15,7 +15,7 @@ from kernelmate.backends.emulator.types import Array
 from kernelmate.records import FindingCode
 
 Resume = Callable[[int, Array], None]
-"""Called with the key under which lanes go on, and the lanes."""
+"""Callback with the key at which lanes resume, and the lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class _Parked:
 def bind_barrier(
     operation: Barrier, machine: Machine, position: Position | None, detours: frozenset[int] | None = None
 ) -> BoundBarrier:
-    """Bind the operands."""
+    """Binds the operands of a barrier."""
     registers = machine.registers
     target = None
     if operation.result is not None:
@@ -80,7 +80,7 @@ class Barriers:
         return any(self._parked.values())
 
     def reset(self) -> None:
-        """Forget everything, for a new batch."""
+        """Clears all state, for a new batch."""
         self._parked.clear()
         self._arrived.clear()
         self._wanted.clear()
@@ -88,7 +88,7 @@ class Barriers:
             self._ended_at.fill(-1)
 
     def end(self, lanes: Array, step: int) -> None:
-        """Lanes end at a step."""
+        """Records that lanes end at a step."""
         if self._ended_at is not None:
             self._ended_at[lanes] = step
 
@@ -114,7 +114,7 @@ class Barriers:
         self._release(number)
 
     def recheck(self) -> None:
-        """Threads have ended: blocks that waited for them alone may go on."""
+        """Releases blocks that waited only for threads that have ended."""
         for number in list(self._parked):
             self._release(number)
 

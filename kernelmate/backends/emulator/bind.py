@@ -94,7 +94,7 @@ _ENDS = Branch | BranchTable | Exit | Trap | Barrier
 
 
 def single_definitions(decoded: Decoded) -> frozenset[str]:
-    """Registers that one unguarded instruction alone writes."""
+    """Returns registers that exactly one instruction writes, without a guard."""
     written: Counter[str] = Counter()
     for step in decoded.steps:
         # A predicated write keeps the register's other lanes, so it counts like two writers.
@@ -311,7 +311,7 @@ class Binder:
 
 
 def bind_order(operation: Nothing | WarpBarrier, machine: Machine, opcode: str) -> Bound | None:
-    """Fences and warp barriers: they do nothing but order surrounding accesses."""
+    """Binds fences and warp barriers, whose only effect is to order surrounding accesses."""
     order = machine.order
     if order is None or not (isinstance(operation, WarpBarrier) or operation.fence):
         return None

@@ -50,7 +50,7 @@ class BoundBlock:
     gathering: Gathering | None = None
 
     def ready(self) -> list[Bound]:
-        """The operations."""
+        """Returns the operations, and binds them on first use."""
         if self.operations is None:
             self.operations = self.bind()
         return self.operations

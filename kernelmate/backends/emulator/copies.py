@@ -67,7 +67,7 @@ def bind_copy(
 
 
 def _gather(addressing: Addressing, lanes: Array, data: Array, places: Array, kind: np.dtype[Any], count: int) -> None:
-    """Load for some lanes into rows of bytes."""
+    """Loads for some lanes into rows of bytes."""
 
     def visit(rows: Array, elements: Any, positions: Any) -> None:
         values = np.ascontiguousarray(rows[elements]).reshape(-1, count)

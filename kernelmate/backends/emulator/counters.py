@@ -68,13 +68,13 @@ class SiteCount:
 
 
 class _Sites:
-    """Counts by the number of the instruction."""
+    """Counts of memory instructions, by number."""
 
     def __init__(self) -> None:
         self.sites: dict[int, SiteCount] = {}
 
     def at(self, number: int, action: str, size: int) -> SiteCount:
-        """The counts of one instruction."""
+        """Returns the counts of one instruction."""
         found = self.sites.get(number)
         if found is None:
             found = self.sites[number] = SiteCount(action, size)

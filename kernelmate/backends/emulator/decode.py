@@ -148,7 +148,7 @@ def _linkers_trap(instruction: Instruction) -> Trap:
 
 
 def _check_widths(operation: Operation, linked: Linked) -> None:
-    """Every computed operand must fit its register: binding relies on it."""
+    """Checks that every computed operand fits its register, on which binding relies."""
     if not isinstance(operation, Compute):
         return
     for operand, kind in (*operation.results, *operation.sources):

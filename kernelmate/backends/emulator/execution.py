@@ -148,7 +148,10 @@ class Execution:
 
     @property
     def _hung(self) -> bool:
-        """True if the launch was stopped because it would not end: one finding, which no check would change."""
+        """True if the launch was stopped because it would not end.
+
+        This is a single finding, which further checks would not change.
+        """
         return self._scheduler is not None and self._scheduler.meter.hung
 
     def _flush(self) -> None:

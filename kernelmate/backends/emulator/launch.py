@@ -106,7 +106,7 @@ class Launch:
         return GlobalCounter(), SharedCounter(), BranchCounter(self.lanes), LocalCounter(frozenset(passed))
 
     def _lanes(self) -> Lanes:
-        """Blocks that run, and how many at a time."""
+        """Returns the lanes of a batch: the blocks that run, and the number of blocks at a time."""
         waits = self.facts.waits
         return Lanes(self.shape, self._wanted_lanes(waits), self.run.schedule_seed, in_order=waits)
 

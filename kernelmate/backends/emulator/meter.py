@@ -59,7 +59,7 @@ class Meter:
             self._tally.longest = max(self._tally.longest, int(self.steps.max()))
 
     def settle(self) -> None:
-        """Bring `steps` up to date."""
+        """Brings `steps` up to date."""
         if self._since:
             self.steps[self._lanes] += self._since
             self._since = 0
@@ -104,10 +104,10 @@ class Meter:
             raise Overrun
 
     def look(self, block: BoundBlock, lanes: Array) -> None:
-        """Return True if any of these lanes, at a block, has reached its limit.
+        """Reports lanes, at a block, that have reached the limit of instructions.
 
         Raises:
-            Stop: a lane has; it has been reported.
+            Stop: a lane has reached it; it has been reported.
         """
         if self.issued <= self._limits.steps:
             return

@@ -42,11 +42,11 @@ class Copies:
         self._done_at.clear()
 
     def commit(self, lanes: Array) -> None:
-        """Lanes close their groups."""
+        """Closes the open group of each lane."""
         self.open_group[lanes] += 1
 
     def wait(self, lanes: Array, left: int, now: int) -> None:
-        """Lanes wait until at most `left` of their committed groups are pending."""
+        """Records that lanes wait until at most `left` of their committed groups are pending."""
         upto = np.maximum(self.open_group[lanes] - left, self._finished[lanes])
         while len(self._done_at) < int(upto.max()):
             self._done_at.append(np.full(len(self.open_group), NEVER, np.int32))
@@ -140,16 +140,16 @@ class Order:
         return np.asarray(((accesses ^ others) & NUMBER_MASK) == 0)
 
     def thread_of(self, access: int) -> tuple[int, int]:
-        """Flat numbers of the block and of the thread in it."""
+        """Returns the flat indices of the block and of the thread in it."""
         number = access & int(NUMBER_MASK)
         return number >> self.bits, number & ((1 << self.bits) - 1)
 
     def number_of(self, lane: int) -> int:
-        """The number in the grid of the thread in a lane."""
+        """Returns the grid-wide index of the thread in a lane."""
         return int(self._ids[lane])
 
     def lanes_beside(self, lanes: Array, others: Array) -> Array:
-        """The lanes of the threads of packed accesses, which are of the same blocks as `lanes`."""
+        """Returns the lanes of the threads of packed accesses, which belong to the same blocks as `lanes`."""
         threads = others & ((1 << self.bits) - 1)
         return np.asarray(self._lanes.slot.take(lanes) * self._lanes.width + self._lane_of_thread.take(threads))
 
@@ -165,21 +165,21 @@ class Order:
         return self.now
 
     def copy_group(self, lanes: Array, operation: AsyncGroup) -> None:
-        """Lanes close or await groups of asynchronous copies."""
+        """Records that lanes close or await groups of asynchronous copies."""
         if operation.commits:
             self.copies.commit(lanes)
         if operation.left is not None:
             self.copies.wait(lanes, operation.left, self.now)
 
     def barrier(self, blocks: Array) -> None:
-        """All threads of these block slots (booleans) have met."""
+        """Records that all threads of these block slots (booleans) have passed a barrier."""
         self._block[blocks] = self.tick()
         self.known_by_all = int(self._block.min())
         if self.visibility is not None:
             self.visibility.barrier(blocks)
 
     def part_barrier(self, before: list[tuple[Array, int]], waiting: Array) -> None:
-        """Barrier of a part of a block, warp by warp.
+        """Records a barrier of part of a block, warp by warp.
 
         Args:
             before: arrived lanes, with the stamp of their arrival.
@@ -203,7 +203,7 @@ class Order:
         self.tick()
 
     def warp_barrier(self, lanes: Array, masks: Array) -> None:
-        """Lanes pass `__syncwarp` with these masks."""
+        """Records that lanes pass `__syncwarp` with these masks."""
         stamp = self.tick()
         warps = lanes >> 5
         living = np.packbits(self._live, bitorder="little").view(np.uint32)[warps]
@@ -226,7 +226,7 @@ class Order:
         self._pairs[lanes] = np.where(members, stamp, self._pairs[lanes])
 
     def fence(self, lanes: Array, scope: int) -> None:
-        """Lanes execute a fence of a scope."""
+        """Records that lanes execute a fence of a scope."""
         self.tick()
         if self.visibility is not None:
             self.visibility.fence(lanes, scope, self._block)

@@ -172,7 +172,7 @@ class _VariableFlow:
 
 
 def _used(one: Instruction) -> Iterator[str]:
-    """The registers that an instruction reads, or may."""
+    """Yields the registers that an instruction reads, or may read."""
     writes_first = one.name not in ("st", "red", "bra", "brx", "call")
     yield from _registers(one.operands[1:] if writes_first else one.operands)
     yield from _registers(() if one.guard is None else (one.guard,))

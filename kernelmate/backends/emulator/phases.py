@@ -54,7 +54,7 @@ class _Barrier:
         return Addressing(self.machine, self._linked, site, operation.space, operation.address, _WORD)
 
     def values(self, active: Group, count: int) -> Array:
-        """The value operand of each lane."""
+        """Returns the value operand of each lane."""
         assert self.value is not None
         return spread(self.value, active, count)
 
@@ -62,7 +62,7 @@ class _Barrier:
 def bind_phase_barrier(
     operation: PhaseBarrier, machine: Machine, linked: Linked, number: int, position: Position | None, opcode: str
 ) -> Bound:  # fmt: skip
-    """One of the actions as a function of the active lanes."""
+    """Binds an mbarrier action as a function of the active lanes."""
     barrier = _Barrier(operation, machine, linked, number, position, opcode)
     if operation.action in {"init", "inval"}:
         return _bind_init(barrier, valid=operation.action == "init")
@@ -145,7 +145,7 @@ def _in_turn(rows: Array, index: Array, counts: Array, drop: bool) -> tuple[Arra
 
 
 def _bind_copies(barrier: _Barrier, *, counted: bool) -> Bound:
-    """Completes the copies, which the arrival makes visible."""
+    """Binds the completion of copies, which the arrival makes visible."""
     machine = barrier.machine
 
     def run(group: Group | None, active: Group) -> None:

@@ -42,7 +42,7 @@ _INSTEAD = {
 
 
 def spelled(opcode: str) -> str:
-    """An opcode as PTX writes it."""
+    """Returns an opcode as PTX writes it."""
     return opcode.replace("__", "::")
 
 
@@ -73,7 +73,7 @@ class LocPositions:
         self.current: Position | None = None
 
     def read(self, line: str) -> None:
-        """Take in one `.loc` line."""
+        """Reads one `.loc` line."""
         match = _LOC.match(line)
         if match is None:
             return
@@ -152,7 +152,7 @@ class _PtxReader:
         self.variables: dict[str, Variable] = {}
 
     def line(self) -> int:
-        """The line that is being read, from 1."""
+        """Number of the line that is being read, from 1."""
         return bisect_left(self._ends, self.at) + 1
 
     def read_module(self) -> None:
@@ -183,7 +183,7 @@ class _PtxReader:
         return match[0]
 
     def _parameters(self) -> tuple[Variable, ...]:
-        """An optional list in round brackets."""
+        """Parses an optional list in round brackets."""
         self._skip_space()
         if self.text[self.at] != "(":
             return ()

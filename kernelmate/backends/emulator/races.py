@@ -82,7 +82,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class _Clash:
-    """Cells of an access that are in conflict: their positions in the access, and whom they clash with."""
+    """Cells of an access that are in conflict: their positions in the access, and the accesses that they conflict with."""
 
     chosen: Array
     others: Array
@@ -90,14 +90,14 @@ class _Clash:
 
 
 class RaceDetector:
-    """Looks for races and reports them."""
+    """Detects races and reports them."""
 
     def __init__(self, machine: Machine, order: Order) -> None:
         self._machine = machine
         self._order = order
 
     def read(self, region: Region, ledger: AccessHistory, site: Site, access: Access) -> None:
-        """Some lanes read: against the last writes."""
+        """Checks a read of some lanes against the last writes."""
         if ledger.last_write >= access.settled or ledger.groups is not None:
             self._against(region, ledger, site, access, (ledger.writes, ledger.write_sites), None)
         ledger.note_read(access.cells, access.packed, site.number, self._order.now, access.settled)
@@ -168,7 +168,7 @@ class RaceDetector:
     def _among_themselves(
         self, region: Region, ledger: AccessHistory, site: Site, access: Access, stored: Array
     ) -> None:
-        """Lanes that store to one place in the same instruction."""
+        """Checks lanes that store to one address in the same instruction."""
         winners = ledger.writes.take(access.cells)
         lost = np.flatnonzero(winners != access.packed)
         if not lost.size:

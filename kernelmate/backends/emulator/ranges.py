@@ -54,7 +54,7 @@ def range_of(step: DecodedStep) -> Range | None:
 
 
 def watched(bound: Bound, values: list[Value], limits: Range, machine: Machine, number: int) -> Bound:
-    """The same operation, which notes its number once an operand is elsewhere."""
+    """Returns an operation that also records its number once an operand is outside the limits."""
     unusual = machine.unusual
     assert unusual is not None, "only what is counted is watched"
 

@@ -141,7 +141,7 @@ class Registers:
         return storage.view((SIGNED if is_signed(kind) else UNSIGNED)[storage.itemsize])
 
     def set_constant(self, operand: Operand, kind: str, value: Any) -> None:
-        """Make a register one number for the whole launch."""
+        """Makes a register one number for the whole launch."""
         if isinstance(operand, Sink) or not isinstance(operand, Register):
             return
         storage = np.zeros(1, self._dtype(operand.name))
@@ -184,7 +184,7 @@ def immediate_bits(operand: Immediate, kind: str) -> int:
 
 
 def values_of(value: Value, group: Group | None) -> Any:
-    """An operand's values for some lanes: an array, or the one number."""
+    """Returns an operand's values for some lanes: an array, or the uniform number."""
     if isinstance(value, ConstantOperand):
         return value.value
     array = value.array
@@ -194,7 +194,7 @@ def values_of(value: Value, group: Group | None) -> Any:
 
 
 def spread(value: Value, group: Group | None, count: int) -> Array:
-    """An operand's values as an array of `count` elements."""
+    """Returns an operand's values as an array of `count` elements."""
     found = values_of(value, group)
     return found if isinstance(value, LaneOperand) else np.full(count, found)
 
@@ -214,7 +214,7 @@ def evaluate(operation: Compute, registers: Registers) -> None:
 
 
 def bind_compute(operation: Compute, registers: Registers) -> Bound:
-    """The operation as a function of the lanes to compute."""
+    """Binds the operation as a function of the lanes to compute."""
     values = [registers.read(operand, kind) for operand, kind in operation.sources]
     if len(operation.results) == 1:
         operand, kind = operation.results[0]

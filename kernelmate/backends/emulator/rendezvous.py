@@ -31,7 +31,7 @@ class Rendezvous:
         return bool(self._waiting)
 
     def reset(self) -> None:
-        """Forget everything, for a new batch."""
+        """Clears all state, for a new batch."""
         self._waiting.clear()
 
     def gather(self, gathering: Gathering, key: int, lanes: Array, *, everyone: bool) -> Array:

@@ -38,7 +38,7 @@ _MOST_BYTES = 256 << 20
 
 
 class _Full(Exception):
-    """The trace is long enough."""
+    """Raised when the trace is long enough."""
 
 
 class _SmLanes(Lanes):
@@ -73,7 +73,7 @@ class _Tracer:
         self.atomics: dict[int, tuple[int, int]] = {}
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """One instruction of some lanes; atomics pass L1 by."""
+        """Traces one instruction of some lanes; atomics bypass L1."""
         del values
         if site.action == "atomic":
             self.contend(site, lanes, offsets)
@@ -138,7 +138,7 @@ class _SharedTracer:
         self._tracer = tracer
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """One instruction of some lanes."""
+        """Traces one instruction of some lanes."""
         del values
         if site.action == "atomic":
             self._tracer.contend(site, lanes, offsets)

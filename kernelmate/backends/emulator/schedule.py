@@ -231,7 +231,7 @@ class Scheduler:
     # ----------------------------------------------------------------------------------------- block ends
 
     def _finish(self, block: BoundBlock, base: int, number: int, lanes: Array) -> tuple[int, Array] | None:
-        """Next block of the group after the block's last step, and its lanes, or None."""
+        """Returns the group's next block after the last step, and its lanes; None if there is none."""
         taken, staying = self._split(block, lanes)
         end = block.end
         if isinstance(end, Branch):

@@ -83,7 +83,7 @@ class Slice:
 
 
 def slice_of(decoded: Decoded) -> Slice:
-    """The backward slice of all addresses through linear steps."""
+    """Returns the backward slice of all addresses through linear steps."""
     definitions: dict[str, list[int]] = {}
     for number, step in enumerate(decoded.steps):
         for name in step.writes:
@@ -144,7 +144,7 @@ class Shadows:
         return bool(self._arrays)
 
     def follow(self, step: DecodedStep, bound: Bound) -> Bound:
-        """`bound` with its shadow update before it."""
+        """Returns `bound` with an update of its shadow before it."""
         names = [name for name in step.writes if name in self._arrays]
         if not names:
             return bound
@@ -207,7 +207,7 @@ class Shadows:
         return extended
 
     def check(self, address: Address, position: Position | None, bound: Bound) -> Bound:
-        """`bound`, an access, with its address compared to its shadow first."""
+        """Returns the access `bound` with a comparison of its address with the shadow before it."""
         base = address.base
         if not isinstance(base, Register) or base.name not in self._arrays:
             return bound
@@ -235,7 +235,7 @@ class Shadows:
 
 
 def _extends_unsigned(step: DecodedStep, operation: Compute) -> frozenset[int]:
-    """Sources that the step extends from unsigned 32 bits."""
+    """Returns the sources that the step extends from unsigned 32 bits."""
     parts = step.opcode.split(".")
     result = operation.results[0][1]
     if parts[0] == "cvt" and SIZES[result] > SIZES[operation.sources[0][1]] and parts[-1].startswith("u"):

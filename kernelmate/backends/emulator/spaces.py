@@ -37,13 +37,13 @@ def to_generic(space: str) -> Callable[[Array], Array]:
 
 
 def from_generic(space: str) -> Callable[[Array], Array]:
-    """Takes the window's start off."""
+    """Returns a function that subtracts the start of the space's window from generic addresses."""
     start = np.uint64(_window(space))
     return (lambda value: value - start) if start else (lambda value: value)
 
 
 def in_space(space: str) -> Callable[[Array], Array]:
-    """A test of generic addresses."""
+    """Returns a test for generic addresses in the space."""
     name = space.split("__")[0]
     if name in _WINDOWS:
         start = np.uint64(_WINDOWS[name])

@@ -66,7 +66,7 @@ class Specials:
         }
 
     def read(self, name: str) -> Array | int:
-        """Values that the lanes read from a register."""
+        """Returns the values that lanes read from a register."""
         base, _, axis = name.partition(".")
         lanes = self._lanes
         if name in self._chosen:

@@ -14,7 +14,7 @@ from kernelmate.backends.emulator.program import Address, Register, Symbol
 from kernelmate.backends.emulator.types import SIZES
 
 _DECIDING = frozenset({"cas", "min", "max"})
-"""Atomics that look at the memory themselves before they change it."""
+"""Atomics that compare the memory's contents before they change it."""
 
 _WORDS = frozenset({4, 8})
 """Bytes that are read in one piece."""

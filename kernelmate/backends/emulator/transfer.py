@@ -79,7 +79,7 @@ class Addressing:
 
 
 def bind_load(operation: Load, machine: Machine, linked: Linked, site: Site) -> Bound:
-    """A load as a function of the active lanes."""
+    """Binds a load as a function of the active lanes."""
     dtype = element_dtype(operation.kind)
     addressing = Addressing(machine, linked, site, operation.space, operation.address, dtype)
     kind = ("s" if dtype.kind == "i" else "b") + str(8 * dtype.itemsize)
@@ -121,7 +121,7 @@ def bind_load(operation: Load, machine: Machine, linked: Linked, site: Site) -> 
 
 
 def bind_store(operation: Store, machine: Machine, linked: Linked, site: Site) -> Bound:
-    """A store as a function of the active lanes."""
+    """Binds a store as a function of the active lanes."""
     dtype = UNSIGNED[SIZES[operation.kind]]
     addressing = Addressing(machine, linked, site, operation.space, operation.address, dtype)
     values = [machine.registers.read(operand, f"b{8 * dtype.itemsize}") for operand in operation.sources]

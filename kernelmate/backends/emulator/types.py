@@ -117,7 +117,7 @@ def typed_view(storage: Array, kind: str) -> Array:
 
 
 def scalar(value: int, kind: str) -> Any:
-    """The bits of `value`, cut to the type's width, as a NumPy scalar of the type (an array of two for pairs)."""
+    """Returns the bits of `value`, cut to the type's width, as a NumPy scalar of the type (an array of two for pairs)."""
     if kind == "pred":
         return np.bool_(value & 1)
     size = SIZES[kind]

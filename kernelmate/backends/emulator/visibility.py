@@ -125,7 +125,7 @@ class Visibility:
     # ------------------------------------------------------------------------------------------- events
 
     def fence(self, lanes: Array, scope: int, block_known: Array) -> None:
-        """Lanes execute a fence: earlier accesses can be published, and values read are learnt."""
+        """Handles a fence: earlier accesses can be published, and values read are learnt."""
         known = block_known.take(self._lanes.slot.take(lanes))
         for level in (_CTA, _GPU):
             if scope >= level:
@@ -135,14 +135,14 @@ class Visibility:
             self._learn(lanes, scope)
 
     def barrier(self, blocks: Array) -> None:
-        """Blocks pass a barrier: knowledge and reads of one thread become known to all."""
+        """Handles a barrier: knowledge and reads of one thread become known to all of the block."""
         slots = self._lanes.slot
         for table in (self._pending, self._by_lane):
             for lane in [lane for lane in table if blocks[slots[lane]]]:
                 _merge(self._by_slot.setdefault(int(slots[lane]), {}), table.pop(lane))
 
     def warp_barrier(self, lanes: Array) -> None:
-        """Lanes of warps meet: knowledge and reads of one become known to those that meet it."""
+        """Handles a warp barrier: knowledge and reads of one lane become known to those that it meets."""
         if not self._pending and not self._by_lane:
             return
         self._learn(lanes, 3)

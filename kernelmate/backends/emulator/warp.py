@@ -42,7 +42,7 @@ class Members:
         )
 
     def masks(self, active: Group, count: int) -> Array:
-        """The mask of each active lane."""
+        """Returns the mask of each active lane."""
         if self._mask is None:
             return np.full(count, _WHOLE_WARP, np.uint32)
         return spread(self._mask, active, count)
@@ -268,7 +268,7 @@ class Gathering:
         return np.asarray((self.masks(lanes) & living & ~present) != 0)
 
     def ended(self, lanes: Array) -> Array:
-        """For each lane, whether its mask names a thread that has ended."""
+        """Returns True for each lane whose mask names a thread that has ended."""
         if self._mask is None:
             return np.zeros(len(lanes), bool)
         machine = self._machine
@@ -276,7 +276,7 @@ class Gathering:
         return np.asarray((self.masks(lanes) & np.packbits(gone, bitorder="little").view(np.uint32)[lanes >> 5]) != 0)
 
     def masks(self, lanes: Array) -> Array:
-        """The mask operand of each lane."""
+        """Returns the mask operand of each lane."""
         mask = self._mask
         if isinstance(mask, LaneOperand):
             return mask.array.take(lanes)

@@ -21,7 +21,7 @@ _GLOBAL_SHADOW_BYTES = 96 << 20
 
 
 def _synchronise(order: Order, site: Site, lanes: Array, keys: Sequence[int]) -> None:
-    """Let a strong access publish and learn."""
+    """Lets a strong access publish and learn."""
     visibility = order.visibility
     if visibility is None or not site.scope:
         return
@@ -72,7 +72,7 @@ class GlobalWatch:
             _synchronise(self._order, site, lanes, offsets.tolist())
 
     def _look_for_stale(self, buffer: Buffer, site: Site, within: Array, stale: Array, lanes: Array) -> None:
-        """Reports loads through the read-only cache of data that this launch writes, before or after."""
+        """Reports loads through the read-only cache of data that this launch writes, before or after them."""
         if site.action == "load":
             cached = self._cached.setdefault(buffer.origin, np.zeros(buffer.data.size + 16, bool))
             for step in range(site.size):
@@ -93,7 +93,7 @@ class GlobalWatch:
         )
 
     def unwatched(self) -> tuple[str, ...]:
-        """Parts that are not looked at, in words."""
+        """Returns the parts of memory that are not watched, as text."""
         parts = [
             f"races were looked for in one of every {ledger.every} pages of {buffer.name} only, whose "
             f"{buffer.size >> 20} MiB are more than are watched as a whole"
@@ -235,7 +235,7 @@ class LocalWatch:
             rows[:, offset : offset + size] = True
 
     def access(self, site: Site, lanes: Array, offsets: Array, values: Array | None) -> None:
-        """Some lanes access local memory."""
+        """Checks an access of some lanes to local memory."""
         del values
         absolute = offsets.astype(np.int64) + self._bases[lanes]
         if site.action == "load":

@@ -15,7 +15,7 @@ _FLOAT32 = np.dtype(np.float32)
 
 
 def add(a: Array, b: Array, mode: str) -> Array:
-    """A + b of float32 or float64."""
+    """Returns a + b of float32 or float64, rounded in the direction `mode`."""
     a, b = np.broadcast_arrays(np.asarray(a), np.asarray(b))
     if a.dtype == np.float32:
         total, error = two_sum(a.astype(np.float64), b.astype(np.float64))
@@ -28,7 +28,7 @@ def add(a: Array, b: Array, mode: str) -> Array:
 
 
 def multiply(a: Array, b: Array, mode: str) -> Array:
-    """A * b of float32 or float64."""
+    """Returns a * b of float32 or float64, rounded in the direction `mode`."""
     a, b = np.broadcast_arrays(np.asarray(a), np.asarray(b))
     if a.dtype == np.float32:
         return narrow(a.astype(np.float64) * b.astype(np.float64), _FLOAT32, mode)
@@ -37,7 +37,7 @@ def multiply(a: Array, b: Array, mode: str) -> Array:
 
 
 def divide(a: Array, b: Array, mode: str) -> Array:
-    """A / b of float32 or float64."""
+    """Returns a / b of float32 or float64, rounded in the direction `mode`."""
     a, b = np.broadcast_arrays(np.asarray(a), np.asarray(b))
     quotient = np.array(a / b)
     for index in np.flatnonzero(np.isfinite(a) & np.isfinite(b) & (a != 0) & (b != 0)):
@@ -47,7 +47,7 @@ def divide(a: Array, b: Array, mode: str) -> Array:
 
 
 def square_root(a: Array, mode: str) -> Array:
-    """Square root of float32 or float64."""
+    """Returns the square root of float32 or float64, rounded in the direction `mode`."""
     a = np.asarray(a)
     root = np.array(np.sqrt(a))
     for index in np.flatnonzero(np.isfinite(a) & (a > 0)):

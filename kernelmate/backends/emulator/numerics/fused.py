@@ -41,7 +41,7 @@ def fma32(a: Array, b: Array, c: Array, mode: str = NEAREST) -> Array:
 
 
 def _signed_zero(result: Array, product: Array, addend: Array, mode: str) -> Array:
-    """An exact sum of opposite values is -0 when rounding down, +0 otherwise."""
+    """Sets the sign of an exact zero sum of opposite values: -0 if rounding is downward, +0 otherwise."""
     if mode != "rm":
         return result
     cancelled = (product == -addend) & (product != 0)

@@ -8,7 +8,7 @@ from kernelmate.backends.emulator.types import SIGNED, UNSIGNED, Array
 
 
 def multiply_high(a: Array, b: Array) -> Array:
-    """The upper half of the full product, signed or unsigned by dtype."""
+    """Returns the upper half of the full product, signed or unsigned by dtype."""
     size = a.dtype.itemsize
     if size < 8:
         wide = (SIGNED if a.dtype.kind == "i" else UNSIGNED)[2 * size]
@@ -52,7 +52,7 @@ def remainder(a: Array, b: Array) -> Array:
 
 
 def leading_zeros(value: Array) -> Array:
-    """Zero bits above the highest one, as uint32; the width for zero."""
+    """Returns the number of zero bits above the highest one, as uint32; the width for zero."""
     bits = 8 * value.dtype.itemsize
     filled = np.asarray(value).copy()
     shift = 1
@@ -63,7 +63,7 @@ def leading_zeros(value: Array) -> Array:
 
 
 def reverse_bits(value: Array) -> Array:
-    """Bit 0 becomes the highest."""
+    """Reverses the order of the bits."""
     kind = value.dtype.type
     bits = 8 * value.dtype.itemsize
     result = np.asarray(value)

@@ -20,7 +20,7 @@ def pending_of(state: Array) -> Array:
 
 
 def expected_of(state: Array) -> Array:
-    """Arrivals that every phase waits for."""
+    """Returns the number of arrivals that every phase waits for."""
     return (state >> np.uint64(_BITS)) & np.uint64(_MOST)
 
 

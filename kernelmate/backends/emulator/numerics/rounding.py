@@ -28,7 +28,7 @@ _SMALLEST_NORMAL = {
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """Sum and its exact error (Knuth)."""
+    """Returns the sum and its exact error (Knuth)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
@@ -74,7 +74,7 @@ def directed(rounded: Array, exact: Array, mode: str) -> Array:
 
 
 def _to_bfloat16(value: Array, mode: str) -> Array:
-    """Through float32 rounded to odd, so that the second rounding decides."""
+    """Converts to bfloat16 through float32 rounded to odd, so that the second rounding decides."""
     near = value.astype(np.float32)
     wide = near.astype(np.float64)
     bits = near.view(np.int32)
@@ -86,7 +86,7 @@ def _to_bfloat16(value: Array, mode: str) -> Array:
 
 
 def round_bits_bfloat16(value: Array, mode: str) -> Array:
-    """Float32 to bfloat16, rounding the sixteen low bits in the direction of `mode`."""
+    """Converts float32 to bfloat16, rounding the sixteen low bits in the direction of `mode`."""
     bits = value.view(np.uint32)
     low = bits & np.uint32(0xFFFF)
     high = bits >> np.uint32(16)
@@ -104,7 +104,7 @@ def round_bits_bfloat16(value: Array, mode: str) -> Array:
 
 
 def flush(value: Array) -> Array:
-    """Subnormals to zero of the same sign (`.ftz`)."""
+    """Replaces subnormals by zero of the same sign (`.ftz`)."""
     small = np.abs(value) < _SMALLEST_NORMAL[value.dtype]
     if not np.any(small):
         return value
@@ -126,7 +126,7 @@ def rectified(value: Array) -> Array:
 
 
 def minimum_or_maximum(largest: bool, nan_wins: bool) -> Callable[[Array, Array], Array]:
-    """A two-operand minimum or maximum in which -0 is less than +0."""
+    """Returns a two-operand minimum or maximum in which -0 is less than +0."""
     ufunc = {(True, True): np.maximum, (True, False): np.fmax, (False, True): np.minimum, (False, False): np.fmin}[
         largest, nan_wins
     ]

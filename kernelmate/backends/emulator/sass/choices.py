@@ -29,7 +29,7 @@ UPPER = np.uint64(32)
 
 
 def low(total: Array) -> Array:
-    """The lower word of 64 bits."""
+    """Returns the lower word of 64 bits."""
     return (total & LOW).astype(np.uint32)
 
 
@@ -43,7 +43,7 @@ def kept(op: SassOp, *results: Read | None) -> Compute:
 
 
 def both(op: SassOp, total: Callable[[Values], Array]) -> Compute:
-    """A result of 64 bits in a pair of registers."""
+    """Stores a result of 64 bits in a pair of registers."""
     if len(op.results) != 2 or len(op.outputs) != 1:
         raise Unknown(f"a form of {op.opcode} that is not modelled")
 
@@ -134,7 +134,7 @@ def compare(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def select(op: SassOp, frame: ConstantBank) -> Compute:
-    """SEL: the first where the predicate holds, else the second."""
+    """SEL: the first operand if the predicate holds, else the second."""
     first, second, chosen = word(op.inputs[0], frame), word(op.inputs[1], frame), truth(op.inputs[2])
     return kept(op, lambda values: np.where(chosen(values), first(values), second(values)))
 
@@ -222,7 +222,7 @@ def permute(op: SassOp, frame: ConstantBank) -> Compute:
 
 
 def packed_constant(op: SassOp, frame: ConstantBank) -> Compute:
-    """HFMA2 on zeros, which is how a constant is loaded by another pipe."""
+    """HFMA2 on zeros: loads a constant, which the compiler does with another pipe."""
     del frame
     if tuple(text.lstrip("-") for text in op.inputs[:2]) != ("RZ", "RZ") or len(op.inputs) != 4:
         raise Unknown(f"{op.opcode}, which depends on data or is not modelled")

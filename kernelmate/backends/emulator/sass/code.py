@@ -62,10 +62,10 @@ class SassOp:
 
 
 def taken_apart(instruction: SassInstruction) -> SassOp:
-    """An instruction's parts.
+    """Splits an instruction into its parts.
 
     Raises:
-        ValueError: this is no instruction.
+        ValueError: the text is not an instruction.
     """
     match = _PARTS.match(instruction.text)
     if match is None:

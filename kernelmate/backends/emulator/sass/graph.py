@@ -76,7 +76,7 @@ class ControlFlowGraph:
 
     @cached_property
     def _writers(self) -> Mapping[str, int]:
-        """By register the operations that write it, as bits."""
+        """Maps each register to the operations that write it, as bits."""
         writers: dict[str, int] = {}
         for number, op in enumerate(self.ops):
             for register in op.results:

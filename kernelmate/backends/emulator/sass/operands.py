@@ -49,7 +49,7 @@ class ConstantBank:
 
 
 def number(value: int) -> Array:
-    """The same value in every lane."""
+    """Returns the same value in every lane."""
     return np.array([[value & 0xFFFFFFFF]], np.uint32)
 
 
@@ -103,7 +103,7 @@ def wide(text: str, frame: ConstantBank, *, signed: bool = False) -> Read:
 
 
 def truth(text: str) -> Read:
-    """A predicate, as written."""
+    """Parses a predicate."""
     if text[0] == "!":
         inner = truth(text[1:])
         return lambda values: ~inner(values)

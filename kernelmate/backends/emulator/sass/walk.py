@@ -68,7 +68,7 @@ class Walker:
         self._live = self._liveness()
 
     def _plan(self) -> None:
-        """Branches that can be followed, and all their dependences."""
+        """Selects branches that can be followed, with all operations that they depend on."""
         needed: set[int] = set()
         doubtful: list[tuple[SassBlock, Unknown]] = []
         for block in (self._graph.blocks[index] for index in sorted(self._graph.main)):
@@ -202,7 +202,7 @@ class Walker:
         return done * max(int(lanes.size), _CALL_COST)
 
     def _leave(self, part: _WarpGroup, block: SassBlock, lanes: Array) -> None:
-        """Next place of the lanes at a block's end."""
+        """Sets the next position of the lanes at a block's end."""
         last = self._graph.ops[block.end - 1]
         following = _GONE if block.following is None else np.int32(block.following)
         if block.index in self.skipped:
