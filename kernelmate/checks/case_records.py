@@ -99,7 +99,7 @@ class CaseRecord:
     kept: KeptLaunch | None = None
 
     def note(self, code: FindingCode, severity: Severity, found: tuple[str, str] | None) -> None:
-        """Keep what a guard found, once for each code."""
+        """Records the finding of a guard, once for each code."""
         if found is not None and not any(code == noted.code for noted in self.noted):
             self.noted.append(NotedFinding(code, severity, found[1], buffer=found[0]))
 

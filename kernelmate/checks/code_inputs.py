@@ -19,19 +19,19 @@ from kernelmate.records import Argument, Contract, Size, Version
 from kernelmate.source import argument_shapes, numpy_dtype, scalar_value
 
 MOST_CONSTANTS = 16
-"""Constants that are planted in one array."""
+"""Maximum number of constants planted in one array."""
 
 MOST_SCALARS = 4
-"""Launches with other scalars."""
+"""Maximum number of launches with other scalars."""
 
 FARTHEST = 16
-"""Multiple of a scalar's value up to which constants are tried for it."""
+"""Largest multiple of a scalar's value up to which constants are tried for it."""
 
 SMALL = 8
-"""Integers up to this magnitude are drawn often enough."""
+"""Largest magnitude of integers that ordinary draws contain often enough."""
 
 COUNTED = 1 << 16
-"""Elements that a counter of 16 bits cannot count."""
+"""Number of elements that a 16-bit counter cannot count."""
 
 MOST_EQUAL = 1 << 20
 """Elements over all arrays up to which equal integers are tried, and all styles where no array is floating."""
@@ -39,7 +39,7 @@ MOST_EQUAL = 1 << 20
 _NARROWING = re.compile(
     r"\bcvt\.(?:\w+\.)*f(?:16|32|64)\.[su](?:8|16|32|64)\b|\b(?:add|sub|mul|mad)\.(?:\w+\.)*[su]16\b|\.sat\b"
 )
-"""Instructions by which sums of large integers lose bits that sums of small ones have."""
+"""Instructions by which sums of large integers lose bits that sums of small ones keep."""
 
 _COUNTING = re.compile(r"\b(?:atom|red)\.\S*add\b|\b(?:atom|red)\.\S*add\.")
 

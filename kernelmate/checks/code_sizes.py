@@ -1,4 +1,4 @@
-"""Sizes at which compiled code goes another way than at any that is tried, whatever text its conditions come from.
+"""Sizes at which compiled code takes a branch that it takes at no size tried so far.
 
 A condition of the PTX that launch parameters and constants alone decide is evaluated for many sizes at once, without a
 launch. Macros, functions, floating and bitwise arithmetic and folded constants are what the compiler has made of them.
@@ -22,29 +22,29 @@ from kernelmate.records import Contract, Size, Version
 from kernelmate.source import launch_shape, scalar_values
 
 MOST_SIZES = 6
-"""Sizes for the conditions of one version."""
+"""Maximum number of sizes for the conditions of one version."""
 
 MOST_ELEMENTS = 1 << 20
 MOST_THREADS = 1 << 19
-"""Over all arrays, and of the launch, at such a size: one launch of so many takes the emulator a part of a second."""
+"""Maximum elements over all arrays, and threads of the launch, at such a size: a fraction of a second in the emulator."""
 
 MOST_SWEPT = 1 << 16
-"""All values up to this are looked at for one name."""
+"""All values up to this are tried for a single name."""
 
 DRAWN, DRAWN_BELOW = 1 << 13, 600
-"""Sizes of which all names are drawn, below this."""
+"""Number of sizes in which all names are drawn, and the bound of the values."""
 
 PROBED = 8
-"""Values of which it is looked up if they can be launched, for each condition."""
+"""Number of values per condition that are tested for a valid launch."""
 
 MOST_TEXT = 1 << 19
-"""Characters of PTX that are read."""
+"""Maximum characters of PTX that are read."""
 
 DEEPEST = 200
 
 
 class CodeDecision(NamedTuple):
-    """A place where code goes one of two ways: what decides, as text, and the decisions that lead to it."""
+    """A branch in code: the text of its condition, and the decisions that lead to it."""
 
     text: str
     register: str
@@ -53,7 +53,7 @@ class CodeDecision(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _EntryCode:
-    """The statements of an entry that give a register its only value, and its decisions in order."""
+    """The statements of an entry that are the only ones to write their registers, and its decisions in order."""
 
     places: Mapping[str, int]
     writers: Mapping[str, Statement]
@@ -98,7 +98,7 @@ def _code_of(ptx: str, entry: str) -> _EntryCode:
 
 
 def _written(statement: Statement) -> list[str]:
-    """Registers that an instruction gives a value."""
+    """Returns the registers that an instruction writes."""
     if statement.label or statement.opcode[0] in ("bra", "st", "bar", "ret", "red", "call"):
         return []
     first = statement.operands.strip()
@@ -107,7 +107,7 @@ def _written(statement: Statement) -> list[str]:
 
 
 def _decided(statements: Sequence[Statement]) -> Iterator[tuple[str, tuple[tuple[str, bool], ...]]]:
-    """Registers that decide something, with the branches that have been taken to get there."""
+    """Yields registers that decide a branch, with the branches taken before."""
     targets = [one.operands.strip() for one in statements if one.opcode[0] == "bra"]
     guards: tuple[tuple[str, bool], ...] = ()
     taken: dict[str, tuple[tuple[str, bool], ...]] = {}
@@ -131,7 +131,7 @@ def _decided(statements: Sequence[Statement]) -> Iterator[tuple[str, tuple[tuple
 
 
 def _text(register: str, writers: Mapping[str, Statement], known: dict[str, str], depth: int = 0) -> str:
-    """The expression that a register is computed from, without the names of registers."""
+    """Returns the expression that a register is computed from, without names of registers."""
     if register in known or register not in writers or depth > DEEPEST:
         return known.get(register, "?")
     statement = writers[register]
@@ -145,7 +145,7 @@ def _text(register: str, writers: Mapping[str, Statement], known: dict[str, str]
 
 @dataclass(slots=True)
 class _SizeLanes:
-    """Values of registers at many sizes at once, one lane for each; None if sizes alone do not decide."""
+    """Values of registers at many sizes at once, one lane for each; None if sizes alone do not determine them."""
 
     code: _EntryCode
     parameters: Mapping[int, Array]
@@ -153,7 +153,7 @@ class _SizeLanes:
     known: dict[str, Array | None] = field(default_factory=dict)
 
     def value(self, register: str, depth: int = 0) -> Array | None:
-        """A register's."""
+        """Returns the value of a register."""
         if register not in self.known:
             self.known[register] = None  # it may depend on itself
             if depth < DEEPEST:
@@ -192,7 +192,7 @@ class _SizeLanes:
         return lanes
 
     def _truth(self, register: str, found: Array) -> Array:
-        """A predicate's truth, a sign, or which of two a minimum is."""
+        """Returns the truth of a predicate, the sign of a difference, or the operand that a minimum selects."""
         statement = self.code.writers[register]
         if statement.opcode[0] not in ("min", "max"):
             return np.asarray(found != 0)
@@ -230,7 +230,7 @@ class _CodeSearch:
     def _at(
         self, sizes: Callable[[int], Size], lanes: _SizeLanes, decision: CodeDecision, truth: bool
     ) -> Iterator[Size]:
-        """The smallest swept sizes with an outcome, that can be launched."""
+        """Yields the smallest of the tried sizes with an outcome that can be launched."""
         outcome = lanes.outcome(decision, truth)
         if outcome is None or not outcome.any():
             return
@@ -242,7 +242,7 @@ class _CodeSearch:
                 yield size
 
     def _sweeps(self) -> Iterator[tuple[Callable[[int], Size], _SizeLanes]]:
-        """Every value of each name beside usual and beside small ones, all names alike, and drawn ones."""
+        """Yields sweeps: every value of each name with the others usual or small, all names equal, and drawn sizes."""
         values = np.arange(1, MOST_SWEPT + 1, dtype=np.int64)
         for name in self.names:
             for others in (self.base, dict.fromkeys(self.names, 1)):
@@ -259,7 +259,7 @@ class _CodeSearch:
         return self._lanes_of({name: np.array([size[name] for size in sizes], np.int64) for name in self.names})
 
     def _lanes_of(self, values: Mapping[str, Array | int]) -> _SizeLanes:
-        """Lanes of sizes; scalars that follow from sizes by an expression are not known."""
+        """Returns the lanes of sizes; scalars that an expression derives from sizes are unknown."""
         parameters: dict[int, Array] = {}
         usual = scalar_values(self.contract, self.base)
         for place, argument in enumerate(self.contract.args):

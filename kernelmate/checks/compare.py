@@ -10,7 +10,7 @@ from kernelmate.checks.precision import Array, blocks_of, flat, is_inexact, wide
 from kernelmate.records import FirstWrong
 
 GLANCED = 4096
-"""Elements compared first if only the overall result matters."""
+"""Number of elements that are compared first if only the overall result matters."""
 
 
 @dataclass(frozen=True, slots=True)

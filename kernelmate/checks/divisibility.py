@@ -13,10 +13,10 @@ DIVISORS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Vector widths, warps, tiles and blocks; others are rare."""
 
 LEAST_WRONG = 3
-"""Wrong sizes from which a condition is looked for."""
+"""Minimum number of wrong sizes for which a condition is sought."""
 
 MULTIPLE = 3
-"""An odd factor: a multiple of a divisor by it is no multiple of a larger divisor."""
+"""An odd factor: a divisor times it is not a multiple of the next larger divisor."""
 
 Condition = tuple[tuple[str, int], ...]
 """Names with the divisor of each, all of which must hold."""
@@ -46,7 +46,7 @@ def assumed(records: Sequence[CaseRecord], attempt: Callable[[Size], CaseRecord 
 
 
 def sentence(conditions: Sequence[str], records: Sequence[CaseRecord]) -> str:
-    """Says what a kernel assumes, and the remedy."""
+    """Returns a sentence on what a kernel assumes, with the remedy."""
     wrong = sum(failed(record) for record in records)
     return (
         f"assumes {' and '.join(conditions)}: it fails at {wrong} of {len(records)} sizes, at none where that holds; write "

@@ -38,7 +38,7 @@ _SEVERITIES = ("error", "warning", "note")
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Errors first, then in the order of `FindingCode`; one finding for each cause.
+    """Sorts findings: errors first, then in the order of `FindingCode`, with one finding for each cause.
 
     The same code at the same line and buffer is reported once. Wrong answers are reported once per severity, and not at
     all if an access error, a race or modified inputs explain them.

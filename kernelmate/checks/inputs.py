@@ -299,7 +299,7 @@ def _floats(dtype: np.dtype[Any], shape: tuple[int, ...], rng: Any, style: Input
 
 
 def _begin_a_row(values: Array, value: float, rng: Any) -> None:
-    """Let a row of several begin with a value, with which loops over rows begin as well."""
+    """Lets one of several rows begin with a value, because loops over rows begin with it."""
     if values.ndim > 1 and values.size >= FEWEST_ROWS * values.shape[-1]:
         rows = values.reshape(-1, values.shape[-1])
         rows[int(rng.integers(0, rows.shape[0], (1,))[0]), 0] = value

@@ -56,7 +56,7 @@ from kernelmate.source.conditions import Condition, own_conditions
 STOPPERS = frozenset(
     {FindingCode.HANG, FindingCode.OUT_OF_MEMORY, FindingCode.OUTPUT_FLOOD, FindingCode.UNSUPPORTED_INSTRUCTION}
 )
-"""Findings after which no further size is tried: each would take as long and say the same."""
+"""Findings after which no further size is tried: each would take as long and have the same finding."""
 
 RACES = frozenset({FindingCode.SHARED_RACE, FindingCode.GLOBAL_RACE})
 

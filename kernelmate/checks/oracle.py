@@ -59,7 +59,7 @@ REFERENCE_STAGE = "reference"
 """Progress stage in which the user's Python runs; the worker's client applies a separate time limit to it."""
 
 CASES_STAGE = "cases"
-"""The stage in which kernels run."""
+"""Stage in which kernels run."""
 
 GUARDS_STAGE = "guards"
 """Stage in which guards examine the outputs; some guards launch kernels."""

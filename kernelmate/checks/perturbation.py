@@ -39,7 +39,7 @@ class PerturbedInputs:
 
     @staticmethod
     def of(arrays: Arrays, names: list[str]) -> PerturbedInputs:
-        """Creates them from inputs, of which the named ones may be perturbed."""
+        """Creates perturbed inputs, of which the named ones may be perturbed."""
         widened = {name: wide(array) if name in names else array for name, array in arrays.items()}
         with np.errstate(all="ignore"):
             return PerturbedInputs(

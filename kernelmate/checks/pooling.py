@@ -30,7 +30,7 @@ FEW = 32
 
 
 def rms(array: Array) -> float:
-    """Root mean square of the finite elements."""
+    """Returns the root mean square of the finite elements."""
     total, count, held = 0.0, 0, flat(array)
     with np.errstate(all="ignore"):
         for part in blocks_of(held):

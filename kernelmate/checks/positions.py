@@ -1,4 +1,4 @@
-"""Arguments whose values become addresses or loop bounds, and what they are compared with, found in a kernel's PTX."""
+"""Arguments whose values become addresses or loop bounds, and the constants they are compared with, from a kernel's PTX."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def comparisons_of(version: Version, contract: Contract) -> tuple[ConstantCompar
 
 @functools.lru_cache(16)
 def _compared(ptx: str, entry: str) -> tuple[tuple[float, bool, frozenset[int] | None], ...]:
-    """Constants, whether equality decides, and the positions of the parameters; None for all arrays."""
+    """Returns constants, with True if equality decides, and the positions of the parameters; None for all arrays."""
     places, statements = entry_statements(ptx, entry)
     flow = _ArgumentFlow(places, statements)
     flow.follow()
@@ -122,7 +122,7 @@ def _comparisons(statements: Sequence[Statement]) -> Iterator[tuple[str, float, 
 
 
 def _constant(operand: str, writers: dict[str, Statement | None]) -> float | None:
-    """The number that an operand is, or that its register has been given; None for all others."""
+    """Returns the constant value of an operand, or of its register; None for others."""
     writer = writers.get(operand)
     if writer is not None and writer.opcode[0] == "mov":
         operand = writer.operands.rpartition(",")[2].strip()
@@ -167,7 +167,7 @@ class Statement:
 
 
 def entry_statements(ptx: str, entry: str) -> tuple[dict[str, int], list[Statement]]:
-    """The parameters of an entry of PTX with their places, and its statements in order; none if it is not found."""
+    """Returns the positions of a PTX entry's parameters, and its statements in order; both empty if it is not found."""
     found = re.search(_ENTRY.format(re.escape(entry)), _COMMENT.sub("", ptx), re.DOTALL) if entry else None
     if found is None:
         return {}, []

@@ -19,7 +19,7 @@ from kernelmate.source import argument_shapes, size_allowed
 
 
 class Interrupted(Exception):
-    """Another request is waiting."""
+    """Raised when another request is waiting."""
 
 
 def work_ahead(task: JudgeTask, interrupted: Callable[[], bool]) -> int:

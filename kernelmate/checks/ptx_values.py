@@ -31,7 +31,7 @@ _FLOAT_OPERATIONS: dict[str, Callable[..., Array]] = {
 
 
 def number(operand: str) -> Array | None:
-    """An operand that is a number; None for all others."""
+    """Returns the value of an operand that is a number; None for others."""
     floating = _FLOATING.match(operand)
     if floating is not None:
         kind, pattern = floating[1].lower(), bytes.fromhex(floating[2])
@@ -123,7 +123,7 @@ def _product(name: str, opcode: Sequence[str], kind: str, some: list[Array]) -> 
 
 
 def _high_half(one: Array, two: Array, *, signed: bool) -> Array:
-    """The upper 64 bits of a product of 128, from products of 32 bits (Knuth, The Art of Computer Programming, 4.3.1)."""
+    """Returns the upper 64 bits of a 128-bit product (Knuth, The Art of Computer Programming, 4.3.1)."""
     low, half = np.uint64(2**32 - 1), np.uint64(32)
     first, second = one.view(np.uint64), two.view(np.uint64)
     a, b, c, d = first >> half, first & low, second >> half, second & low
@@ -144,7 +144,7 @@ def _converted(opcode: Sequence[str], kinds: list[str], value: Array) -> Array |
 
 
 def _as(kind: str, value: Array) -> Array:
-    """A value as an instruction of a type reads or writes it: whole numbers are wrapped."""
+    """Returns a value as an instruction of a type reads or writes it: integers wrap."""
     if kind[0] == "f":
         return np.asarray(value).astype(f"f{int(kind[1:]) // 8}")
     whole, bits = np.asarray(value).astype(np.int64), int(kind[1:])

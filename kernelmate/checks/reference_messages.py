@@ -46,7 +46,7 @@ class MakeInputs(msgspec.Struct, frozen=True, tag=True):
 
 
 class TraceReference(msgspec.Struct, frozen=True, tag=True):
-    """Trace the contract's reference."""
+    """Request to trace the contract's reference."""
 
     number: int
     contract: Contract

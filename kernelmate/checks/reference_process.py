@@ -227,7 +227,7 @@ class ReferenceProcess:
 
 
 def answer_name(index: int, output: str) -> str:
-    """The name under which an output of one of several calls is sent."""
+    """Returns the name under which an output of one of several calls is sent."""
     return f"{index}:{output}"
 
 

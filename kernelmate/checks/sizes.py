@@ -25,7 +25,7 @@ MOST_THREADS = 1 << 15
 """Maximum of threads at a generated size, unless every listed size already uses more."""
 
 KEPT = 16
-"""Names up to this value are not reduced, and none is reduced below it."""
+"""Largest value of a name that is not reduced; no name is reduced below it."""
 
 PROBED = 4
 """Factor by which a name is enlarged to measure what grows with it."""

@@ -26,7 +26,7 @@ UNITS = 4.0
 """Unit roundoffs by which inputs are perturbed."""
 
 EXACT_MOVE, EXACT_DRAWS = 2.0**-46, 3
-"""Relative perturbations that change only values exactly on a tie, and their number of draws."""
+"""Relative perturbations that change only values exactly on a tie, and the number of draws."""
 
 MOST_SHARE, MOST_FEW = 0.01, 4
 """Maximum of near ties, as a fraction of an output or as a number; more indicate a different rounding."""

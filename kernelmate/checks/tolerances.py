@@ -257,7 +257,7 @@ def measured(
 
 
 def _derived(contract: Contract, output: str, want: Array, found: ToleranceParts) -> tuple[Array, Array]:
-    """The module's formula for one output, and the coarse bound."""
+    """Applies the module's formula to one output; returns tolerances and the bound for coarse errors."""
     out, accumulate = numpy_dtype(output), accumulating_dtype(contract, output)
     unit, terms = unit_roundoff(accumulate), found.terms
     with np.errstate(all="ignore"):

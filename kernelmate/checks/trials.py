@@ -378,7 +378,7 @@ def still_poisoned(array: Array, poison: int) -> Array:
 
 
 def elements_of(shapes: Iterable[tuple[int, ...]]) -> int:
-    """Elements over all arrays."""
+    """Returns the number of elements over all arrays."""
     return sum(math.prod(shape) for shape in shapes)
 
 

@@ -93,7 +93,7 @@ def note_helpers(where: str | None, directory: Path, helpers: Mapping[str, str])
 
 
 def helpers_of(where: str | None, directory: Path) -> dict[str, str]:
-    """The modules that `path:function` imported from its folder, by name."""
+    """Returns the modules that `path:function` imported from its folder, by name."""
     folder = (directory / (where or "").rpartition(":")[0]).resolve().parent
     return {name: str(path) for name, path in _HELPERS.items() if folder in path.parents}
 
@@ -186,7 +186,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _message(error: BaseException) -> str:
-    """The text of a user's exception, cut, without characters that cannot be sent; its own code makes it."""
+    """Returns the text of a user's exception, truncated, without characters that cannot be sent.
+
+    User code may create it.
+    """
     try:
         text = str(error)[:MOST_MESSAGE]
     except MemoryError:

@@ -23,7 +23,7 @@ MEAN = 1000.0
 
 OUTLIER = 10000.37
 STEP = 0.7
-"""Tied values are multiples of this: integers would be taken for indices and compared more strictly."""
+"""Step of tied values; integers would be taken for indices and compared more strictly."""
 
 BLOCK = 8
 """Minimum number of consecutive elements of one kind in a one-dimensional array."""
@@ -36,7 +36,7 @@ LARGEST_PLANTED = 1e4
 """Largest scalar that is planted among the elements; larger ones stand for infinity. One element in so many is planted."""
 
 NEIGHBOURS = 64
-"""Integers that differ by less than this are neighbours, which a floating type cannot distinguish if they are large."""
+"""Distance below which integers count as neighbours, which a floating type cannot distinguish if they are large."""
 
 EVERY_BYTE, EVERY_HALF = 1 << 8, 1 << 16
 

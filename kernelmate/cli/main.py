@@ -47,14 +47,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 ADDED = "kernelmate.commands"
-"""The group of entry points by which other packages add commands."""
+"""Entry point group by which other packages add commands."""
 
 TRAINING = {"upskill": "`upskill` comes with the package kernelmate-training: pip install kernelmate-training."}
 """Messages for commands whose package is not installed."""
 
 
 def added() -> dict[str, importlib.metadata.EntryPoint]:
-    """The commands that other packages add, by name."""
+    """Returns the commands that other packages add, by name."""
     return {one.name: one for one in importlib.metadata.entry_points(group=ADDED) if one.name not in COMMANDS}
 
 

@@ -25,9 +25,7 @@ AFTER_S = 2.0
 
 
 class TerminalProgress:
-    """Shows how far the work is, and candidates as they are judged.
-
-    A context manager that erases its output at the end.
+    """Shows progress, and candidates as they are judged. A context manager that erases its output at the end.
 
     Args:
         console: of standard error.
@@ -78,11 +76,11 @@ class TerminalProgress:
         self._stage = (STAGES.get(stage, stage), done, total)
 
     def kernel(self, name: str, done: int, total: int) -> None:
-        """Names the kernel, of several, that the following stages belong to."""
+        """Shows the name of the kernel, of several, that the following stages concern."""
         self._subject = f"{name} ({done + 1} of {total}): "
 
     def step(self, text: str) -> None:
-        """Names the step that begins now; the stages of judging replace it."""
+        """Shows the name of the step that begins now; the stages of judging replace it."""
         self._stage, self._written, self._trying = (text, 0, 0), "", None
 
     def read(self, objective: Objective) -> None:
@@ -90,7 +88,7 @@ class TerminalProgress:
         self._read = f"read as: {objective.reading}"
 
     def schedule(self, name: str) -> None:
-        """Names the schedule that the following stages belong to."""
+        """Shows the name of the schedule that the following stages concern."""
         self._subject = f"{name}: "
 
     def text(self, piece: str) -> None:
@@ -113,7 +111,7 @@ class TerminalProgress:
                 self._start()
 
     def judged(self, item: Judged) -> None:
-        """One more candidate has its verdict; given to the session as its `on_judged`."""
+        """Shows a candidate with its verdict; the session calls it as its `on_judged`."""
         self._judged.append(item)
         if self._enabled and not self._first and item.verdict.worth_taking:
             from kernelmate.report.versions import first_line

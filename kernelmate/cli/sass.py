@@ -1,4 +1,4 @@
-"""`kernelmate sass`: what a kernel became, PTX and SASS beside its source lines; and what changed between two versions."""
+"""`kernelmate sass`: a kernel's PTX and SASS beside its source lines, and differences between two versions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LineRange(click.ParamType[tuple[int, int]]):
     _FORM = re.compile(r"\s*(\d+)\s*(?:(-)\s*(\d*)\s*)?\Z")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """First and last line, both meant."""
+        """Returns the first and the last line of a range."""
         match = self._FORM.match(str(value))
         if match is None:
             self.fail(f"{value!r} is not a range of lines; write it like 20, 20-40 or 20-.", param, ctx)
@@ -164,7 +164,7 @@ def _kernels(spec: str, name: str | None, settings: Settings) -> tuple[Kernel, .
 def _listings(
     kernels: Sequence[Kernel], instance: str | None, session: Session
 ) -> tuple[list[Listing], list[Compiled], list[str]]:
-    """The code of all instances, what does not compile, and where instances come from that nobody named."""
+    """Returns the listings of all instances, instances that do not compile, and the origins of instances that nobody named."""
     from kernelmate.compiler.listing import read_listing
 
     listings: list[Listing] = []
@@ -248,7 +248,7 @@ def _wanted(ranges: Sequence[tuple[int, int]]) -> Callable[[int], bool] | None:
 
 
 def _page(parts: Sequence[RenderableType], output: Output, pager: bool | None) -> None:
-    """Write it, through a pager where a terminal could not hold it."""
+    """Prints the listing, through a pager if it is longer than the terminal."""
     from kernelmate.report.console import show
 
     console = output.stdout()
@@ -265,10 +265,11 @@ def _page(parts: Sequence[RenderableType], output: Output, pager: bool | None) -
 
 
 def _kept(spec: str, settings: Settings) -> Kernel | None:
-    """The kernel of a version of the history, which is named by its number; None if a file is meant.
+    """Returns the kernel of a version in the history, which is named by its number; None if a file is meant.
 
     Raises:
-        UsageError: there is no such version. HistoryUnavailable: the history cannot be read.
+        UsageError: there is no such version.
+        HistoryUnavailable: the history cannot be read.
     """
     if not spec.isdecimal() or Path(spec).is_file():
         return None
@@ -285,7 +286,7 @@ def _kept(spec: str, settings: Settings) -> Kernel | None:
 
 
 def _two(files: Sequence[str], name: str | None, settings: Settings) -> tuple[Kernel, Kernel]:
-    """The kernels to compare: of two files, of two versions of the history, or one of each."""
+    """Returns the kernels to compare: of two files, of two versions of the history, or one of each."""
     from kernelmate.source import load_kernel
 
     old, new = (_kept(spec, settings) for spec in files)
@@ -320,7 +321,7 @@ def _diff(
 
 
 def _namesake(spec: str, name: str) -> str:
-    """The second file's kernel: the one named, else the first file's namesake, else its only one."""
+    """Returns the second file's kernel: the one named, else the one with the first kernel's name, else its only one."""
     from kernelmate.source import load_kernels
 
     if "::" in spec and not Path(spec).is_file():

@@ -33,7 +33,7 @@ PAGE_SUFFIXES = {".html", ".htm"}
 
 @dataclass(frozen=True, slots=True)
 class FinishedSearch:
-    """A search that is over, and has been shown."""
+    """The result of a search that has ended and been shown."""
 
     found: Optimization
     kernel: Kernel
@@ -168,7 +168,7 @@ def agrees(outgoing: Outgoing, progress: TerminalProgress) -> bool:
 
 
 def show_found(found: Optimization, kernel: Kernel, given: JudgingInputs | None, output: Output) -> None:
-    """Show what a search found, in the form that was requested; `given` goes into the JSON document."""
+    """Shows the result of a search in the requested form; `given` goes into the JSON document."""
     if output.as_json:
         from kernelmate.report.json import optimization_json
 
@@ -187,7 +187,7 @@ def show_found(found: Optimization, kernel: Kernel, given: JudgingInputs | None,
 
 
 def remark(text: str, output: Output) -> None:
-    """A remark beside the result: standard error under `--json`, whose standard output is one document."""
+    """Prints a remark beside the result: to standard error under `--json`, whose standard output is one document."""
     if output.as_json:
         note(text)
     elif not output.quiet:
@@ -257,11 +257,11 @@ def write_best(searched: FinishedSearch, *, unproven: bool) -> None:
 
 
 def reason_not_to_write(best: Judged, predicted: bool) -> str | None:
-    """Reason that a candidate may not be written into the user's file; None if it may.
+    """Returns the reason that a candidate may not be written into the user's file; None if it may.
 
     Args:
         best: the candidate.
-        predicted: the user takes a gain that is only predicted, or a repair that nothing shows to be right.
+        predicted: True if the user accepts a gain that is only predicted, or a repair without proof.
     """
     verdict = best.verdict
     mended = verdict.objective is not None and verdict.objective.name == "correct"

@@ -65,7 +65,7 @@ def tell(error: BaseException, arguments: Sequence[str]) -> int:
 
 
 class _Stop(KernelmateError):
-    """Something that is no error of ours, told like one."""
+    """An exit that is not an error of KernelMate, reported like one."""
 
     def __init__(self, code: str, message: str, hint: str | None) -> None:
         super().__init__(message, hint=hint)
@@ -78,7 +78,7 @@ def _given(option: str, arguments: Sequence[str]) -> bool:
 
 
 def _of_click(error: click.ClickException) -> KernelmateError:
-    """One of click's usage errors in our words' form."""
+    """Converts a usage error of click to a `KernelmateError`."""
     context = getattr(error, "ctx", None)
     hint = None
     if context is not None:
@@ -131,5 +131,5 @@ def _excerpt(error: KernelmateError) -> tuple[str, ...]:
 
 
 def note(text: str, **style: Any) -> None:
-    """A remark on standard error, which never mixes with results."""
+    """Prints a remark to standard error, which never mixes with results."""
     click.echo(click.style("note", bold=True, **style) + f": {text}", err=True)

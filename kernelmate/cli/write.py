@@ -136,7 +136,7 @@ def _judged(settings: Settings, asked: KernelRequest, output: Output) -> WriteOu
 
 
 def _files(made: WriteOutcome, asked: KernelRequest, *, example: bool) -> dict[str, str]:
-    """The texts to be written, by file name; none if no kernel is right."""
+    """Returns the texts to be written, by file name; none if no kernel is right."""
     if made.best is None:
         return {}
     files = {asked.path.name: made.best.kernel.unit.text}

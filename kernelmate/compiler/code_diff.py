@@ -60,7 +60,7 @@ class CodeDiff:
 
 
 def compare_code(old: Listing, new: Listing) -> CodeDiff:
-    """Differences between two versions' SASS."""
+    """Returns the differences between two versions' SASS."""
     before = [normal_form(one, old.symbol) for one in old.sass]
     after = [normal_form(one, new.symbol) for one in new.sass]
     kinds = sorted({*old.mix, *new.mix}, key=lambda kind: (-max(old.mix.get(kind, 0), new.mix.get(kind, 0)), kind))

@@ -210,7 +210,7 @@ class _Parser:
         return Declaration("type" if body else "alias", index, max(stop, index + 1), tuple(names), at, body, members)
 
     def _macro_call(self, index: int, end: int) -> Declaration | None:
-        """A macro call that is a declaration by itself: known, or in capitals and alone on its line."""
+        """Returns a macro call that is a declaration by itself: it is known, or in capitals and alone on its line."""
         word = self._word(index)
         if self.code[index].kind != "word" or self._word(index + 1) != "(":
             return None

@@ -96,7 +96,7 @@ def lambda_annotations(code: Sequence[Token], stays: set[int]) -> Iterator[int]:
 
 
 MOST_AT_ONCE = 64
-"""Tokens that are kept as one piece of text, if there is no comment and no preprocessor line among them."""
+"""Maximum number of tokens that are kept as one piece of text, if it has no comment and no preprocessor line."""
 _NOT_KEPT = re.compile(r"//|/\*|#|\\|[^\n\t -~]")
 _IDLE_PRAGMAS = frozenset(
     {"omp", "acc", "warning", "GCC", "clang", "comment", "region", "endregion", "STDC", "message"}

@@ -83,7 +83,7 @@ def _spills(log: str, symbol: str) -> int | None:
 
 
 def _sections(elf: bytes) -> list[_Section]:
-    """Section headers of a little-endian 64-bit ELF file (System V ABI, "Section Header")."""
+    """Returns the section headers of a little-endian 64-bit ELF file (System V ABI, "Section Header")."""
     if elf[:6] != b"\x7fELF\x02\x01":
         raise ValueError("this is no CUBIN")
     (table,) = struct.unpack_from("<Q", elf, 0x28)

@@ -207,7 +207,7 @@ def flat(declarations: Iterable[Declaration]) -> Iterator[Declaration]:
 
 
 def texts_of(file: File, start: int, stop: int) -> set[str]:
-    """The texts of a range of tokens."""
+    """Returns the texts of a range of tokens."""
     return {token.text for token in file.parsed.code[start:stop]}
 
 

@@ -21,7 +21,7 @@ NUMBERS_HEADER = "kernelmate_numbers.h"
 _NUMBERS_TEXT = "#pragma once\n#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <cuComplex.h>\n"
 
 CUTLASS_HOST = ("cutlass/core_io.h",)
-"""Headers of CUTLASS for host code, which its headers for devices include in part."""
+"""Headers of CUTLASS for host code, which its device headers include in part."""
 
 CUTLASS_STD = frozenset({"tuple", "pair"})
 """Names of `std::` whose libcu++ headers CUTLASS leaves out under NVRTC though it uses them."""

@@ -15,7 +15,7 @@ from kernelmate.measure.statistics import EDITED
 from kernelmate.records import Contract, Judged, Kernel, Objective, Speedup, Verdict
 
 TELLING_CHARACTERS = 8
-"""Shortest line, in characters, that counts as evidence of a copied kernel body."""
+"""Minimum length of a line, in characters, that counts as evidence of a copied kernel body."""
 
 
 def best_first(found: Sequence[Judged], objective: Objective, kernel: Kernel, contract: Contract) -> list[Judged]:
@@ -104,7 +104,7 @@ def _squeezed(text: str) -> str:
 
 
 def _value(verdict: Verdict, objective: Objective) -> float | None:
-    """The number that the objective is about: a time by the contract's weights where the verdict has it."""
+    """Returns the figure of the objective: for time, weighted by the contract if the verdict has all sizes."""
     asked = verdict.objective
     if asked is not None and asked.weighted and asked.name == objective.metric:
         return asked.after

@@ -74,7 +74,7 @@ def _where(cause: Cause) -> str:
 
 
 def causes_json(explained: Sequence[tuple[Verdict, Sequence[Cause]]]) -> Document:
-    """JSON document of `explain`."""
+    """Returns the JSON document of `explain`."""
     return {
         "schema": SCHEMA,
         "explained": [

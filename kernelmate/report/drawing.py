@@ -65,7 +65,7 @@ class Mark:
         return self.symbol.endswith("-open")
 
     def corners(self) -> tuple[tuple[float, float], ...]:
-        """Its outline as a polygon."""
+        """Outline of the mark as a polygon."""
         half = self.size / 2
         if self.symbol.startswith("circle"):
             steps = [step * math.pi / 8 for step in range(16)]
@@ -194,7 +194,10 @@ def _svg_rect(rect: Rect) -> str:
 
 
 def hatches(rect: Rect, step: float = 9.0) -> list[tuple[tuple[float, float], tuple[float, float]]]:
-    """Slanted lines within a box. Drawn one by one: patterns need names that are unique in the page."""
+    """Returns slanted lines within a box.
+
+    They are drawn one by one, since patterns need names that are unique in the page.
+    """
     lines = []
     start = step
     while start < rect.width + rect.height:

@@ -126,7 +126,7 @@ def _decades(compared: Sequence[Sequence[Case]]) -> float:
 
 
 def _remark(text: str) -> dict[str, Any]:
-    """A line below a chart."""
+    """Returns a line below a chart."""
     return {
         "text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0, "y": 0, "yshift": -26,
         "xanchor": "left", "align": "left",
@@ -202,7 +202,7 @@ COUNTER_PANELS: tuple[Panel, ...] = (
 
 
 def resources_figure(versions: Sequence[ChartVersion]) -> Figure | None:
-    """Registers, shared and local memory; None if no version compiled."""
+    """Returns the figure of registers, shared and local memory; None if no version compiled."""
     return _panels(versions, RESOURCE_PANELS)
 
 
@@ -267,7 +267,7 @@ def _grid(count: int) -> Iterator[tuple[float, float, float, float]]:
 
 
 def _head(text: str, x: float, y: float) -> dict[str, Any]:
-    """The title of a small chart, above its middle."""
+    """Returns the title of a small chart, above its middle."""
     return {
         "text": text, "showarrow": False, "x": x, "y": y, "xref": "paper", "yref": "paper", "xanchor": "center",
         "yanchor": "bottom", "font": {"size": 13},

@@ -13,7 +13,7 @@ MOST_OPCODES = 16
 
 
 def mix_rows(counters: Counters | None) -> list[tuple[str, str]]:
-    """Most frequent instructions of a launch, or the reason that they are unknown; name and value."""
+    """Returns names and values of the most frequent instructions of a launch, or the reason that they are unknown."""
     if counters is None or (counters.instruction_mix is None and counters.instruction_mix_unknown is None):
         return []
     mix = counters.instruction_mix

@@ -90,7 +90,7 @@ def document(title: str, parts: Sequence[str]) -> str:
 
 
 def chart(title: str, figure: Figure) -> list[str]:
-    """The HTML of one chart."""
+    """Returns the HTML of one chart."""
     return [
         f'<figure class="plot"><figcaption>{text(title)}</figcaption>',
         f'<div class="chart" style="height:{figure.height}px"></div>',

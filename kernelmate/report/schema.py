@@ -605,7 +605,7 @@ Definition: TypeAlias = dict[str, Any]
 
 @cache
 def schema() -> Definition:
-    """The JSON Schema (draft 2020-12) of every document."""
+    """Returns the JSON Schema (draft 2020-12) of every document."""
     import msgspec
 
     _, components = msgspec.json.schema_components(DOCUMENTS, ref_template="#/$defs/{name}")
@@ -638,7 +638,7 @@ def _add(definition: Definition, **properties: Definition) -> None:
 
 
 def _finished(name: str, definition: Definition) -> Definition:
-    """A definition as documents have it: every key of a record is there, and no other."""
+    """Completes a record's definition: a document has every key of it, and no other."""
     if name == FindingCode.__name__:
         codes = [{"const": code.value, "description": code.meaning} for code in FindingCode]
         return {"description": "The code of a finding; of several that fit one cause, the first.", "oneOf": codes}
@@ -682,7 +682,7 @@ def _property(owner: str, name: str, value: Definition, description: str | None)
 
 
 def _referring(value: Any) -> Any:
-    """A value of a schema with its references to definitions by their keys."""
+    """Returns a schema's value with its references to definitions by their keys."""
     if isinstance(value, dict):
         return {
             key: re.sub(r"\w+$", lambda found: _key(found[0]), item) if key == "$ref" else _referring(item)
@@ -692,7 +692,7 @@ def _referring(value: Any) -> Any:
 
 
 def _described(docstring: str, fields: Iterable[str]) -> dict[str, str]:
-    """The text of a class's docstring, under "", and of each field that its section `Attributes` describes."""
+    """Returns the text of a class's docstring, under "", and of each field in its section `Attributes`."""
     text, _, attributes = docstring.partition("Attributes:\n")
     attributes = " ".join(attributes.split())
     starts = [

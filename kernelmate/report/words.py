@@ -334,7 +334,7 @@ STAGES = {"compile": "compiling", "reference": "running the reference", "cases":
 NOT_JUDGED = frozenset(
     {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
 )
-"""Findings that, where correctness is left open, say why nothing could be found out."""
+"""Codes of findings that explain why correctness was left open."""
 
 
 def not_judged(verdict: Verdict) -> bool:
@@ -429,12 +429,12 @@ def trade_off_lines(verdict: Verdict) -> tuple[str, ...]:
 
 
 def uncompiled_words(verdict: Verdict) -> tuple[str, Tone]:
-    """Standing of a version without code: an error, or a note that says why it is not compiled (no instances, inactive)."""
+    """Returns the standing of a version without code: an error, or a note with the reason (no instances, inactive)."""
     return ("does not compile", "bad") if verdict.accepted is False else ("not compiled", "plain")
 
 
 def kernel_words(verdict: Verdict) -> str:
-    """The kernel's name, its instance if it is a template."""
+    """Returns the kernel's name, with its instance if it is a template."""
     return printable(verdict.instance or verdict.kernel)
 
 

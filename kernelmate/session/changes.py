@@ -1,4 +1,4 @@
-"""Kernels that a change touches: those of the working tree paired with those of a revision, across renames and moves.
+"""Kernels affected by a change: those of the working tree paired with those of a revision, across renames and moves.
 
 A kernel is unchanged if its device code (with every project header that it includes), its contract, and the files that
 its contract names are unchanged; host code, comments and layout do not count.

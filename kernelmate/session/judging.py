@@ -102,7 +102,7 @@ class JudgingContext:
 
     @property
     def target(self) -> Target:
-        """The GPU that figures refer to."""
+        """The GPU for which figures are computed."""
         return self.preparer.target
 
     def baselines(self, *, wrong: bool = False, begin: Callable[[Prepared], None] | None = None) -> tuple[Trial, ...]:

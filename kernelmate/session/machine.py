@@ -325,7 +325,7 @@ def _run(command: list[str]) -> tuple[bool, str]:
 
 
 def _files(folder: Path) -> Iterator[int]:
-    """The sizes of all files below a folder, in bytes."""
+    """Yields the sizes of all files below a folder, in bytes."""
     for parent, _, names in os.walk(folder):
         for name in names:
             try:

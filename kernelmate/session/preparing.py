@@ -311,7 +311,7 @@ def parameter_mismatch(kernel: Kernel, contract: Contract) -> str | None:
 
 
 def kernel_finding(kernel: Kernel, code: FindingCode, message: str) -> Finding:
-    """An error at the line of the kernel's name."""
+    """Returns an error at the line of the kernel's name."""
     return Finding(code, "error", message, *_place(kernel))
 
 

@@ -48,7 +48,7 @@ SEEDED: frozenset[MetricName] = frozenset({"accuracy", "global_bytes"})
 """Metrics that depend on the inputs."""
 
 NO_NATIVE_CODE = re.compile(r"\b(?:w?mma|ldmatrix|wgmma)\.")
-"""Instructions in PTX that the emulator executes by NumPy, of kernels with thousands of others."""
+"""Instructions in PTX that the emulator executes by NumPy."""
 
 OnJudged = Callable[[Judged], None]
 OnTrying = Callable[[SearchState], None]

@@ -30,7 +30,7 @@ _ALLOW = re.compile(r"\s*(?P<name>\w+)\s*=\s*(?:(?P<any>any)|\+?(?P<amount>\d+(?
 SAYS_NOTHING = frozenset(
     {FindingCode.TIME_LIMIT, FindingCode.OUT_OF_MEMORY, FindingCode.WORKER_CRASH, FindingCode.UNSUPPORTED_INSTRUCTION}
 )
-"""Findings of the emulator's limits, which no change is at fault for."""
+"""Codes of limits of the emulator, which no change causes."""
 
 
 def read_allowances(texts: Sequence[str], settings: Mapping[str, object] | None = None) -> dict[GateMetric, Allowance]:

@@ -74,7 +74,7 @@ class Source:
 
 @dataclass(slots=True)
 class _Scope:
-    """Owner of an open brace: a namespace, `extern "C"`, a kernel's body, or anything else."""
+    """Kind of an open brace: of a namespace, `extern "C"`, a kernel's body, or anything else."""
 
     namespace: str = ""
     extern_c: bool = False

@@ -12,7 +12,7 @@ DEEPEST_CALL = 4
 TELLING = frozenset(
     {"__builtin_assume", "__assume", "assume", "__builtin_unreachable", "unreachable", "__builtin_assume_aligned"}
 )
-"""Functions that state an assumption to the compiler."""
+"""Names of functions that state an assumption to the compiler."""
 
 _OPENING, _CLOSED = frozenset("([{"), frozenset(")]}")
 

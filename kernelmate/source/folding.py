@@ -66,7 +66,7 @@ def folded(line: str, width: int) -> list[str]:
 
 
 def _condition_end(line: str) -> int:
-    """The offset behind the parenthesis that closes the condition of an `if`; 0 for another statement."""
+    """Returns the offset behind the parenthesis that closes the condition of an `if`; 0 for another statement."""
     begun = re.match(r"\s*if \(", line)
     if begun is None:
         return 0

@@ -21,7 +21,7 @@ _MOST_CHARACTERS = 48_000_000
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _DEEPEST_MACRO = 4
 _MOST_READ = 1_500_000
-"""Characters of other files that one search takes apart."""
+"""Maximum number of characters of other files that one search parses."""
 
 
 @dataclass(frozen=True, slots=True)

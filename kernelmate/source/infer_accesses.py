@@ -31,7 +31,7 @@ _BY_VALUE = re.compile(
 """Functions that change no argument."""
 _NESTED_POINTERS = 3
 _NESTED = 12
-"""Variables within variables' definitions that are followed."""
+"""Maximum depth of variables within variables' definitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def array_accesses(kernel: Kernel, extents: Sequence[str], grid: Sequence[str]) 
 
 
 class _KernelBody:
-    """The tokens of a kernel's body, and what they say of its variables."""
+    """The tokens of a kernel's body, and the properties of its variables."""
 
     def __init__(self, kernel: Kernel, extents: Sequence[str], grid: Sequence[str]) -> None:
         tokens = [token for token in lex(kernel.source).tokens if not token.directive]
@@ -78,7 +78,7 @@ class _KernelBody:
                 self._bounds[name] = {(extent,)}
 
     def accesses(self, pointer: str) -> ArrayAccesses:
-        """Shape and direction of one pointer."""
+        """Returns shape and direction of one pointer's array."""
         uses = self._uses(pointer, 0)
         shapes = {None if subscript is None else self._shape(subscript) for subscript, _, _ in uses}
         shape = shapes.pop() if len(shapes) == 1 else None
@@ -143,7 +143,7 @@ class _KernelBody:
         )
 
     def _access(self, index: int) -> tuple[str | None, str]:
-        """The subscript of a use of a pointer, and its kind: `read`, `write` or `other`."""
+        """Returns the subscript of a use of a pointer, and its kind: `read`, `write` or `other`."""
         tokens = self._tokens
         end = closing(tokens, index + 1) if index + 1 < len(tokens) and tokens[index + 1].text == "[" else None
         address = tokens[index - 1].text == "&" and tokens[index - 2].text != "&"
@@ -178,7 +178,7 @@ class _KernelBody:
     # ------------------------------------------------------------------------------------------- variables
 
     def _defined(self) -> dict[str, str]:
-        """Definitions of variables that are given a value once, as text."""
+        """Returns definitions of variables that are assigned once, as text."""
         found: dict[str, list[str]] = {}
         tokens = self._tokens
         for index in range(1, len(tokens) - 1):
@@ -192,7 +192,7 @@ class _KernelBody:
         return {name: texts[0] for name, texts in found.items() if len(texts) == 1}
 
     def _until(self, start: int, ends: set[str]) -> list[Token]:
-        """Tokens up to one of these or the bracket that closes around them."""
+        """Returns tokens up to one of these, or up to the bracket that closes around them."""
         depth, found = 0, []
         for token in self._tokens[start:]:
             depth += (token.text in "([{") - (token.text in ")]}")
@@ -202,7 +202,7 @@ class _KernelBody:
         return found
 
     def _compare(self) -> None:
-        """Learns bounds of variables from comparisons, and whether some elements are passed over."""
+        """Records bounds of variables from comparisons, and whether some elements are skipped."""
         for index in range(1, len(self._tokens) - 2):
             token, sign, before = self._tokens[index], self._tokens[index + 1].text, self._tokens[index - 1].text
             if token.kind != "word" or sign not in {"<", ">", "<=", ">="} or before not in {"(", "&", "|", ";", "!"}:
@@ -232,7 +232,10 @@ class _KernelBody:
         self._partial |= any(name in self._bounds for name in begun)
 
     def _conditioned(self) -> list[tuple[int, int, int]]:
-        """Begin and end of each condition of an `if`, and the end of what it guards; that of an early exit is the body's."""
+        """Returns begin and end of each `if` condition, and the end of the code that it guards.
+
+        For an early exit the body's end.
+        """
         found, tokens = [], self._tokens
         for index, token in enumerate(tokens):
             end = closing(tokens, index + 1) if token.text == "if" and index + 1 < len(tokens) else None
@@ -246,7 +249,7 @@ class _KernelBody:
         return found
 
     def _statement(self, start: int) -> int:
-        """Index after the statement that begins at a token."""
+        """Returns the index after the statement that begins at a token."""
         if start < len(self._tokens) and self._tokens[start].text == "{":
             return (closing(self._tokens, start) or len(self._tokens) - 1) + 1
         return start + len(self._until(start, {";"})) + 1
@@ -313,7 +316,7 @@ class _KernelBody:
         return self._sides(strides) if strides else ("1",) if poly in ({}, {(): 0}) else None
 
     def _sides(self, strides: Mapping[str, tuple[str, ...]]) -> tuple[str, ...] | None:
-        """Sides by the variables' bounds, where each variable's stride is the product of the sides within it."""
+        """Returns sides from the variables' bounds, if each variable's stride is the product of the sides within it."""
         inner: tuple[str, ...] = ()
         sides: list[str] = []
         for name, stride in sorted(strides.items(), key=lambda item: len(item[1])):
@@ -326,7 +329,7 @@ class _KernelBody:
         return tuple(sides)
 
     def _poly(self, text: str, depth: int = 0, *, bounds: bool = True) -> Poly | None:
-        """A text as a sum of products of extents and index variables; None if it is no such sum."""
+        """Returns a text as a sum of products of extents and index variables; None if it is not one."""
         plain = _CAST.sub(" ", _BUILTIN.sub(r"\1_\2", text)).strip()
         try:
             tree = ast.parse(re.sub(r"\b(\d+)[uUlL]+\b", r"\1", plain), mode="eval").body

@@ -215,7 +215,7 @@ def _initialiser(text: str, start: int) -> tuple[int, int]:
 
 
 def with_launches_in_style(old: Kernel, new: Kernel) -> Kernel:
-    """Changed launches within the width of the file's lines, continuation lines below the first argument."""
+    """Returns the kernel with changed launches wrapped to the file's width, continuation lines below the first argument."""
     return _with_wrapped_launches(old, _with_aligned_arguments(old, new))
 
 
@@ -244,7 +244,7 @@ def _with_wrapped_launches(old: Kernel, new: Kernel) -> Kernel:
 
 
 def _wrapped_launch(text: str, launch: ParsedLaunch, width: int) -> str:
-    """A launch over several lines: its configuration below its first side, its arguments below the first."""
+    """Returns a launch over several lines: its configuration below its first side, its arguments below the first."""
     configuration, arguments = (
         [" ".join(text[start:end].split()) for start, end in spans]
         for spans in (launch.configuration, launch.arguments)

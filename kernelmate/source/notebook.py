@@ -7,7 +7,7 @@ from kernelmate.source.line_ends import normal_text
 
 
 def text_unit(text: str, path: str = "<cell>") -> Unit:
-    """A unit of plain text; positions in it are those of the cell.
+    """Returns a unit of plain text; positions in it are those of the cell.
 
     Args:
         text: CUDA text without the cell's magic line.

@@ -1,6 +1,6 @@
-"""Reads what is passed to a kernel otherwise than as one parameter for each argument.
+"""Reads arguments that are not passed as one parameter each.
 
-Structs, arrays of pointers, aliases, and variables of the module.
+These are structs, arrays of pointers, aliases, and variables of the module.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _MOST_USES = 24
 _DEEPEST = 7
 _MOST_STEPS = 3000
 _GLOBAL = "\0"
-"""Marks a word that a local alias of the same name stands for: it is not looked up again."""
+"""Marks a word that is hidden by a local alias of the same name, so that it is not looked up again."""
 
 _WORD = re.compile(r"(?<![\w.\0])(?<!::)(?<!->)[^\W\d]\w*")
 _PLAIN = frozenset(
@@ -502,7 +502,7 @@ _TYPED = (
     re.compile(r"^\(\s*(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*\*+\s*(?:__restrict__)?\s*\)"),
     re.compile(r"^\(\s*(float|double|int|unsigned|half|__half|size_t|long long|unsigned int)\s*\)"),
 )
-"""Expressions that name the type of what they point at."""
+"""Expressions that state the type of their operand."""
 
 _PARAMETER = re.compile(
     r"(?:const\s+)?([\w:]+(?:<[^()]*>)?)(?:\s+const)?\s*[*&]*\s*(?:const\s+)?(?:__restrict__\s*)?\w*\Z"

@@ -81,7 +81,7 @@ class Lexed:
 
 
 _RECENT: deque[Lexed] = deque(maxlen=2)
-"""The last long texts."""
+"""The last two long texts."""
 
 
 def line_starts(text: str) -> tuple[int, ...]:

@@ -153,7 +153,7 @@ def _evaluated(reference: Reference, request: EvaluateReference, arrays: Arrays)
 
 
 class _Evaluator:
-    """Answers requests, one after another."""
+    """Server of requests, one after another."""
 
     def __init__(self, requests: Channel, answers: Channel) -> None:
         self._requests, self._answers = requests, answers

@@ -34,7 +34,7 @@ _NV_TARGET = re.compile(r"NV_(IF|DISPATCH|IS|PROVIDES|HAS|ANY|NO)_")
 """Macros of `<nv/target>`, which select code by compiler and architecture."""
 
 _PASSED_ON = frozenset({",", "(", ")", ";", "#", "{", "}"})
-"""Tokens around an argument that is only passed on, as to a function that reports errors."""
+"""Tokens around an argument that is only passed on, for example to a function that reports errors."""
 
 _NUMBER = re.compile(r"\d{3,4}")
 Line = tuple[Token, ...]

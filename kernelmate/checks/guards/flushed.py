@@ -11,13 +11,13 @@ from kernelmate.checks.trials import LaunchOutcome
 from kernelmate.records import Contract
 
 LEAST_STEPS = 8
-"""Numbers of at least so many steps of the type are looked at: smaller ones are lost by one more rounding."""
+"""Minimum size of numbers, in steps of the type, that are examined: smaller ones can be lost by one more rounding."""
 
 MOST_OFF = 1 / 4
-"""The baseline keeps a number where it is no further from the reference than this part of it."""
+"""Maximum error of the baseline, as a fraction of the number, for a number to count as kept."""
 
 _FLUSHING = re.compile(r"\b(?:(?:atom|red)\.[\w.]*add[\w.]*\.(?:f|bf)\d|w?g?mma\b)")
-"""Atomic sums in global memory flush on hardware (PTX ISA, `atom`), and matrix units may: no choice of whoever uses them."""
+"""Atomic sums in global memory and matrix units, which may flush on hardware (PTX ISA, `atom`) whatever the user wants."""
 
 
 def kept(contract: Contract, got: Array, want: Array) -> Array | None:

@@ -15,7 +15,7 @@ _SIGN = re.compile(r"\b(?:neg|abs|copysign)" + _TYPED)
 _ABS = re.compile(r"\babs" + _TYPED)
 _CHOICE = re.compile(r"\b(?:setp|set|selp|slct)" + _TYPED)
 _WHOLE = re.compile(r"\bcvt\.r[nzmp]i(?:\.ftz|\.sat)*\.(f16|f32|f64)\.\1\b")
-"""Rounds to a whole number of the same type, and keeps the sign of zero as functions of C and NumPy do."""
+"""Conversion that rounds to an integer in the same type and keeps the sign of zero, as functions of C and NumPy do."""
 _ARITHMETIC = re.compile(
     r"\b(?:add|sub|mul|fma|mad|div|min|max|sqrt|rsqrt|rcp|ex2|lg2|sin|cos|tanh|cvt|mma|wmma|wgmma|red|atom)" + _TYPED
 )

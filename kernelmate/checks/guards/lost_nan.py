@@ -1,4 +1,4 @@
-"""Finds what a candidate makes of NaN where the baseline and the reference agree, at elements or throughout."""
+"""Detects other handling of NaN than that on which baseline and reference agree, at single elements or throughout."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def find(
 def _differs(
     name: str, got: Array, both: Array, answer: ExpectedOutputs | None, closer: Closer
 ) -> tuple[int, ...] | None:
-    """The first whole number that is wrong and binds."""
+    """Returns the first integer that is wrong where the baseline and the reference agree."""
     if answer is None:
         return None
     want = answer.want[name]

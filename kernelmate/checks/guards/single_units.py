@@ -14,13 +14,13 @@ from kernelmate.checks.tolerances import STORE_UNITS, Allowed
 from kernelmate.checks.trials import LaunchOutcome
 
 MOST_TERMS = 4.0
-"""Inputs that go into one element at most: sums of more terms may be off by any fraction of a unit at few elements."""
+"""Maximum number of inputs per element: sums of more terms may be off by any fraction of a unit at few elements."""
 
 LEAST_OFF, MOST_ELSEWHERE = 0.2, 1 / 32
-"""Units beyond rounding to nearest by which the few are off at least, and all others at most."""
+"""Minimum error of the few elements, and maximum of all others, in units beyond rounding to nearest."""
 
 MOST_SHARE, FEWEST = 1 / 32, 256
-"""The few are this part of an output at most, which has at least so many elements."""
+"""Maximum share of the few elements in an output, and minimum number of its elements."""
 
 
 def exact(got: Array, want: Array, allowed: Allowed, name: str) -> Array | None:
@@ -66,7 +66,7 @@ def find(outcome: LaunchOutcome, computed: Arrays, want: Arrays) -> tuple[str, s
 
 
 def _beyond(got: Array, want: Array, computed: Array) -> Array:
-    """Units in the last place by which elements are further off than rounding to nearest and computing explain."""
+    """Returns the error of elements beyond rounding to nearest and the computation's own, in units in the last place."""
     kind = limits(got.dtype)
     with np.errstate(all="ignore"):
         half = np.maximum(np.ldexp(kind.roundoff, np.frexp(np.abs(want))[1] - 1), kind.roundoff * kind.smallest_normal)
