@@ -137,7 +137,7 @@ class _EntryReader:
         return replace(made, distribution=self.distribution(direction, rest[at:], start + at))
 
     def words(self, made: Argument, rest: str, at: int, start: int) -> tuple[Argument, int]:
-        """Returns the argument with what stands between shape and distribution, and the offset after it."""
+        """Returns the argument completed by the words between shape and distribution, and the offset after them."""
         extent = _EXTENT.match(rest, at)
         if extent is not None:
             self.output(made, "an extent", start + extent.start())

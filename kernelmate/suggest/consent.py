@@ -79,7 +79,7 @@ Ask = Callable[[Outgoing], bool]
 
 
 def default_path() -> Path:
-    """`consent.json` in the user's data folder."""
+    """Returns `consent.json` in the user's data folder."""
     import platformdirs
 
     return platformdirs.user_data_path("kernelmate") / "consent.json"

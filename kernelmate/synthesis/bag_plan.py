@@ -141,7 +141,7 @@ def sums_of(plan: Bags) -> list[Key]:
 def inside(plan: Bags, keys: Sequence[Key], known: Collection[Key] = ()) -> list[Key]:
     """Returns the operations from which a plan's given values are computed, operands first, these values included.
 
-    What only known values are computed from is left out.
+    Operations that only known values depend on are left out.
     """
     seen: dict[Key, None] = {}
 

@@ -231,14 +231,15 @@ class ContractionText:
         return [re.sub(rf"\b{name}\b", declared.partition(" = ")[2].removesuffix(";"), line) for line in lines]
 
     def values(self, total: str, factors: Iterable[Key] = ()) -> tuple[list[str], dict[str, str]]:
-        """Return the text of each output's element, computed from the sum at its row and column.
+        """Returns the text of each output's element, computed from the sum at its row and column.
 
         Args:
             total: the text of the sum.
-            factors: what the sum is still to be multiplied by.
+            factors: factors of the sum that are still missing.
 
         Returns:
-            Lines before them, some of which may need `place`, the element's number, and the text of each output's element.
+            Lines that precede the elements, some of which may need `place`, the element's index, and the text of each output's
+            element.
         """
         shape, kernel = self.shape, self.kernel
         lines: list[str] = []

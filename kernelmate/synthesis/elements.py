@@ -154,7 +154,7 @@ class Numbers:
             expressions.known[chosen] = text
 
     def _counts_int(self, side: str) -> bool:
-        """True if an axis has no more elements than an `int` counts, so that their numbers are of this type."""
+        """True if an axis has at most as many elements as an `int` can count, so that indices along it have this type."""
         sizes = set(re.findall(r"[A-Za-z_]\w*", side))
         return all(one in self.kernel.arguments and self.kernel.arguments[one].dtype == "int32" for one in sizes)
 

@@ -376,7 +376,7 @@ def _element_in_first_turn(loop: TracedLoop, a: Array, node: Node) -> Array | No
 
 
 def _given_element(loop: TracedLoop, a: Array, node: Node, fixed: int | None, axes: Mapping[int, int]) -> Array | None:
-    """The first element of an array to which the reference has assigned just that one, or one that holds a single value."""
+    """Returns the first element of an array if only that has been assigned, or the value of an array with a single value."""
     builder, source = a.builder, a.builder.nodes[node.args[0]]
     if source.op == "constant":
         return builder.put(

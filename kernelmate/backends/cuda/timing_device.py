@@ -1,12 +1,13 @@
 """Timing of versions on a GPU: `kernelmate.backends.timed.TimingDevice` by CuPy, CUPTI and NVML.
 
 A duration is measured as follows. A spinning kernel keeps the GPU busy until the host has submitted everything, so that
-no gap between time stamps is the host's. Before each pair of stamps the GPU spins again for a moment, in which its
-front end fetches what comes; without it a fetch over the bus would count. What the stamps themselves take differs
-between processes by 0.2 us, so empty kernels are stamped in the same way, and a duration is how much more a launch
-takes than they do, and what an empty kernel takes. CUPTI's records begin and end with the blocks, 1.2 us less on an
-H100, and tracing makes kernels that write much up to 7% slower, so that they are beside the duration and not in its
-place.
+gaps between time stamps are never the host's. Before each pair of stamps the GPU spins again for a moment, in which its
+front end fetches the next commands; otherwise a fetch over the bus would count. The time of the stamps themselves
+differs between processes by 0.2 us. Therefore empty kernels are stamped in the same way, and a duration is the
+difference of a launch's span from theirs, plus the duration of an empty kernel.
+
+CUPTI's records begin and end with the blocks, 1.2 us less on an H100, and tracing makes kernels that write much up to
+7% slower. They are therefore reported beside the duration and not instead of it.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ VOLATILE = frozenset(
 """Special registers that the launch does not determine (PTX ISA, Special Registers); clocks are separate operations."""
 
 ALIGNMENT_BITS = 8
-"""Low bits of an address that alignment tests look at: allocations start at multiples of 256 bytes."""
+"""Low bits of an address that alignment tests examine: allocations start at multiples of 256 bytes."""
 
 _WINDOW = "the window of shared memory"
 _LOCAL_WINDOW = "the window of local memory"
@@ -205,7 +205,7 @@ class _SurroundingsFlow:
         return True
 
     def _place(self, space: str, address: Address) -> str:
-        """The memory that an access is in: a variable of the module by name, an array, or the whole space."""
+        """Returns the memory of an access: a variable of the module by name, an array, or the whole space."""
         base = self._base(address)
         if base in (_WINDOW, _LOCAL_WINDOW):
             return "shared" if base == _WINDOW else "local"
@@ -280,7 +280,7 @@ class _SurroundingsFlow:
         return frozenset[str]().union(*(trace.names for trace in (*found, *hard)))
 
     def _literals(self) -> tuple[int, ...]:
-        """Numbers that volatile values meet, the first few."""
+        """Returns the first few constants that volatile values are compared or combined with."""
         found: dict[int, None] = {}
         for number, step in enumerate(self._steps):
             operation = step.operation

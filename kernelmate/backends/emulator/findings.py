@@ -51,7 +51,7 @@ class Race:
 
     @property
     def lines(self) -> frozenset[int]:
-        """The lines that clash; 0 for an unknown one."""
+        """The lines of both accesses; 0 for an unknown one."""
         return frozenset(position.line if position else 0 for position in self.positions)
 
 
@@ -72,11 +72,11 @@ class Races:
 
     @property
     def buffers(self) -> frozenset[str]:
-        """Buffers with races that matter."""
+        """Returns the buffers with races that are no notes."""
         return frozenset(race.buffer for race, _ in self._found.values() if race.severity == "error")
 
     def finish(self) -> tuple[Finding, ...]:
-        """One finding for each cause."""
+        """Returns one finding for each cause."""
         raced = self.buffers
         findings = []
         for severity in ("error", "note"):
@@ -134,7 +134,10 @@ class Findings:
         offset: int | None = None,
         severity: Severity = "error",
     ) -> None:
-        """Note that `lanes` did what `describe` says; it is called for the first of a kind only, or the first error."""
+        """Reports that `lanes` did what `describe` returns.
+
+        It is called only for the first of a kind, or the first error.
+        """
         key = (code, position.line if position else 0, buffer)
         entry = self._entries.get(key)
         if entry is not None and (entry.severity == "error" or severity != "error"):
@@ -183,5 +186,5 @@ def _message(entry: _FindingEntry) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 byte`, `4 bytes`."""
+    """Formats a count: `1 byte`, `4 bytes`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -55,7 +55,7 @@ class Assembler(Protocol):
         """Appends a copy of a function's body."""
 
     def place(self, variable: Variable) -> None:
-        """Give a variable its place in local memory."""
+        """Assigns a variable a place in local memory."""
 
 
 def instruction_of(opcode: str, operands: tuple[Operand, ...], position: Position | None) -> Instruction:
@@ -74,7 +74,7 @@ class Stack:
     def __init__(self, output: Assembler, cycles: Mapping[str, frozenset[str]]) -> None:
         self.cycles = cycles
         self.at = 0
-        """Index, in the body that is being appended, of the instruction that is."""
+        """Index, in the body that is being appended, of the current instruction."""
         self._output = output
         self._owner: str | None = None
         self._frames: dict[str, ActivationFrame] = {}
@@ -221,7 +221,7 @@ class Stack:
 
 
 def pieces(size: int, align: int) -> Iterator[tuple[int, int]]:
-    """Offsets and sizes of the accesses that copy a variable."""
+    """Yields offsets and sizes of the accesses that copy a variable."""
     offset = 0
     while offset < size:
         step = next(width for width in (8, 4, 2, 1) if width <= max(align, 1) and offset + width <= size)

@@ -38,7 +38,7 @@ class _ArgumentReader:
 
 
 def bind_print(operation: Print, machine: Machine, linked: Linked, position: Position | None) -> Bound:
-    """`vprintf`: each lane's line, in slot order; beyond the limit a finding, and the end of the launch."""
+    """Binds `vprintf`: prints each lane's line in slot order. Beyond the limit the launch ends with a finding."""
     places = [linked.local[name].offset for name in (operation.format, operation.values)]
 
     def run(group: Group | None, active: Group) -> None:
@@ -61,7 +61,7 @@ def bind_print(operation: Print, machine: Machine, linked: Linked, position: Pos
 
 
 def bind_assert(operation: Assert, machine: Machine, linked: Linked, position: Position | None) -> Bound:
-    """`__assertfail`: a finding with the failed condition, and the end of the launch."""
+    """Binds `__assertfail`: reports the failed condition, and ends the launch."""
     places = [linked.local[name].offset for name in operation.variables[:4]]
 
     def run(group: Group | None, active: Group) -> None:
@@ -157,6 +157,6 @@ def _converted(
 
 
 def _hexadecimal(value: float, *, upper: bool) -> bytes:
-    """`%a` as C prints it: without the zeros that Python keeps at the end of the fraction."""
+    """Formats `%a` as C does: without the zeros that Python keeps at the end of the fraction."""
     text = re.sub(r"\.?0*p", "p", value.hex())
     return (text.upper() if upper else text).encode()

@@ -37,7 +37,7 @@ class AccessTrace:
 
 
 def hits(trace: AccessTrace, cache_bytes: int) -> Array:
-    """For each access, how many of its sectors are in the cache."""
+    """Returns, for each access, the number of its sectors that are in the cache."""
     wanted = _SECTORS_IN[trace.sectors]
     if not len(trace.lines):
         return wanted
@@ -87,7 +87,7 @@ class _Runs:
 
 
 def _missing(runs: _Runs, ways: int) -> Array:
-    """The sectors that are not there when a run begins. All sets go forward together, a run of each at a time."""
+    """Returns the sectors that are missing when a run begins. All sets advance together, one run of each at a time."""
     tags = np.full((_SETS, ways), -1, np.int64)
     valid = np.zeros((_SETS, ways), np.uint8)
     used = np.zeros((_SETS, ways), np.int64)

@@ -104,7 +104,7 @@ class Lanes:
         return self._holding[self.slot[self._holding] < len(blocks)]
 
     def _spread(self, lanes: Array, slots: Array) -> None:
-        """Give every lane its slot's value."""
+        """Assigns every lane its slot's value."""
         lanes.reshape(self.blocks, self.width)[...] = slots[:, None]
 
 

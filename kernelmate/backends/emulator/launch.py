@@ -61,7 +61,7 @@ _TOGETHER_BYTES = 1 << 30
 
 
 class WaitsForLater(Exception):
-    """Blocks wait for blocks of a later batch, which a GPU would already have started because others ended."""
+    """Raised if blocks wait for blocks of a later batch, which a GPU would already have started because others ended."""
 
 
 class Launch:

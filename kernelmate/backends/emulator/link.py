@@ -36,7 +36,7 @@ HOST_FUNCTIONS = frozenset({"vprintf", "__assertfail"})
 
 
 class LinkRefused(Exception):
-    """The kernel cannot be run, with the place that shows why."""
+    """The kernel cannot be run; the position is that of the cause."""
 
     def __init__(self, message: str, position: Position | None) -> None:
         super().__init__(message)
@@ -165,7 +165,7 @@ class _Linker:
             self.call_parameters.add(renamed.name)
 
     def place(self, variable: Variable) -> None:
-        """Give a variable its place in local memory."""
+        """Assigns a variable a place in local memory."""
         self.local.add(variable)
 
     def append(self, instruction: Instruction) -> None:
@@ -258,7 +258,7 @@ class _Linker:
         self.append(Instruction("bra", ("bra",), (Symbol(label),), guard, position))
 
     def finish(self, entry: Function) -> Linked:
-        """Lays out the remaining parts."""
+        """Lays out the remaining parts, and returns the linked kernel."""
         self.stack.finish()
         used = _used_symbols(self.instructions)
         variables: dict[str, Variable] = {}

@@ -20,7 +20,7 @@ from kernelmate.backends.emulator.program import Operand
 
 
 def operands_of(operation: Operation) -> list[Operand]:
-    """Every operand that an operation reads; registers written under a guard are not among them."""
+    """Returns every operand that an operation reads, except registers written under a guard."""
     if isinstance(operation, Compute):
         return [operand for operand, _ in operation.sources]
     found: list[Operand] = []
@@ -34,7 +34,7 @@ def operands_of(operation: Operation) -> list[Operand]:
 
 
 def read_at_entry(decoded: Decoded) -> frozenset[str]:
-    """Registers that some path through the kernel reads before it has written them."""
+    """Returns registers that some path through the kernel reads before writing them."""
     return liveness(decoded)[1][0] if decoded.blocks else frozenset()
 
 

@@ -77,14 +77,14 @@ class Windowed:
         self.names: Callable[[int], str | None] = lambda offset: None
 
     def bases(self, size: int) -> Array:
-        """First element of each lane's window, in units of `size` bytes."""
+        """Returns the first element of each lane's window, in units of `size` bytes."""
         found = self._bases.get(size)
         if found is None:
             found = self._bases[size] = self._owner.astype(np.int64) * (self.stride // size)
         return found
 
     def rows(self, dtype: np.dtype[np.generic], count: int) -> Array:
-        """The memory as elements, or rows of them."""
+        """Returns the memory as elements, or rows of them."""
         key = (dtype, count)
         found = self._views.get(key)
         if found is None:
@@ -137,7 +137,7 @@ class Machine:
     outcomes: dict[int, set[bool]] = field(default_factory=dict)
 
     def pass_barrier(self, blocks: Array) -> None:
-        """All threads of some block slots have met."""
+        """Records that all threads of some block slots have passed a barrier."""
         self.changes += 1
         self.barriers += int(np.count_nonzero(blocks))
         for watcher in self.barrier_watchers:

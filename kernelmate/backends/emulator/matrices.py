@@ -27,7 +27,7 @@ from kernelmate.records import FindingCode
 
 _LANE = np.arange(32)
 _GROUP, _WITHIN = _LANE >> 2, _LANE & 3
-"""A lane's group of four, and its place in it."""
+"""A lane's group of four, and its position in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,32 +39,33 @@ class Layout:
     shape: tuple[int, int]
 
     def gather(self, fragments: Array) -> Array:
-        """Matrices of shape (warps, *shape) out of fragments of shape (warps, 32, elements)."""
+        """Returns matrices of shape (warps, *shape) from fragments of shape (warps, 32, elements)."""
         matrices = np.empty((len(fragments), *self.shape), fragments.dtype)
         matrices[:, self.rows, self.columns] = fragments
         return matrices
 
     def scatter(self, matrices: Array) -> Array:
-        """Fragments of shape (warps, 32, elements) out of matrices."""
+        """Returns fragments of shape (warps, 32, elements) from matrices."""
         return np.asarray(matrices[:, self.rows, self.columns])
 
 
 def left(rows: int, inner: int, packed: int) -> Layout:
-    """Fragment of A: `packed` elements of a row are adjacent in a lane (two of 16 bits, four of 8 bits, else one).
+    """Returns the layout of fragments of A.
 
-    A lane's registers advance by eight rows first, then along the row by four packs.
+    `packed` elements of a row are adjacent in a lane (two of 16 bits, four of 8 bits, else one). A lane's registers
+    advance by eight rows first, then along the row by four packs.
     """
     return _tiled((rows, inner), packed)
 
 
 def right(inner: int, columns: int, packed: int) -> Layout:
-    """B: the same with rows and columns exchanged."""
+    """Returns the layout of fragments of B: that of A with rows and columns exchanged."""
     turned = _tiled((columns, inner), packed)
     return Layout(turned.columns, turned.rows, (inner, columns))
 
 
 def sums(rows: int, columns: int) -> Layout:
-    """Fragments of C and D: two adjacent elements of a row, whatever their type; then eight rows down."""
+    """Returns the layout of fragments of C and D: two adjacent elements of a row, then eight rows down."""
     return _tiled((rows, columns), 2)
 
 
@@ -84,7 +85,7 @@ _CARRIER = {"tf32": "f32"}
 
 
 class Warps:
-    """Whole warps out of the active lanes."""
+    """The complete warps among the active lanes."""
 
     def __init__(self, machine: Machine, position: Position | None) -> None:
         self._machine, self._position = machine, position
@@ -118,7 +119,7 @@ class Warps:
         return np.concatenate(columns, axis=2)
 
     def write(self, operands: tuple[Operand, ...], kind: str, fragments: Array, warps: Array, active: Group) -> None:
-        """Elements back into registers, for the active lanes."""
+        """Writes elements back into registers, for the active lanes."""
         lanes = self._machine.lanes_of(active)
         row = np.searchsorted(warps, lanes >> 5) * 32 + (lanes & 31)
         width = "b64" if SIZES[kind] == 8 else "b32"
@@ -130,7 +131,7 @@ class Warps:
 
 
 def bind_multiply(operation: MatrixMultiply, machine: Machine, position: Position | None) -> Bound:
-    """`mma.sync`: D = A B + C for each warp."""
+    """Binds `mma.sync`: D = A B + C for each warp."""
     warps_of = Warps(machine, position)
     rows, columns, inner = operation.shape
     kinds = operation.kinds
@@ -157,7 +158,7 @@ def bind_multiply(operation: MatrixMultiply, machine: Machine, position: Positio
 
 
 def _transposed(matrices: Array) -> Array:
-    """8 x 8 matrices in fragments of two elements, (warps, 32, 2), turned over."""
+    """Transposes 8 x 8 matrices in fragments of two elements, (warps, 32, 2)."""
     square = matrices.reshape(len(matrices), 8, 8)
     return np.ascontiguousarray(square.transpose(0, 2, 1)).reshape(len(matrices), 32, 2)
 
@@ -165,7 +166,7 @@ def _transposed(matrices: Array) -> Array:
 def bind_matrix_load(
     operation: MatrixLoad, machine: Machine, linked: Linked, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
-    """`ldmatrix`: the first eight lanes hold the row addresses of the first matrix, the next eight those of the second, and so on."""
+    """Binds `ldmatrix`: lanes 0 to 7 hold the row addresses of the first matrix, lanes 8 to 15 those of the second, ..."""
     warps_of = Warps(machine, position)
     kind = UNSIGNED[2]
     site = Site(number, "load", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
@@ -196,7 +197,7 @@ def bind_matrix_load(
 def bind_matrix_store(
     operation: MatrixStore, machine: Machine, linked: Linked, number: int, position: Position | None
 ) -> Bound:  # fmt: skip
-    """`stmatrix`: the reverse of `ldmatrix`."""
+    """Binds `stmatrix`: the reverse of `ldmatrix`."""
     warps_of = Warps(machine, position)
     kind = UNSIGNED[2]
     site = Site(number, "store", _ROW_BYTES, _ROW_BYTES // kind.itemsize, position)
@@ -223,7 +224,7 @@ def bind_matrix_store(
 
 
 def bind_matrix_move(operation: MatrixMove, machine: Machine, position: Position | None) -> Bound:
-    """`movmatrix`: an 8 x 8 matrix turned over."""
+    """Binds `movmatrix`: transposes an 8 x 8 matrix."""
     warps_of = Warps(machine, position)
 
     def run(group: Group | None, active: Group) -> None:

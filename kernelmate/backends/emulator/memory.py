@@ -121,7 +121,7 @@ class Buffer:
         return found
 
     def rows(self, dtype: np.dtype[Any], count: int) -> Array:
-        """All of `data` as rows of `count` elements."""
+        """Returns all of `data` as rows of `count` elements."""
         key = (dtype, count)
         found = self.views.get(key)
         if found is None:
@@ -157,7 +157,7 @@ class GlobalMemory:
     def add(
         self, name: str, content: Array, *, lead: int = 0, writable: bool, visible: bool, constant: bool = False
     ) -> Buffer:
-        """A new buffer that starts as a copy of `content` (bytes), moved `lead` bytes off its alignment."""
+        """Adds a buffer with a copy of `content` (bytes), moved `lead` bytes off its alignment."""
         number = len(self.buffers)
         slot = int(self._order[number])
         origin = GLOBAL_BASE + slot * BUFFER_SPACING + BUFFER_SPACING // 2 + int(self._shift[number]) * _ALIGNMENT
@@ -186,7 +186,7 @@ class GlobalMemory:
         return self.by_slot.get((address - GLOBAL_BASE) // BUFFER_SPACING)
 
     def slots_of(self, addresses: Array) -> Array:
-        """Slot number of each address."""
+        """Returns the slot number of each address."""
         return (addresses.astype(np.int64) - GLOBAL_BASE) // BUFFER_SPACING
 
     def in_slot(self, slot: int) -> Buffer | None:
@@ -194,7 +194,7 @@ class GlobalMemory:
         return self.by_slot.get(slot)
 
     def note_read(self, buffer: Buffer, offsets: Array, size: int) -> None:
-        """Keep `read_first` up to date; `offsets` are from the origin."""
+        """Updates `read_first`; `offsets` are from the origin."""
         if buffer.stored is None:
             buffer.read_first = True
             return
@@ -223,7 +223,7 @@ class GlobalMemory:
         return {} if self.marks is None else self.marks.footprints(touched)
 
     def footprint(self) -> int:
-        """Unique bytes touched, in whole sectors."""
+        """Returns the unique bytes touched, in whole sectors."""
         return (
             sum(int(np.count_nonzero(buffer.touched)) for buffer in self.buffers if buffer.touched is not None)
             * _SECTOR

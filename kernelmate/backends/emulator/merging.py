@@ -57,7 +57,7 @@ def _merged(members: Mapping[int, tuple[int, int]], zeros: int) -> dict[int, int
 def _groups(
     steps: Sequence[DecodedStep], block: BasicBlock, registers: _Registers
 ) -> dict[_Base, dict[int, tuple[int, int]]]:
-    """The block's plain loads from shared memory by base: step and bytes by offset."""
+    """Returns the block's plain loads from shared memory by base: step and bytes by offset."""
     groups: dict[_Base, dict[int, tuple[int, int]]] = {}
     versions: Counter[str] = Counter()
     epoch = 0
@@ -118,7 +118,7 @@ class _Registers:
             base = following
 
     def zeros_of_base(self, base: _Base) -> int:
-        """Low bits that are zero in a base of `_groups`."""
+        """Returns the number of low bits that are zero in a base of `_groups`."""
         root = base[0]
         return self._zeros.get(root.name, 0) if isinstance(root, Register) else _ALL_ZERO
 

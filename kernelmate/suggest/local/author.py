@@ -189,7 +189,8 @@ class LocalModel:
         """Return log probabilities of the most probable tokens after a text; the cost is added to the last answer's.
 
         Raises:
-            AuthorFailed: there is no answer. _Untold: the server tells no probabilities.
+            AuthorFailed: there is no answer.
+            _Untold: the server reports no probabilities.
         """
         paid, question = self.last_cost, ChatRequest("", "", most_tokens=1, prompt=text, likely=LIKELY)
         try:

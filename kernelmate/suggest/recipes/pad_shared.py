@@ -91,7 +91,7 @@ def _always_indexed(tree: Tree, variable: DeclaredVariable) -> bool:
 
 
 def _indices(tree: Tree, use: Node, count: int) -> list[Node] | None:
-    """The index expressions of `tile[a][b]`, or None if the use is anything else."""
+    """Returns the index expressions of `tile[a][b]`; None for any other use."""
     found: list[Node] = []
     node = use
     while len(found) < count:

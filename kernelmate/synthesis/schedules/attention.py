@@ -213,7 +213,7 @@ class _AttentionTiles(AttentionText):
         ]
 
     def _loop(self) -> list[str]:
-        """All keys, a tile at a time."""
+        """Returns the loop over all keys, one tile at a time."""
         names = self.names
         lines = [
             f"float {names.scores}[{names.kRows}][{names.kSide}] = {{}};",
@@ -342,7 +342,7 @@ class _AttentionTiles(AttentionText):
         ])]  # fmt: skip
 
     def halves(self) -> str:
-        """The head of the loop in which lanes that share queries exchange values."""
+        """Returns the head of the loop in which lanes that share queries exchange values."""
         offset = self.names.offset
         return f"for (int {offset} = {self.names.kAcross} / 2; {offset} > 0; {offset} /= 2)"
 
@@ -410,6 +410,6 @@ def _sum(first: str, second: str) -> str:
 
 
 def _joined_else(lines: list[str]) -> list[str]:
-    """Two statements as one with `else`."""
+    """Joins two statements to one with `else`."""
     place = lines.index("else {")
     return [*lines[: place - 1], "} else {", *lines[place + 1 :]]

@@ -74,7 +74,7 @@ class _AttentionPacks(AttentionRows):
         return replace(found, schedule="attention-packs", why=why, helpers=self._helpers(), block=THREADS)
 
     def _slices(self) -> str:
-        """Says that several blocks compute a query's scores, where they do."""
+        """Returns a comment that several blocks compute a query's scores, if they do."""
         return f" and {self.width} columns of its result, for which it computes all scores" if self.several else ""
 
     def _helpers(self) -> str:
@@ -115,7 +115,7 @@ class _AttentionPacks(AttentionRows):
         return self.kernel.styled("\n".join([*lines, *head, *body, "}"]))
 
     def constants(self) -> list[str]:
-        """Constants and shared memory."""
+        """Returns the declarations of constants and shared memory."""
         names, (groups, lanes), low = self.names, self.lane_names, self.partial
         return [
             f"constexpr int {lanes} = {self.lanes}, {names.kKeys} = {KEYS};  // lanes that share a key, and keys that they read at a time",
@@ -125,7 +125,7 @@ class _AttentionPacks(AttentionRows):
         ]  # fmt: skip
 
     def start(self) -> list[str]:
-        """Which keys and columns are a thread's."""
+        """Returns the declarations of a thread's keys and columns."""
         names, (_, lanes), plan = self.names, self.lane_names, self.plan
         lines = [f"const int {self.group} = threadIdx.x / {lanes}, {names.rank} = threadIdx.x % {lanes};"]
         if self.several:
@@ -169,7 +169,7 @@ class _AttentionPacks(AttentionRows):
         return f"{pointer} + {place.removesuffix(f' + {last}')}"
 
     def loop(self) -> list[str]:
-        """All keys, several of each group of lanes at a time."""
+        """Returns the loop over all keys, several for each group of lanes at a time."""
         names, (groups, lanes), i = self.names, self.lane_names, self.names.i
         plan, kernel = self.plan, self.kernel
         rows, packs, e = self.rows, self.packs, names.n
@@ -236,7 +236,7 @@ class _AttentionPacks(AttentionRows):
 
 
 def _vector(plan: Attention, roots: tuple[Key, ...]) -> Key:
-    """The array that some values are elements of, unchanged."""
+    """Returns the array whose elements, unchanged, are the given values."""
     found = list(plan.leaves(roots))
     if len(found) != 1 or len(roots) != 1 or plan.node(found[0]).op != "input":
         raise Refused("queries, keys or values are computed")

@@ -85,7 +85,7 @@ class AttentionRows(AttentionText):
         )
 
     def constants(self) -> list[str]:
-        """Constants and shared memory."""
+        """Returns the declarations of constants and shared memory."""
         names, (warps, lanes), low = self.names, self.lane_names, self.partial
         product = self.plan.product is not None
         return [
@@ -97,7 +97,7 @@ class AttentionRows(AttentionText):
         ]
 
     def start(self) -> list[str]:
-        """Which keys and columns are a thread's, and its state."""
+        """Returns the declarations of a thread's keys and columns, and of its state."""
         names, (_, lanes) = self.names, self.lane_names
         lines = [f"const int {names.warp} = threadIdx.x / {WARP}, {names.lane} = threadIdx.x % {WARP};"]
         if self.plan.product is not None:
@@ -142,7 +142,7 @@ class AttentionRows(AttentionText):
         return [*block_of(head, lines), *block_of(halves(names.offset, WARP), [reduced])]
 
     def _product(self) -> list[str]:
-        """Products of the query with 32 keys, several at a time, each by a few lanes."""
+        """Returns the products of the query with 32 keys, several at a time, each computed by a few lanes."""
         names, plan, (_, lanes) = self.names, self.plan, self.lane_names
         inner: list[str] = []
         text = self.product_of([*plan.left, *plan.right], inner)
@@ -177,7 +177,7 @@ class AttentionRows(AttentionText):
         ]
 
     def _values(self) -> list[str]:
-        """Weighted values, 32 neighbouring columns at a time."""
+        """Returns the weighted sums of values, 32 neighbouring columns at a time."""
         names, plan, inner = self.names, self.plan, list[str]()
         text = self.product_of(plan.values, inner)
         add = [*inner, f"{names.total}[{names.j}] += {names.slice} * {text};"]

@@ -122,7 +122,7 @@ class _BagPacks(Gather):
         return [f"const {index} {self.end} = {end};{offsets.note}"], index, first, self.end
 
     def exchanged(self, sums: Mapping[Key, tuple[str, str]]) -> list[str]:
-        """Statements behind the loop over a bag."""
+        """Returns the statements behind the loop over a bag."""
         return []
 
     def _in_bag(self, key: Key) -> bool:

@@ -113,7 +113,7 @@ def _body(definition: str) -> list[str]:
 
 
 def _together(first: str, second: str) -> list[str]:
-    """The paragraphs of two texts, constants first, each once.
+    """Joins the paragraphs of two texts, constants first, each once.
 
     Raises:
         Refused: both define a name differently.

@@ -57,7 +57,7 @@ def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:
 
 
 def _without_copies(lines: Sequence[str]) -> list[str]:
-    """Statements without locals that are only stored as they are."""
+    """Returns the statements without locals that are only copies stored once."""
     kept = list(lines)
     for line in lines:
         declared = re.fullmatch(r"const [\w ]+ (\w+) = (.+);", line)
@@ -83,7 +83,7 @@ def scans_of(plan: Plan) -> list[Key]:
 
 
 def recurrences_of(plan: Plan) -> list[Key]:
-    """The results of recurrences."""
+    """Returns the results of recurrences."""
     return list(dict.fromkeys(key for key in walk(plan) if plan.node(key).op == "recur"))
 
 
@@ -189,13 +189,13 @@ class ColumnScan(Passes):
         return names, carried, body
 
     def results(self) -> list[str]:
-        """Statements that compute and store the outputs of one element."""
+        """Returns statements that compute and store the outputs of one element."""
         pairs = list(zip(self.plan.outputs, self.outputs, strict=True))
         place = address(self.layout.every, self.lengths, self.at)
         return self.stores(pairs, lambda name: f"{name}[{place}]")
 
     def _thread(self) -> list[str]:
-        """Which column a thread has."""
+        """Returns the declaration of a thread's column."""
         names, layout = self.names, self.layout
         count = self.kernel.count([layout.axes.sides[int(axis)] for axis in layout.single])
         if len(layout.single) == 1:
@@ -209,7 +209,7 @@ class ColumnScan(Passes):
         ]
 
     def _column(self, place: str) -> str:
-        """The declaration of the only axis' position, whose type holds the number of columns."""
+        """Returns the declaration of the position along the only axis, in a type that holds the number of columns."""
         side = self.layout.axes.sides[int(self.layout.single[0])]
         count = self.kernel.arguments.get(self.kernel.size(side))
         if count is not None and count.dtype == "int32":

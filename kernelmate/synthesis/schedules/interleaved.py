@@ -59,10 +59,10 @@ class _Group:
 
 
 def written(graph: Graph, kernel: KernelText, shapes: OutputShapes | None = None) -> Iterator[WrittenKernel]:
-    """The kernel's text; `shapes` in place of the contract's, of the same elements.
+    """Yields the generated kernel. `shapes` replaces the contract's shapes, with as many elements.
 
     Raises:
-        Refused: elements of neighbouring results do not lie side by side, or some are beyond a border.
+        Refused: elements of neighbouring results are not adjacent, or some are beyond a border.
     """
     names, sides = output_shapes(kernel) if shapes is None else shapes
     plan = _divided(window_plan(graph, kernel.contract.sizes, names, sides, together=True))

@@ -20,13 +20,15 @@ ALL_KEPT = 32768
 
 
 class RowLoops(RowElements):
-    """The loops of one team.
+    """Loops of one team over a row's elements.
 
     Attributes:
-        team: who computes a row. outputs: names of the results. last: where the part of a row ends that a pass reads.
-        end: where a mask ends a row; None without. ahead: elements whose loads are on their way at once; 0 for one pack.
-        kept: arrays whose packs stay in registers for the next pass, where a row is no longer than those of all threads.
-        registers: those of a thread for what is kept. full: whether each result has an element for each of a row's.
+        team: the threads that compute a row. outputs: names of the results.
+        last: end of the part of a row that a pass reads. end: end of a row by a mask; None without one.
+        ahead: number of elements whose loads are in flight at once; 0 for one pack.
+        kept: arrays whose packs stay in registers for the next pass, if all threads together can keep a row.
+        registers: registers of a thread for kept values.
+        full: for each result, whether it has an element for each of a row's.
         constants: declarations before the functions.
     """
 

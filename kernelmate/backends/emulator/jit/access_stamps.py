@@ -105,7 +105,7 @@ class StampWatch:
         self.suspect = False
 
     def attach(self) -> None:
-        """See accesses by NumPy operations, and barriers."""
+        """Attaches the monitors to accesses by NumPy operations, and to barriers."""
         machine = self._machine
         machine.global_monitors.append(_GlobalSide(self))
         machine.shared.monitors.append(_SharedSide(self))
@@ -124,7 +124,7 @@ class StampWatch:
         return found
 
     def begin_batch(self) -> None:
-        """New blocks are in the slots."""
+        """Clears stamps of the previous batch's blocks."""
         lanes = self._machine.lanes
         first = lanes.iota[::32]
         blocks = lanes.block[first]
@@ -134,7 +134,7 @@ class StampWatch:
         self._copies.begin()
 
     def barrier(self, blocks: Array) -> None:
-        """These block slots have passed a barrier."""
+        """Records that these block slots have passed a barrier."""
         self._time += blocks
         if int(self._time.max()) >= Stamp.MOST_TIMES:
             self.suspect = True
@@ -144,7 +144,7 @@ class StampWatch:
             self._forbid(lanes, places)
 
     def copy_group(self, lanes: Array, operation: AsyncGroup) -> None:
-        """Lanes close or await groups of asynchronous copies; awaited ones count as written now."""
+        """Records that lanes close or await groups of asynchronous copies; awaited ones count as written now."""
         if operation.commits:
             self._copies.commit(lanes)
         if operation.left is None:
@@ -178,7 +178,7 @@ class StampWatch:
     def see(
         self, site: Site, lanes: Array, first: Array, stamps: tuple[Array, Array], shift: int, *, anywhere: bool
     ) -> None:
-        """Some lanes access granules from `first` on."""
+        """Checks accesses of some lanes to granules from `first` on."""
         me = self._own(lanes)
         for granule in range(max(1, site.size >> shift)):
             places = first + granule
@@ -253,7 +253,7 @@ class _PendingCopies:
         self._entries.append((lanes.copy(), self._open_group[lanes], places.copy()))
 
     def commit(self, lanes: Array) -> None:
-        """Lanes close their groups."""
+        """Closes the open group of each lane."""
         self._open_group[lanes] += 1
 
     def pending(self) -> list[tuple[Array, Array]]:
@@ -261,7 +261,7 @@ class _PendingCopies:
         return [(lanes, places) for lanes, _, places in self._entries]
 
     def awaited(self, lanes: Array, left: int) -> list[tuple[Array, Array]]:
-        """Takes out the copies that are complete when at most `left` groups of these lanes are pending."""
+        """Removes and returns the copies that are complete when at most `left` groups of these lanes are pending."""
         self._finished[lanes] = np.maximum(self._finished[lanes], self._open_group[lanes] - left)
         done: list[tuple[Array, Array]] = []
         kept: list[tuple[Array, Array, Array]] = []

@@ -56,7 +56,7 @@ class AccessGroup:
 
     @property
     def low(self) -> int:
-        """Lowest offset."""
+        """Lowest offset of the group's accesses."""
         return min(access.offset for access in self.members)
 
     @property
@@ -119,7 +119,7 @@ def check_window(b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, base: 
 
 
 def check_global(b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, base: ir.Value, fail: ir.Block) -> None:
-    """Check accesses to global memory against the buffer met last, else against all."""
+    """Generates the check of global accesses against the buffer accessed last, then against all buffers."""
     cache = item(b, frame.slot(Slot.CACHES_AT), number(group.cache), 8)
     known = load(b, cache)
     low = b.add(base, number(group.low))
@@ -145,7 +145,7 @@ def check_global(b: ir.IRBuilder, frame: NativeFrame, group: AccessGroup, base: 
 
 
 def _aligned(b: ir.IRBuilder, group: AccessGroup, base: ir.Value) -> ir.Value:
-    """Condition that every access's address is a multiple of its size."""
+    """Returns the condition that every access's address is a multiple of its size."""
     result: ir.Value = ir.Constant(ir.IntType(1), 1)
     seen: set[tuple[int, int]] = set()
     for access in group.members:

@@ -331,7 +331,7 @@ class Body(LaneValues):
         return mask if guarded is None else b.load(guarded, typ=I32)
 
     def _store_now(self, b: ir.IRBuilder, later: _DeferredStore, mask: ir.Value) -> None:
-        """One store instruction, lane after lane: of several to one place the last one stays."""
+        """Generates one store instruction, lane after lane: of several to one address the last one stays."""
         if not later.values:
             bump(b, self._frame.slot_at(b, Slot.CHANGES), number(1))
             return
@@ -363,7 +363,7 @@ class Body(LaneValues):
         return b.or_(b.or_(row, b.shl(b.zext(self._lane, I64), number(2))), b.and_(own, number(3)))
 
     def _remember(self, access: NativeAccess, group: AccessGroup, own: ir.Value) -> None:
-        """Keep the address for counting, unless another access of the group has the same pattern."""
+        """Stores the address for counting, unless another access of the group has the same pattern."""
         if not access.served:
             return
         grain = 128 if group.memory == "global" else 4

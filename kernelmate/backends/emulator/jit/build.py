@@ -51,7 +51,7 @@ class Shape:
 
 
 def build(refined: Refined, shape: Shape) -> tuple[str, Interface]:
-    """LLVM's text of the function, and its interface."""
+    """Returns LLVM's text of the function, and its interface."""
     module = ir.Module("kernel")
     function = ir.Function(module, ir.FunctionType(VOID, [I64]), ENTRY)
     frame = NativeFrame(
@@ -80,7 +80,7 @@ class _FunctionWriter:
         }  # fmt: skip
 
     def write(self) -> None:
-        """The whole function."""
+        """Generates the whole function."""
         frame = self._frame
         b = ir.IRBuilder(self._next_warp)
         index = b.phi(I64, "index")
@@ -118,7 +118,7 @@ class _FunctionWriter:
         frame.entry.branch(self._next_warp)
 
     def _note_steps(self, b: ir.IRBuilder) -> None:
-        """Give the lanes that have run together the instructions that they took."""
+        """Adds the instructions of lanes that have run together to their counts."""
         issued = b.load(self._issued, typ=I64)
         taken = b.sub(issued, b.load(self._noted, typ=I64))
         b.store(issued, self._noted)
@@ -164,7 +164,7 @@ class _FunctionWriter:
         b.branch(self._pick)
 
     def _end(self, b: ir.IRBuilder, block: BasicBlock, mask: ir.Value, taken: ir.Value) -> None:
-        """Next place of the lanes after a piece."""
+        """Generates the choice of the lanes' next position after a piece."""
         step = self._refined.decoded.steps[block.end - 1]
         operation = step.operation
         following = block.index + 1

@@ -117,7 +117,7 @@ class Chooser:
         return work if self._hasty else work + min(self._spent, self._made * work)
 
     def patience(self, mode: Mode, machine: Machine, *, checks: bool) -> float:
-        """CPU seconds of one launch after which native code would have been quicker, compiling included."""
+        """Returns the CPU seconds of one launch after which native code would have been quicker, compilation included."""
         possible = mode == "auto" and not self._broken
         if possible and checks:
             possible = not self._suspicious and self._may_watch() and fits(machine, self._checks().global_shift)

@@ -60,7 +60,10 @@ def _float_to_float(b: ir.IRBuilder, form: Form, a: ir.Value, rounding: str | No
 
 
 def _float_to_integer(b: ir.IRBuilder, a: ir.Value, rounding: str, target: str, source: str) -> ir.Value:
-    """Out of range: the nearest integer. NaN: zero, or the highest bit alone with f64 or a 64-bit integer."""
+    """Converts a float to an integer.
+
+    Out of range it gives the nearest integer; for NaN zero, or the highest bit alone with f64 or a 64-bit integer.
+    """
     value = intrinsic(b, rounding, [b.fpext(a, DOUBLE) if a.type == FLOAT else a])
     kind = type_of(target)
     name = "llvm.fptosi.sat" if is_signed(target) else "llvm.fptoui.sat"

@@ -16,12 +16,12 @@ CHOSEN = ir.VectorType(ir.IntType(1), 32)
 
 
 def number(value: int, kind: ir.Type = I64) -> ir.Constant:
-    """An integer constant."""
+    """Returns an integer constant."""
     return ir.Constant(kind, value)
 
 
 def load(b: ir.IRBuilder, address: ir.Value, kind: ir.Type = I64, align: int | None = None) -> ir.Value:
-    """Value at an integer address."""
+    """Returns the value at an integer address."""
     return b.load(b.inttoptr(address, POINTER), typ=kind, align=align or max(1, _bytes(kind)))
 
 
@@ -42,7 +42,7 @@ def whole(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
 
 
 def item(b: ir.IRBuilder, base: ir.Value, index: ir.Value, size: int) -> ir.Value:
-    """Address of an element."""
+    """Returns the address of an element."""
     return b.add(base, b.mul(b.zext(index, I64) if index.type != I64 else index, number(size)))
 
 

@@ -35,7 +35,7 @@ def _machine(effort: int = 1) -> Any:
 
 @functools.cache
 def describe() -> str:
-    """Dependences of compiled code besides its text: LLVM's version and this CPU."""
+    """Returns what compiled code depends on besides its text: LLVM's version and this CPU."""
     import llvmlite
 
     llvm = _library()

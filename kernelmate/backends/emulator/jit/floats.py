@@ -25,14 +25,14 @@ _SPECIAL = {"ex2": "exp2", "lg2": "log2", "sin": "sin", "cos": "cos", "tanh": "t
 
 
 def flush(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """Subnormals to zero of the same sign (`.ftz`)."""
+    """Replaces subnormals by zero of the same sign (`.ftz`)."""
     smallest = 2.0**-126 if value.type == FLOAT else 2.0**-1022
     small = b.fcmp_ordered("<", intrinsic(b, "llvm.fabs", [value]), constant(value, smallest))
     return b.select(small, intrinsic(b, "llvm.copysign", [constant(value, 0.0), value]), value)
 
 
 def saturate(b: ir.IRBuilder, value: ir.Value) -> ir.Value:
-    """Clamp to [0, 1]; NaN and -0 become +0 (`.sat`)."""
+    """Clamps to [0, 1]; NaN and -0 become +0 (`.sat`)."""
     zero, one = constant(value, 0.0), constant(value, 1.0)
     below = b.select(b.fcmp_ordered("<", value, one), value, one)
     return b.select(b.fcmp_ordered(">", value, zero), below, zero)
@@ -125,7 +125,7 @@ def _fused_directed(b: ir.IRBuilder, sources: Values, mode: str) -> ir.Value:
 
 
 def _next(b: ir.IRBuilder, value: ir.Value, down: bool) -> ir.Value:
-    """The neighbouring f32 towards minus or plus infinity."""
+    """Returns the neighbouring f32 towards minus or plus infinity."""
     bits = b.bitcast(value, I32)
     negative = b.icmp_signed("<", bits, constant(bits, 0))
     step = b.select(negative, constant(bits, 1 if down else -1), constant(bits, -1 if down else 1))

@@ -56,14 +56,14 @@ class NativeFrame:
         self._tables: dict[int, ir.Value] = {}
 
     def slot(self, which: Slot) -> ir.Value:
-        """A slot's content, read once."""
+        """Returns a slot's content, read once."""
         found = self._slots.get(which)
         if found is None:
             found = self._slots[which] = load(self.entry, self.slot_at(self.entry, which))
         return found
 
     def slot_at(self, b: ir.IRBuilder, which: Slot) -> ir.Value:
-        """A slot's address."""
+        """Returns a slot's address."""
         return b.add(self.context, number(SLOT_BYTES * which))
 
     def bits_of(self, name: str) -> int:
@@ -84,7 +84,7 @@ class NativeFrame:
         return found
 
     def uniform(self, key: Uniform) -> ir.Value:
-        """A uniform as 64 bits."""
+        """Returns a uniform as 64 bits."""
         found = self._uniforms.get(key)
         if found is None:
             place = self.uniforms.setdefault(key, len(self.uniforms))
@@ -93,7 +93,7 @@ class NativeFrame:
         return found
 
     def symbol(self, symbol: Symbol) -> ir.Value:
-        """A variable's address."""
+        """Returns a variable's address."""
         return self.uniform(("symbol", symbol.name, symbol.offset))
 
     def special(self, special: Special) -> ir.Value | None:
@@ -108,10 +108,10 @@ class NativeFrame:
         return found
 
     def variable(self, kind: ir.Type = I32) -> ir.Value:
-        """A variable on the stack."""
+        """Returns a new variable on the stack."""
         return self.entry.alloca(kind)
 
     def new_group(self) -> int:
-        """A cache for one more group of global accesses."""
+        """Returns the number of a cache for one more group of global accesses."""
         self.groups += 1
         return self.groups - 1

@@ -54,7 +54,10 @@ class HelperFunctions:
 
     @property
     def find(self) -> ir.Function:
-        """(context, address, bytes, writes) to the buffer that contains them all and permits the access; 0 for none."""
+        """Returns the function that finds the buffer which contains all bytes of an access and permits it.
+
+        Its arguments are (context, address, bytes, writes); its result is 0 for none.
+        """
         if "find" in self._made:
             return self._made["find"]
         function, b = self._function("find", I64, I64, I64, I64, I64)
@@ -76,7 +79,10 @@ class HelperFunctions:
         return function
 
     def note(self, stores: bool) -> ir.Function:
-        """(context, buffer, offset from its origin, bytes): records a store, or a load of unwritten bytes."""
+        """Returns the function that records a store, or a load of unwritten bytes.
+
+        Its arguments are (context, buffer, offset from its origin, bytes).
+        """
         name = "note_store" if stores else "note_load"
         if name in self._made:
             return self._made[name]
@@ -99,7 +105,7 @@ class HelperFunctions:
 
     @property
     def put(self) -> ir.Function:
-        """(address of a warp's places, lanes, place): sets the position of these lanes."""
+        """Returns the function (address of a warp's places, lanes, place) that sets the position of these lanes."""
         if "put" in self._made:
             return self._made["put"]
         function, b = self._function("put", VOID, I64, I32, I32)
@@ -112,7 +118,7 @@ class HelperFunctions:
 
     @property
     def took(self) -> ir.Function:
-        """(address of a warp's counts, lanes, instructions): adds to the instruction counts of these lanes."""
+        """Returns the function (address of a warp's counts, lanes, instructions) that adds to the counts of these lanes."""
         if "took" in self._made:
             return self._made["took"]
         function, b = self._function("took", VOID, I64, I32, I64)
@@ -126,7 +132,10 @@ class HelperFunctions:
 
     @property
     def sectors(self) -> ir.Function:
-        """(address of 32 addresses, lanes) to how many distinct 32-byte sectors and, in the upper half, 128-byte lines."""
+        """Returns the function (address of 32 addresses, lanes) that counts distinct 32-byte sectors.
+
+        The upper half of its result counts 128-byte lines.
+        """
         if "sectors" in self._made:
             return self._made["sectors"]
         function, b = self._function("sectors", I64, I64, I32)
@@ -167,7 +176,10 @@ class HelperFunctions:
         return b.load(distinct)
 
     def wavefronts(self, size: int) -> ir.Function:
-        """(address of 32 offsets, lanes) to the groups of lanes served together (upper half) and their wavefronts."""
+        """Returns the function (address of 32 offsets, lanes) that counts wavefronts.
+
+        The upper half of its result counts the groups of lanes served together.
+        """
         wide = max(1, size // 4)
         name = f"wavefronts{wide}"
         if name in self._made:
@@ -205,7 +217,10 @@ class HelperFunctions:
 
     @property
     def _paired(self) -> ir.Function:
-        """(address of 32 offsets, lanes, step) to whether each lane has the address of lane ^ step, if that is active."""
+        """Returns the function that compares each lane's address with that of lane ^ step, if that lane is active.
+
+        Its arguments are (address of 32 offsets, lanes, step).
+        """
         if "paired" in self._made:
             return self._made["paired"]
         function, b = self._function("paired", BOOL, I64, I32, I32)
@@ -222,7 +237,7 @@ class HelperFunctions:
         return function
 
     def _part(self, wide: int) -> ir.Function:
-        """(address of 32 offsets, lanes) to the maximum of distinct words in one bank."""
+        """Returns the function (address of 32 offsets, lanes) that gives the maximum of distinct words in one bank."""
         function, b = self._function(f"depth{wide}", I64, I64, I32)
         offsets, mask = function.args
         depths = table(b, I64, _BANKS)

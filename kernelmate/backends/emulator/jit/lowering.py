@@ -89,7 +89,7 @@ def is_signed(kind: str) -> bool:
 
 
 def constant(value: ir.Value, number: float) -> ir.Constant:
-    """A constant of another value's type."""
+    """Returns a constant of another value's type."""
     return ir.Constant(value.type, number)
 
 
@@ -101,7 +101,7 @@ def intrinsic(b: ir.IRBuilder, name: str, arguments: Sequence[ir.Value], *types:
 
 
 def widen(b: ir.IRBuilder, value: ir.Value, target: ir.Type, signed: bool) -> ir.Value:
-    """An integer extended or cut to a width."""
+    """Returns an integer extended or truncated to a width."""
     if value.type.width == target.width:
         return value
     if value.type.width > target.width:
@@ -110,7 +110,7 @@ def widen(b: ir.IRBuilder, value: ir.Value, target: ir.Type, signed: bool) -> ir
 
 
 def lower(b: ir.IRBuilder, form: Form, values: Sequence[ir.Value]) -> tuple[ir.Value, ...]:
-    """The results of an operation.
+    """Returns the results of an operation.
 
     Raises:
         NotNative: it has no native form.

@@ -76,7 +76,7 @@ def refine(decoded: Decoded, single: frozenset[str]) -> Refined:
 
 
 def _pieces(decoded: Decoded, block: BasicBlock, probe: _LoweringProbe) -> list[tuple[int, int, bool]]:
-    """Bounds of the block's pieces and whether each is native."""
+    """Returns the bounds of the block's pieces, with True for native ones."""
     pieces: list[tuple[int, int, bool]] = []
     start = block.start
     current = True
@@ -155,7 +155,7 @@ def _has_special(operand: Operand | None) -> bool:
 
 
 def form_of(step: DecodedStep, operation: Compute) -> Form:
-    """Operation as the lowerings see it."""
+    """Returns an operation in the form that lowerings take."""
     results = tuple(kind for _, kind in operation.results)
     return Form(tuple(step.opcode.split(".")), results, tuple(kind for _, kind in operation.sources))
 
@@ -170,7 +170,7 @@ class Needs:
 
 
 def needs_of(decoded: Decoded) -> list[Needs]:
-    """Liveness of registers over the pieces."""
+    """Computes the liveness of registers over the pieces."""
     local, _, live_out = liveness(decoded)
     return [
         Needs(reads, writes, writes & (out | _end_reads(decoded, block)))

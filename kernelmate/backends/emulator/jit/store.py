@@ -25,7 +25,7 @@ _MAGIC = b"KMJIT1\n"
 
 
 def folder() -> Path:
-    """Folder of the programs: `emulator` in the user's cache folder, or in `KERNELMATE_CACHE_DIR`."""
+    """Returns the folder of the programs: `emulator` in the user's cache folder, or in `KERNELMATE_CACHE_DIR`."""
     import platformdirs
 
     base = os.environ.get("KERNELMATE_CACHE_DIR") or platformdirs.user_cache_dir("kernelmate")
@@ -61,7 +61,7 @@ def read(key: str) -> tuple[bytes, bytes] | None:
 
 
 def write(key: str, head: bytes, code: bytes) -> None:
-    """Keep a program, if the disk allows."""
+    """Stores a program, if the disk allows."""
     rest = len(head).to_bytes(8, "little") + head + code
     try:
         write_atomically(_path(key), _MAGIC + hashlib.sha256(rest).digest() + rest)

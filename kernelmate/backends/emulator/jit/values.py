@@ -62,7 +62,7 @@ class LaneValues:
         return b.bitcast(value, type_of(kind)) if kind in {"f32", "f64"} else value
 
     def _write(self, operand: Operand, kind: str, value: ir.Value, guard: ir.Value | None) -> None:
-        """A result into its register, which may be wider."""
+        """Writes a result to its register, which may be wider."""
         if isinstance(operand, Sink):
             return
         assert isinstance(operand, Register)

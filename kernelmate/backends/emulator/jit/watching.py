@@ -24,7 +24,7 @@ _WRAPPING = frozenset({"add", "sub", "mul", "mad", "shl", "neg"})
 
 
 def suspect(b: ir.IRBuilder, frame: NativeFrame, when: ir.Value) -> None:
-    """Mark the launch."""
+    """Marks the launch as suspicious under a condition."""
     with b.if_then(when, likely=False):
         store(b, number(1), frame.slot_at(b, Slot.SUSPECT))
 
@@ -82,7 +82,7 @@ def watch_access(
 
 
 def _watch_local(b: ir.IRBuilder, frame: NativeFrame, access: NativeAccess, place: ir.Value) -> None:
-    """A byte for each byte: one once it was written."""
+    """Watches local memory by a byte for each of its bytes: one once it was written."""
     at = b.add(b.sub(place, frame.slot(Slot.LOCAL_AT)), frame.slot(Slot.LOCAL_WRITTEN_AT))
     kind = ir.IntType(8 * access.size)
     ones = ir.Constant(kind, int.from_bytes(b"\1" * access.size, "little"))
@@ -107,7 +107,7 @@ def _watch_granules(
 
 
 def _plain_load(b: ir.IRBuilder, writer: ir.Value, reader: ir.Value, me: ir.Value, anywhere: bool) -> ir.Value:
-    """The ordinary case in few instructions: written before the barrier or by the thread itself, read already."""
+    """Returns the condition of the ordinary case: written before the barrier or by the thread itself, and read before."""
     difference = b.xor(writer, me)
     earlier = b.icmp_unsigned("!=", b.lshr(difference, number(Stamp.TIME_SHIFT)), number(0))
     same_block = b.icmp_unsigned("==", b.lshr(difference, number(Stamp.BLOCK_SHIFT)), number(0))
@@ -145,7 +145,10 @@ class _Relation:
 
 
 def _load_watcher(frame: NativeFrame, anywhere: bool) -> ir.Function:
-    """(context, address of the writer's stamp, of the readers', own stamp): a load of one granule."""
+    """Returns the function that checks a load of one granule.
+
+    Its arguments are the context, the addresses of the writer's and the readers' stamps, and the thread's own stamp.
+    """
     name = f"watch_load_{'global' if anywhere else 'shared'}"
     function, b = frame.helpers.function(name, VOID, I64, I64, I64, I64)
     if b is None:
