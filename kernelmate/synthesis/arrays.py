@@ -44,12 +44,13 @@ MOST_CONSTANTS = 64
 
 
 class Builder:
-    """The graph that is being written at one size; equal operations are one node.
+    """Builder of a graph at one size; equal operations become one node.
 
     Attributes:
-        carried: what earlier traces have learned of each loop.
-        operations: by which arrays answer to Python's and NumPy's protocols: `protocol.OPERATIONS`, which builds on this module.
-        instead: the node that stands for a value of a recurrence outside of it, and the number of its loop.
+        carried: facts that earlier traces have found about each loop.
+        operations: implementations of Python's and NumPy's protocols for arrays: `protocol.OPERATIONS`, which imports this
+            module and is therefore passed in.
+        instead: by state, the node that replaces its value outside of the loop, and the number of the loop.
     """
 
     def __init__(

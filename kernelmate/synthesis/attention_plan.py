@@ -38,16 +38,19 @@ def _scaled(text: str, factor: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Attention(Plan):
-    """A graph laid out over the axes of its result, then the keys, then what products of queries and keys are summed over.
+    """A graph laid out over three groups of axes.
 
-    An index holds a `AxisPosition`, or None for the only element, for each axis of a node.
+    These are the axes of its result, then that of the keys, then that over which products of queries and keys are
+    summed. An index holds an `AxisPosition` for each axis of a node, or None for the only element.
 
     Attributes:
-        contract: whose sizes are meant. along: the axis of the domain that each reduction takes.
-        total: the sums over values, of which `values` is summed. largest, summed: of the softmax. score: what it is taken of.
+        contract: the contract of the sizes. along: the axis of the domain that each reduction runs along.
+        total: the sum over values; `values` are the factors that it sums. largest, summed: maximum and sum of the softmax.
+        score: the argument of the softmax.
         normalised: whether weights are divided by their sum before values are summed.
-        product: of queries and keys, None if the scores are given. left, right: its factors, those with the keys' axis right.
-        query: the axis of which a block may take several, None if there is none. column: the values' own axis.
+        product: the product of queries and keys; None if the scores are given.
+        left, right: its factors; those with the keys' axis are on the right.
+        query: the axis along which a block may take several queries; None if there is none. column: the values' own axis.
     """
 
     contract: Contract | None = None

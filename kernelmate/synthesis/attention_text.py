@@ -21,12 +21,14 @@ class AttentionText:
     """The text that all schedules of attention have in common.
 
     Args:
-        plan: the graph. Its batch axes are those of which a block has one position. kernel: whose text it is.
-        columns: of the values, that a block computes.
+        plan: the graph; a block has one position along each of its batch axes.
+        kernel: the kernel whose text is written.
+        columns: columns of the values that a block computes.
 
     Attributes:
-        opening: declarations that come first. at: the text of the position along each axis. low: of no score.
-        several: whether more than one block shares the columns of a result.
+        opening: declarations that come first. at: the text of the position along each axis.
+        low: the text of the score of excluded keys.
+        several: whether several blocks share the columns of a result.
     """
 
     def __init__(self, plan: Attention, kernel: KernelText, columns: int) -> None:

@@ -35,7 +35,8 @@ class Axes:
     """The axes of a domain, merged where every array allows it.
 
     Attributes:
-        sides: the length of each, in the contract's language. groups: the axes of the first domain in each.
+        sides: the length of each axis, as a contract expression.
+        groups: the axes of the first domain that each one merges.
     """
 
     sides: tuple[str, ...]

@@ -21,11 +21,12 @@ NAMES = {"sum": "sum", "prod": "product", "max": "max_value", "min": "min_value"
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Beginnings and ends of rows whose elements lie behind one another.
+    """Offsets of rows whose elements are stored consecutively.
 
     Attributes:
-        name: the argument that holds an offset for each row. fewest: the number of elements that each row has at least.
-        stop: the end of the last row as an expression of the contract, where the argument has no offset for it.
+        name: the argument that holds an offset for each row.
+        fewest: the minimum number of elements of a row.
+        stop: the end of the last row as a contract expression, if the argument has no offset for it.
         rows: the number of rows, as an expression.
     """
 
@@ -79,8 +80,8 @@ class Bags(Elements):
     """Elements of the results, with one more axis for reductions.
 
     Attributes:
-        depth: the length of that axis; its number is that behind the results' own.
-        offsets: where the elements of each result begin along that axis, where they do not have all of it.
+        depth: the length of that axis, which comes after the results' own.
+        offsets: offsets along that axis at which the elements of each result begin; None if each has the whole axis.
     """
 
     depth: str = "1"

@@ -17,10 +17,11 @@ class ContractionShape:
     """Roles of axes: those of the results, and the summation axis.
 
     Attributes:
-        m: the axis of the first operand alone. n: of the second. k: of both, which the results do not have.
-        batch: of all. root: what is summed.
-        left: arrays with `m`, right: with `n`, by their orders.
-        rest: orders of what the results need besides.
+        m: the axis of the first operand alone. n: that of the second alone.
+        k: the axis of both operands that the results do not have. batch: axes of both operands and of the results.
+        root: the value that is summed.
+        left: orders of the arrays with `m`. right: orders of those with `n`.
+        rest: orders of further arrays that the results need.
         beside: those of them that are factors of all terms of a sum.
     """
 
@@ -128,7 +129,7 @@ class Factors:
     Attributes:
         left: the array with rows.
         right: the array with columns.
-        terms: both, as they are met.
+        terms: keys of both.
         outside: factors without the sum's axis.
     """
 

@@ -79,12 +79,13 @@ class ContractionText:
 
     Args:
         shape: the axes.
-        kernel: whose text is written.
-        operands: the arrays that are read in tiles. wanted: names of more locals.
+        kernel: the kernel whose text is written.
+        operands: the arrays that are read in tiles.
+        wanted: names of further locals.
 
     Attributes:
         total: the C++ type of a sum.
-        whole: by array, the local that says whether it may be met in packs.
+        whole: by array, the local that is true if the array may be accessed in packs.
         packs: the pack type of each array.
         structs: their declarations.
         lengths: of the axes, in C++.

@@ -27,8 +27,9 @@ class Spatial:
     """An axis along which windows move.
 
     Attributes:
-        variable: of the results. axis: of the input. stride: the distance between neighbouring windows.
-        first: the position of the earliest tap in the first window. span: how far the last tap lies behind it.
+        variable: the variable of the results. axis: the axis of the input.
+        stride: the distance between neighbouring windows. first: the position of the earliest tap in the first window.
+        span: the distance from the earliest to the last tap.
         steps: the distance between neighbouring taps, for each axis of the taps.
     """
 
@@ -50,10 +51,12 @@ class Convolution:
     """A sum over channels and taps.
 
     Attributes:
-        root: the sum in the plan, with `rest` beside it: what is added. source: the input. weights: the other array.
-        channel: the input's axis of channels. out: the variable of the results' channels. batch: variables of the results of which
-            each has its own input. spatial: in the input's order. taps: their numbers along each axis.
-        at: where the weights are, by `__c`, variables of the results and numbers of taps.
+        root: the sum in the plan. rest: further values that are added to it.
+        source: the input. weights: the other array.
+        channel: the input's axis of channels. out: the variable of the results' channels.
+        batch: variables of the results along which each result has its own input.
+        spatial: the axes along which windows move, in the input's order. taps: the number of taps along each of their axes.
+        at: the index of the weights, as sums of `__c`, variables of the results, and numbers of taps.
     """
 
     root: Key

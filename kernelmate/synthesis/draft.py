@@ -39,11 +39,11 @@ class KernelRequest:
     """Request to write a kernel.
 
     Attributes:
-        path: the file that it goes to.
-        name: the kernel's.
-        sizes: to be listed, the headline first; where there is one, a prime and a small one are added.
-        require: of the contract.
-        results: `NAME=DTYPE` by result, where the dtype is not to be inferred.
+        path: the file that the kernel is for.
+        name: the kernel's name.
+        sizes: sizes to list, the headline first; to a single one, a prime and a small one are added.
+        require: conditions of the contract.
+        results: pairs of result and dtype, for dtypes that are not to be inferred.
     """
 
     function: PythonFunction

@@ -26,8 +26,8 @@ class Elements(Plan):
     """A plan whose indices may contain keys of integer values that select elements.
 
     Attributes:
-        inner: the axes along which a thread's elements lie; whatever has none of them is computed once.
-        summed: the axis of what is summed by number.
+        inner: the axes along which a thread has several elements; values without them are computed once.
+        summed: the axis that sums by index reduce.
     """
 
     inner: frozenset[int] = frozenset()

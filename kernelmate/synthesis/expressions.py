@@ -60,16 +60,17 @@ Leaf = Callable[[Key], str]
 
 
 class Expressions:
-    """Writes expressions of one kernel.
+    """Writer of the expressions of one kernel.
 
     Args:
-        plan: the graph and where it is evaluated.
+        plan: the graph, and the domain over which it is evaluated.
         kernel: the kernel whose parameters hold sizes.
-        leaf: the text of an array's element, a scalar or a position.
+        leaf: returns the text of an array's element, a scalar or a position.
         varying: accesses that differ between the elements of a row; everything else is hoisted to `outer`.
 
     Attributes:
-        known: locals that are there already. hints: names that the reference has for values. outer: lines to be written before the loop over elements.
+        known: locals that already hold values. hints: the reference's names for values.
+        outer: lines to be written before the loop over elements.
         at: the text of the position of each gather.
     """
 

@@ -46,12 +46,12 @@ class WrittenKernel:
         why: one sentence.
         definition: the kernel's text.
         helpers: device functions above it, may be empty.
-        grid: sides in the contract's language.
-        block: threads, of each side where there are several.
-        another: one more choice of what the schedule leaves open, worth a measurement and not a prediction.
-        grid_comment: what a number of the grid is.
+        grid: sides as contract expressions.
+        block: threads, of each side if there are several.
+        another: True for a variant of an open choice of the schedule, which is worth a measurement but no prediction.
+        grid_comment: the unit of the grid's numbers.
         shared: dynamic shared memory of a block, in bytes.
-        capability: the least that it needs, 80 for 8.0.
+        capability: the minimum compute capability, 80 for 8.0.
     """
 
     schedule: str
@@ -113,13 +113,13 @@ class KernelText:
 
     Args:
         kernel: the baseline.
-        contract: of it.
-        others: further names of array arguments, of which several parts are met.
-        launched: sizes that are sides of the grid, and that no parameter holds.
+        contract: its contract.
+        others: further names of array arguments, if several parts of one are accessed.
+        launched: sizes that are sides of the grid and that no parameter holds.
         finds_sizes: True if more such sizes may be found.
 
     Raises:
-        Refused: the kernel has a form that is not written here.
+        Refused: the kernel has a form for which no text is generated.
     """
 
     def __init__(

@@ -28,14 +28,15 @@ class TracedLoop:
     """One loop: its place among the reference's loops, its number of iterations, and whether it has ended.
 
     Attributes:
-        builder: of the graph. first_number: the smallest number.
-        carried: what earlier traces have learned of it. backwards: whether it runs from its largest number to its smallest.
-        peeled: the number of turns that it has more than the reference's, the first ones, in which nothing is computed: at most two.
-        reads, writes: arrays that turns read or assign to, with the numbers that they do it by.
-        others: the other indices of each read. picks: arrays of which turns read elements by computed numbers, with what they read.
-        sums: arrays into which all turns are accumulated, with their nodes before and after. states: carried values.
-        rows: of a loop over a row's elements between two offsets, the offsets and the loop over rows; its own number counts the
-            elements of all rows.
+        builder: the graph's builder. first_number: the smallest index.
+        carried: facts that earlier traces have found about the loop. backwards: whether its index falls.
+        peeled: number of additional iterations, at most two, that come first and compute nothing.
+        reads, writes: arrays that iterations read or assign to, with the indices that they use.
+        others: the other indices of each read.
+        picks: arrays of which iterations read elements at computed indices, with the values read.
+        sums: arrays into which all iterations accumulate, with their nodes before and after. states: carried values.
+        rows: for a loop over a row's elements between two offsets, the offsets and the loop over rows; its own index then
+            counts the elements of all rows.
     """
 
     number: int

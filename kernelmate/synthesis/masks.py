@@ -16,10 +16,10 @@ from kernelmate.synthesis.sizes import Untraceable
 
 
 class Masked(NDArrayOperatorsMixin):
-    """The masked elements of an array, kept at their places.
+    """The masked elements of an array, stored at their places.
 
     Args:
-        values: the array, changed where `mask` holds; its other elements mean nothing.
+        values: the array, changed where `mask` is true; its other elements are meaningless.
         mask: of the array's shape.
     """
 

@@ -20,7 +20,7 @@ class Centred:
     """A sum, and the sum of squared differences from the mean that follows from it.
 
     Attributes:
-        total: the first. squares: the second. value: of an element, of which both are.
+        total: the sum. squares: the sum of squared differences. value: the element that both are computed from.
     """
 
     total: Key
@@ -64,12 +64,12 @@ class Moments:
 
     Args:
         reductions: of the same kernel.
-        columns, ahead: the names of the constants that hold the neighbouring columns of a block, and the values that a
-            thread loads before it uses the first.
+        columns: name of the constant with the neighbouring columns of a block.
+        ahead: name of the constant with the values that a thread loads before it uses the first.
 
     Attributes:
-        type: of the moments. part: the function that finds those of some values. block: the function that joins those
-            of the threads of each column.
+        type: of the moments. part: the function that computes those of some values.
+        block: the function that combines those of the threads of each column.
     """
 
     def __init__(self, reductions: Reductions, columns: str, ahead: str) -> None:

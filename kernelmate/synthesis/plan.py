@@ -37,10 +37,11 @@ class Plan:
 
     Attributes:
         domain: the axes of the work, without those of length 1. split: the first axis of the columns.
-        outputs: where each output is evaluated.
-        gone: the axes that reductions take. kind: `rows` where those are the last (of one row where `split` is 0), `columns` otherwise, `map` without; `free` where
-            arrays are met in any order of the domain's axes, which the schedule lays out itself.
-        pitches: arrays whose rows lie further apart than they are long, with the elements from one to the next.
+        outputs: the key at which each output is evaluated.
+        gone: the axes that reductions remove.
+        kind: `rows` if those are the last axes (a single row if `split` is 0), `columns` for others, `map` without any;
+            `free` if arrays have any order of the domain's axes, which the schedule lays out itself.
+        pitches: arrays whose rows are padded, with the distance from one row to the next in elements.
     """
 
     graph: Graph

@@ -21,11 +21,11 @@ _ELSE = "elements of a row between two offsets, by other than element-wise opera
 
 
 class CsrRows(NDArrayOperatorsMixin):
-    """The elements of a turn's row, held as those of all rows behind one another.
+    """The elements of an iteration's row, represented by the elements of all rows.
 
     Args:
         values: an array whose first axis has the elements of all rows.
-        offsets: of the rows' beginnings.
+        offsets: offsets at which the rows begin.
         loop: the loop over rows.
         whole: the array of which these are the elements, and not copies of them.
     """

@@ -38,15 +38,15 @@ class Again(Exception):
 
 @dataclass(slots=True)
 class Carried:
-    """Facts of a loop from earlier traces.
+    """Facts about a loop from earlier traces.
 
     Attributes:
         locals: shape and dtype of each carried local by name.
-        reads: the reads of elements that earlier turns assigned, by their place among the loop's reads, with the shape and dtype
-            of what is read. lags: how many turns before they were assigned.
+        reads: shape and dtype of reads of elements that earlier iterations assigned, by position among the loop's reads.
+        lags: by such a read, the number of iterations since the assignment.
         in_place: the names of carried arrays that are changed in place.
-        shift: the number of elements by which an assigned one lies behind the turn's number.
-        elements: of a loop over a row's elements between offsets, the number of elements of all rows.
+        shift: the offset of an assigned element from the iteration's index.
+        elements: for a loop over a row's elements between offsets, the number of elements of all rows.
     """
 
     locals: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
@@ -71,8 +71,8 @@ class State:
     """One carried value of a loop.
 
     Attributes:
-        key: the place in `Carried`. placeholder: the value before each turn. start: the value before the first turn.
-        held: the object that holds an array that is changed in place. following: the value after each turn.
+        key: its key in `Carried`. placeholder: the value before each iteration. start: the value before the first one.
+        held: the object of an array that is changed in place. following: the value after each iteration.
     """
 
     key: tuple[str, Any]

@@ -41,16 +41,17 @@ class Team:
 
 
 class Reductions:
-    """The functions that one kernel needs.
+    """The device functions for reductions that one kernel needs.
 
     Args:
-        plan: of the kernel. kernel: whose helpers they are. team: whose threads' values are combined.
-        threads: the name of the constant that holds the threads of a block.
+        plan: the kernel's plan. kernel: the kernel that they belong to. team: the threads whose values are combined.
+        threads: the name of the constant for the threads of a block.
 
     Attributes:
-        names: of the functions' locals. extremes: functions for positions of the largest and smallest.
-        shares: whether warps meet in shared memory. slots: the dimension that it has for each warp's columns. slot: a thread's own
-            among those. leads: the condition that a thread stores there.
+        names: of the functions' locals. extremes: functions for positions of the largest and smallest value.
+        shares: whether warps exchange values in shared memory.
+        slots: dimension of the shared array for each warp's columns. slot: a thread's own index along it.
+        leads: the condition that a thread stores to it.
     """
 
     def __init__(self, plan: Plan, kernel: KernelText, team: Team, threads: str) -> None:

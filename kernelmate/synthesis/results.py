@@ -24,9 +24,9 @@ class Results:
     """Results of a reference.
 
     Attributes:
-        graph: as `Graph.text` writes it; None if the reference cannot be traced.
+        graph: text of `Graph.text`; None if the reference cannot be traced.
         dtypes: of each result, as the reference returns it for arrays of the contract's dtypes.
-        refusal: why it cannot be traced, with `file` and `line`.
+        refusal: the reason that it cannot be traced, with `file` and `line`.
     """
 
     graph: str | None

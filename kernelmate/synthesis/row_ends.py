@@ -24,10 +24,10 @@ class RowEnd:
     Attributes:
         conditions: the comparison, wherever it is evaluated.
         beyond: its result from the end on.
-        bound: what a row's columns are compared with.
-        more: columns that count beyond it.
-        values: what a value is from the end on, where it is the same number in all rows; else None. Infinities and NaN
-            of elements that do not count are left aside: 0 times any element is 0.
+        bound: the value that a row's columns are compared with.
+        more: columns beyond it that still count.
+        values: by key, the value from the end on if it is the same number in all rows, else None. Infinities and NaN in
+            elements that do not count are ignored: 0 times any element is 0.
     """
 
     conditions: tuple[Key, ...]

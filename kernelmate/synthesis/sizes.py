@@ -21,7 +21,7 @@ class Dim(int):
 
     Attributes:
         text: the expression.
-        scalar: makes a traced scalar of an expression, for arithmetic that leaves whole numbers.
+        scalar: makes a traced scalar of an expression, for arithmetic whose result is no integer.
     """
 
     text: str

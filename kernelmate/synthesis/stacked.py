@@ -32,10 +32,8 @@ def spread_stacks(graph: Graph, least: int) -> Graph:
 class _Slices:
     """Builder of nodes for single elements along the first axis of nodes.
 
-    `count`: number of reductions replaced by chains.
-
     Attributes:
-        count: reductions that were written as chains.
+        count: number of reductions that were replaced by chains.
     """
 
     def __init__(self, nodes: list[Node]) -> None:

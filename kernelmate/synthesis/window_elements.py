@@ -16,10 +16,11 @@ from kernelmate.synthesis.window_plan import UNROLLED, Windows, parsed, valued
 
 
 class WindowElements(Expressions):
-    """Writes where elements are: positions, addresses and pointers.
+    """Writer of positions, addresses and pointers.
 
     Args:
-        plan: what is computed. kernel: whose parameters hold sizes.
+        plan: the plan of the windows.
+        kernel: the kernel whose parameters hold sizes.
         positions: the locals that hold the position along each axis, by variable.
     """
 

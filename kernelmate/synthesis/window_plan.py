@@ -55,7 +55,7 @@ class Windows(Plan):
     """A graph laid out over the positions of its result.
 
     Attributes:
-        sizes: the contract's sizes. ranges: the length of the axis along which each variable moves. targets: what is stored.
+        sizes: the contract's sizes. ranges: the length of the axis of each variable. targets: the stored values.
     """
 
     sizes: tuple[Size, ...] = ()

@@ -31,11 +31,12 @@ class RowsText(WindowText):
     """Writes the values of one row of a thread, from registers if rows share elements of an array.
 
     Args:
-        plan: what is computed.
-        kernel: whose parameters hold sizes.
+        plan: the plan of the windows.
+        kernel: the kernel whose parameters hold sizes.
         positions: the locals of the positions.
-        row: the variable of the rows, and column: of the columns. first: the local of a thread's first row. step: of
-            the number of a row. count: the constant that says how many there are.
+        row, column: the variables of the rows and of the columns.
+        first: the local of a thread's first row. step: the local of a row's number.
+        count: the constant for the number of rows.
 
     Attributes:
         before: lines to be written before the loop over the rows.

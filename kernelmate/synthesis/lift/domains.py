@@ -42,11 +42,12 @@ from kernelmate.synthesis.lift.values import (
 
 @dataclass(frozen=True)
 class LiftedResult:
-    """Elements that are written.
+    """Elements that a store writes.
 
     Attributes:
-        axes: an index for each axis of `shape`, which may have more axes than the argument has.
-        condition: which elements, besides the variables' extents. op: of an atomic operation.
+        axes: an index for each axis of `shape`, which may have more axes than the argument.
+        condition: the condition of the store, apart from the variables' extents.
+        op: the operation of an atomic.
     """
 
     array: str

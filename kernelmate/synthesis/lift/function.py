@@ -42,9 +42,9 @@ class Lifted:
     """A NumPy function equivalent to a kernel.
 
     Attributes:
-        name: of the function.
+        name: the function's name.
         text: its definition.
-        special: it needs `from scipy import special`.
+        special: whether it needs `from scipy import special`.
     """
 
     name: str

@@ -17,9 +17,9 @@ class Axis:
     """Access to one axis of an array.
 
     Attributes:
-        variable: along which it runs, None for one element.
-        stride, offset: of the index; offset may hold taps.
-        mode: of np.pad where the index leaves the array.
+        variable: the variable along the axis; None for one element.
+        stride, offset: parts of the index; the offset may contain taps.
+        mode: mode of np.pad, if the index leaves the array.
         data: an index that is no slice.
     """
 

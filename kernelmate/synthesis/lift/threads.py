@@ -31,7 +31,7 @@ class ThreadBlock:
     """The threads of one block in hardware order.
 
     Attributes:
-        names: variables of the threads; where `warps`, those along x are `%w` (warp) and `%l` (lane).
+        names: variables of the threads; if the block consists of warps, those along x are `%w` (warp) and `%l` (lane).
     """
 
     def __init__(self, sides: tuple[int, int, int], space: Space, *, warps: bool) -> None:

@@ -94,9 +94,9 @@ class Spread:
     """A value that combines other threads' values of `base`, differently for each thread.
 
     Attributes:
-        op: what combines; empty if each thread has one other thread's value.
-        members: for each thread a bit for each thread of the block.
-        plain: the same as an expression, or None.
+        op: the operation that combines them; empty if each thread has one other thread's value.
+        members: for each thread a bit mask of the threads whose values it combines.
+        plain: the value as an expression, or None.
     """
 
     op: str

@@ -38,11 +38,10 @@ class AttentionRows(AttentionText):
     """Text of a block per query.
 
     Attributes:
-        threads: of a block. which, first_lane: the text of the partial state of a thread, and of its number among those
-            that have it.
-        kept: the text of the column of a state that is a thread's `j`-th. parts: in the text, how many partial states
-            there are to combine. which: the one of a thread.
-        kept: the text of a column within a part, of a lane's `j`-th.
+        threads: threads of a block.
+        which: the text of the index of a thread's partial state.
+        first_lane: the text of a thread's index among those that share it.
+        kept: the text of the column within a state that is a lane's `j`-th.
     """
 
     threads = BLOCK

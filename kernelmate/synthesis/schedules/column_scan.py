@@ -104,9 +104,9 @@ class ColumnScan(Passes):
     """A thread per column: neighbours read neighbouring elements, without synchronisation.
 
     Attributes:
-        scans: what is scanned.
-        along: the axis.
-        count: of the columns, an expression over sizes.
+        scans: keys of the scans.
+        along: the scanned axis.
+        count: the number of columns, as an expression over sizes.
         kinds: kind and C++ type of each scan.
     """
 

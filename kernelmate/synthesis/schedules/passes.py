@@ -50,10 +50,10 @@ class Passes:
 
     Attributes:
         inputs: arrays that are read, with their access.
-        expressions: of the kernel.
-        reductions: the functions that combine what several threads found.
-        alone: whether a thread takes all elements of what it reduces.
-        online: sums that are found beside a maximum on which they depend, and that maximum, as numbers of nodes.
+        expressions: the kernel's expressions.
+        reductions: the functions that combine the values of several threads.
+        alone: whether one thread takes all elements of a reduction.
+        online: nodes of sums that are computed in the same pass as a maximum on which they depend, and that maximum's.
     """
 
     plan: Plan

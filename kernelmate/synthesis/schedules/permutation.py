@@ -51,9 +51,8 @@ class _Free:
     """A map over merged axes, with the index of each array.
 
     Attributes:
-        orders: of each array that is read.
-        positions: likewise of positions.
-        whole: the order of the results. skips_first: the length of the first axis is not needed, since the grid has it.
+        orders: axes of each array that is read. positions: axes of each position. whole: axes of the results.
+        skips_first: whether the length of the first axis is not needed, since the grid has it.
     """
 
     skips_first = False

@@ -19,9 +19,10 @@ class RowElements(Passes):
     """Accesses to the elements of arrays in a schedule that goes over rows.
 
     Attributes:
-        names: of the function's locals. packs: of the arrays that are met element after element. pointers: the local that points to a
-            row of an array. firsts: for each axis of another shape a name of its position, of the first one in a row, and the elements
-            behind it.
+        names: names of the function's locals. packs: packs of the arrays that are accessed element after element.
+        pointers: by array, the local that points to a row.
+        firsts: for each axis of another shape the name of its position, the position at which a row begins, and the number
+            of elements per position.
     """
 
     names: SimpleNamespace

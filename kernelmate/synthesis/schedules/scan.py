@@ -141,15 +141,17 @@ _JOINED = {"sum": "Sum", "prod": "Product", "max": "Largest", "min": "Smallest"}
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """Text by which the values of a team's threads are joined in order.
+    """Text that combines the values of a team's threads in order.
 
     Attributes:
-        ctype: the type of the values. value, earlier: names of a thread's value and of one before it.
+        ctype: the type of the values. value, earlier: names of a thread's value and of a preceding one.
         start: the neutral value.
-        comment: on the function, with `{total}` and `{team}`.
-        shuffled: a value of another lane, by the kind of shuffle (`up_` or nothing), the value, and the distance or lane.
-        after_earlier: a statement that joins a value to one before it. after_total: the same for a prefix and a total.
-        with_later: a statement that joins a later value to a total.
+        comment: comment on the function, with `{total}` and `{team}`.
+        shuffled: returns a value of another lane, by the kind of shuffle (`up_` or nothing), the value, and the distance or
+            lane.
+        after_earlier: returns a statement that combines a value with a preceding one.
+        after_total: returns the same for a prefix and a total.
+        with_later: returns a statement that combines a later value with a total.
     """
 
     ctype: str
