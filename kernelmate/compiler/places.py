@@ -158,7 +158,7 @@ def _version(name: str) -> str | None:
 
 @functools.lru_cache
 def system_includes() -> tuple[str, ...]:
-    """Return the folders with CUDA's headers: of the one place that `header_root` names."""
+    """Returns the folders with CUDA's headers, from the place that `header_root` selects."""
     root = header_root()
     if root.toolkit is not None:
         return tuple(str(path) for path in _folders(root.toolkit) if path.is_dir())

@@ -107,7 +107,7 @@ class Intent:
 
 
 def refusal(intent: Intent) -> UsageError:
-    """Returns the error of a prompt that nothing can be done for, with what can be asked instead."""
+    """Returns the error for a prompt that cannot be met, with suggestions of what to ask instead."""
     offered = ", ".join(f'"{one}"' for one in SUGGESTED)
     hint = f"Ask for example {offered}." if intent.kind == "impossible" else f"{CAN_BE_ASKED} For example: {offered}."
     return UsageError(intent.reading, hint=hint)

@@ -461,7 +461,7 @@ class _InstanceSearch:
         return []
 
     def _type_of(self, expression: str, host: HostText, index: int, depth: int) -> list[str]:
-        """Returns the element type of an expression; nothing if it is not seen."""
+        """Returns the element type of an expression; empty if it cannot be determined."""
         text = expression.strip()
         self._steps -= 1
         if self._steps < 0:

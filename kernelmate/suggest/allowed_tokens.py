@@ -1,7 +1,5 @@
 """Allow-list for text that a model or a plugin wrote: the characters, words and preprocessor lines that may be compiled.
 
-The characters, words and preprocessor lines that may be compiled.
-
 A macro changes the meaning of its name in the user's file, in headers, and in code that calls the kernel. Therefore a
 candidate's macros must have new names, and must be undefined after the kernel.
 """

@@ -90,7 +90,7 @@ class _Floors(ast.NodeTransformer):
         self.contract = contract
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """The size, where the call gives nothing else."""
+        """Replaces a call that always equals a size by that size."""
         self.generic_visit(node)
         match node:
             case ast.Call(func=ast.Name(id="max"), args=[size, ast.Constant(value=1)] | [ast.Constant(value=1), size]):

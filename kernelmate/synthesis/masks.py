@@ -148,7 +148,7 @@ def nan_to_num(x: Array, copy: bool = True, nan: Any = 0.0, posinf: Any = None, 
 
 
 def linspace(builder: Any, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, **more: Any) -> Any:
-    """Evenly spaced numbers."""
+    """Computes `linspace`: evenly spaced numbers."""
     if more:
         raise Untraceable(f"np.linspace with {', '.join(more)}")
     count = operator.index(num)

@@ -25,10 +25,7 @@ _KEEPING = {"max": ">", "min": "<"}
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The threads that compute a row: a warp of a block, a few neighbouring threads of one, or a whole block.
-
-    A warp of a block of several, a few neighbouring threads of one, or a whole block.
-    """
+    """The threads that compute a row: a warp of a block, a few neighbouring threads of one, or a whole block."""
 
     name: str
     threads: int

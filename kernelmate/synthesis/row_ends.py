@@ -1,7 +1,4 @@
-"""Rows of which only a beginning is relevant, because a mask (causal, or by lengths) excludes the elements behind it.
-
-The column from which a mask (causal, or by lengths) makes elements irrelevant.
-"""
+"""Rows of which only a beginning is relevant, because a mask (causal, or by lengths) excludes the elements behind it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from kernelmate.checks.precision import Array, Arrays, is_inexact
 from kernelmate.checks.trials import LaunchOutcome
 
 LEAST_BYTES = 4
-"""Bytes of a type that positions and counts have."""
+"""Minimum size in bytes of the types of positions and counts."""
 
 Closer = Callable[[Mapping[str, Difference], Arrays], ExpectedOutputs | None]
 """Looks at near ties of whole numbers that differ: the answer then, or None where there is nothing more to be known."""

@@ -1,7 +1,4 @@
-"""Replaces names in a launch that its contract does not have: a kernel's local values, by the parameters they derive from.
-
-A kernel's local values, by the parameters they derive from.
-"""
+"""Replaces names in a launch that its contract does not have: a kernel's local values, by the parameters they derive from."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def corrected(
     *,
     head: bool = True,
 ) -> str:
-    """A paragraph without what is no longer so.
+    """Returns a paragraph without statements that are no longer true.
 
     Args:
         text: one paragraph.

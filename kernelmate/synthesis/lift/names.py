@@ -70,7 +70,7 @@ INTEGERS = {"INT_MAX": 2**31 - 1, "INT_MIN": -(2**31), "warpSize": 32, "UINT_MAX
 
 
 def wider(first: str, second: str) -> str:
-    """The kind of an operation on two kinds."""
+    """Returns the kind of the result of an operation on two kinds."""
     kind = max(first, second, key=RANKS.index)
     return "int32" if kind in NARROW else kind
 
