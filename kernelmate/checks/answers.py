@@ -155,7 +155,7 @@ REMEMBERED_BYTES = 96 << 20
 """Bytes of expected outputs that a warm worker keeps; the same again for inputs and for baseline outputs."""
 
 DEVICE_REMEMBERED_BYTES, DEVICE_SHARE = 4 << 30, 16
-"""The same limit on a GPU, and the fraction of its memory that it may not exceed.
+"""Bytes of expected outputs kept on a GPU, but at most its total memory divided by the second number; inputs and baseline outputs have the same limit.
 
 Kept arrays are freed when memory runs out.
 """

@@ -239,7 +239,7 @@ def rebuilt_with(
     names: Mapping[str, Any] | None = None,
     number: Callable[[float], Any] | None = None,
 ) -> Callable[..., Any]:
-    """Like `rebuilt`; `module` gives the replacement of each module (also of `math`), and `names` are additional globals.
+    """Returns the function rebuilt as by `rebuilt`; `module` gives the replacement of each module (also of `math`), and `names` are additional globals.
 
     `number` gives the replacement of each floating-point constant of the functions and of their modules.
     """

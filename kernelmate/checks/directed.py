@@ -35,7 +35,7 @@ SWEPT = 400
 """All values below this are tried for one name if the values suggested by constants do not suffice."""
 
 MOST_SWEPT = 4000
-"""The same limit if the condition has a remainder by a large number."""
+"""Limit in place of `SWEPT` for a condition that has a remainder: twice its largest constant is tried, but no more than this."""
 
 MOST_EVALUATED = 6000
 """Maximum of condition evaluations in one verdict: some tens of milliseconds."""

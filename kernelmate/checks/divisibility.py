@@ -23,7 +23,7 @@ Condition = tuple[tuple[str, int], ...]
 
 
 def assumed(records: Sequence[CaseRecord], attempt: Callable[[Size], CaseRecord | None]) -> tuple[str, ...]:
-    """Return the conditions, as `require` has them, at which alone a kernel is right; empty where none explains its failures.
+    """Return the conditions on sizes, as written in `require`, that the kernel needs to be right; empty if none explains its failures.
 
     Args:
         records: of the sizes that were tried.

@@ -91,7 +91,7 @@ INNER_MOVE = 2.0**-7
 """Relative perturbation of inputs for the inner loss: large enough that roundings differ."""
 INNER_DRAWS = 4
 KERNEL_MOVE = 2.0**-12
-"""The same if the reference is a kernel: far above its rounding errors, and small enough to stay linear."""
+"""Relative perturbation of inputs to a reference that is a kernel: far above its rounding errors, and small enough for a linear response."""
 KERNEL_DRAWS = 3
 
 COARSE_ROOT = 2.0
@@ -344,7 +344,7 @@ def _near(inputs: PerturbedInputs, names: list[str], working: np.dtype[Any], rng
 def _keep_smooth(moves: Array, across: Array, want: Array, move: float) -> None:
     """Also counts perturbations of elements at an edge, except where they cross a discontinuity.
 
-    There only one side is right.
+    At a discontinuity only the values on one side are right.
     """
     sizes = np.abs(want[np.isfinite(want) & (want != 0)])
     step = JUMP * float(np.median(sizes)) if sizes.size else 0.0

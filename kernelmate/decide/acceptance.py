@@ -221,7 +221,7 @@ def _meets(
 def _meets_time(times: Sequence[SizeTimes], *, keep: bool) -> tuple[ObjectiveResult, tuple[str, ...], tuple[str, ...]]:
     """Returns the result of a time objective: met if the headline, or the weighted mean, is faster.
 
-    With `keep`, if it is not slower.
+    With `keep`, the objective is also met if the time is not worse.
     """
     headline = next(one for one in times if one.headline)
     weighted = any(one.weight for one in times)

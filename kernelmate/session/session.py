@@ -144,7 +144,7 @@ class Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close, whatever happened."""
+        """Closes the session; an exception is passed on."""
         self.close()
 
     def close(self) -> None:

@@ -71,7 +71,7 @@ _ODD = re.compile(
 _SPELLINGS = re.compile(r"\?\?[=/'()!<>-]|%:|\\u[0-9a-fA-F]|\\U[0-9a-fA-F]")
 
 _SPLIT = re.compile(r"[^\s\\]{1,40}\\\r?\n\S{1,40}")
-"""Text joined by a line continuation without a blank: a directive, name or comment start would be split."""
+"""Text that a line continuation joins without a blank, which can hide a directive, a name or the start of a comment."""
 
 
 _COVERED_SPLICE = re.compile(r"\\[^\S\n]+\n")

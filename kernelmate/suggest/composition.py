@@ -1,11 +1,11 @@
 """Sequences of recipes, found by a beam search, in which a recipe can build on the results of others.
 
-A beam search. Each recipe is tried on the kernel, then on the best of what came out, and so on, with the launch tuned again
-after each step; a recipe that made things worse is not tried again further down. A quick evaluation of the headline size says what is
-worth judging: the first that promises a gain at once, then at the end of each step the best of those that promise more than the
-best so far, in the end the best of the others, and never what gains nothing.
-What has been seen decides, so nothing is random: equal kernels, objectives and seeds give equal candidates in equal order. Every
-candidate is offered as soon as it is judged, and asking to stop is honoured between any two.
+Each recipe is applied to the kernel, then to the best versions that resulted, and so on, with the launch tuned again after each
+step; a recipe that made a version worse is not tried again further down. A quick evaluation at the headline size selects what is
+judged: the first version that promises a gain at once, then at the end of each step the best of those that promise more than the
+best so far, and finally the best of the others; a version that promises no gain is never judged.
+Nothing is random: equal kernels, objectives and seeds give equal candidates in equal order. Every candidate is offered as soon as
+it is judged, and a request to stop is honoured between any two candidates.
 """
 
 from __future__ import annotations

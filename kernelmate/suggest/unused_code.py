@@ -71,7 +71,7 @@ def without_unused_headers(old: Kernel, new: Kernel) -> Kernel:
 def _own(kernel: Kernel) -> dict[str, tuple[int, int, str]]:
     """Returns offsets and text of parts that only the kernel or a launch names, by name.
 
-    None for a file that others include.
+    The result is empty for a Python file and for a file that others include.
     """
     unit = kernel.unit
     if unit.language == "python" or unit.path.endswith(INCLUDED):

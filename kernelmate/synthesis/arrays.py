@@ -240,12 +240,12 @@ class Array(NDArrayOperatorsMixin):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """As NumPy's."""
+        """The dtype, as of a NumPy array."""
         return np.dtype(self.builder.nodes[self.node].dtype)
 
     @property
     def ndim(self) -> int:
-        """As NumPy's."""
+        """The number of axes, as of a NumPy array."""
         return len(self.shape)
 
     @property

@@ -18,7 +18,7 @@ MOST = 8
 _JOINED = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 
 Component = tuple[int | None, ...]
-"""For each axis of a node the number of an element, or None where the axis stays."""
+"""For each axis of a node, the index at which it is taken, or None if the whole axis is kept."""
 
 
 def with_components(graph: Graph) -> tuple[Graph, list[tuple[int, Component]]]:

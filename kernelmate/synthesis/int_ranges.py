@@ -1,4 +1,4 @@
-"""Which whole numbers of 64 bits an `int` holds, so that a kernel computes them in 32."""
+"""Ranges of the 64-bit integers of a graph; those that fit an `int` are computed in 32 bits."""
 
 from __future__ import annotations
 

@@ -76,10 +76,10 @@ class WrittenKernel:
 def those_written(
     makers: Iterable[Callable[[], WrittenKernel]], others: Iterable[Callable[[], WrittenKernel]] = ()
 ) -> Iterator[WrittenKernel]:
-    """Return the texts that can be written, and of others that are worth a measurement.
+    """Yield the texts that can be written; those of `others` are marked as worth a measurement beside them.
 
     Raises:
-        Refused: none can; as the first one said.
+        Refused: no text of `makers` can be written; the reason is the first one's.
     """
     reason: Refused | None = None
     count = 0

@@ -332,7 +332,7 @@ def _add_by_number(a: Array, keys: Sequence[Any], value: Array) -> bool:
 
 
 def _add_at(a: Array, keys: Sequence[Any], added: Array, ufunc: np.ufunc) -> None:
-    """Adds what all turns add by the first of their indices; the others are whole axes, or loops over whole axes."""
+    """Adds the values of all iterations at the rows that the first index gives; the other indices cover whole axes."""
     index, *rest = keys
     places = [_place(one) for one in rest]
     order = [*index.loops, *(place.loop for place in places if place is not None)]

@@ -122,7 +122,7 @@ class CsrRows(NDArrayOperatorsMixin):
 
     @property
     def ndim(self) -> int:
-        """As NumPy's."""
+        """The number of axes, as of a NumPy array."""
         return self.values.ndim
 
     def astype(self, dtype: Any, **_: Any) -> CsrRows:

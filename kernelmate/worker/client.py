@@ -134,7 +134,7 @@ class Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close, whatever happened."""
+        """Closes the worker; an exception is passed on."""
         self.close()
 
     def start(self) -> None:

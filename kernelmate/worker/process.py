@@ -33,7 +33,7 @@ _FATAL = "Fatal Python error"
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnded:
-    """The child will send no more; `garbage` is what it sent in place of a message, if that is the reason."""
+    """Event: the child will send no more messages; `garbage` is what it sent in place of a message, if that is the reason."""
 
     garbage: str | None = None
 

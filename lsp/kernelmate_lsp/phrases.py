@@ -85,7 +85,7 @@ def candidate_phrase(verdict: Verdict) -> str:
 
 
 def nothing_phrase(found: Optimization) -> str:
-    """Why a search found nothing worth taking: what limits the kernel, and the candidates that came nearest."""
+    """Returns the message for a search without a useful result: what limits the kernel, and which candidates came nearest."""
     parts = [f'Nothing that does "{found.objective.prompt}" was found.']
     bound = next(iter(diagnose(found.baseline)), None) if found.objective.metric == "time" else None
     if bound is not None:

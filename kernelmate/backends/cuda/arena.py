@@ -32,7 +32,7 @@ class ArenaSpan:
 
     @property
     def end(self) -> int:
-        """One past its last byte."""
+        """The offset one past the array's last byte."""
         return self.start + self.argument.data.nbytes
 
 

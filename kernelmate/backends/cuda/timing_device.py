@@ -65,7 +65,7 @@ It is calibrated so that a separate empty kernel has the duration that Nsight Co
 to 2.00 us warm and 1.98 to 2.16 us cold on two H100s (`benchmarks/gpu_timing.py`)."""
 
 EMPTY_US_ELSEWHERE = (1.9, 2.1)
-"""The same for GPUs that were not calibrated; durations are off by its error."""
+"""Duration assigned to the empty kernel, warm and cold, on GPUs that were not calibrated; all durations there are off by its error."""
 
 PLACED_BYTES = {64 << 20: 12, 512 << 20: 4}
 """Number of placements for arrays up to a total size. Larger arrays far exceed L2 and are distributed evenly in it."""

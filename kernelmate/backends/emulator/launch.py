@@ -57,7 +57,7 @@ _BATCH_BYTES = 192 << 20
 
 
 _TOGETHER_BYTES = 1 << 30
-"""The same for a batch of all blocks, used if some wait for blocks outside their batch."""
+"""Maximum bytes of a batch of all blocks, which is run if some blocks wait for blocks outside their batch."""
 
 
 class WaitsForLater(Exception):

@@ -24,7 +24,7 @@ from kernelmate.records import FindingCode
 _SAME = "both leave the same value there, so that the order does not show"
 _GUESS = "the read is a guess that an atomic of the same thread checks again, as in a loop of compare-and-swap"
 _UNUSED = "nothing uses what is read"
-"""Why a race is a note."""
+"""Reasons for which a race is reported as a note only."""
 
 _GPU = 2
 _DOES = {"load": "reads", "store": "writes", "atomic": "atomically updates"}

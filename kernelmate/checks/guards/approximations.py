@@ -1,4 +1,4 @@
-"""Notes approximate functions that the baseline does not use; the tolerance decides whether they are acceptable."""
+"""Finds calls of approximate functions that the baseline does not use; the tolerance decides whether they are acceptable."""
 
 from __future__ import annotations
 

@@ -35,13 +35,13 @@ def agreed(given: Arrays, got: Array, want: Array) -> Array:
 def find(
     outcome: LaunchOutcome, bound: Arrays, answer: ExpectedOutputs | None, closer: Closer
 ) -> tuple[str, str] | None:
-    """The output that is not what the baseline and the reference both give, and a sentence.
+    """Returns the output that differs from what the baseline and the reference both give, and a sentence about it; None without one.
 
     Args:
-        outcome: of the candidate; the baseline's may be right at some elements alone.
-        bound: `agreed`, by output.
-        answer: the reference's.
-        closer: asked where whole numbers differ.
+        outcome: the candidate's launch.
+        bound: by output, the elements at which the baseline and the reference agree, as `agreed` returns them.
+        answer: the reference's outputs.
+        closer: evaluates the reference more closely where integers differ.
     """
     for name, both in bound.items():
         got = outcome.result.arrays[name]

@@ -14,7 +14,7 @@ LEAST_US = 3.0
 """A launch over its own results is suspicious if it takes less than this fraction of a fresh one and is shorter by this many microseconds; caches and launch gaps explain neither."""
 
 LEAST_SCRUBBED_US = 10.0
-"""The same difference if shared memory was overwritten by another kernel before.
+"""Minimum difference in microseconds if another kernel overwrote shared memory before the fresh launch.
 
 The SM may have to repartition its memory.
 """

@@ -13,7 +13,7 @@ WARM_SHARE = 0.9
 """Fraction of the bound that still passes, since clocks may be slightly above the table's."""
 
 COLD_SHARE = 0.6
-"""The same for times with a cold L2, because emptying it always leaves some lines."""
+"""Fraction of the bound that a time with a cold L2 may fall to, since emptying L2 always leaves some lines."""
 
 SECTOR_BYTES = 32
 

@@ -1,4 +1,4 @@
-"""The techniques that each recipe ends, as comments name them, and what a comment says instead."""
+"""The techniques that recipes remove from a kernel: how comments name each, and the words that replace its name."""
 
 from __future__ import annotations
 

@@ -81,10 +81,7 @@ def _loop(tree: Tree) -> CountingLoop | None:
 
 
 def _turns(tree: Tree, request: SuggestRequest, loop: CountingLoop) -> tuple[str, str] | None:
-    """Returns the loop's number of iterations as text in the kernel and in the contract, equal for all threads.
-
-    Else None.
-    """
+    """Returns the loop's number of iterations as text for the kernel and for the contract; None if threads may differ in it."""
     text = tree.text(loop.bound)
     known = integer_value(text, integer_constants(tree.kernel.unit.text))
     if known is not None:

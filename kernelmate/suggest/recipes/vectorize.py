@@ -71,8 +71,11 @@ class ElementwiseWork:
     """Element-wise work: `body` for the element that `index` numbers, below `bound`.
 
     Attributes:
-        count: elements of a vector. numbered: the work needs the element's number for more than the arrays.
-        alike: other work of the kernel is written for structs, and so is this.
+        arrays: the arrays that are accessed at the element.
+        count: elements of a vector.
+        numbered: True if the body uses the element's number other than as an index of the arrays.
+        structs: structs of the kernel's own that stand for vector types, by name.
+        alike: True to use structs because other work of the kernel is written for them.
     """
 
     index: str

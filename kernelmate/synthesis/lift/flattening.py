@@ -21,7 +21,7 @@ def fresh(space: Space, extent: Poly | None, stem: str = "i") -> str:
 
 
 class _CannotFlatten(Exception):
-    """Two variables also occur separately."""
+    """Raised if the two variables to be merged also occur separately."""
 
 
 class _Merged:

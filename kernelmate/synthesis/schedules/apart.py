@@ -59,11 +59,15 @@ class _KernelPart(KernelText):
         self.names = Names({*self.names.outer, *taken}, taken, {*contract.sizes[0], *self.parameters})
 
     def outputs(self) -> list[Argument]:
-        """The output of the part."""
+        """Returns the output of the part, in a list."""
         return [one for one in super().outputs() if one.name == self._only]
 
     def again(self, others: Mapping[str, str] | None = None) -> KernelText:
-        """The same for another text; it has no parts of arrays under other names."""
+        """Returns a new text of the same part.
+
+        Raises:
+            Refused: parts of arrays are to be read under other names.
+        """
         if others:
             raise Refused("a result of several takes parts of arrays")
         return _KernelPart(self.kernel, self.contract, self._only, self._taken)

@@ -55,7 +55,7 @@ TILES = (ContractionTile(128, 128, 8, 8), ContractionTile(64, 64, 16, 4), Contra
 """Tiles, largest first: more results per thread need fewer shared-memory reads per product."""
 
 ASYNC_TILES = (ContractionTile(128, 128, 16, 8), ContractionTile(64, 64, 32, 4))
-"""For copies that need no registers: as deep as two tiles of both operands are in 48 KB, so that barriers are few."""
+"""Tiles for copies that need no registers: as deep as two tiles of both operands fit in 48 KB, for few barriers."""
 
 
 def written(plan: Plan, kernel: KernelText) -> Iterator[WrittenKernel]:

@@ -144,7 +144,7 @@ class Sass:
         return self._compiled.ptx.splitlines()
 
     def _asked(self, entered: Mapping[str, int]) -> dict[int, tuple[str, int]]:
-        """By line of PTX the instructions that SASS must execute as often, and how many threads executed them."""
+        """Returns, by line of PTX, the opcode that SASS must execute equally often, and how many threads executed it."""
         decoded = self._decoded
         found: dict[int, tuple[str, int]] = {}
         conditional = set()

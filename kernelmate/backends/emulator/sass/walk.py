@@ -35,9 +35,8 @@ class Visits:
 
     Attributes:
         threads, warps: of blocks whose visits are known.
-        waits: of those that begin by waiting for the warp's other lanes, how many parts of warps came there one by one.
-        skipped: branches that depend on data, with the block where their ways meet again: threads and warps that came
-            to them are those of the branch's block.
+        waits: number of times that part of a warp arrived, for blocks that begin by waiting for the warp's other lanes.
+        skipped: blocks that end with a branch on data, each with the block where the branch's two paths rejoin.
         usual: branches taken to avoid the slow path of a division or a root.
     """
 
